@@ -1,0 +1,62 @@
+"""Words and their ids."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+PAD, START, END, UNKNOWN = "<pad>", "<start>", "<end>", "<unk>"
+SPECIAL = (PAD, START, END, UNKNOWN)
+
+# A word is letters and digits with inner apostrophes or hyphens kept ("t-shirt", "man's").
+_WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
+
+
+def tokenize(text: str) -> list[str]:
+    """Lower-cased words of a caption without punctuation, as the model learns them."""
+    return [word.replace("’", "'") for word in _WORD.findall(text.lower())]
+
+
+class Vocabulary:
+    """An ordered set of words; ids 0 to 3 are padding, start, end and unknown."""
+
+    pad_id, start_id, end_id, unknown_id = range(4)
+
+    def __init__(self, words: Sequence[str]) -> None:
+        """`words` in the order of their ids, special tokens first. Raises `ValueError` if the special
+        tokens are not there or a word occurs twice."""
+        if tuple(words[:4]) != SPECIAL:
+            raise ValueError(f"a vocabulary starts with {' '.join(SPECIAL)}")
+        self.words = tuple(words)
+        self._ids = {word: number for number, word in enumerate(self.words)}
+        if len(self._ids) != len(self.words):
+            raise ValueError("a word occurs twice in the vocabulary")
+
+    @classmethod
+    def build(cls, captions: Iterable[str], min_count: int) -> Vocabulary:
+        """The words that occur at least `min_count` times, most frequent first, ties by spelling."""
+        counts = Counter(word for caption in captions for word in tokenize(caption))
+        kept = sorted((word for word, n in counts.items() if n >= min_count), key=lambda w: (-counts[w], w))
+        return cls([*SPECIAL, *kept])
+
+    @classmethod
+    def load(cls, path: Path) -> Vocabulary:
+        """Read one word a line."""
+        return cls(path.read_text(encoding="utf-8").splitlines())
+
+    def save(self, path: Path) -> None:
+        path.write_text("".join(f"{word}\n" for word in self.words), encoding="utf-8")
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of the words of `text`, without start and end."""
+        return [self._ids.get(word, self.unknown_id) for word in tokenize(text)]
+
+    def decode(self, ids: Iterable[int]) -> list[str]:
+        """Words of `ids`; padding, start and end are left out."""
+        skipped = {self.pad_id, self.start_id, self.end_id}
+        return [self.words[number] for number in ids if number not in skipped]
