@@ -73,10 +73,6 @@ class CaptionOptions:
         return dataclasses.replace(self, **values)
 
 
-FALLBACK = CaptionOptions(beam_size=3, length_normalization=0.0, max_words=20, no_repeat_ngram=0)
-"""What is used where neither the caller nor the bundle says anything."""
-
-
 def _check_range(name: str, value: Any, low: float, high: float, kind: type) -> None:
     if value is None:
         return
@@ -84,3 +80,7 @@ def _check_range(name: str, value: Any, low: float, high: float, kind: type) -> 
         raise OptionsError(f"{name} must be a number from {low} to {high}, got {value!r}", name)
     if not low <= value <= high:  # also false for NaN
         raise OptionsError(f"{name} must be from {low} to {high}, got {value}", name)
+
+
+FALLBACK = CaptionOptions(beam_size=3, length_normalization=0.0, max_words=20, no_repeat_ngram=0)
+"""What is used where neither the caller nor the bundle says anything."""
