@@ -1,0 +1,162 @@
+"""Images with the captions that people wrote for them, from the three file formats in use.
+
+- Karpathy JSON: `{"images": [{"filename", "split", "sentences": [{"raw"}]}]}`, with `filepath` (a folder)
+  and `objects` where the file has them;
+- COCO captions JSON: `{"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}`;
+- Flickr8k tokens: lines of `NAME.jpg#0<TAB>caption`, the splits in list files of one image name a line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from captioner.errors import DataError
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionedImage:
+    """One image and its human captions, at least one."""
+
+    name: str
+    """File name, below `filepath` where a Karpathy file gives one."""
+    captions: tuple[str, ...]
+    """As written, none of them empty."""
+    split: str
+    """Empty where the file does not say."""
+    objects: tuple[str, ...] = ()
+    """Categories that are in the image, where the file says."""
+
+
+def read_references(
+    path: str | Path, split: str | None = None, *, split_lists: Mapping[str, str | Path] | None = None
+) -> list[CaptionedImage]:
+    """The images of `path` in the order of the file, its format detected.
+
+    `split` keeps the images of one split, or of several joined by `+` ("train+restval"). `split_lists`
+    maps the names of splits to list files (`Flickr_8k.trainImages.txt`) for formats that hold none.
+    Raises `DataError` for anything that cannot be read, is malformed, repeated, without a caption, or
+    leaves no image.
+    """
+    path = Path(path)
+    text = _read_text(path)
+    is_json = text.lstrip()[:1] in ("{", "[")
+    images = _parse_json(path, text) if is_json else _parse_tokens(path, text)
+    _check(path, images)
+    if split_lists:
+        images = _assign_splits(images, split_lists)
+    if split is not None:
+        images = _select(path, images, split)
+    return images
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: not a text file in UTF-8") from None
+
+
+def _parse_json(path: Path, text: str) -> list[CaptionedImage]:
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}: not JSON ({error})") from None
+    entries = document.get("images") if isinstance(document, dict) else None
+    if not isinstance(entries, list):
+        raise DataError(f'{path}: no list "images"; known are Karpathy and COCO JSON and Flickr8k tokens')
+    parse = _parse_coco if "annotations" in document else _parse_karpathy
+    try:
+        return parse(document)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+    except KeyError as error:
+        raise DataError(f"{path}: an entry lacks {error}") from None
+    except (TypeError, ValueError, AttributeError):
+        raise DataError(f"{path}: an entry has a value of the wrong type") from None
+
+
+def _parse_karpathy(document: Mapping[str, Any]) -> list[CaptionedImage]:
+    return [
+        CaptionedImage(
+            name=(Path(entry.get("filepath", "")) / entry["filename"]).as_posix(),
+            captions=_strings(sentence["raw"] for sentence in entry["sentences"]),
+            split=entry["split"],
+            objects=_strings(entry.get("objects", ())),
+        )
+        for entry in document["images"]
+    ]
+
+
+def _parse_coco(document: Mapping[str, Any]) -> list[CaptionedImage]:
+    captions: dict[int, list[str]] = {entry["id"]: [] for entry in document["images"]}
+    for annotation in document["annotations"]:
+        if annotation["image_id"] not in captions:
+            raise DataError(f"a caption is of image {annotation['image_id']}, which is not listed")
+        captions[annotation["image_id"]].append(annotation["caption"])
+    return [
+        CaptionedImage(name=entry["file_name"].strip(), captions=_strings(captions[entry["id"]]), split="")
+        for entry in document["images"]
+    ]
+
+
+def _strings(values: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(value.strip() for value in values)
+
+
+def _parse_tokens(path: Path, text: str) -> list[CaptionedImage]:
+    captions: dict[str, list[str]] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        key, tab, caption = line.partition("\t")
+        name, mark, _ = key.rpartition("#")
+        if not (tab and mark and name):
+            raise DataError(f"{path}, line {number}: not NAME#NUMBER<TAB>caption")
+        captions.setdefault(name, []).append(caption.strip())
+    return [CaptionedImage(name, tuple(texts), "") for name, texts in captions.items()]
+
+
+def _check(path: Path, images: list[CaptionedImage]) -> None:
+    if not images:
+        raise DataError(f"{path}: no images")
+    seen: set[str] = set()
+    for image in images:
+        if not image.captions or not all(image.captions):
+            raise DataError(f"{path}: {image.name} has {'an empty' if image.captions else 'no'} caption")
+        if image.name in seen:
+            raise DataError(f"{path}: {image.name} occurs twice")
+        seen.add(image.name)
+
+
+def _assign_splits(
+    images: list[CaptionedImage], split_lists: Mapping[str, str | Path]
+) -> list[CaptionedImage]:
+    splits = {
+        name.strip(): split
+        for split, path in split_lists.items()
+        for name in _read_text(Path(path)).splitlines()
+        if name.strip()
+    }
+    missing = splits.keys() - {image.name for image in images}
+    if missing:
+        raise DataError(f"{len(missing)} images of the split lists have no captions, such as {min(missing)}")
+    return [
+        CaptionedImage(image.name, image.captions, splits.get(image.name, image.split), image.objects)
+        for image in images
+    ]
+
+
+def _select(path: Path, images: list[CaptionedImage], split: str) -> list[CaptionedImage]:
+    known = {image.split for image in images}
+    wanted = set(split.split("+"))
+    unknown = wanted - known
+    if unknown:
+        have = ", ".join(sorted(known - {""})) or "none"
+        raise DataError(f"{path}: no split {min(unknown)!r}; it has {have}")
+    return [image for image in images if image.split in wanted]
