@@ -1,0 +1,1 @@
+"""The networks, in PyTorch: encoders, attention, decoders. Nothing outside nn and training imports torch."""

@@ -1,0 +1,72 @@
+"""The step contract, which every decoder keeps and the search and the exported graphs rely on."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+Tensors = dict[str, Tensor]
+
+
+class Step(NamedTuple):
+    """What one step of a decoder returns."""
+
+    logits: Tensor
+    """(batch, beams, vocabulary)"""
+    state: Tensors
+    """Each (batch, beams, …), to be handed to the next step."""
+    attention: Tensor
+    """(batch, beams, cells); sums to 1, or to 1 minus the share of a visual sentinel."""
+
+
+class Decoder(nn.Module):
+    """Says one word at a time while looking at a grid.
+
+    Several hypotheses (beams, or the reference captions in training) of one image share its memory.
+    """
+
+    has_sentinel = False
+
+    def prepare(self, grid: Tensor, mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
+        """What is computed once per image.
+
+        `grid` (batch, cells, features), `mask` bool (batch, cells) or None. Returns the memory, each
+        (batch, …), and the state before the first word, each (batch, 1, …): one beam, which the caller
+        repeats.
+        """
+        raise NotImplementedError
+
+    def step(self, tokens: Tensor, memory: Tensors, state: Tensors) -> Step:
+        """Read the last word of each hypothesis, int64 (batch, beams), and predict the next."""
+        raise NotImplementedError
+
+    def forward(self, tokens: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor]:
+        """Teacher forcing: all steps of known captions, int64 (batch, captions, length) from the start token.
+
+        Returns logits (batch, captions, length, vocabulary) and attention (batch, captions, length, cells).
+        A decoder whose steps can be computed at once overrides this; the result is the same.
+        """
+        state = expand_beams(state, tokens.shape[1])
+        steps = []
+        for position in range(tokens.shape[2]):
+            steps.append(self.step(tokens[:, :, position], memory, state))
+            state = steps[-1].state
+        return (
+            torch.stack([step.logits for step in steps], dim=2),
+            torch.stack([step.attention for step in steps], dim=2),
+        )
+
+
+def expand_beams(state: Tensors, beams: int) -> Tensors:
+    """A state of one beam (batch, 1, …) repeated for `beams` hypotheses."""
+    return {name: value.expand(-1, beams, *value.shape[2:]) for name, value in state.items()}
+
+
+def masked_mean(grid: Tensor, mask: Tensor | None) -> Tensor:
+    """Mean of (batch, cells, features) over the cells where the (batch, cells) mask is True."""
+    if mask is None:
+        return grid.mean(dim=1)
+    share = mask.to(grid.dtype)
+    return (grid * share.unsqueeze(-1)).sum(dim=1) / share.sum(dim=1, keepdim=True).clamp(min=1)

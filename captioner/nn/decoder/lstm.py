@@ -1,0 +1,103 @@
+"""An LSTM that attends from its current state."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from captioner.nn.attention import Attention
+from captioner.nn.decoder.base import Decoder, Step, Tensors, masked_mean
+
+
+class LSTMDecoder(Decoder):
+    """Spatial attention from the current hidden state, after Xu et al. 2015 (arXiv:1502.03044; the gate,
+    the deep output, the initial state) and Lu et al. 2017 (arXiv:1612.01887; the current state).
+
+        x[t] = E y[t-1] + M mean(g)                 y: words, E (vocabulary, embedding), g: grid
+        h[t], m[t] = LSTM(x[t], h[t-1], m[t-1])
+        c[t], a[t] = attention(h[t], g)
+        z[t] = sigmoid(B h[t]) * c[t]               the gate: how much this word needs the image
+        o[t] = tanh(O [h[t]; z[t]] + x[t])          the deep output
+        p(y[t]) = softmax(E o[t] + b)               embeddings tied (Press and Wolf 2017, arXiv:1608.05859)
+
+    Neither a[t] nor y[t] enters h[t+1] other than as a word, so all steps of a known caption are one call.
+    """
+
+    def __init__(
+        self, attention: Attention, vocabulary: int, features: int, hidden: int, embedding: int, dropout: float
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.embedding = nn.Embedding(vocabulary, embedding)
+        self.mean = nn.Linear(features, embedding)
+        self.initial = nn.Linear(features, 2 * hidden)
+        self.lstm = nn.LSTM(embedding, hidden, batch_first=True)
+        self.gate = nn.Linear(hidden, features)
+        self.output = nn.Linear(hidden + features, embedding)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        self.dropout = nn.Dropout(dropout)
+        nn.init.normal_(self.embedding.weight, std=embedding**-0.5)
+
+    def prepare(self, grid: Tensor, mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
+        mean = masked_mean(grid, mask)
+        memory = {"grid": grid, "keys": self.attention.keys(grid), "mean": self.mean(mean)}
+        if mask is not None:
+            memory["mask"] = mask
+        hidden, cell = torch.tanh(self.initial(mean)).unsqueeze(1).chunk(2, dim=-1)
+        return memory, {"hidden": hidden, "cell": cell}
+
+    def step(self, tokens: Tensor, memory: Tensors, state: Tensors) -> Step:
+        inputs = self._inputs(tokens, memory)
+        hidden, cell = lstm_step(self.lstm, inputs, state["hidden"], state["cell"])
+        context, attention = self._look(hidden, memory)
+        logits = self._logits(hidden, context, inputs)
+        return Step(logits, {"hidden": hidden, "cell": cell}, attention)
+
+    def forward(self, tokens: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor]:
+        shape = tokens.shape
+        inputs = self._inputs(tokens.flatten(1), memory)
+        hidden = lstm_sequence(self.lstm, inputs, shape, state["hidden"], state["cell"])
+        context, attention = self._look(hidden, memory)
+        return (
+            self._logits(hidden, context, inputs).unflatten(1, shape[1:]),
+            attention.unflatten(1, shape[1:]),
+        )
+
+    # The parts below take (batch, queries, …), a query being a hypothesis or a position of a known caption.
+
+    def _inputs(self, tokens: Tensor, memory: Tensors) -> Tensor:
+        return self.dropout(self.embedding(tokens) + memory["mean"].unsqueeze(1))
+
+    def _look(self, hidden: Tensor, memory: Tensors) -> tuple[Tensor, Tensor]:
+        context, attention = self.attention(hidden, memory["keys"], memory["grid"], memory.get("mask"))
+        return torch.sigmoid(self.gate(hidden)) * context, attention
+
+    def _logits(self, hidden: Tensor, context: Tensor, inputs: Tensor) -> Tensor:
+        output = torch.tanh(self.output(self.dropout(torch.cat([hidden, context], dim=-1))) + inputs)
+        return F.linear(self.dropout(output), self.embedding.weight, self.bias)
+
+
+def lstm_step(lstm: nn.LSTM, inputs: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    """One step of a one-layer `nn.LSTM` on (batch, beams, …); returns the new hidden and cell state.
+
+    Written out so that it exports as two matrix products, whatever the number of leading dimensions.
+    """
+    gates = F.linear(inputs, lstm.weight_ih_l0, lstm.bias_ih_l0) + F.linear(
+        hidden, lstm.weight_hh_l0, lstm.bias_hh_l0
+    )
+    enter, forget, new, leave = gates.chunk(4, dim=-1)
+    cell = torch.sigmoid(forget) * cell + torch.sigmoid(enter) * torch.tanh(new)
+    return torch.sigmoid(leave) * torch.tanh(cell), cell
+
+
+def lstm_sequence(lstm: nn.LSTM, inputs: Tensor, shape: torch.Size, hidden: Tensor, cell: Tensor) -> Tensor:
+    """All steps of known captions: inputs (batch, captions * length, …) with `shape` = (batch, captions,
+    length), from a state (batch, 1, …). Returns the hidden states, (batch, captions * length, …)."""
+    batch, captions, length = shape
+    start = tuple(
+        value.expand(-1, captions, -1).reshape(1, batch * captions, -1).contiguous()
+        for value in (hidden, cell)
+    )
+    outputs, _ = lstm(inputs.reshape(batch * captions, length, -1), (start[0], start[1]))
+    return outputs.reshape(batch, captions * length, -1)

@@ -1,0 +1,70 @@
+"""The contract of a convolutional backbone."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+STRIDES = (8, 16, 32)
+
+
+class Backbone(nn.Module):
+    """A CNN cut into three segments that end at strides 8, 16 and 32.
+
+    Cutting it lets a grid be taken at any of these strides, and lets training keep the first segments
+    frozen (and their output cached) while it tunes the rest.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        segments: list[nn.Sequential],
+        channels: tuple[int, int, int],
+        mean: tuple[float, float, float],
+        std: tuple[float, float, float],
+    ) -> None:
+        """`channels` at the end of each segment; `mean` and `std` of the pixels, on the 0 to 255 scale."""
+        super().__init__()
+        self.segments = nn.ModuleList(segments)
+        self.channels = channels
+        self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
+
+    def normalize(self, pixels: Tensor) -> Tensor:
+        """uint8 (batch, height, width, 3) -> float32 (batch, 3, height, width)."""
+        return (pixels.permute(0, 3, 1, 2).float() - self.mean) / self.std
+
+    def train(self, mode: bool = True) -> Backbone:
+        """Batch normalisation keeps its ImageNet statistics for ever: the batches here are too few and
+        too small to estimate better ones."""
+        super().train(mode)
+        for module in self.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.eval()
+        return self
+
+
+def split_by_stride(layers: list[nn.Module], size: int = 64) -> tuple[list[nn.Sequential], tuple[int, int, int]]:
+    """Cut a chain of layers where its stride passes 8, 16 and 32; also the channels at each cut.
+
+    The strides are measured by sending one blank image through the chain. Layers before stride 8 belong to
+    the first segment. Raises `ValueError` if the chain does not reach the three strides.
+    """
+    segments: list[list[nn.Module]] = [[], [], []]
+    channels = [0, 0, 0]
+    with torch.no_grad():
+        maps = torch.zeros(1, 3, size, size)
+        for layer in layers:
+            layer.eval()
+            maps = layer(maps)
+            stride = max(STRIDES[0], size // maps.shape[-1])
+            if stride not in STRIDES:
+                raise ValueError(f"a layer has stride {stride}; a backbone may go to 32 at most")
+            index = STRIDES.index(stride)
+            segments[index].append(layer)
+            channels[index] = maps.shape[1]
+    if not all(segments):
+        raise ValueError("the network does not reach the strides 8, 16 and 32")
+    return [nn.Sequential(*segment) for segment in segments], (channels[0], channels[1], channels[2])

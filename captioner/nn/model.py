@@ -1,0 +1,82 @@
+"""Encoder and decoder put together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from captioner.errors import DataError
+from captioner.nn.attention import ATTENTIONS
+from captioner.nn.decoder import DECODERS, Decoder, Tensors
+from captioner.nn.encoder import STRIDES, GridEncoder, build_backbone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """The architecture. Saved with every checkpoint and in every bundle. Raises `DataError`."""
+
+    encoder: str = "efficientnet_lite2"
+    image_size: int = 224
+    """Side of the square the photo is resized to, in pixels; a multiple of 32."""
+    stride: int = 16
+    """Pixels between cells of the grid: 8, 16 or 32; 16 at 224 pixels gives 14 x 14 cells."""
+    features: int = 512
+    attention: str = "additive"
+    attention_hidden: int = 256
+    decoder: str = "lstm"
+    hidden: int = 512
+    embedding: int = 512
+    dropout: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name, registry in (("attention", ATTENTIONS), ("decoder", DECODERS)):
+            if getattr(self, name) not in registry:
+                raise DataError(f"unknown {name} {getattr(self, name)!r}; there is {', '.join(registry)}")
+        if self.stride not in STRIDES:
+            raise DataError(f"stride must be one of {STRIDES}, got {self.stride}")
+        if self.image_size < 32 or self.image_size % 32:
+            raise DataError(f"image_size must be a multiple of 32, got {self.image_size}")
+        for name in ("features", "attention_hidden", "hidden", "embedding"):
+            if getattr(self, name) < 1:
+                raise DataError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.dropout < 1:
+            raise DataError(f"dropout must be at least 0 and below 1, got {self.dropout}")
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> ModelOptions:
+        """From a configuration file or a checkpoint. Raises `DataError` for names that are not known."""
+        unknown = values.keys() - {field.name for field in dataclasses.fields(cls)}
+        if unknown:
+            raise DataError(f"unknown model options: {', '.join(sorted(unknown))}")
+        return cls(**values)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of the attention maps."""
+        side = self.image_size // self.stride
+        return side, side
+
+
+class CaptionModel(nn.Module):
+    """Pixels in, words and attention out."""
+
+    encoder: GridEncoder
+    decoder: Decoder
+
+    def __init__(self, options: ModelOptions, vocabulary: int, weights: str | None = None) -> None:
+        """`vocabulary` is its size; `weights` those of the backbone (see `build_backbone`)."""
+        super().__init__()
+        self.options = options
+        self.encoder = GridEncoder(build_backbone(options.encoder, weights), options.stride, options.features)
+        attention = ATTENTIONS[options.attention](options.hidden, options.features, options.attention_hidden)
+        self.decoder = DECODERS[options.decoder](
+            attention, vocabulary, options.features, options.hidden, options.embedding, options.dropout
+        )
+
+    def encode(self, pixels: Tensor) -> tuple[Tensors, Tensors]:
+        """uint8 (batch, height, width, 3) -> memory and initial state, as `Decoder.prepare`."""
+        return self.decoder.prepare(self.encoder(pixels))
