@@ -1,0 +1,46 @@
+"""A caption over its photo, as a still picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PIL import Image
+
+from captioner.errors import OptionsError
+from captioner.image import ImageInput
+from captioner.results import Caption
+from captioner_client.overlay.figure import draw_figure
+from captioner_client.overlay.scene import OverlayOptions, make_scene
+from captioner_client.overlay.styles import PAINTED, STYLES
+from captioner_client.overlay.styles.matrix import draw_matrix
+
+
+def render_overlay(
+    image: ImageInput,
+    caption: Caption,
+    style: str = "panels",
+    *,
+    words: Sequence[int] | None = None,
+    colormap: str = "inferno",
+    alpha: float = 0.8,
+    width: int | None = None,
+) -> Image.Image:
+    """Where the model looked for each word, over the photo; an RGB picture `width` (1600) pixels wide.
+
+    `style` is one of `STYLES`: "panels" (colour over the photo, opacity by weight), "heatmap" (the whole
+    map over the photo in grey), "contour", "spotlight", or "matrix" (words by cells). `words` are
+    positions in `caption.words`, the first being 0; see `OverlayOptions` for the rest.
+
+    Raises `OptionsError` for options out of range, `DataError` for a caption without attention maps, and
+    an `ImageError` for an image that cannot be opened.
+    """
+    options = OverlayOptions(words=words, colormap=colormap, alpha=alpha, width=width)
+    check_style(style, STYLES)
+    scene = make_scene(image, caption, options)
+    return draw_matrix(scene) if style == "matrix" else draw_figure(scene, PAINTED[style])
+
+
+def check_style(style: str, known: Sequence[str]) -> None:
+    """Raise `OptionsError` for a style that is not known."""
+    if style not in known:
+        raise OptionsError(f"style must be one of {', '.join(known)}, got {style!r}", "style")

@@ -1,0 +1,89 @@
+"""Text in pictures: any text, in a font that has its letters where one is to be found."""
+
+from __future__ import annotations
+
+import unicodedata
+from functools import lru_cache
+
+from PIL import ImageFont
+
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+
+# Asked for by name, found by Pillow in the folders of the system, when the built-in font (Aileron, Latin
+# letters without accents) lacks a letter. The widest coverage comes last.
+_FALLBACKS = (
+    "DejaVuSans.ttf",
+    "NotoSans-Regular.ttf",
+    "Arial.ttf",
+    "NotoSansCJK-Regular.ttc",
+    "msyh.ttc",
+    "Arial Unicode.ttf",
+)
+_MISSING = "\uffff"  # a noncharacter: every font draws its box for a missing letter
+
+
+def clean(text: str) -> str:
+    """One line of text that is safe to draw and to write as UTF-8.
+
+    Control and direction-override characters become spaces, so that no name can reorder or break the
+    line it stands in; halves of surrogate pairs, from file names that are not UTF-8, become U+FFFD.
+    """
+    kept = (_replacement(letter) for letter in text)
+    return " ".join("".join(kept).split())
+
+
+def _replacement(letter: str) -> str:
+    category = unicodedata.category(letter)
+    if category == "Cs":
+        return "\N{REPLACEMENT CHARACTER}"
+    # Joiners shape emoji and the scripts of India and Persia; other format characters only mislead.
+    return " " if category in ("Cc", "Cf", "Zl", "Zp") and letter not in "\u200c\u200d" else letter
+
+
+@lru_cache(maxsize=64)
+def _load(name: str | None, size: int) -> Font | None:
+    if name is None:
+        return ImageFont.load_default(size)
+    try:
+        return ImageFont.truetype(name, size)
+    except OSError:
+        return None
+
+
+def font_for(text: str, size: int) -> Font:
+    """The built-in font at `size` pixels, or one of the system's that has letters it lacks."""
+    built_in = _load(None, size)
+    assert built_in is not None
+    candidates = [built_in, *(font for name in _FALLBACKS if (font := _load(name, size)) is not None)]
+    return min(candidates, key=lambda font: _count_missing(font, text))  # the first of equals
+
+
+def _count_missing(font: Font, text: str) -> int:
+    missing = bytes(font.getmask(_MISSING))
+    return sum(not letter.isspace() and bytes(font.getmask(letter)) == missing for letter in set(text))
+
+
+def fit(text: str, font: Font, width: float) -> str:
+    """`text`, cut with dots to be at most `width` pixels wide."""
+    if font.getlength(text) <= width:
+        return text
+    shortest, longest = 0, len(text)
+    while shortest < longest:  # the longest beginning that fits
+        middle = (shortest + longest + 1) // 2
+        if font.getlength(text[:middle].rstrip() + "...") <= width:
+            shortest = middle
+        else:
+            longest = middle - 1
+    return text[:shortest].rstrip() + "..." if shortest else ""
+
+
+def wrap(text: str, font: Font, width: float) -> list[str]:
+    """Lines of `text`, each at most `width` pixels wide; a word that is wider is cut."""
+    lines: list[str] = []
+    for word in text.split():
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and font.getlength(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(fit(word, font, width))
+    return lines
