@@ -1,0 +1,98 @@
+"""One CaptionBatch call: images with ids in, answers out in the order of completion."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+
+from captioner.errors import CaptionerError
+from captioner.v1 import captioner_pb2 as pb
+from captioner_server.convert import caption_to_proto, options_from_proto
+from captioner_server.errors import DeadlineError, RequestError, to_batch_error
+from captioner_server.gate import Gate
+from captioner_server.options import ServerOptions
+from captioner_server.pipeline import Pipeline
+from captioner_server.wire import deadline_of, write
+
+_MAX_ID_BYTES = 1024
+
+
+class BatchCall:
+    """Reads on only while fewer than `stream_window` images are unanswered, an answer counting until the
+    caller has taken it: who sends too fast or reads too slowly is held up by flow control."""
+
+    def __init__(
+        self, pipeline: Pipeline, options: ServerOptions, gate: Gate, context: grpc.aio.ServicerContext
+    ) -> None:
+        self._pipeline, self._options, self._gate, self._context = pipeline, options, gate, context
+        self._deadline_s = deadline_of(context)
+        self._window = asyncio.Semaphore(options.stream_window)
+        self._answers: asyncio.Queue[pb.CaptionBatchResponse | None] = asyncio.Queue()
+        self._unanswered = 0
+
+    async def run(self) -> None:
+        """Answer until the caller has no more images, or the server drains; then every image that was
+        read is answered before the call ends, with `NotServingError` where it was the server's doing."""
+        reader = asyncio.create_task(self._read())
+        try:
+            while (answer := await self._answers.get()) is not None:
+                await write(self._context, answer, self._options.stream_idle_s)
+                self._unanswered -= 1
+                self._window.release()
+            await reader
+        finally:
+            reader.cancel()
+
+    async def _read(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                ending = await self._start_all(tasks)
+            if ending:
+                raise ending
+        finally:
+            self._answers.put_nowait(None)
+
+    async def _start_all(self, tasks: asyncio.TaskGroup) -> CaptionerError | None:
+        """Start work on each image that comes; returns why the server wants no more, if it does not."""
+        draining = tasks.create_task(self._gate.draining())
+        try:
+            while True:
+                await self._window.acquire()
+                reading = asyncio.ensure_future(self._context.read())
+                try:
+                    while not reading.done():
+                        await asyncio.wait(
+                            {reading, draining},
+                            timeout=self._options.stream_idle_s,
+                            return_when=asyncio.FIRST_COMPLETED,
+                        )
+                        if reading.done():
+                            break
+                        if draining.done():
+                            return self._gate.refusal()
+                        if not self._unanswered:
+                            idle_s = self._options.stream_idle_s
+                            return DeadlineError(f"no image for {idle_s:g} s (stream_idle_s)")
+                finally:
+                    reading.cancel()
+                request = reading.result()
+                if request is grpc.aio.EOF:  # type: ignore[attr-defined]
+                    return None
+                self._unanswered += 1
+                tasks.create_task(self._answer(request))
+        finally:
+            draining.cancel()
+
+    async def _answer(self, request: pb.CaptionBatchRequest) -> None:
+        answer = pb.CaptionBatchResponse(id=request.id)
+        try:
+            if len(request.id.encode()) > _MAX_ID_BYTES:
+                raise RequestError(f"an id has at most {_MAX_ID_BYTES} bytes", "id")
+            options = self._pipeline.resolve(options_from_proto(request.options))
+            async with self._pipeline.wait():
+                caption = await self._pipeline.caption(request.image, options, self._deadline_s)
+            answer.caption.CopyFrom(caption_to_proto(caption))
+        except CaptionerError as error:
+            answer.error.CopyFrom(to_batch_error(error))
+        await self._answers.put(answer)

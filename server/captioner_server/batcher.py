@@ -1,0 +1,195 @@
+"""Batches in front of the model: requests that arrive while it is busy are answered together.
+
+A batch leaves at once when the model is idle; nothing waits for company. What waits is grouped by the
+options that must match, and what has been cancelled, has waited too long or cannot be answered before
+its deadline is dropped before it costs compute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from captioner.options import CaptionOptions
+from captioner.results import Caption
+from captioner_server.engine import Engine, Pixels
+from captioner_server.errors import BusyError, DeadlineError
+from captioner_server.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+_SMOOTHING = 0.2  # weight of the newest batch in the running estimate of a batch's time
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A caption and what it took."""
+
+    caption: Caption
+    queue_s: float
+    compute_s: float
+    batch_size: int
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    pixels: Pixels
+    options: CaptionOptions
+    entered_s: float
+    deadline_s: float
+    answer: asyncio.Future[Computed]
+
+
+class Batcher:
+    """Runs the engine, one batch at a time, on a thread of its own.
+
+    `run` must be running on the event loop for anything to be answered. Times are of `time.monotonic`.
+    """
+
+    def __init__(self, engine: Engine, sizes: Sequence[int], max_wait_s: float, metrics: Metrics) -> None:
+        """`sizes` are the batch sizes that the engine may be given, ascending from 1."""
+        self._engine = engine
+        self._sizes = tuple(sizes)
+        self._max_wait_s = max_wait_s
+        self._metrics = metrics
+        self._groups: dict[CaptionOptions, dict[_Job, None]] = {}  # the inner dicts serve as ordered sets
+        self._wake = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
+        self._batch_s = 0.0
+        self._image_s = 0.0
+
+    @property
+    def waiting(self) -> int:
+        """Images in the queue."""
+        return sum(map(len, self._groups.values()))
+
+    def backlog_s(self) -> float:
+        """About how long the model needs for what waits now."""
+        return self.waiting * self._image_s + self._batch_s
+
+    async def submit(self, pixels: Pixels, options: CaptionOptions, deadline_s: float) -> Computed:
+        """Wait for the caption of one image, (size, size, 3), with resolved options.
+
+        Cancelling the call takes the image out of the queue. Raises `DeadlineError` when the deadline
+        leaves no time to compute and `BusyError` after the longest wait allowed.
+        """
+        loop = asyncio.get_running_loop()
+        job = _Job(pixels, options, time.monotonic(), deadline_s, loop.create_future())
+        group = self._groups.setdefault(_group_key(options), {})
+        group[job] = None
+        self._wake.set()
+        limit = loop.call_later(self._max_wait_s, self._overdue, group, job)
+        try:
+            return await job.answer
+        finally:
+            limit.cancel()
+            if job in group:
+                self._drop(group, job)
+
+    async def run(self) -> None:
+        """Serve until cancelled; what waits then is left unanswered."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._wake.wait()
+            jobs = self._take(time.monotonic())
+            if not jobs:
+                self._wake.clear()
+                continue
+            started = time.monotonic()
+            try:
+                captions = await loop.run_in_executor(self._thread, self._compute, jobs)
+            except Exception as error:  # a defect, of the model or ours: it fails this batch only
+                log.exception("the model failed on a batch of %d", len(jobs))
+                for job in jobs:
+                    if not job.answer.done():
+                        job.answer.set_exception(error)
+                continue
+            self._answer(jobs, captions, started)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _take(self, now: float) -> list[_Job]:
+        """The next batch: of the group whose first has waited longest, the largest size that is there."""
+        for group in self._groups.values():
+            for job in [job for job in group if job.answer.done() or job.deadline_s <= now]:
+                self._drop(group, job, DeadlineError("the deadline passed in the queue"), "deadline")
+        self._groups = {key: group for key, group in self._groups.items() if group}
+        if not self._groups:
+            return []
+        group = min(self._groups.values(), key=lambda group: next(iter(group)).entered_s)
+        # Those that cannot be answered in time make way for those that can. If there are no others they
+        # are tried all the same, so that an estimate that was too long once does not stay so.
+        hopeful = [job for job in group if now + self._batch_s <= job.deadline_s]
+        if hopeful:
+            for job in [job for job in group if now + self._batch_s > job.deadline_s]:
+                self._drop(group, job, DeadlineError("the deadline leaves no time to compute"), "deadline")
+        there = hopeful or list(group)
+        jobs = there[: max(size for size in self._sizes if size <= len(there))]
+        for job in jobs:
+            del group[job]
+        return jobs
+
+    def _compute(self, jobs: list[_Job]) -> list[Caption]:
+        options = [job.options for job in jobs]
+        shared = dataclasses.replace(
+            options[0],
+            alternatives=max(one.alternatives for one in options),
+            attention=any(one.attention for one in options),
+            attention_size=next((one.attention_size for one in options if one.attention), None),
+        )
+        captions = self._engine.caption_pixels(np.stack([job.pixels for job in jobs]), shared)
+        return [_as_asked(caption, one) for caption, one in zip(captions, options, strict=True)]
+
+    def _answer(self, jobs: list[_Job], captions: list[Caption], started: float) -> None:
+        compute_s = time.monotonic() - started
+        self._batch_s += _SMOOTHING * (compute_s - self._batch_s) if self._batch_s else compute_s
+        image_s = compute_s / len(jobs)
+        self._image_s += _SMOOTHING * (image_s - self._image_s) if self._image_s else image_s
+        self._metrics.batch_size.observe(len(jobs))
+        self._metrics.compute_seconds.observe(compute_s)
+        for job, caption in zip(jobs, captions, strict=True):
+            queue_s = started - job.entered_s
+            self._metrics.queue_seconds.observe(queue_s)
+            if not job.answer.done():
+                job.answer.set_result(Computed(caption, queue_s, compute_s, len(jobs)))
+
+    def _overdue(self, group: dict[_Job, None], job: _Job) -> None:
+        if job in group:
+            message = f"waited {self._max_wait_s:g} s for the model, the longest allowed (max_wait_s)"
+            self._drop(group, job, BusyError(message, self.backlog_s()), "max_wait")
+
+    def _drop(
+        self, group: dict[_Job, None], job: _Job, error: Exception | None = None, reason: str = "cancelled"
+    ) -> None:
+        """Take a job out of the queue; it fails with the error, unless its caller has gone."""
+        del group[job]
+        if error is None or job.answer.done():
+            reason = "cancelled"
+        else:
+            job.answer.set_exception(error)
+        self._metrics.dropped.labels(reason).inc()
+
+
+def _group_key(options: CaptionOptions) -> CaptionOptions:
+    """Equal for options that one batch can serve: how many alternatives are returned, and whether maps
+    are, does not change the search."""
+    size = options.attention_size if options.attention else None
+    return dataclasses.replace(options, alternatives=0, attention=True, attention_size=size)
+
+
+def _as_asked(caption: Caption, options: CaptionOptions) -> Caption:
+    """The caption without what only others in its batch asked for."""
+    words = caption.words
+    if not options.attention:
+        words = tuple(dataclasses.replace(word, attention=None) for word in words)
+    return dataclasses.replace(
+        caption, words=words, alternatives=caption.alternatives[: options.alternatives]
+    )

@@ -1,0 +1,46 @@
+"""What is known of the call that is being answered: for its log line and its trailing metadata."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from captioner_server.batcher import Computed
+
+
+@dataclass(slots=True)
+class Call:
+    """A record that whoever works on a call adds to."""
+
+    method: str
+    request_id: str
+    images: int = 0
+    failed: int = 0
+    image_bytes: int = 0
+    batch_size: int = 0
+    """The largest batch that an image of this call was in."""
+    seconds: dict[str, float] = field(default_factory=lambda: {"decode": 0.0, "queue": 0.0, "compute": 0.0})
+    """Summed over the call's images."""
+
+    def add(self, computed: Computed) -> None:
+        self.batch_size = max(self.batch_size, computed.batch_size)
+        self.seconds["queue"] += computed.queue_s
+        self.seconds["compute"] += computed.compute_s
+
+    def server_timing(self) -> str:
+        """As the header of that name (W3C Server Timing): durations in milliseconds."""
+        return ", ".join(f"{name};dur={1000 * seconds:.1f}" for name, seconds in self.seconds.items())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields of the log line."""
+        record: dict[str, Any] = {"method": self.method, "request_id": self.request_id}
+        if self.images:
+            times = {f"{name}_ms": round(1000 * seconds, 1) for name, seconds in self.seconds.items()}
+            record |= {"images": self.images, "failed": self.failed, "image_bytes": self.image_bytes}
+            record |= {"batch_size": self.batch_size, **times}
+        return record
+
+
+current_call: ContextVar[Call] = ContextVar("current_call")
+"""Set for the task that answers a call, and so for every task it starts."""

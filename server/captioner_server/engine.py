@@ -1,0 +1,52 @@
+"""What the server asks of a captioner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from captioner.options import CaptionOptions
+from captioner.results import Caption, Word
+
+Pixels = npt.NDArray[np.uint8]
+
+
+class Engine(Protocol):
+    """A loaded model; `captioner.Captioner` is one. Every method may be called from several threads."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def digest(self) -> str: ...
+
+    @property
+    def model(self) -> str:
+        """NAME@DIGEST."""
+
+    @property
+    def device(self) -> str:
+        """What really computes: "cpu" or "cuda"."""
+
+    @property
+    def provider(self) -> str: ...
+
+    @property
+    def grid(self) -> tuple[int, int]: ...
+
+    @property
+    def defaults(self) -> CaptionOptions: ...
+
+    def preprocess(self, image: bytes) -> Pixels:
+        """(size, size, 3). Raises an `ImageError`."""
+
+    def caption_pixels(self, pixels: Pixels, options: CaptionOptions | None = None) -> list[Caption]:
+        """Captions of a batch, (batch, size, size, 3)."""
+
+    def stream_pixels(
+        self, pixels: Pixels, options: CaptionOptions | None = None
+    ) -> Iterator[Word | Caption]:
+        """Words of one image, (size, size, 3), as they are decoded; last the caption."""

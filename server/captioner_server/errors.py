@@ -1,0 +1,135 @@
+"""Errors of serving, and what any error looks like on the wire."""
+
+from __future__ import annotations
+
+import grpc
+from google.protobuf.any_pb2 import Any
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
+
+from captioner.errors import CaptionerError, ImageError, OptionsError
+from captioner.v1 import captioner_pb2 as pb
+
+DOMAIN = "captioner"
+
+
+class RetryableError(CaptionerError):
+    """The same call can succeed later."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class BusyError(RetryableError):
+    """A limit on work in progress is reached."""
+
+    code = "busy"
+    grpc_code = "RESOURCE_EXHAUSTED"
+
+
+class NotServingError(RetryableError):
+    """The server is starting or draining."""
+
+    code = "not_serving"
+    grpc_code = "UNAVAILABLE"
+
+
+class DeadlineError(CaptionerError):
+    """The caller's deadline has passed, or would before the answer is there."""
+
+    code = "deadline_exceeded"
+    grpc_code = "DEADLINE_EXCEEDED"
+
+
+class UnauthenticatedError(CaptionerError):
+    """The call does not carry the server's token."""
+
+    code = "unauthenticated"
+    grpc_code = "UNAUTHENTICATED"
+
+
+class ModelNotFoundError(CaptionerError):
+    """No model of that name or version is served."""
+
+    code = "model_not_found"
+    grpc_code = "NOT_FOUND"
+
+
+class RequestError(CaptionerError):
+    """A request that is malformed in one field."""
+
+    code = "invalid_request"
+    grpc_code = "INVALID_ARGUMENT"
+
+    def __init__(self, message: str, field: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class ServerStartError(CaptionerError):
+    """The server cannot start as it was told to."""
+
+    code = "cannot_start"
+    exit_status = 2
+    grpc_code = "FAILED_PRECONDITION"
+
+
+def status_code(error: CaptionerError) -> grpc.StatusCode:
+    return grpc.StatusCode[error.grpc_code]
+
+
+def field_of(error: CaptionerError) -> str:
+    """The request's field that the error is about, "" if none is."""
+    if isinstance(error, ImageError):
+        return "image"
+    if isinstance(error, OptionsError):
+        return f"options.{error.field}" if error.field else "options"
+    return error.field if isinstance(error, RequestError) else ""
+
+
+def to_status(error: CaptionerError) -> status_pb2.Status:
+    """The error with details that a program can read."""
+    details: list[Message] = [error_details_pb2.ErrorInfo(reason=error.code.upper(), domain=DOMAIN)]
+    if field := field_of(error):
+        violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=str(error))
+        details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+    if isinstance(error, RetryableError):
+        details.append(error_details_pb2.RetryInfo(retry_delay=_duration(error.retry_after_s)))
+    status = status_pb2.Status(code=status_code(error).value[0], message=str(error))
+    for detail in details:
+        packed = Any()
+        packed.Pack(detail)
+        status.details.append(packed)
+    return status
+
+
+def to_trailers(error: CaptionerError) -> tuple[tuple[str, str | bytes], ...]:
+    """Trailing metadata of a call that fails with the error.
+
+    `grpc-retry-pushback-ms` is RetryInfo in the form that gRPC's own retries obey.
+    """
+    trailers: list[tuple[str, str | bytes]] = [
+        ("grpc-status-details-bin", to_status(error).SerializeToString())
+    ]
+    if isinstance(error, RetryableError):
+        trailers.append(("grpc-retry-pushback-ms", str(round(error.retry_after_s * 1000))))
+    return tuple(trailers)
+
+
+def to_batch_error(error: CaptionerError) -> pb.Error:
+    """The error as the answer for one image of a `CaptionBatch` call."""
+    return pb.Error(
+        status=status_code(error).value[0],
+        reason=error.code,
+        message=str(error),
+        field=field_of(error),
+        retry_after=_duration(error.retry_after_s) if isinstance(error, RetryableError) else None,
+    )
+
+
+def _duration(seconds: float) -> Duration:
+    duration = Duration()
+    duration.FromNanoseconds(round(seconds * 1e9))
+    return duration

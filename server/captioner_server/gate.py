@@ -1,0 +1,60 @@
+"""Whether the server takes calls: not yet, now, or not any more; and what is still open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+
+from captioner_server.errors import NotServingError
+
+
+class State(Enum):
+    STARTING = "the server is still loading its model"
+    SERVING = ""
+    DRAINING = "the server is shutting down"
+
+
+class Gate:
+    """The server's state and its count of open calls. For use on one event loop."""
+
+    def __init__(self, retry_after_s: float) -> None:
+        self.state = State.STARTING
+        self.open_calls = 0
+        self._retry_after_s = retry_after_s
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._draining = asyncio.Event()
+
+    @property
+    def serving(self) -> bool:
+        return self.state is State.SERVING
+
+    def refusal(self) -> NotServingError | None:
+        """Why a call that comes now is refused, if it is."""
+        return None if self.serving else NotServingError(self.state.value, self._retry_after_s)
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Around everything that is done for an accepted call."""
+        self.open_calls += 1
+        self._empty.clear()
+        try:
+            yield
+        finally:
+            self.open_calls -= 1
+            if not self.open_calls:
+                self._empty.set()
+
+    def drain(self) -> None:
+        self.state = State.DRAINING
+        self._draining.set()
+
+    async def draining(self) -> None:
+        """Returns once the server drains: for calls without an end of their own."""
+        await self._draining.wait()
+
+    async def empty(self) -> None:
+        """Returns once no call is open."""
+        await self._empty.wait()

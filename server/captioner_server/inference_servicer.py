@@ -1,0 +1,177 @@
+"""inference.GRPCInferenceService: the Open Inference Protocol, for tritonclient, KServe and their kin.
+
+One model, `captioner`: input IMAGE (BYTES, [images]), outputs CAPTION (BYTES, [images]) and LOG_PROB
+(FP32, [images]). Request parameters named like the fields of `CaptionOptions` set them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import numpy as np
+
+from captioner import __version__
+from captioner.errors import ImageError
+from captioner.options import CaptionOptions
+from captioner.results import Caption
+from captioner_server.errors import ModelNotFoundError, RequestError
+from captioner_server.gate import Gate
+from captioner_server.inference import grpc_predict_v2_pb2 as pb
+from captioner_server.inference import grpc_predict_v2_pb2_grpc
+from captioner_server.pipeline import Pipeline
+from captioner_server.wire import deadline_of
+
+MODEL = "captioner"
+INPUT, OUTPUTS = "IMAGE", {"CAPTION": "BYTES", "LOG_PROB": "FP32"}
+_PARAMETERS = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram")
+
+
+class InferenceServicer(grpc_predict_v2_pb2_grpc.GRPCInferenceServiceServicer):
+    """Captions as tensors; errors are raised and become statuses in the interceptor."""
+
+    def __init__(self, pipeline: Callable[[], Pipeline], gate: Gate) -> None:
+        """`pipeline` is called once the gate lets calls in."""
+        self._pipeline = pipeline
+        self._gate = gate
+
+    async def ServerLive(
+        self, request: pb.ServerLiveRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ServerLiveResponse:
+        return pb.ServerLiveResponse(live=True)
+
+    async def ServerReady(
+        self, request: pb.ServerReadyRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ServerReadyResponse:
+        return pb.ServerReadyResponse(ready=self._gate.serving)
+
+    async def ModelReady(
+        self, request: pb.ModelReadyRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ModelReadyResponse:
+        if self._gate.serving:
+            self._check_model(request.name, request.version)
+        return pb.ModelReadyResponse(ready=self._gate.serving)
+
+    async def ServerMetadata(
+        self, request: pb.ServerMetadataRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ServerMetadataResponse:
+        return pb.ServerMetadataResponse(name="captioner", version=__version__)
+
+    async def ModelMetadata(
+        self, request: pb.ModelMetadataRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ModelMetadataResponse:
+        version = self._check_model(request.name, request.version)
+        tensor = pb.ModelMetadataResponse.TensorMetadata
+        return pb.ModelMetadataResponse(
+            name=MODEL,
+            versions=[version],
+            platform="onnxruntime_onnx",
+            inputs=[tensor(name=INPUT, datatype="BYTES", shape=[-1])],
+            outputs=[tensor(name=name, datatype=kind, shape=[-1]) for name, kind in OUTPUTS.items()],
+        )
+
+    async def ModelInfer(
+        self, request: pb.ModelInferRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ModelInferResponse:
+        version = self._check_model(request.model_name, request.model_version)
+        pipeline = self._pipeline()
+        options = pipeline.resolve(_options(request))
+        wanted = [output.name for output in request.outputs] or list(OUTPUTS)
+        for name in wanted:
+            if name not in OUTPUTS:
+                raise RequestError(f"there is no output {name!r}, only {', '.join(OUTPUTS)}", "outputs")
+        images, shape = _images(request)
+        with pipeline.enter(len(images)):
+            captions = await self._caption_all(pipeline, images, options, deadline_of(context))
+        response = pb.ModelInferResponse(model_name=MODEL, model_version=version, id=request.id)
+        for name in wanted:
+            response.outputs.add(name=name, datatype=OUTPUTS[name], shape=shape)
+            _fill(response, name, captions, raw=bool(request.raw_input_contents))
+        return response
+
+    def _check_model(self, name: str, version: str) -> str:
+        """The version that is served; raises `ModelNotFoundError` for another name or version."""
+        served = self._pipeline().engine.digest
+        if name != MODEL or version not in ("", served):
+            raise ModelNotFoundError(f"there is no model {name!r} {version}, only {MODEL!r} {served}")
+        return served
+
+    @staticmethod
+    async def _caption_all(
+        pipeline: Pipeline, images: list[bytes], options: CaptionOptions, deadline_s: float
+    ) -> list[Caption]:
+        tasks = [asyncio.create_task(pipeline.caption(image, options, deadline_s)) for image in images]
+        try:
+            await asyncio.gather(*tasks)
+        except ImageError as error:
+            number = next(n for n, task in enumerate(tasks) if task.done() and task.exception() is error)
+            raise RequestError(f"image {number}: {error}", f"inputs.{INPUT}[{number}]") from error
+        finally:
+            for task in tasks:
+                task.cancel()
+        return [task.result() for task in tasks]
+
+
+def _options(request: pb.ModelInferRequest) -> CaptionOptions:
+    values: dict[str, Any] = {}
+    for name in _PARAMETERS:
+        if name in request.parameters:
+            parameter = request.parameters[name]
+            if not (choice := parameter.WhichOneof("parameter_choice")):
+                raise RequestError(f"the parameter {name} has no value", f"parameters.{name}")
+            values[name] = getattr(parameter, choice)
+    return CaptionOptions(**values, attention=False)
+
+
+def _images(request: pb.ModelInferRequest) -> tuple[list[bytes], list[int]]:
+    """The images of the request and the shape of the tensor that they came in."""
+    if [tensor.name for tensor in request.inputs] != [INPUT]:
+        raise RequestError(f"there is one input, {INPUT}", "inputs")
+    [tensor] = request.inputs
+    if tensor.datatype != "BYTES":
+        raise RequestError(f"{INPUT} is of type BYTES, not {tensor.datatype}", f"inputs.{INPUT}.datatype")
+    if request.raw_input_contents:
+        images = _split(request.raw_input_contents[0])
+    else:
+        images = list(tensor.contents.bytes_contents)
+    shape = list(tensor.shape)
+    if not images or any(side < 1 for side in shape) or math.prod(shape) != len(images):
+        raise RequestError(f"{len(images)} images do not fill the shape {shape}", f"inputs.{INPUT}.shape")
+    return images, shape
+
+
+def _split(raw: bytes) -> list[bytes]:
+    """The elements of a BYTES tensor, each preceded by its length in four bytes, little-endian."""
+    elements, position = [], 0
+    while position < len(raw):
+        if position + 4 > len(raw):
+            raise RequestError("a length is cut short", "raw_input_contents")
+        (length,) = struct.unpack_from("<I", raw, position)
+        element = raw[position + 4 : position + 4 + length]
+        if len(element) < length:
+            raise RequestError("an element is cut short", "raw_input_contents")
+        elements.append(element)
+        position += 4 + length
+    return elements
+
+
+def _fill(response: pb.ModelInferResponse, name: str, captions: list[Caption], *, raw: bool) -> None:
+    """Add the last output's values, in the form that the request used for its own."""
+    contents = response.outputs[-1].contents
+    if name == "LOG_PROB":
+        values = [caption.log_prob for caption in captions]
+        if raw:
+            response.raw_output_contents.append(np.asarray(values, dtype="<f4").tobytes())
+        else:
+            contents.fp32_contents.extend(values)
+    else:
+        texts = [caption.text.encode() for caption in captions]
+        if raw:
+            packed = b"".join(struct.pack("<I", len(text)) + text for text in texts)
+            response.raw_output_contents.append(packed)
+        else:
+            contents.bytes_contents.extend(texts)

@@ -1,0 +1,94 @@
+"""Run a server as a process: load, say so, serve until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+from prometheus_client import start_http_server
+
+from captioner.errors import CaptionerError
+from captioner_server.engine import Engine
+from captioner_server.errors import ServerStartError
+from captioner_server.options import ServerOptions
+from captioner_server.server import CaptionServer
+
+log = logging.getLogger(__name__)
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def run(load: Callable[[], Engine], options: ServerOptions) -> int:
+    """Serve the engine that `load` makes until SIGTERM or SIGINT; returns the exit status.
+
+    The first signal drains: 0 when everything in flight was finished within the grace period, else 1. A
+    second ends the process at once, with 128 + its number. Raises a `CaptionerError` when the server
+    cannot start.
+    """
+    return asyncio.run(_run(load, options))
+
+
+async def _run(load: Callable[[], Engine], options: ServerOptions) -> int:
+    told = asyncio.Event()
+
+    def on_signal(number: int) -> None:
+        if told.is_set():
+            _log("ended", signal=number)
+            sys.stderr.flush()
+            os._exit(128 + number)  # threads of the model may compute for long yet
+        told.set()
+
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, on_signal, number)
+    server = CaptionServer(options)
+    port = await server.start()
+    _log("listening", address=f"{options.host}:{port}")
+    opening = asyncio.create_task(_open(server, load, options))
+    stopping = asyncio.create_task(told.wait())
+    try:
+        await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if opening.done():
+            opening.result()  # raises what went wrong
+        await stopping
+        _log("draining", open_calls=server.gate.open_calls, grace_s=options.grace_s)
+        finished = await server.drain()
+        _log("stopped", finished=finished)
+        return 0 if finished else 1
+    except CaptionerError:
+        await server.stop()
+        raise
+
+
+async def _open(server: CaptionServer, load: Callable[[], Engine], options: ServerOptions) -> None:
+    if options.metrics_port is not None:
+        try:
+            http, _ = start_http_server(options.metrics_port, options.host, registry=server.metrics.registry)
+        except OSError as error:
+            reason = error.strerror or "the address is not usable"
+            raise ServerStartError(
+                f"cannot serve metrics on port {options.metrics_port}: {reason}"
+            ) from error
+        _log("metrics", url=f"http://{options.host}:{http.server_port}/metrics")
+    started = time.monotonic()
+    engine = await asyncio.to_thread(load)
+    loaded = time.monotonic()
+    await server.open(engine)
+    _log(
+        "serving",
+        model=engine.model,
+        device=engine.device,
+        provider=engine.provider,
+        batch_sizes=options.batch_sizes,
+        load_s=round(loaded - started, 2),
+        warm_up_s=round(time.monotonic() - loaded, 2),
+    )
+
+
+def _log(event: str, **fields: object) -> None:
+    log.info(event, extra={"fields": fields})

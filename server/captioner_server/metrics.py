@@ -1,0 +1,36 @@
+"""Counters and times for the people who operate a server, as Prometheus reads them."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class Metrics:
+    """The metrics of one server, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self.calls = self._counter("calls", "Calls finished", "method", "code")
+        self.images = self._counter("images", "Images answered", "outcome")
+        self.dropped = self._counter("dropped_images", "Images dropped before they cost compute", "reason")
+        self.in_flight = self._gauge("in_flight_calls", "Calls open")
+        self.admitted = self._gauge("admitted_images", "Images accepted and not yet answered")
+        self.batch_size = self._histogram("batch_size_images", "Images that the model saw at once", _SIZES)
+        self.decode_seconds = self._histogram("decode_seconds", "Time to decode an image", _SECONDS)
+        self.queue_seconds = self._histogram("queue_seconds", "Time an image waited for the model", _SECONDS)
+        self.compute_seconds = self._histogram("compute_seconds", "Time of the model for a batch", _SECONDS)
+        about_model = "1 for the model that is served and where it runs"
+        self.model = self._gauge("model_info", about_model, "model", "device", "provider")
+
+    def _counter(self, name: str, help: str, *labels: str) -> Counter:
+        return Counter(f"captioner_{name}", help, labels, registry=self.registry)
+
+    def _gauge(self, name: str, help: str, *labels: str) -> Gauge:
+        return Gauge(f"captioner_{name}", help, labels, registry=self.registry)
+
+    def _histogram(self, name: str, help: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(f"captioner_{name}", help, buckets=buckets, registry=self.registry)

@@ -1,0 +1,75 @@
+"""How to serve: one frozen dataclass, checked where it is made, from which the command's flags derive."""
+
+# ruff: noqa: RUF009  (`_option` is `dataclasses.field`)
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from captioner.errors import OptionsError
+from captioner.image import ImageLimits
+from captioner.options import MAX_BEAM_SIZE, MAX_WORDS
+
+
+def _option(default: Any, help: str, low: float | None = None, high: float = float("inf")) -> Any:
+    return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """Limits and addresses of a server. Raises `OptionsError` when a value is out of its range."""
+
+    host: str = _option("127.0.0.1", "address to listen on; 0.0.0.0 or [::] for every interface")
+    port: int = _option(50051, "port to listen on; 0 takes a free one", 0, 65535)
+    max_batch_size: int = _option(16, "most images that the model sees at once", 1, 1024)
+    queue_size: int = _option(256, "most images accepted and not yet answered", 1)
+    max_wait_s: float = _option(20.0, "longest wait for the model, in seconds", 0.001)
+    max_calls: int = _option(1024, "most calls open at once, of any kind", 1)
+    max_streams: int = _option(64, "most StreamCaption and CaptionBatch calls open at once", 1)
+    stream_window: int = _option(32, "most images in flight for one CaptionBatch call", 1)
+    stream_workers: int = _option(2, "StreamCaption calls that decode words at once", 1)
+    stream_idle_s: float = _option(60.0, "longest silence of a stream's caller, in seconds", 0.001)
+    max_image_bytes: int = _option(32 * 2**20, "largest image in bytes", 1, 2**30)
+    max_image_pixels: int = _option(100_000_000, "largest image in pixels, width x height", 1)
+    max_beam_size: int = _option(MAX_BEAM_SIZE, "largest beam that callers may ask for", 1, MAX_BEAM_SIZE)
+    max_words: int = _option(MAX_WORDS, "longest caption in words that callers may ask for", 1, MAX_WORDS)
+    decode_threads: int = _option(min(8, os.cpu_count() or 1), "threads that decode images", 1, 256)
+    grace_s: float = _option(30.0, "time to finish what is in flight after SIGTERM, in seconds", 0.0)
+    metrics_port: int | None = _option(
+        None, "port of Prometheus metrics over HTTP; none by default", 0, 65535
+    )
+    tls_certificate: Path | None = _option(None, "PEM file with the server's certificate chain")
+    tls_key: Path | None = _option(None, "PEM file with the certificate's private key")
+    token_file: Path | None = _option(None, "file with the bearer token that callers must send")
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value, low, high = getattr(self, field.name), field.metadata["low"], field.metadata["high"]
+            if low is not None and value is not None and not low <= value <= high:
+                limit = f"at least {low}" if high == float("inf") else f"from {low} to {high}"
+                raise OptionsError(f"{field.name} must be {limit}, got {value}", field.name)
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise OptionsError("tls_certificate and tls_key belong together", "tls_key")
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """The batch sizes that the model is given, ascending: powers of two, and the largest allowed.
+
+        A few sizes, all tried before the server is ready, so that no caller pays for the first use of a
+        shape (memory planning, choice of kernels).
+        """
+        powers = [2**power for power in range(self.max_batch_size.bit_length())]
+        return tuple(sorted({*powers, self.max_batch_size}))
+
+    @property
+    def image_limits(self) -> ImageLimits:
+        return ImageLimits(max_bytes=self.max_image_bytes, max_pixels=self.max_image_pixels)
+
+    @property
+    def max_message_bytes(self) -> int:
+        """Room for an image twice the limit, so that a caller learns which limit it broke; what is
+        larger still, gRPC itself refuses."""
+        return min(2 * self.max_image_bytes + 2**20, 2**31 - 1)

@@ -1,0 +1,162 @@
+"""From the bytes of an image to its caption: decoded, batched; everything slow off the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import threading
+import time
+from collections.abc import AsyncGenerator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+
+import numpy as np
+from PIL import Image
+
+from captioner.errors import CaptionerError, ImageTooLargeError, OptionsError
+from captioner.options import CaptionOptions
+from captioner.results import Caption, Word
+from captioner_server.admission import Admission
+from captioner_server.batcher import Batcher
+from captioner_server.call import current_call
+from captioner_server.engine import Engine, Pixels
+from captioner_server.metrics import Metrics
+from captioner_server.options import ServerOptions
+
+
+class Pipeline:
+    """Captions images with one engine, within the server's limits."""
+
+    def __init__(self, engine: Engine, options: ServerOptions, metrics: Metrics) -> None:
+        self.engine = engine
+        self._options = options
+        self._metrics = metrics
+        self._batcher = Batcher(engine, options.batch_sizes, options.max_wait_s, metrics)
+        self._admission = Admission(options.queue_size, self._batcher.backlog_s)
+        metrics.admitted.set_function(lambda: self._admission.inside)
+        metrics.model.labels(engine.model, engine.device, engine.provider).set(1)
+        self._decoders = ThreadPoolExecutor(options.decode_threads, thread_name_prefix="decode")
+        self._streamers = ThreadPoolExecutor(options.stream_workers, thread_name_prefix="stream")
+        self._worker: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._worker = asyncio.create_task(self._batcher.run())
+
+    def close(self) -> None:
+        """Stop without waiting for threads that still compute."""
+        if self._worker:
+            self._worker.cancel()
+        self._batcher.close()
+        for pool in (self._decoders, self._streamers):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    async def warm_up(self) -> None:
+        """Use every path and every batch size once, so that no caller pays for a first use."""
+        loop = asyncio.get_running_loop()
+        pixels = await loop.run_in_executor(self._decoders, self.engine.preprocess, _grey_png())
+        defaults = self.resolve(CaptionOptions())
+        for size in self._options.batch_sizes:
+            batch = np.repeat(pixels[None], size, axis=0)
+            await loop.run_in_executor(None, self.engine.caption_pixels, batch, defaults)
+        async for _ in self._words(pixels, self.resolve(CaptionOptions(beam_size=1))):
+            pass
+
+    def resolve(self, options: CaptionOptions) -> CaptionOptions:
+        """The options with the model's defaults, within this server's limits. Raises `OptionsError`."""
+        resolved = options.resolve(self.engine.defaults)
+        limits = {"beam_size": self._options.max_beam_size, "max_words": self._options.max_words}
+        for name, limit in limits.items():
+            if getattr(resolved, name) > limit:
+                raise OptionsError(f"this server allows a {name} of at most {limit}", name)
+        return resolved
+
+    def refusal(self) -> CaptionerError | None:
+        """Why one more image would be refused now, if it would."""
+        return self._admission.refusal() if self._admission.full else None
+
+    def enter(self, images: int = 1) -> AbstractContextManager[None]:
+        """Places for images of a call that is refused when there are none."""
+        return self._admission.enter(images)
+
+    def wait(self) -> AbstractAsyncContextManager[None]:
+        """A place for an image of a call that can wait for one."""
+        return self._admission.wait()
+
+    async def caption(self, image: bytes, options: CaptionOptions, deadline_s: float) -> Caption:
+        """The caption of an admitted image; `options` are resolved."""
+        with self._counted(image):
+            pixels = await self._decode(image)
+            computed = await self._batcher.submit(pixels, options, deadline_s)
+            current_call.get().add(computed)
+            return computed.caption
+
+    async def stream(self, image: bytes, options: CaptionOptions) -> AsyncGenerator[Word | Caption]:
+        """The words of an admitted image as they are decoded, last the caption."""
+        with self._counted(image):
+            pixels = await self._decode(image)
+            started = time.monotonic()
+            async for item in self._words(pixels, options):
+                yield item
+            current_call.get().seconds["compute"] += time.monotonic() - started
+
+    async def _decode(self, image: bytes) -> Pixels:
+        if len(image) > self._options.max_image_bytes:
+            limit = self._options.max_image_bytes
+            raise ImageTooLargeError(
+                f"{len(image)} bytes are more than the limit of {limit} (max_image_bytes)"
+            )
+        started = time.monotonic()
+        loop = asyncio.get_running_loop()
+        pixels = await loop.run_in_executor(self._decoders, self.engine.preprocess, image)
+        decode_s = time.monotonic() - started
+        self._metrics.decode_seconds.observe(decode_s)
+        current_call.get().seconds["decode"] += decode_s
+        return pixels
+
+    async def _words(self, pixels: Pixels, options: CaptionOptions) -> AsyncGenerator[Word | Caption]:
+        loop = asyncio.get_running_loop()
+        items: asyncio.Queue[Word | Caption | None] = asyncio.Queue()  # never more than max_words + 2
+        gone = threading.Event()
+
+        def produce() -> None:
+            try:
+                for item in self.engine.stream_pixels(pixels, options):
+                    if gone.is_set():
+                        return
+                    loop.call_soon_threadsafe(items.put_nowait, item)
+            finally:
+                loop.call_soon_threadsafe(items.put_nowait, None)
+
+        producer = loop.run_in_executor(self._streamers, produce)
+        try:
+            while (item := await items.get()) is not None:
+                yield item
+            await producer  # raises what went wrong in there
+        finally:
+            gone.set()
+            producer.cancel()
+
+    @contextmanager
+    def _counted(self, image: bytes) -> Iterator[None]:
+        call = current_call.get()
+        call.images += 1
+        call.image_bytes += len(image)
+        outcome = "internal"
+        try:
+            yield
+            outcome = "ok"
+        except CaptionerError as error:
+            outcome = error.code
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            outcome = "cancelled"
+            raise
+        finally:
+            call.failed += outcome != "ok"
+            self._metrics.images.labels(outcome).inc()
+
+
+def _grey_png() -> bytes:
+    buffer = io.BytesIO()
+    Image.new("L", (64, 64), 128).save(buffer, "PNG")
+    return buffer.getvalue()

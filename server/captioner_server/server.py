@@ -1,0 +1,154 @@
+"""The server as a whole: its port, its services, and the way from loading over serving to draining."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from captioner.errors import CaptionerError
+from captioner.v1 import captioner_pb2, captioner_pb2_grpc
+from captioner_server.engine import Engine
+from captioner_server.errors import ServerStartError
+from captioner_server.gate import Gate, State
+from captioner_server.inference import grpc_predict_v2_pb2, grpc_predict_v2_pb2_grpc
+from captioner_server.inference_servicer import InferenceServicer
+from captioner_server.interceptor import CallInterceptor
+from captioner_server.metrics import Metrics
+from captioner_server.options import ServerOptions
+from captioner_server.pipeline import Pipeline
+from captioner_server.servicer import CaptionServicer
+
+log = logging.getLogger(__name__)
+
+SERVICES = tuple(
+    service.full_name
+    for file in (captioner_pb2.DESCRIPTOR, grpc_predict_v2_pb2.DESCRIPTOR)
+    for service in file.services_by_name.values()
+)
+_RETRY_AFTER_S = 1.0
+_FLUSH_S = 5.0
+
+
+class CaptionServer:
+    """`start` listens, `open` serves a model, `drain` ends; all on one event loop."""
+
+    def __init__(self, options: ServerOptions) -> None:
+        """Raises `ServerStartError` when a file that the options name cannot be read."""
+        self.options = options
+        self.metrics = Metrics()
+        self.gate = Gate(_RETRY_AFTER_S)
+        self._pipeline: Pipeline | None = None
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        interceptor = CallInterceptor(
+            self.gate,
+            self.metrics,
+            max_calls=options.max_calls,
+            max_streams=options.max_streams,
+            token=_read_token(options.token_file),
+            overload=self._overload,
+        )
+        self._server = grpc.aio.server(interceptors=[interceptor], options=_channel_options(options))
+        captioner_pb2_grpc.add_CaptionServiceServicer_to_server(
+            CaptionServicer(self._get_pipeline, options, self.gate), self._server
+        )
+        grpc_predict_v2_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
+            InferenceServicer(self._get_pipeline, self.gate), self._server
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflected = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(reflected, self._server)
+
+    async def start(self) -> int:
+        """Listen, not serving yet; returns the port. Raises `ServerStartError`."""
+        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        address = f"{self.options.host}:{self.options.port}"
+        credentials = _credentials(self.options)
+        try:
+            if credentials is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise ServerStartError(f"cannot listen on {address}: is the port taken?") from error
+        await self._server.start()
+        return int(port)
+
+    async def open(self, engine: Engine) -> None:
+        """Warm the model up, then serve it."""
+        self._pipeline = Pipeline(engine, self.options, self.metrics)
+        await self._pipeline.warm_up()
+        if self.gate.state is State.STARTING:  # else a signal came meanwhile
+            self._pipeline.start()
+            self.gate.state = State.SERVING
+            await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+
+    async def drain(self) -> bool:
+        """Refuse what is new, finish what is open, stop; returns whether all finished in the grace period."""
+        self.gate.drain()
+        await self._health.enter_graceful_shutdown()
+        try:
+            async with asyncio.timeout(self.options.grace_s):
+                await self.gate.empty()
+            finished = True
+        except TimeoutError:
+            finished = False
+        await self.stop(_FLUSH_S if finished else 0)
+        return finished
+
+    async def stop(self, grace_s: float = 0) -> None:
+        """Close the port; calls still open are cancelled after the grace period."""
+        await self._server.stop(grace_s)
+        if self._pipeline:
+            self._pipeline.close()
+
+    def _get_pipeline(self) -> Pipeline:
+        assert self._pipeline, "the gate lets no call in before the model is there"
+        return self._pipeline
+
+    def _overload(self) -> CaptionerError | None:
+        return self._pipeline.refusal() if self._pipeline else None
+
+    async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
+        for service in ("", *SERVICES):
+            await self._health.set(service, status)
+
+
+def _channel_options(options: ServerOptions) -> Sequence[tuple[str, int]]:
+    return (
+        ("grpc.so_reuseport", 0),  # a second server on the port is an error, not a silent half of the calls
+        ("grpc.max_receive_message_length", options.max_message_bytes),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_concurrent_streams", options.max_calls),
+        # Callers that vanished without a word are noticed by their silence.
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    )
+
+
+def _credentials(options: ServerOptions) -> grpc.ServerCredentials | None:
+    if options.tls_certificate is None or options.tls_key is None:
+        return None
+    return grpc.ssl_server_credentials([(_read(options.tls_key), _read(options.tls_certificate))])
+
+
+def _read_token(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    if not (token := _read(path).decode(errors="replace").strip()):
+        raise ServerStartError(f"{path} holds no token")
+    return token
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ServerStartError(f"cannot read {path}: {error.strerror}") from error

@@ -1,0 +1,80 @@
+"""captioner.v1.CaptionService."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import aclosing
+
+import grpc
+
+from captioner import __version__
+from captioner.results import Caption
+from captioner.v1 import captioner_pb2 as pb
+from captioner.v1 import captioner_pb2_grpc
+from captioner_server.batch_call import BatchCall
+from captioner_server.convert import (
+    caption_to_proto,
+    options_from_proto,
+    options_to_proto,
+    streaming_options,
+    word_to_proto,
+)
+from captioner_server.gate import Gate
+from captioner_server.options import ServerOptions
+from captioner_server.pipeline import Pipeline
+from captioner_server.wire import deadline_of, write
+
+
+class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
+    """Answers with what the pipeline makes; errors are raised and become statuses in the interceptor."""
+
+    def __init__(self, pipeline: Callable[[], Pipeline], options: ServerOptions, gate: Gate) -> None:
+        """`pipeline` is called once the gate lets calls in."""
+        self._pipeline = pipeline
+        self._options = options
+        self._gate = gate
+
+    async def Caption(
+        self, request: pb.CaptionRequest, context: grpc.aio.ServicerContext
+    ) -> pb.CaptionResponse:
+        pipeline = self._pipeline()
+        options = pipeline.resolve(options_from_proto(request.options))
+        with pipeline.enter():
+            caption = await pipeline.caption(request.image, options, deadline_of(context))
+        return pb.CaptionResponse(caption=caption_to_proto(caption))
+
+    async def StreamCaption(
+        self, request: pb.StreamCaptionRequest, context: grpc.aio.ServicerContext
+    ) -> None:
+        pipeline = self._pipeline()
+        options = pipeline.resolve(streaming_options(options_from_proto(request.options)))
+        with pipeline.enter():
+            async with aclosing(pipeline.stream(request.image, options)) as items:
+                async for item in items:
+                    if isinstance(item, Caption):
+                        event = pb.StreamCaptionResponse(caption=caption_to_proto(item))
+                    else:
+                        event = pb.StreamCaptionResponse(word=word_to_proto(item))
+                    await write(context, event, self._options.stream_idle_s)
+
+    async def CaptionBatch(self, requests: object, context: grpc.aio.ServicerContext) -> None:
+        await BatchCall(self._pipeline(), self._options, self._gate, context).run()
+
+    async def GetModel(
+        self, request: pb.GetModelRequest, context: grpc.aio.ServicerContext
+    ) -> pb.GetModelResponse:
+        engine = self._pipeline().engine
+        rows, columns = engine.grid
+        return pb.GetModelResponse(
+            name=engine.name,
+            digest=engine.digest,
+            grid=pb.GridSize(rows=rows, columns=columns),
+            device=engine.device,
+            provider=engine.provider,
+            defaults=options_to_proto(engine.defaults),
+            max_image_bytes=self._options.max_image_bytes,
+            max_image_pixels=self._options.max_image_pixels,
+            max_beam_size=self._options.max_beam_size,
+            max_words=self._options.max_words,
+            server_version=__version__,
+        )

@@ -1,0 +1,27 @@
+"""Small things that every servicer needs of a call."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+
+import grpc
+from google.protobuf.message import Message
+
+from captioner_server.errors import DeadlineError
+
+
+def deadline_of(context: grpc.aio.ServicerContext) -> float:
+    """The caller's deadline on `time.monotonic`'s clock; infinity where there is none."""
+    remaining = context.time_remaining()
+    return math.inf if remaining is None else time.monotonic() + remaining
+
+
+async def write(context: grpc.aio.ServicerContext, message: Message, patience_s: float) -> None:
+    """Send a message of a stream. Raises `DeadlineError` when the caller does not read for so long."""
+    try:
+        async with asyncio.timeout(patience_s):
+            await context.write(message)
+    except TimeoutError:
+        raise DeadlineError(f"the caller has read nothing for {patience_s:g} s (stream_idle_s)") from None
