@@ -1,0 +1,74 @@
+"""The interactive page of one photo: a single file that needs no network and trusts no text."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+
+from captioner.image import ImageInput
+from captioner.results import Caption
+from captioner_client.overlay import templates
+from captioner_client.overlay.payload import encode_photo, make_payload
+from captioner_client.overlay.render import check_style
+from captioner_client.overlay.scene import OverlayOptions, make_scene
+
+DEFAULT_WIDTH = 1600
+"""Longest side of the photo inside the page, pixels."""
+PAGE_STYLES = ("panels", "spotlight")
+JPEG_QUALITY = 85
+
+
+def render_html(
+    image: ImageInput,
+    caption: Caption,
+    style: str = "panels",
+    *,
+    name: str | None = None,
+    words: Sequence[int] | None = None,
+    colormap: str = "inferno",
+    alpha: float = 0.8,
+    width: int | None = None,
+) -> str:
+    """A self-contained HTML page: the photo, at most `width` (1600) pixels either way, and the caption
+    whose words show their maps.
+
+    `style` is what it opens with, "panels" (colours) or "spotlight". `name` is shown above the photo; by
+    default it is the file name. The rest is as for `render_overlay`.
+    """
+    options = OverlayOptions(words=words, colormap=colormap, alpha=alpha, width=width)
+    check_style(style, PAGE_STYLES)
+    scene = make_scene(image, caption, options)
+    if name is None:
+        name = Path(image).name if isinstance(image, str | Path) else ""
+    photo = base64.b64encode(encode_photo(scene.photo, width or DEFAULT_WIDTH, JPEG_QUALITY)).decode()
+    mode = "spotlight" if style == "spotlight" else "heat"
+    payload = make_payload(caption, scene.words, scene.photo.size, options, mode)
+    css = templates.load("theme.css", "view.css", "page.css")
+    script = "'use strict';\n" + templates.load("theme.js", "field.js", "view.js", "page.js")
+    escaped = templates.escape(caption.text)
+    view = templates.fill(
+        templates.load("view.html"),
+        {
+            "photo": f'<img alt="{escaped}" src="data:image/jpeg;base64,{photo}">',
+            "heading": f'<h1 class="unseen">{escaped}</h1>',
+        },
+    )
+    policy = (
+        f"default-src 'none'; img-src data:; style-src {templates.content_hash(css)}; "
+        f"script-src {templates.content_hash(script)}; base-uri 'none'; form-action 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+    return templates.fill(
+        templates.load("page.html"),
+        {
+            "policy": policy,
+            "title": templates.escape(f"{caption.text} – {name}" if name else caption.text),
+            "name": templates.escape(name),
+            "caption": escaped,
+            "style": css,
+            "view": view,
+            "data": templates.to_json(payload),
+            "script": script,
+        },
+    )
