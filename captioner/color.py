@@ -1,0 +1,84 @@
+"""From the pixel kinds that files come in to 8-bit sRGB."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image
+
+if TYPE_CHECKING:
+    from PIL.ImageCms import ImageCmsTransform
+
+MAX_PROFILE_BYTES = 4 * 2**20
+"""ICC profiles above this are passed over; those for print have half a megabyte to three."""
+
+Box = tuple[int, int, int, int]
+
+
+def flatten(image: Image.Image, tones: tuple[float, float] | None = None) -> Image.Image:
+    """An opaque 8-bit image of mode L, RGB or CMYK. `tones` is what `tonal_range` gave.
+
+    Transparency becomes white: what is drawn to be laid over a page (logos, line art, screenshots) is
+    mostly dark, would vanish over black, and pages are white.
+    """
+    if tones is not None:
+        return _scale(image, *tones)
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+    if image.mode in ("L", "RGB", "CMYK"):
+        return image
+    return image.convert("L" if image.mode == "1" else "RGB")
+
+
+def tonal_range(image: Image.Image, boxes: Sequence[Box]) -> tuple[float, float] | None:
+    """The values of black and white in a grey image of more than 8 bits a pixel; None for any other.
+
+    16-bit images have the whole range. 32-bit integers and floats agree on no white: it is the first of
+    1, 255 and 65535 that no value is above, else the largest value. Looks at one of `boxes` at a time.
+    """
+    if image.mode.startswith("I;16"):
+        return 0.0, 65535.0
+    if image.mode not in ("I", "F"):
+        return None
+    low, high = 0.0, 0.0
+    for box in boxes:
+        values = np.asarray(image.crop(box))
+        values = values[np.isfinite(values)]
+        if values.size:
+            low, high = min(low, float(values.min())), max(high, float(values.max()))
+    return low, next((white for white in (1.0, 255.0, 65535.0) if high <= white), high)
+
+
+def _scale(image: Image.Image, low: float, high: float) -> Image.Image:
+    values = np.nan_to_num(np.asarray(image).astype(np.float64), nan=low, posinf=high, neginf=low)
+    return Image.fromarray(np.rint((values - low) * (255.0 / (high - low))).astype(np.uint8))
+
+
+def to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
+    """An L, RGB or CMYK image as RGB in sRGB, by its embedded ICC profile where that can be used.
+
+    Phones write Display P3 and cameras Adobe RGB; read as sRGB their colours are dull. A damaged
+    profile, or one of another colour model than the image, is passed over, as viewers do.
+    """
+    transform = None
+    if profile and len(profile) <= MAX_PROFILE_BYTES:
+        transform = _transform(profile, image.mode)
+    return image.convert("RGB") if transform is None else transform.apply(image)
+
+
+@lru_cache(maxsize=8)  # building one takes longer than applying it to a small image; safe to share
+def _transform(profile: bytes, mode: str) -> ImageCmsTransform | None:
+    from PIL import ImageCms
+
+    try:
+        source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+        if "sRGB" in ImageCms.getProfileDescription(source) and mode == "RGB":
+            return None  # by far the most frequent, and nothing to do
+        return ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB")
+    except Exception:  # the kinds of error differ by what is wrong with the profile
+        return None
