@@ -9,13 +9,46 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from captioner_client.aio import AsyncCaptionClient
+    from captioner_client.client import CaptionClient
+    from captioner_client.convert import ModelInfo
+    from captioner_client.errors import (
+        AuthenticationError,
+        DeadlineExceededError,
+        ServerBusyError,
+        ServerError,
+        ServerUnavailableError,
+    )
     from captioner_client.overlay.animation import render_animation
     from captioner_client.overlay.page import render_html
     from captioner_client.overlay.render import render_overlay
+    from captioner_client.settings import ClientOptions
 
-__all__ = ["render_animation", "render_html", "render_overlay"]
+__all__ = [
+    "AsyncCaptionClient",
+    "AuthenticationError",
+    "CaptionClient",
+    "ClientOptions",
+    "DeadlineExceededError",
+    "ModelInfo",
+    "ServerBusyError",
+    "ServerError",
+    "ServerUnavailableError",
+    "render_animation",
+    "render_html",
+    "render_overlay",
+]
 
 _MODULES = {
+    "AsyncCaptionClient": "aio",
+    "AuthenticationError": "errors",
+    "CaptionClient": "client",
+    "ClientOptions": "settings",
+    "DeadlineExceededError": "errors",
+    "ModelInfo": "convert",
+    "ServerBusyError": "errors",
+    "ServerError": "errors",
+    "ServerUnavailableError": "errors",
     "render_animation": "overlay.animation",
     "render_html": "overlay.page",
     "render_overlay": "overlay.render",

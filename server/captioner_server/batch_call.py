@@ -13,7 +13,7 @@ from captioner_server.errors import DeadlineError, RequestError, to_batch_error
 from captioner_server.gate import Gate
 from captioner_server.options import ServerOptions
 from captioner_server.pipeline import Pipeline
-from captioner_server.wire import deadline_of, write
+from captioner_server.wire import Malformed, deadline_of, malformed, write
 
 _MAX_ID_BYTES = 1024
 
@@ -54,7 +54,7 @@ class BatchCall:
             self._answers.put_nowait(None)
 
     async def _start_all(self, tasks: asyncio.TaskGroup) -> CaptionerError | None:
-        """Start work on each image that comes; returns why the server wants no more, if it does not."""
+        """Start work on each image that comes; returns why the call fails, if it does."""
         draining = tasks.create_task(self._gate.draining())
         try:
             while True:
@@ -79,6 +79,8 @@ class BatchCall:
                 request = reading.result()
                 if request is grpc.aio.EOF:  # type: ignore[attr-defined]
                     return None
+                if isinstance(request, Malformed):
+                    return malformed()
                 self._unanswered += 1
                 tasks.create_task(self._answer(request))
         finally:

@@ -21,6 +21,7 @@ from captioner_server.call import Call, current_call
 from captioner_server.errors import BusyError, UnauthenticatedError, status_code, to_trailers
 from captioner_server.gate import Gate
 from captioner_server.metrics import Metrics
+from captioner_server.wire import Malformed, lenient, malformed
 
 log = logging.getLogger("captioner_server.calls")
 
@@ -107,6 +108,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """Checks again once the message is there, and from then on counts the call as accepted."""
 
         async def checked(request: Any, context: grpc.aio.ServicerContext) -> Any:
+            if isinstance(request, Malformed):
+                raise malformed()
             if refusal := self._refusal(method):
                 raise refusal
             with self._gate.call():
@@ -176,4 +179,4 @@ def _rebuilt(handler: grpc.RpcMethodHandler, wrap: Callable[[Behaviour], Behavio
         (True, True): (grpc.stream_stream_rpc_method_handler, handler.stream_stream),
     }
     build, behaviour = kinds[handler.request_streaming, handler.response_streaming]
-    return build(wrap(behaviour), handler.request_deserializer, handler.response_serializer)
+    return build(wrap(behaviour), lenient(handler.request_deserializer or bytes), handler.response_serializer)

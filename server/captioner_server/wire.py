@@ -5,11 +5,33 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Callable
+from typing import Any
 
 import grpc
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
-from captioner_server.errors import DeadlineError
+from captioner_server.errors import DeadlineError, RequestError
+
+
+class Malformed:
+    """Stands for a request that is no message of its type."""
+
+
+def lenient(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """A deserializer that gives `Malformed` where gRPC would end the call with UNKNOWN."""
+
+    def parse(raw: bytes) -> Any:
+        try:
+            return deserialize(raw)
+        except DecodeError:
+            return Malformed()
+
+    return parse
+
+
+def malformed() -> RequestError:
+    return RequestError("the request is not a message of this call's type", "request")
 
 
 def deadline_of(context: grpc.aio.ServicerContext) -> float:

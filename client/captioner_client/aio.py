@@ -1,0 +1,141 @@
+"""The client for programs that use asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from typing import Any, Self
+
+import grpc
+
+from captioner.errors import CaptionerError
+from captioner.image import ImageInput
+from captioner.options import CaptionOptions
+from captioner.results import Caption, Word
+from captioner.v1 import captioner_pb2 as pb
+from captioner.v1 import captioner_pb2_grpc
+from captioner_client.batch import Batch, Outcome
+from captioner_client.channel import open_channel, parse_addresses
+from captioner_client.convert import (
+    ModelInfo,
+    caption_from_proto,
+    model_from_proto,
+    options_to_proto,
+    word_from_proto,
+)
+from captioner_client.errors import from_rpc_error
+from captioner_client.payload import make_payload
+from captioner_client.settings import ClientOptions
+
+
+class AsyncCaptionClient:
+    """Captions from a server; results and image errors are those of a local `captioner.Captioner`.
+
+    Images are paths, bytes of files, or Pillow images. Every call raises an `ImageError` for an image
+    that cannot be captioned, `OptionsError` for options that the server does not allow, and a
+    `captioner_client.ServerError` when the server does not answer. For use on one event loop.
+    """
+
+    def __init__(self, addresses: str | Sequence[str], options: ClientOptions | None = None) -> None:
+        """`addresses` is HOST:PORT, or several, as a sequence or separated by commas; calls take turns."""
+        self._addresses = parse_addresses(addresses)
+        self._settings = options or ClientOptions()
+        self._channel: grpc.aio.Channel | None = None
+        token = self._settings.token
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections; calls that are open are cancelled."""
+        if self._channel is not None:
+            await self._channel.close(None)
+
+    async def caption(
+        self, image: ImageInput, options: CaptionOptions | None = None, *, timeout_s: float | None = None
+    ) -> Caption:
+        """The caption of one image."""
+        payload = await asyncio.to_thread(make_payload, image, self._settings)
+        request = pb.CaptionRequest(image=payload, options=_message(options))
+        response = await self._call("Caption", request, timeout_s)
+        return caption_from_proto(response.caption, image)
+
+    async def stream(
+        self, image: ImageInput, options: CaptionOptions | None = None, *, timeout_s: float | None = None
+    ) -> AsyncGenerator[Word | Caption, None]:
+        """Each word as it is decoded (greedy search), last the caption."""
+        payload = await asyncio.to_thread(make_payload, image, self._settings)
+        request = pb.StreamCaptionRequest(image=payload, options=_message(options))
+        call = self._stub().StreamCaption(
+            request, timeout=timeout_s or self._settings.timeout_s, metadata=self._metadata
+        )
+        try:
+            async for event in call:
+                if event.HasField("word"):
+                    yield word_from_proto(event.word)
+                else:
+                    yield caption_from_proto(event.caption, image)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from None
+        finally:
+            call.cancel()
+
+    async def caption_batch(
+        self, images: Iterable[ImageInput], options: CaptionOptions | None = None
+    ) -> AsyncGenerator[Outcome, None]:
+        """The caption or the error of each image with its position in `images`, in the order of completion.
+
+        `images` may be endless: it is read ahead by `batch_window` images only. When the server goes
+        away, what it left unanswered is sent again, to another or to the same.
+        """
+        limit = min((await self.get_model()).max_image_bytes, self._settings.max_image_bytes)
+        settings = dataclasses.replace(self._settings, max_image_bytes=limit)
+        batch = Batch(self._stub(), self._metadata, images, _message(options), settings)
+        async with aclosing(batch.run()) as outcomes:
+            async for outcome in outcomes:
+                yield outcome
+
+    async def caption_many(
+        self,
+        images: Iterable[ImageInput],
+        options: CaptionOptions | None = None,
+        *,
+        return_errors: bool = False,
+    ) -> list[Caption | CaptionerError]:
+        """The captions of all images, in their order, as `Captioner.caption` gives them.
+
+        With `return_errors` an error stands in the place of an image that failed; else it is raised.
+        """
+        found: dict[int, Caption | CaptionerError] = {}
+        async with aclosing(self.caption_batch(images, options)) as outcomes:
+            async for index, outcome in outcomes:
+                if isinstance(outcome, CaptionerError) and not return_errors:
+                    raise outcome
+                found[index] = outcome
+        return [found[index] for index in sorted(found)]
+
+    async def get_model(self, *, timeout_s: float | None = None) -> ModelInfo:
+        """The model that the server serves, and the server's limits."""
+        return model_from_proto(await self._call("GetModel", pb.GetModelRequest(), timeout_s))
+
+    async def _call(self, method: str, request: Any, timeout_s: float | None) -> Any:
+        call = getattr(self._stub(), method)
+        try:
+            return await call(request, timeout=timeout_s or self._settings.timeout_s, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from None
+
+    def _stub(self) -> Any:
+        if self._channel is None:  # made here, because it belongs to the running event loop
+            self._channel = open_channel(self._addresses, self._settings)
+        return captioner_pb2_grpc.CaptionServiceStub(self._channel)
+
+
+def _message(options: CaptionOptions | None) -> pb.CaptionOptions | None:
+    return None if options is None else options_to_proto(options)

@@ -1,0 +1,158 @@
+"""Many images over one CaptionBatch call, and over further calls where one breaks off."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Iterable
+from typing import Any
+
+import grpc
+
+from captioner.errors import CaptionerError, ImageError
+from captioner.image import ImageInput
+from captioner.results import Caption
+from captioner.v1 import captioner_pb2 as pb
+from captioner_client.convert import caption_from_proto
+from captioner_client.errors import (
+    DeadlineExceededError,
+    ServerBusyError,
+    ServerUnavailableError,
+    from_batch_error,
+    from_rpc_error,
+)
+from captioner_client.payload import make_payload
+from captioner_client.settings import ClientOptions
+
+Outcome = tuple[int, Caption | CaptionerError]
+Taken = tuple[int, ImageInput, bytes | ImageError]
+
+_FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.1, 3.0
+
+
+class Batch:
+    """Keeps at most `batch_window` images sent and not yet taken by the caller; when a call breaks off
+    because its server goes away, the unanswered ones are sent again over the next."""
+
+    def __init__(
+        self,
+        stub: Any,
+        metadata: tuple[tuple[str, str], ...],
+        images: Iterable[ImageInput],
+        options: pb.CaptionOptions | None,
+        settings: ClientOptions,
+    ) -> None:
+        """`settings.max_image_bytes` must be within the server's limit: a larger message ends the call."""
+        self._stub, self._metadata = stub, metadata
+        self._images = enumerate(images)
+        self._options, self._settings = options, settings
+        self._window = asyncio.Semaphore(settings.batch_window)
+        self._unanswered: dict[int, ImageInput] = {}
+        self._taking: asyncio.Task[Taken | None] | None = None
+        self._exhausted = False
+        self._outcomes: asyncio.Queue[Outcome | BaseException | None] = asyncio.Queue()
+
+    async def run(self) -> AsyncGenerator[Outcome, None]:
+        """The outcome of each image with its position in `images`, in the order of completion.
+
+        Raises a `ServerError` when no server answers any more, and what iterating over `images` raises.
+        """
+        failures = 0
+        while True:
+            call = self._stub.CaptionBatch(metadata=self._metadata)
+            tasks = [asyncio.create_task(self._feed(call)), asyncio.create_task(self._read(call))]
+            try:
+                while (outcome := await self._next()) is not None:
+                    failures = 0
+                    yield outcome
+                    self._window.release()
+                return
+            except (ServerUnavailableError, ServerBusyError) as error:
+                failures += 1
+                if failures >= self._settings.max_attempts:
+                    raise
+                backoff_s = min(_FIRST_BACKOFF_S * 2 ** (failures - 1), _MAX_BACKOFF_S)
+                await asyncio.sleep(error.retry_after_s or backoff_s * random.uniform(0.8, 1.2))
+            finally:
+                call.cancel()
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _next(self) -> Outcome | None:
+        """The next outcome, None after the last. Raises what ended the call."""
+        while True:
+            try:
+                async with asyncio.timeout(self._settings.timeout_s):
+                    outcome = await self._outcomes.get()
+            except TimeoutError:
+                if not self._unanswered:
+                    continue  # it is the caller's images that are slow to come
+                message = f"no answer for {self._settings.timeout_s:g} s (timeout_s)"
+                raise DeadlineExceededError(message) from None
+            if isinstance(outcome, BaseException):
+                raise outcome
+            return outcome
+
+    async def _feed(self, call: Any) -> None:
+        """Send what an earlier call left unanswered, then the images that are still to come."""
+        try:
+            for index, image in list(self._unanswered.items()):
+                await self._send(call, index, await asyncio.to_thread(make_payload, image, self._settings))
+            while taken := await self._take():
+                index, image, payload = taken
+                if isinstance(payload, ImageError):
+                    self._outcomes.put_nowait((index, payload))
+                else:
+                    self._unanswered[index] = image
+                    await self._send(call, index, payload)
+            await call.done_writing()
+        except (grpc.RpcError, asyncio.InvalidStateError):
+            pass  # the call has ended; its reader knows why
+        except Exception as error:
+            self._outcomes.put_nowait(error)
+
+    async def _send(self, call: Any, index: int, payload: bytes) -> None:
+        await call.write(pb.CaptionBatchRequest(id=str(index), image=payload, options=self._options))
+
+    async def _take(self) -> Taken | None:
+        """The next image, once there is room for it; None after the last.
+
+        Cancelling loses nothing: an image that is just being taken is there for the next feeder.
+        """
+        if self._exhausted:
+            return None
+        self._taking = self._taking or asyncio.create_task(asyncio.to_thread(self._prepare_next))
+        taken = await asyncio.shield(self._taking)
+        if taken:
+            await self._window.acquire()
+        self._taking = None
+        self._exhausted = taken is None
+        return taken
+
+    def _prepare_next(self) -> Taken | None:
+        # In a thread: both the caller's iterator and the reading of files may be slow.
+        for index, image in self._images:
+            try:
+                return index, image, make_payload(image, self._settings)
+            except ImageError as error:
+                return index, image, error
+        return None
+
+    async def _read(self, call: Any) -> None:
+        """Hand on the answers, and last how the call ended: None if as it should."""
+        try:
+            while (answer := await call.read()) is not grpc.aio.EOF:  # type: ignore[attr-defined]
+                image = self._unanswered.pop(int(answer.id))
+                if answer.HasField("error"):
+                    self._outcomes.put_nowait((int(answer.id), from_batch_error(answer.error)))
+                else:
+                    self._outcomes.put_nowait((int(answer.id), caption_from_proto(answer.caption, image)))
+            complete = self._exhausted and not self._unanswered
+            self._outcomes.put_nowait(
+                None if complete else ServerUnavailableError("the server ended the batch too early")
+            )
+        except grpc.aio.AioRpcError as error:
+            self._outcomes.put_nowait(from_rpc_error(error))
+        except Exception as error:
+            self._outcomes.put_nowait(error)

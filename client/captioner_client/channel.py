@@ -1,0 +1,117 @@
+"""From addresses and options to a channel: balancing, retries, credentials."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import socket
+from collections.abc import Sequence
+
+import grpc
+
+from captioner.errors import OptionsError
+from captioner_client.settings import ClientOptions
+
+SERVICE = "captioner.v1.CaptionService"
+
+
+def parse_addresses(addresses: str | Sequence[str]) -> list[str]:
+    """One address or several (a sequence, or separated by commas), each HOST:PORT or unix:PATH.
+
+    Raises `OptionsError` for what is no address.
+    """
+    given = addresses.split(",") if isinstance(addresses, str) else addresses
+    names = [name.strip() for name in given]
+    if not names:
+        raise OptionsError("a client needs the address of a server", "server")
+    for name in names:
+        if not (len(names) == 1 and name.startswith("unix:")):
+            _split(name)
+    return names
+
+
+def open_channel(addresses: Sequence[str], options: ClientOptions) -> grpc.aio.Channel:
+    """A channel over parsed addresses, for the running event loop.
+
+    Raises `OptionsError` for a host that has no address, or a certificate file that cannot be read.
+    """
+    target = make_target(addresses)
+    arguments = [
+        ("grpc.service_config", json.dumps(service_config(options.max_attempts))),
+        ("grpc.enable_retries", 1),
+        # A call is tried again only while its message is kept: keep the largest.
+        ("grpc.per_rpc_retry_buffer_size", options.max_image_bytes + 2**20),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+    ]
+    if not (options.tls or options.root_certificates):
+        return grpc.aio.insecure_channel(target, arguments)
+    if not target.startswith(("dns:", "unix:")):  # then the name to check the certificate for is lost
+        arguments.append(("grpc.default_authority", _split(addresses[0])[0]))
+    roots = None
+    if options.root_certificates:
+        try:
+            roots = options.root_certificates.read_bytes()
+        except OSError as error:
+            message = f"cannot read {options.root_certificates}: {error.strerror}"
+            raise OptionsError(message, "root_certificates") from error
+    return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(roots), arguments)
+
+
+def make_target(addresses: Sequence[str]) -> str:
+    """One address becomes a DNS name that gRPC resolves, and resolves again, to all it stands for;
+    several become a fixed list of IP addresses."""
+    if len(addresses) == 1:
+        if addresses[0].startswith("unix:"):
+            return addresses[0]
+        host, port = _split(addresses[0])
+        return f"dns:///{_join(host, port)}"
+    resolved = sorted({place for address in addresses for place in _resolve(*_split(address))})
+    kinds = {ipaddress.ip_address(host).version for host, _ in resolved}
+    if len(kinds) != 1:
+        raise OptionsError("several addresses must be all IPv4 or all IPv6", "server")
+    scheme = "ipv4" if kinds == {4} else "ipv6"
+    return f"{scheme}:{','.join(_join(host, port) for host, port in resolved)}"
+
+
+def service_config(max_attempts: int) -> dict[str, object]:
+    """Round robin over the servers that report themselves healthy; backoff between attempts, which a
+    server overrides with the delay of its RetryInfo (`grpc-retry-pushback-ms`)."""
+    method: dict[str, object] = {"name": [{"service": SERVICE}]}
+    if max_attempts > 1:
+        method["retryPolicy"] = {
+            "maxAttempts": max_attempts,
+            "initialBackoff": "0.1s",
+            "maxBackoff": "3s",
+            "backoffMultiplier": 2,
+            "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"],
+        }
+    return {
+        "loadBalancingConfig": [{"round_robin": {}}],
+        "healthCheckConfig": {"serviceName": SERVICE},
+        "methodConfig": [method],
+    }
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise OptionsError(f"a server's address is HOST:PORT, got {address!r}", "server")
+    return host, int(port)
+
+
+def _join(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _resolve(host: str, port: int) -> list[tuple[str, int]]:
+    """The addresses of a host, of one version: IPv4 where it has any."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise OptionsError(f"cannot find {host!r}: {error.strerror}", "server") from error
+    places = {(str(place[0]), port) for family, *_, place in found if family == socket.AF_INET}
+    return sorted(places or {(str(place[0]), port) for *_, place in found})

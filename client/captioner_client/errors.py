@@ -1,0 +1,125 @@
+"""What can go wrong between a client and a server.
+
+Errors about an image or an option are the library's own, as if the captioner were local; these are the
+ones that only a server has.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
+
+from captioner.errors import CaptionerError, ImageTooLargeError, NotAnImageError, OptionsError
+from captioner.v1 import captioner_pb2 as pb
+
+
+class ServerError(CaptionerError):
+    """The server did not answer with a caption, for a reason of its own."""
+
+    code = "server_error"
+
+    def __init__(self, message: str, *, request_id: str = "", retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.request_id = request_id
+        """What the server's log knows the call by; "" where the call did not get there."""
+        self.retry_after_s = retry_after_s
+        """How long the server asked to wait before calling again; None where it did not say."""
+
+
+class ServerUnavailableError(ServerError):
+    """No server answers at the address, or it is starting or shutting down."""
+
+    code = "unavailable"
+    grpc_code = "UNAVAILABLE"
+
+
+class ServerBusyError(ServerError):
+    """The server has no place for the call now."""
+
+    code = "busy"
+    grpc_code = "RESOURCE_EXHAUSTED"
+
+
+class DeadlineExceededError(ServerError):
+    """No answer in time."""
+
+    code = "deadline_exceeded"
+    grpc_code = "DEADLINE_EXCEEDED"
+
+
+class AuthenticationError(ServerError):
+    """The server wants a token that the call did not carry."""
+
+    code = "unauthenticated"
+    exit_status = 2
+    grpc_code = "UNAUTHENTICATED"
+
+
+_BY_STATUS: dict[grpc.StatusCode, type[ServerError]] = {
+    grpc.StatusCode.UNAVAILABLE: ServerUnavailableError,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: ServerBusyError,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceededError,
+    grpc.StatusCode.UNAUTHENTICATED: AuthenticationError,
+    grpc.StatusCode.PERMISSION_DENIED: AuthenticationError,
+}
+
+
+def from_rpc_error(error: grpc.aio.AioRpcError) -> CaptionerError:
+    """The typed error for a failed call."""
+    message = error.details() or error.code().name
+    trailers: dict[str, Any] = dict(iter(error.trailing_metadata() or ()))  # type: ignore[arg-type]
+    details = _read_details(trailers.get("grpc-status-details-bin", b""))
+    if known := _library_error(details.get("reason", ""), message, details.get("field", "")):
+        return known
+    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in message:
+        return ImageTooLargeError("the image is larger than the server takes")  # refused by gRPC itself
+    kind = _BY_STATUS.get(error.code(), ServerError)
+    if kind is ServerError:
+        message = f"{error.code().name}: {message}"
+    return kind(
+        message, request_id=trailers.get("x-request-id", ""), retry_after_s=details.get("retry_after_s")
+    )
+
+
+def from_batch_error(error: pb.Error) -> CaptionerError:
+    """The typed error for one image of a batch."""
+    if known := _library_error(error.reason, error.message, error.field):
+        return known
+    by_number = {status.value[0]: kind for status, kind in _BY_STATUS.items()}
+    retry_after_s = _seconds(error.retry_after) if error.HasField("retry_after") else None
+    return by_number.get(error.status, ServerError)(error.message, retry_after_s=retry_after_s)
+
+
+def _library_error(reason: str, message: str, field: str) -> CaptionerError | None:
+    reason = reason.lower()
+    for kind in (NotAnImageError, ImageTooLargeError):
+        if reason == kind.code:
+            return kind(message)
+    return OptionsError(message, field.removeprefix("options.")) if reason == OptionsError.code else None
+
+
+def _read_details(packed: bytes) -> dict[str, Any]:
+    """`reason`, `field` and `retry_after_s`, as far as the status names them."""
+    found: dict[str, Any] = {}
+    try:
+        status = status_pb2.Status.FromString(packed)
+    except DecodeError:
+        return found
+    info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
+    request = error_details_pb2.BadRequest()
+    for detail in status.details:
+        if detail.Unpack(info):
+            found["reason"] = info.reason
+        elif detail.Unpack(request) and request.field_violations:
+            found["field"] = request.field_violations[0].field
+        elif detail.Unpack(retry):
+            found["retry_after_s"] = _seconds(retry.retry_delay)
+    return found
+
+
+def _seconds(duration: Duration) -> float:
+    return duration.ToNanoseconds() / 1e9

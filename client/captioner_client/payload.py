@@ -1,0 +1,38 @@
+"""From an image as the caller has it to the bytes that are sent."""
+
+from __future__ import annotations
+
+import io
+
+from PIL import Image
+
+from captioner.errors import ImageTooLargeError
+from captioner.image import ImageInput, ImageLimits, open_image, read_file
+from captioner_client.settings import ClientOptions
+
+_JPEG_QUALITY = 95
+
+
+def make_payload(image: ImageInput, options: ClientOptions) -> bytes:
+    """The bytes of a file as they are; a Pillow image, or a photo that is to shrink, encoded anew.
+
+    Raises an `ImageError` for what cannot be read, or is larger than the limit.
+    """
+    if options.shrink_to is not None:
+        small = open_image(image, target=options.shrink_to)
+        if max(small.size) > options.shrink_to or isinstance(image, Image.Image):
+            small.thumbnail((options.shrink_to, options.shrink_to), Image.Resampling.LANCZOS)
+            return _encode(small, "JPEG", quality=_JPEG_QUALITY, subsampling=0)
+    if isinstance(image, Image.Image):
+        payload = _encode(open_image(image), "PNG", compress_level=1)  # without loss: captions as if local
+        if len(payload) > options.max_image_bytes:
+            limit = f"the limit of {options.max_image_bytes} (max_image_bytes)"
+            raise ImageTooLargeError(f"{len(payload)} bytes are more than {limit}; see shrink_to")
+        return payload
+    return read_file(image, ImageLimits(max_bytes=options.max_image_bytes))
+
+
+def _encode(image: Image.Image, format: str, **parameters: int) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, format, **parameters)
+    return buffer.getvalue()

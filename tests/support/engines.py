@@ -1,0 +1,72 @@
+"""An engine that is exact and as slow as a test wants it: its captions depend on pixels and options alone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from captioner.image import load_pixels
+from captioner.options import FALLBACK, CaptionOptions
+from captioner.results import Alternative, Caption, Word
+
+SIZE = 32
+WORDS = ("red", "green", "blue", "grey", "black", "white", "tall", "small")
+
+
+class FakeEngine:
+    """Says the same of the same image, whatever it is batched with. `batches` records what it was asked."""
+
+    name, digest, device, provider = "fake", "0123456789ab", "cpu", "FakeProvider"
+    model = "fake@0123456789ab"
+    grid = (2, 3)
+    defaults = FALLBACK
+
+    def __init__(self, *, batch_s: float = 0.0, image_s: float = 0.0) -> None:
+        self.batch_s, self.image_s = batch_s, image_s
+        self.batches: list[tuple[int, CaptionOptions | None]] = []
+        self.streams = 0
+        self.hold = threading.Event()
+        """While clear, the model is stuck."""
+        self.hold.set()
+
+    def preprocess(self, image: bytes) -> np.ndarray:
+        return load_pixels(image, SIZE)
+
+    def caption_pixels(self, pixels: np.ndarray, options: CaptionOptions | None = None) -> list[Caption]:
+        self.batches.append((len(pixels), options))
+        self.hold.wait()
+        time.sleep(self.batch_s + self.image_s * len(pixels))
+        return [self.describe(image, options) for image in pixels]
+
+    def stream_pixels(
+        self, pixels: np.ndarray, options: CaptionOptions | None = None
+    ) -> Iterator[Word | Caption]:
+        self.streams += 1
+        caption = self.describe(pixels, options)
+        for word in caption.words:
+            self.hold.wait()
+            time.sleep(self.image_s)
+            yield word
+        yield caption
+
+    def describe(self, pixels: np.ndarray, options: CaptionOptions | None = None) -> Caption:
+        """The caption of one image, computed from its mean colour."""
+        options = (options or CaptionOptions()).resolve(self.defaults)
+        rows, columns = options.attention_size or self.grid
+        seed = np.random.default_rng(int(pixels.sum(dtype=np.int64)))
+        words = []
+        for _ in range(min(options.max_words or 0, 5)):
+            weights = seed.random(64 * 64, dtype=np.float32)[: rows * columns].reshape(rows, columns)
+            words.append(
+                Word(
+                    text=WORDS[seed.integers(len(WORDS))],
+                    log_prob=-float(seed.random()),
+                    attention=weights / weights.sum() if options.attention else None,
+                )
+            )
+        others = tuple(Alternative(f"other {n}", -5.0 - n) for n in range(options.alternatives))
+        text = " ".join(word.text for word in words)
+        return Caption(text, sum(word.log_prob for word in words), tuple(words), others, self.model)
