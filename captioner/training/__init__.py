@@ -1,0 +1,1 @@
+"""Training: data, features, objectives, checkpoints, export."""

@@ -1,0 +1,59 @@
+"""Checkpoints: a configuration plus state, written whole or not at all, never unpickled.
+
+`last.pt` has everything that resuming needs. `best.pt` has the weights of the best epoch, rounded to half
+precision as a bundle stores them, so that what was validated is what is shipped.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from captioner.errors import DataError
+from captioner.nn.model import CaptionModel
+from captioner.training.options import TrainOptions
+from captioner.vocabulary import Vocabulary
+
+FORMAT = 1
+
+
+def save(path: Path, contents: Mapping[str, Any]) -> None:
+    """Write beside `path`, flush to the disk, rename: a kill at any moment leaves the old or the new file."""
+    aside = path.with_name(path.name + ".part")
+    with aside.open("wb") as file:
+        torch.save({"format": FORMAT, **contents}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+
+
+def load(path: Path, device: str | torch.device = "cpu") -> dict[str, Any]:
+    """The contents of a checkpoint. Raises `DataError` for anything else, and never runs code from it."""
+    try:
+        contents = torch.load(path, map_location=device, weights_only=True)
+    except OSError as error:
+        raise DataError(f"cannot read the checkpoint {path}: {error.strerror or error}") from None
+    except (RuntimeError, ValueError, EOFError, KeyError, pickle.UnpicklingError):
+        raise DataError(f"{path} is not a checkpoint of tensors and plain values, or is damaged") from None
+    if not isinstance(contents, dict) or contents.get("format") != FORMAT:
+        raise DataError(f"{path} is not a captioner checkpoint of format {FORMAT}")
+    return contents
+
+
+def load_model(path: Path) -> tuple[CaptionModel, Vocabulary, TrainOptions, dict[str, Any]]:
+    """The model of a checkpoint, ready for inference, and the checkpoint's other contents."""
+    contents = load(path)
+    try:
+        options = TrainOptions.from_dict(contents["options"])
+        vocabulary = Vocabulary(contents["vocabulary"])
+        model = CaptionModel(options.model, len(vocabulary))
+        state = contents["ema"] if contents.get("ema") else contents["model"]
+        model.load_state_dict({name: value.float() for name, value in state.items()})
+    except (KeyError, RuntimeError, ValueError, AttributeError) as error:
+        raise DataError(f"the checkpoint {path} does not fit: {str(error).splitlines()[0]}") from None
+    return model.eval(), vocabulary, options, contents

@@ -1,0 +1,170 @@
+"""Images and captions as batches of tensors."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from captioner.errors import DataError
+from captioner.references import CaptionedImage, read_references
+from captioner.training.options import SourceOptions, StageOptions
+from captioner.vocabulary import Vocabulary
+
+CAPTIONS_PER_GROUP = 5
+_SIDED = re.compile(r"\b(left|right)", re.IGNORECASE)
+
+
+class ImageFiles:
+    """The bytes of images by name, from folders and zip files."""
+
+    def __init__(self, places: Sequence[Path]) -> None:
+        """Raises `DataError` for a place that is neither a folder nor a zip file."""
+        self._archives: dict[str, tuple[zipfile.ZipFile, str]] = {}
+        self._folders: list[Path] = []
+        for place in places:
+            if place.is_dir():
+                self._folders.append(place)
+            elif zipfile.is_zipfile(place):
+                archive = zipfile.ZipFile(place)
+                for member in archive.namelist():
+                    self._archives[Path(member).name] = (archive, member)
+            else:
+                raise DataError(f"{place} is neither a folder nor a zip file")
+
+    def read(self, name: str) -> bytes:
+        """Raises `DataError` if there is no such image."""
+        for folder in self._folders:
+            for path in (folder / name, folder / Path(name).name):
+                if path.is_file():
+                    return path.read_bytes()
+        try:
+            archive, member = self._archives[Path(name).name]
+        except KeyError:
+            raise DataError(f"the image {name} is in none of the places named") from None
+        return archive.read(member)
+
+
+@dataclass(frozen=True)
+class Example:
+    """One image with its captions."""
+
+    image: CaptionedImage
+    source: str
+    repeat: int
+    files: ImageFiles
+
+    @property
+    def key(self) -> str:
+        return f"{self.source}/{self.image.name}"
+
+
+def load_examples(sources: Sequence[SourceOptions], root: Path, split: str) -> list[Example]:
+    """The images of all sources. `split` is "train" or "val". Raises `DataError`."""
+    examples = []
+    for source in sources:
+        wanted = source.train if split == "train" else source.val
+        if split == "val" and not wanted:
+            continue
+        files = ImageFiles([root / place for place in source.images])
+        repeat = source.repeat if split == "train" else 1
+        for image in read_references(root / source.captions, wanted or None):
+            examples.append(Example(image, source.name, repeat, files))
+    return examples
+
+
+@dataclass(frozen=True)
+class Group:
+    """Captions of one image that are learnt together."""
+
+    image: int
+    captions: tuple[tuple[int, ...], ...]
+    can_mirror: bool
+
+
+def make_groups(examples: Sequence[Example], vocabulary: Vocabulary, max_words: int) -> list[Group]:
+    """Fives of captions where an image has them, and single captions for the rest.
+
+    A batch then holds images with equally many captions, and none of it is padding.
+    """
+    groups = []
+    for index, example in enumerate(examples):
+        encoded = [encode(caption, vocabulary, max_words) for caption in example.image.captions]
+        fives = len(encoded) // CAPTIONS_PER_GROUP * CAPTIONS_PER_GROUP
+        parts = [range(i, i + CAPTIONS_PER_GROUP) for i in range(0, fives, CAPTIONS_PER_GROUP)]
+        parts += [range(i, i + 1) for i in range(fives, len(encoded))]
+        for part in parts:
+            sided = any(_SIDED.search(example.image.captions[i]) for i in part)
+            groups += [Group(index, tuple(encoded[i] for i in part), not sided)] * example.repeat
+    return groups
+
+
+def encode(caption: str, vocabulary: Vocabulary, max_words: int) -> tuple[int, ...]:
+    """Start, words, end; a caption that is too long is cut and has no end."""
+    ids = [vocabulary.start_id, *vocabulary.encode(caption), vocabulary.end_id]
+    return tuple(ids[: max_words + 2]) if len(ids) <= max_words + 2 else tuple(ids[: max_words + 1])
+
+
+@dataclass(frozen=True)
+class Batch:
+    images: Tensor
+    """int64 (batch,): which examples."""
+    mirrored: Tensor
+    """bool (batch,)"""
+    captions: Tensor
+    """int64 (batch, captions, length), from the start token, padded behind the end token."""
+
+
+def epoch_batches(groups: Sequence[Group], stage: StageOptions, seed: Sequence[int]) -> list[Batch]:
+    """The batches of one epoch in order; the same for the same seed.
+
+    Captions of like length are brought together, so that little is padding: groups are shuffled, sorted by
+    length within stretches of a few batches, and the batches shuffled again.
+    """
+    random = np.random.default_rng(seed)
+    by_size: dict[int, list[Group]] = defaultdict(list)
+    for group in groups:
+        by_size[len(group.captions)].append(group)
+    batches = []
+    for size in sorted(by_size):
+        alike = by_size[size]
+        per_batch = max(1, stage.batch_captions // size)
+        order = random.permutation(len(alike))
+        stretch = per_batch * 16
+        for start in range(0, len(order), stretch):
+            part = sorted((alike[i] for i in order[start : start + stretch]), key=_longest)
+            cuts = range(0, len(part), per_batch)
+            batches += [_collate(part[cut : cut + per_batch], stage.mirror, random) for cut in cuts]
+    return [batches[i] for i in random.permutation(len(batches))]
+
+
+def _longest(group: Group) -> int:
+    return max(map(len, group.captions))
+
+
+def _collate(groups: Sequence[Group], mirror: bool, random: np.random.Generator) -> Batch:
+    length = max(map(_longest, groups))
+    captions = np.full((len(groups), len(groups[0].captions), length), Vocabulary.pad_id, dtype=np.int64)
+    for row, group in enumerate(groups):
+        for column, caption in enumerate(group.captions):
+            captions[row, column, : len(caption)] = caption
+    coin = random.random(len(groups)) < 0.5
+    mirrored = coin & np.array([group.can_mirror for group in groups]) & mirror
+    return Batch(
+        torch.tensor([group.image for group in groups]),
+        torch.from_numpy(mirrored),
+        torch.from_numpy(captions),
+    )
+
+
+def chunks(count: int, size: int) -> Iterator[Tensor]:
+    """0 … count - 1 in runs of `size`, as int64 tensors."""
+    for start in range(0, count, size):
+        yield torch.arange(start, min(start + size, count))

@@ -1,0 +1,44 @@
+"""What training minimises."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from captioner.vocabulary import Vocabulary
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
+    """Mean negative log-likelihood of a word (Szegedy et al. 2016, arXiv:1512.00567, for the smoothing).
+
+    `logits` (batch, captions, length, vocabulary), `targets` int64 (batch, captions, length); padding is
+    left out.
+    """
+    return F.cross_entropy(
+        logits.flatten(0, 2).float(),
+        targets.flatten(),
+        ignore_index=Vocabulary.pad_id,
+        label_smoothing=label_smoothing,
+    )
+
+
+def doubly_stochastic(attention: Tensor, targets: Tensor) -> Tensor:
+    """How unequally captions look at the cells: mean over captions of sum_i (tau - sum_t a[t, i])^2.
+
+    `attention` (batch, captions, length, cells), `targets` int64 (batch, captions, length). tau is what
+    each cell gets when all are looked at alike, words / cells (Xu et al. 2015, section 4.2.1, where it is 1).
+    """
+    real = (targets != Vocabulary.pad_id).unsqueeze(-1)
+    coverage = (attention.float() * real).sum(dim=2)
+    return (coverage.mean(dim=-1, keepdim=True) - coverage).square().sum(dim=-1).mean()
+
+
+def policy_gradient(logits: Tensor, targets: Tensor, advantages: Tensor) -> Tensor:
+    """REINFORCE: -advantage * log p(word), a mean over words (Rennie et al. 2017, arXiv:1612.00563).
+
+    `targets` are sampled captions (batch, samples, length), `advantages` (batch, samples).
+    """
+    real = targets != Vocabulary.pad_id
+    chosen = torch.log_softmax(logits.float(), dim=-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+    return -(advantages.unsqueeze(-1) * chosen * real).sum() / real.sum()

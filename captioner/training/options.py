@@ -1,0 +1,196 @@
+"""What a training run is: frozen dataclasses, read from a TOML file and saved with every checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from captioner.errors import DataError
+from captioner.nn.model import ModelOptions
+
+OBJECTIVES = ("cross_entropy", "self_critical")
+PRECISIONS = ("float32", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """One data set. Paths are relative to the data root of the run."""
+
+    captions: str
+    """A Karpathy or COCO JSON file, or Flickr8k tokens."""
+    images: tuple[str, ...]
+    """Folders or zip files that hold the images."""
+    name: str
+    train: str = "train"
+    """Split to learn from; empty for a file without splits, of which all is taken."""
+    val: str = "val"
+    """Split to validate on; empty for none."""
+    repeat: int = 1
+    """How often an epoch shows each image."""
+
+    def __post_init__(self) -> None:
+        _at_least(self, 1, "repeat")
+        if not self.images:
+            raise DataError(f"data set {self.name}: no images are named")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageOptions:
+    """One stretch of training with an objective and a learning-rate schedule of its own."""
+
+    name: str
+    objective: str = "cross_entropy"
+    epochs: int = 8
+    batch_captions: int = 160
+    """Captions in a batch; images with five of them share their features."""
+    learning_rate: float = 1e-3
+    final_learning_rate: float = 1e-5
+    """Reached by cosine decay."""
+    warmup_steps: int = 200
+    encoder_learning_rate: float = 0.0
+    """Of the tuned segments of the backbone, decayed alike."""
+    tuned_segments: int = 0
+    """How many segments of the backbone, from the deep end, are trained: 0 to 3."""
+    weight_decay: float = 0.01
+    label_smoothing: float = 0.1
+    doubly_stochastic: float = 0.1
+    """Weight of the penalty on cells that a caption looks at unequally (Xu et al. 2015, equation 14)."""
+    mirror: bool = True
+    """Show images mirrored half of the time, except where a caption says left or right."""
+    samples: int = 5
+    """Captions sampled per image (self-critical training)."""
+    gradient_norm: float = 1.0
+    """Gradients are clipped to this norm."""
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise DataError(f"stage {self.name}: objective must be one of {', '.join(OBJECTIVES)}")
+        _at_least(self, 1, "epochs", "batch_captions")
+        _at_least(self, 2, "samples")
+        _at_least(self, 0, "warmup_steps", "encoder_learning_rate", "weight_decay", "doubly_stochastic")
+        _at_least(self, 0, "learning_rate", "final_learning_rate", "gradient_norm")
+        if not 0 <= self.tuned_segments <= 3:
+            raise DataError(f"stage {self.name}: tuned_segments must be from 0 to 3")
+        if not 0 <= self.label_smoothing < 1:
+            raise DataError(f"stage {self.name}: label_smoothing must be at least 0 and below 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainOptions:
+    """A whole run."""
+
+    name: str
+    model: ModelOptions
+    data: tuple[SourceOptions, ...]
+    stages: tuple[StageOptions, ...]
+    seed: int = 1
+    weights: str = "imagenet"
+    """Of the backbone: imagenet, random, or a file."""
+    precision: str = "float32"
+    min_count: int = 5
+    """Words seen less often than this in the training captions become unknown."""
+    max_words: int = 20
+    """Longer captions are cut for training, and no longer ones are searched for in validation."""
+    ema_decay: float = 0.999
+    """Of the moving average of the weights, which is what is validated and kept; 0 for none."""
+    beam_size: int = 3
+    """Of validation and of the bundle."""
+    length_normalization: float = 0.0
+    no_repeat_ngram: int = 3
+
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise DataError(f"precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}")
+        if not self.data or not self.stages:
+            raise DataError("a run needs at least one data set and one stage")
+        if not 0 <= self.ema_decay < 1:
+            raise DataError(f"ema_decay must be at least 0 and below 1, got {self.ema_decay}")
+        for names in ([source.name for source in self.data], [stage.name for stage in self.stages]):
+            if len(set(names)) != len(names):
+                raise DataError(f"names must differ: {', '.join(names)}")
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TrainOptions:
+        """From a parsed file or a checkpoint. Raises `DataError`, naming what is wrong."""
+        return _build(cls, values)
+
+    @classmethod
+    def read(cls, path: Path, changes: Mapping[str, str] | None = None) -> TrainOptions:
+        """From a TOML file. `changes` sets single values by dotted name, in TOML syntax: {"seed": "2",
+        "model.decoder": '"two_lstm"', "stages.0.epochs": "3"}."""
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise DataError(f"cannot read the configuration {path}: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise DataError(f"{path} is not valid TOML: {error}") from None
+        for name, text in (changes or {}).items():
+            _change(values, name, text)
+        return cls.from_dict(values)
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @property
+    def tuned_segments(self) -> int:
+        """Segments of the backbone that any stage trains; the others are frozen for the whole run."""
+        return max(stage.tuned_segments for stage in self.stages)
+
+
+def _build(cls: type, values: Any) -> Any:
+    """A dataclass, its parts included, from plain tables."""
+    if not isinstance(values, Mapping):
+        raise DataError(f"expected a table for {cls.__name__}, got {values!r}")
+    hints = get_type_hints(cls)
+    unknown = values.keys() - hints.keys()
+    if unknown:
+        raise DataError(f"{cls.__name__}: unknown options {', '.join(sorted(unknown))}")
+    built: dict[str, Any] = {}
+    for name, value in values.items():
+        hint = hints[name]
+        if dataclasses.is_dataclass(hint):
+            value = _build(hint, value)  # type: ignore[arg-type]
+        elif getattr(hint, "__origin__", None) is tuple:
+            kind = hint.__args__[0]
+            if not isinstance(value, (list, tuple)):
+                raise DataError(f"{cls.__name__}: {name} must be a list")
+            value = tuple(_build(kind, v) if dataclasses.is_dataclass(kind) else v for v in value)
+        elif hint is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        elif type(value) is not hint:
+            raise DataError(f"{cls.__name__}: {name} must be a {hint.__name__}, got {value!r}")
+        built[name] = value
+    try:
+        return cls(**built)
+    except TypeError:
+        missing = [
+            field.name
+            for field in dataclasses.fields(cls)
+            if field.default is dataclasses.MISSING and field.name not in built
+        ]
+        raise DataError(f"{cls.__name__}: missing {', '.join(missing)}") from None
+
+
+def _change(values: dict[str, Any], name: str, text: str) -> None:
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a bare word is a string
+    *path, last = name.split(".")
+    place: Any = values
+    try:
+        for part in path:
+            place = place[int(part)] if isinstance(place, list) else place.setdefault(part, {})
+        place[int(last) if isinstance(place, list) else last] = value
+    except (IndexError, ValueError, TypeError):
+        raise DataError(f"there is no option {name}") from None
+
+
+def _at_least(options: Any, low: float, *names: str) -> None:
+    for name in names:
+        if not getattr(options, name) >= low:
+            raise DataError(f"{options.name}: {name} must be at least {low}, got {getattr(options, name)}")

@@ -1,0 +1,295 @@
+"""The training loop: stages of epochs, resumable at any batch."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from captioner.errors import DataError
+from captioner.metrics.cider import CiderReward
+from captioner.nn.model import CaptionModel
+from captioner.options import CaptionOptions
+from captioner.training import checkpoint
+from captioner.training.cache import FeatureCache, build_cache, trained_part
+from captioner.training.curves import plot_curves
+from captioner.training.data import Batch, Example, epoch_batches, load_examples, make_groups
+from captioner.training.ema import MovingAverage
+from captioner.training.objectives import cross_entropy, doubly_stochastic, policy_gradient
+from captioner.training.options import StageOptions, TrainOptions
+from captioner.training.progress import Progress
+from captioner.training.self_critical import advantages, sample
+from captioner.training.validation import caption_cached, score
+from captioner.vocabulary import END, Vocabulary, tokenize
+
+
+class Trainer:
+    """One run in one folder.
+
+    The folder gets `last.pt` (to resume), `best.pt` (to export), `log.jsonl` (a line an epoch) and
+    `curves.png`. Calling `run` again on the same folder goes on where the last call stopped and ends with
+    the same weights as a run that was never stopped.
+    """
+
+    def __init__(
+        self,
+        options: TrainOptions,
+        folder: Path,
+        data_root: Path,
+        cache: Path,
+        device: torch.device,
+        progress: Progress,
+        checkpoint_every_s: float = 60.0,
+    ) -> None:
+        """Raises `DataError` for data that cannot be used and for a folder of another run."""
+        self.options, self.folder, self.device, self.progress = options, folder, device, progress
+        self.checkpoint_every_s = checkpoint_every_s
+        self.train_examples = load_examples(options.data, data_root, "train")
+        self.val_examples = load_examples(options.data, data_root, "val")
+        captions = (c for example in self.train_examples for c in example.image.captions)
+        self.vocabulary = Vocabulary.build(captions, options.min_count)
+        self.groups = make_groups(self.train_examples, self.vocabulary, options.max_words)
+        self.frozen = 3 - options.tuned_segments
+        torch.manual_seed(options.seed)
+        weights = None if options.weights == "random" else options.weights
+        self.model = CaptionModel(options.model, len(self.vocabulary), weights).to(device)
+        self.ema = MovingAverage(self.model, options.ema_decay)
+        self.history: list[dict[str, Any]] = []
+        self.stage = self.epoch = self.batch = 0
+        folder.mkdir(parents=True, exist_ok=True)
+        self.cache = self._cache(cache, self.train_examples, "features of training images")
+        self.val_cache = self._cache(cache, self.val_examples, "features of validation images")
+        self._start_stage()
+        if (folder / "last.pt").exists():
+            self._resume()
+
+    def run(self) -> list[dict[str, Any]]:
+        """Train to the end. Returns the history, a record an epoch."""
+        while self.stage < len(self.options.stages):
+            while self.epoch < self.current.epochs:
+                self._run_epoch()
+            self.stage, self.epoch = self.stage + 1, 0
+            if self.stage < len(self.options.stages):
+                self._start_stage()
+        return self.history
+
+    @property
+    def current(self) -> StageOptions:
+        return self.options.stages[self.stage]
+
+    def _run_epoch(self) -> None:
+        stage = self.current
+        batches = epoch_batches(self.groups, stage, (self.options.seed, self.stage, self.epoch))
+        steps = len(batches)
+        started, saved = time.monotonic(), time.monotonic()
+        losses: list[float] = []
+        with self.progress.task(f"{stage.name} {self.epoch + 1}/{stage.epochs}", steps, self.batch) as tell:
+            while self.batch < steps:
+                self._set_learning_rate(self.epoch * steps + self.batch, stage.epochs * steps)
+                losses.append(self._train_batch(batches[self.batch]))
+                self.batch += 1
+                tell(self.batch, f"loss {sum(losses[-50:]) / len(losses[-50:]):.3f}")
+                if time.monotonic() - saved > self.checkpoint_every_s:
+                    self._save()
+                    saved = time.monotonic()
+        record: dict[str, Any] = {
+            "stage": stage.name,
+            "epoch": self.epoch + 1,
+            "loss": sum(losses) / max(1, len(losses)),
+            "seconds": round(time.monotonic() - started, 1),
+        }
+        if self.val_examples:
+            record["val"] = self._validate()
+        self.history.append(record)
+        self.epoch, self.batch = self.epoch + 1, 0
+        self._report(record)
+        self._save()
+
+    def _train_batch(self, batch: Batch) -> float:
+        stage = self.current
+        self.model.train()
+        maps = self.cache.maps(batch.images, batch.mirrored, self.device)
+        with torch.autocast(
+            self.device.type, dtype=torch.bfloat16, enabled=self.options.precision == "bfloat16"
+        ):
+            grid = trained_part(self.model.encoder, maps, self.frozen, stage.tuned_segments)
+            memory, state = self.model.decoder.prepare(grid)
+            if stage.objective == "self_critical":
+                loss = self._self_critical_loss(batch, memory, state)
+            else:
+                loss = self._likelihood_loss(batch.captions.to(self.device), memory, state)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.trained, stage.gradient_norm)
+        self.optimizer.step()
+        if self.options.ema_decay:
+            self.ema.update(self.model)
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise DataError(f"the loss is {value} at batch {self.batch}: try a smaller learning_rate")
+        return value
+
+    def _likelihood_loss(self, captions: Tensor, memory: dict[str, Tensor], state: dict[str, Tensor]) -> Tensor:
+        targets = captions[:, :, 1:]
+        logits, attention = self.model.decoder(captions[:, :, :-1], memory, state)
+        loss = cross_entropy(logits, targets, self.current.label_smoothing)
+        if self.current.doubly_stochastic:
+            loss = loss + self.current.doubly_stochastic * doubly_stochastic(attention, targets)
+        return loss
+
+    def _self_critical_loss(self, batch: Batch, memory: dict[str, Tensor], state: dict[str, Tensor]) -> Tensor:
+        # Sampling without dropout draws what would be said; the gradient is taken with it.
+        self.model.decoder.eval()
+        sampled = sample(self.model.decoder, memory, state, self.current.samples, self.options.max_words)
+        self.model.decoder.train()
+        said = [
+            [*self.vocabulary.decode(ids), *([END] if Vocabulary.end_id in ids else [])]
+            for ids in sampled[:, :, 1:].flatten(0, 1).tolist()
+        ]
+        rows = batch.images.repeat_interleave(self.current.samples).tolist()
+        rewards = torch.tensor(self.rewarder.scores(rows, said), dtype=torch.float32).view(len(batch.images), -1)
+        logits, _ = self.model.decoder(sampled[:, :, :-1], memory, state)
+        return policy_gradient(logits, sampled[:, :, 1:], advantages(rewards).to(self.device))
+
+    def _start_stage(self) -> None:
+        """Choose what is trained, with a fresh optimiser."""
+        stage = self.current
+        if self.stage and self.options.ema_decay:
+            # A new stage goes on from the average, which is the better model.
+            with torch.no_grad():
+                for name, parameter in self.model.named_parameters():
+                    parameter.copy_(self.ema.values[name])
+        segments = self.model.encoder.backbone.segments
+        for index, segment in enumerate(segments):
+            segment.requires_grad_(index >= len(segments) - stage.tuned_segments)
+        tuned = [p for p in self.model.encoder.backbone.parameters() if p.requires_grad]
+        ours = {id(p) for p in self.model.encoder.backbone.parameters()}
+        rest = [p for p in self.model.parameters() if id(p) not in ours]
+        matrices = [p for p in rest if p.dim() > 1]
+        vectors = [p for p in rest if p.dim() <= 1]
+        groups = [
+            {"params": matrices, "base": stage.learning_rate, "weight_decay": stage.weight_decay},
+            {"params": vectors, "base": stage.learning_rate, "weight_decay": 0.0},
+        ]
+        if tuned:
+            groups.append({"params": tuned, "base": stage.encoder_learning_rate, "weight_decay": 0.0})
+        self.optimizer = torch.optim.AdamW(groups, lr=stage.learning_rate, betas=(0.9, 0.98), fused=True)
+        self.trained = [p for group in groups for p in group["params"]]  # type: ignore[attr-defined]
+        if stage.objective == "self_critical":
+            # The end token is scored like a word, so that stopping in mid-sentence does not pay.
+            self.rewarder = CiderReward(
+                [[[*tokenize(c), END] for c in example.image.captions] for example in self.train_examples]
+            )
+
+    def _set_learning_rate(self, step: int, total: int) -> None:
+        """Linear warm-up, then cosine decay (Loshchilov and Hutter 2017, arXiv:1608.03983)."""
+        stage = self.current
+        warm = min(1.0, (step + 1) / max(1, stage.warmup_steps))
+        cosine = 0.5 * (1 + math.cos(math.pi * step / total))
+        floor = min(1.0, stage.final_learning_rate / stage.learning_rate) if stage.learning_rate else 1.0
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["base"] * warm * (floor + (1 - floor) * cosine)
+
+    def _validate(self) -> dict[str, dict[str, float]]:
+        search = CaptionOptions(
+            beam_size=self.options.beam_size,
+            length_normalization=self.options.length_normalization,
+            max_words=self.options.max_words,
+            no_repeat_ngram=self.options.no_repeat_ngram,
+        )
+        with self.ema.applied(self.model) if self.options.ema_decay else _half(self.model):
+            found = caption_cached(
+                self.model, self.val_cache, len(self.val_examples), self.frozen, search, self.device
+            )
+            scores = score(self.val_examples, found, self.vocabulary)
+            best = max((mean_cider(record) for record in self.history), default=-1.0)
+            if mean_cider({"val": scores}) > best:
+                checkpoint.save(self.folder / "best.pt", self._best(scores))
+        return scores
+
+    def _best(self, scores: dict[str, dict[str, float]]) -> dict[str, Any]:
+        return {
+            **self._identity(),
+            "model": {name: value.half() for name, value in self.model.state_dict().items()},
+            "scores": scores,
+            "history": self.history,
+        }
+
+    def _identity(self) -> dict[str, Any]:
+        return {"options": self.options.to_dict(), "vocabulary": list(self.vocabulary.words)}
+
+    def _save(self) -> None:
+        checkpoint.save(
+            self.folder / "last.pt",
+            {
+                **self._identity(),
+                "model": self.model.state_dict(),
+                "ema": self.ema.values,
+                "ema_updates": self.ema.updates,
+                "optimizer": self.optimizer.state_dict(),
+                "position": [self.stage, self.epoch, self.batch],
+                "random": torch.get_rng_state(),
+                "cuda_random": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
+                "history": self.history,
+            },
+        )
+
+    def _resume(self) -> None:
+        saved = checkpoint.load(self.folder / "last.pt", self.device)
+        if TrainOptions.from_dict(saved["options"]) != self.options:
+            raise DataError(f"{self.folder} holds a run with other options; choose another folder")
+        if saved["vocabulary"] != list(self.vocabulary.words):
+            raise DataError(f"{self.folder} holds a run on other captions; choose another folder")
+        self.stage, self.epoch, self.batch = saved["position"]
+        self.history = saved["history"]
+        self._start_stage()
+        self.model.load_state_dict(saved["model"])
+        self.ema.values, self.ema.updates = saved["ema"], saved["ema_updates"]
+        self.optimizer.load_state_dict(saved["optimizer"])
+        torch.set_rng_state(saved["random"].cpu())
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state_all([state.cpu() for state in saved["cuda_random"]])
+
+    def _report(self, record: dict[str, Any]) -> None:
+        with (self.folder / "log.jsonl").open("w", encoding="utf-8") as log:
+            log.writelines(json.dumps(line) + "\n" for line in self.history)
+        plot_curves(self.history, self.folder / "curves.png")
+        shown = ", ".join(
+            f"{source} CIDEr {values['cider']:.1f} BLEU-4 {values['bleu_4']:.1f}"
+            for source, values in record.get("val", {}).items()
+        )
+        self.progress.note(
+            f"{record['stage']} {record['epoch']}: loss {record['loss']:.3f}, {record['seconds']:.0f} s, {shown}"
+        )
+
+    def _cache(self, folder: Path, examples: list[Example], what: str) -> FeatureCache:
+        model = self.options.model
+        self.model.eval()
+        with self.progress.task(what, len(examples), 0) as tell:
+            return build_cache(
+                folder,
+                self.model.encoder,
+                self.options.weights,
+                model.encoder,
+                model.image_size,
+                self.frozen,
+                examples,
+                self.device,
+                lambda done, _total: tell(done, ""),
+            )
+
+
+def mean_cider(record: dict[str, Any]) -> float:
+    """What the best epoch is chosen by: CIDEr, averaged over the data sets."""
+    values = [scores["cider"] for scores in record.get("val", {}).values()]
+    return sum(values) / len(values) if values else -1.0
+
+
+def _half(model: CaptionModel) -> Iterator[None]:
+    return MovingAverage(model, 0.0).applied(model)  # type: ignore[return-value]
