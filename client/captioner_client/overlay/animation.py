@@ -56,7 +56,7 @@ def render_animation(
     """
     options = OverlayOptions(words=words, colormap=colormap, alpha=alpha, width=width)
     check_style(style, tuple(PAINTED))
-    scene = make_scene(image, caption, options)
+    scene = make_scene(image, caption, options, DEFAULT_WIDTH)
     frames = list(draw_frames(scene, PAINTED[style]))
     pictures = [frame.picture for frame in frames]
     if format == "GIF":

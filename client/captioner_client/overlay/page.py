@@ -38,7 +38,7 @@ def render_html(
     """
     options = OverlayOptions(words=words, colormap=colormap, alpha=alpha, width=width)
     check_style(style, PAGE_STYLES)
-    scene = make_scene(image, caption, options)
+    scene = make_scene(image, caption, options, DEFAULT_WIDTH)
     if name is None:
         name = Path(image).name if isinstance(image, str | Path) else ""
     photo = base64.b64encode(encode_photo(scene.photo, width or DEFAULT_WIDTH, JPEG_QUALITY)).decode()

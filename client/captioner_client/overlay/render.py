@@ -9,7 +9,7 @@ from PIL import Image
 from captioner.errors import OptionsError
 from captioner.image import ImageInput
 from captioner.results import Caption
-from captioner_client.overlay.figure import draw_figure
+from captioner_client.overlay.figure import DEFAULT_WIDTH, draw_figure
 from captioner_client.overlay.scene import OverlayOptions, make_scene
 from captioner_client.overlay.styles import PAINTED, STYLES
 from captioner_client.overlay.styles.matrix import draw_matrix
@@ -36,7 +36,7 @@ def render_overlay(
     """
     options = OverlayOptions(words=words, colormap=colormap, alpha=alpha, width=width)
     check_style(style, STYLES)
-    scene = make_scene(image, caption, options)
+    scene = make_scene(image, caption, options, DEFAULT_WIDTH)
     return draw_matrix(scene) if style == "matrix" else draw_figure(scene, PAINTED[style])
 
 

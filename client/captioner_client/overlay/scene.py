@@ -12,7 +12,7 @@ from PIL import Image
 
 from captioner.errors import DataError, OptionsError
 from captioner.image import ImageInput, open_image
-from captioner.results import Caption
+from captioner.results import Caption, Word
 from captioner.saliency import COLORMAPS
 
 MIN_WIDTH, MAX_WIDTH = 200, 4000
@@ -63,8 +63,9 @@ class Scene:
     options: OverlayOptions
 
 
-def make_scene(image: ImageInput, caption: Caption, options: OverlayOptions) -> Scene:
-    """Open the image and choose the words.
+def make_scene(image: ImageInput, caption: Caption, options: OverlayOptions, default_width: int) -> Scene:
+    """Open the image, no larger than a picture of `options.width` or `default_width` has use for, and
+    choose the words.
 
     Raises an `ImageError` for a bad image, `OptionsError` for a word that is not there and `DataError`
     for a caption without usable attention maps.
@@ -75,19 +76,20 @@ def make_scene(image: ImageInput, caption: Caption, options: OverlayOptions) -> 
             raise OptionsError(
                 f"there is no word {position + 1}: the caption has {len(caption.words)} words", "words"
             )
-    words = tuple(_shown(caption, position) for position in chosen)
+    words = tuple(show_word(caption.words[position], position + 1) for position in chosen)
     if not words:
         raise DataError("the caption has no words to show; it must be asked for with attention maps")
-    return Scene(open_image(image), caption, words, options)
+    photo = open_image(image, target=options.width or default_width)
+    return Scene(photo, caption, words, options)
 
 
-def _shown(caption: Caption, position: int) -> ShownWord:
-    word = caption.words[position]
+def show_word(word: Word, number: int) -> ShownWord:
+    """Check the map of a word, the `number`th of its caption counted from 1; raises `DataError`."""
     if word.attention is None:
         raise DataError("the words have no attention maps; the caption must be asked for with them")
     attention = np.asarray(word.attention, dtype=np.float32)
     if not is_map(attention):
-        raise DataError(f"the attention map of word {position + 1} is not a grid of weights")
+        raise DataError(f"the attention map of word {number} is not a grid of weights")
     return ShownWord(word.text, probability(word.log_prob), attention, word.sentinel)
 
 

@@ -1,5 +1,5 @@
 // The page of one photo.
-createThemeButton(document.querySelector(".theme"));
+createThemeButtons(document.querySelectorAll(".theme"));
 const view = createView(document.querySelector(".view"));
 view.show(JSON.parse(document.getElementById("data").textContent));
 document.addEventListener("keydown", (event) => view.handleKey(event));
