@@ -13,7 +13,7 @@ from captioner_server.errors import DeadlineError, RequestError, to_batch_error
 from captioner_server.gate import Gate
 from captioner_server.options import ServerOptions
 from captioner_server.pipeline import Pipeline
-from captioner_server.wire import Malformed, deadline_of, malformed, write
+from captioner_server.wire import Malformed, begin_stream, deadline_of, malformed, write
 
 _MAX_ID_BYTES = 1024
 
@@ -34,6 +34,7 @@ class BatchCall:
     async def run(self) -> None:
         """Answer until the caller has no more images, or the server drains; then every image that was
         read is answered before the call ends, with `NotServingError` where it was the server's doing."""
+        await begin_stream(self._context)
         reader = asyncio.create_task(self._read())
         try:
             while (answer := await self._answers.get()) is not None:

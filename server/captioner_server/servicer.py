@@ -22,7 +22,7 @@ from captioner_server.convert import (
 from captioner_server.gate import Gate
 from captioner_server.options import ServerOptions
 from captioner_server.pipeline import Pipeline
-from captioner_server.wire import deadline_of, write
+from captioner_server.wire import begin_stream, deadline_of, write
 
 
 class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
@@ -49,6 +49,7 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
         pipeline = self._pipeline()
         options = pipeline.resolve(streaming_options(options_from_proto(request.options)))
         with pipeline.enter():
+            await begin_stream(context)
             async with aclosing(pipeline.stream(request.image, options)) as items:
                 async for item in items:
                     if isinstance(item, Caption):

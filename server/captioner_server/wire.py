@@ -40,10 +40,19 @@ def deadline_of(context: grpc.aio.ServicerContext) -> float:
     return math.inf if remaining is None else time.monotonic() + remaining
 
 
+async def begin_stream(context: grpc.aio.ServicerContext) -> None:
+    """To be called before anything is written: a write that is stuck would hold the initial metadata
+    back, and with them every means to end the call."""
+    await context.send_initial_metadata(())
+
+
 async def write(context: grpc.aio.ServicerContext, message: Message, patience_s: float) -> None:
-    """Send a message of a stream. Raises `DeadlineError` when the caller does not read for so long."""
+    """Send a message of a stream. Raises `DeadlineError` when the caller does not read for so long, and
+    `asyncio.CancelledError` when the caller has gone."""
     try:
         async with asyncio.timeout(patience_s):
             await context.write(message)
     except TimeoutError:
         raise DeadlineError(f"the caller has read nothing for {patience_s:g} s (stream_idle_s)") from None
+    except Exception as error:  # gRPC's own kinds are private; a write fails only when the call is over
+        raise asyncio.CancelledError from error

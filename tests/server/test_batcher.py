@@ -1,0 +1,190 @@
+"""The batcher against an engine that is exactly as slow as a test wants."""
+
+import asyncio
+import dataclasses
+import math
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+from support.engines import SIZE, FakeEngine
+
+from captioner.options import FALLBACK, CaptionOptions
+from captioner_server.batcher import Batcher, Computed
+from captioner_server.errors import BusyError, DeadlineError
+from captioner_server.metrics import Metrics
+
+NEVER = math.inf
+
+
+def pixels(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)
+
+
+def asked(**changes: object) -> CaptionOptions:
+    return dataclasses.replace(FALLBACK, **changes)  # resolved
+
+
+@asynccontextmanager
+async def batching(engine: FakeEngine, max_wait_s: float = 60) -> AsyncIterator[Batcher]:
+    batcher = Batcher(engine, (1, 2, 4), max_wait_s, Metrics())
+    worker = asyncio.create_task(batcher.run())
+    try:
+        yield batcher
+    finally:
+        engine.hold.set()
+        worker.cancel()
+        batcher.close()
+
+
+async def submit(
+    batcher: Batcher, seed: int, options: CaptionOptions = FALLBACK, deadline_s: float = NEVER
+) -> Computed:
+    return await batcher.submit(pixels(seed), options, deadline_s)
+
+
+async def occupy(batcher: Batcher, engine: FakeEngine) -> asyncio.Task[Computed]:
+    """Keep the model busy with one image until `engine.hold` is set."""
+    engine.hold.clear()
+    task = asyncio.create_task(submit(batcher, 0))
+    while not engine.batches:
+        await asyncio.sleep(0.001)
+    return task
+
+
+def test_an_idle_model_is_given_an_image_at_once() -> None:
+    async def run() -> None:
+        engine = FakeEngine()
+        async with batching(engine) as batcher:
+            computed = await submit(batcher, 1)
+        assert computed.batch_size == 1
+        assert computed.caption.text == engine.describe(pixels(1), FALLBACK).text
+
+    asyncio.run(run())
+
+
+def test_what_waits_while_the_model_is_busy_goes_together_in_sizes_that_were_warmed() -> None:
+    async def run() -> None:
+        engine = FakeEngine()
+        async with batching(engine) as batcher:
+            first = await occupy(batcher, engine)
+            others = [asyncio.create_task(submit(batcher, seed)) for seed in range(1, 8)]
+            await asyncio.sleep(0)
+            engine.hold.set()
+            answers = await asyncio.gather(first, *others)
+        assert [size for size, _ in engine.batches] == [1, 4, 2, 1]
+        for seed, answer in enumerate(answers):
+            assert answer.caption.text == engine.describe(pixels(seed), FALLBACK).text
+
+    asyncio.run(run())
+
+
+def test_only_matching_options_share_a_batch_and_each_gets_what_it_asked_for() -> None:
+    variants = [
+        asked(),
+        asked(alternatives=2),
+        asked(attention=False),
+        asked(attention=False, attention_size=(5, 5)),
+        asked(beam_size=1),
+        asked(max_words=2),
+        asked(attention_size=(4, 4)),
+    ]
+
+    async def run() -> None:
+        engine = FakeEngine()
+        async with batching(engine) as batcher:
+            first = await occupy(batcher, engine)
+            tasks = [asyncio.create_task(submit(batcher, 9, options)) for options in variants]
+            await asyncio.sleep(0)
+            engine.hold.set()
+            answers = [answer.caption for answer in await asyncio.gather(*tasks)]
+            await first
+        assert Counter(size for size, _ in engine.batches[1:]) == {4: 1, 1: 3}
+        for options, caption in zip(variants, answers, strict=True):
+            alone = engine.describe(pixels(9), options)
+            assert caption.text == alone.text
+            assert caption.alternatives == alone.alternatives
+            for word, same in zip(caption.words, alone.words, strict=True):
+                if same.attention is None:
+                    assert word.attention is None
+                else:
+                    np.testing.assert_array_equal(word.attention, same.attention)
+
+    asyncio.run(run())
+
+
+def test_a_caller_that_has_gone_costs_no_compute() -> None:
+    async def run() -> None:
+        engine = FakeEngine()
+        async with batching(engine) as batcher:
+            first = await occupy(batcher, engine)
+            gone = asyncio.create_task(submit(batcher, 1))
+            stays = asyncio.create_task(submit(batcher, 2))
+            await asyncio.sleep(0.01)
+            gone.cancel()
+            await asyncio.sleep(0.01)
+            assert batcher.waiting == 1
+            engine.hold.set()
+            await asyncio.gather(first, stays)
+        assert [size for size, _ in engine.batches] == [1, 1]
+
+    asyncio.run(run())
+
+
+def test_a_deadline_that_cannot_be_met_costs_no_compute() -> None:
+    async def run() -> None:
+        engine = FakeEngine(batch_s=0.1)
+        async with batching(engine) as batcher:
+            await submit(batcher, 0)  # now the batcher knows how long a batch takes
+            first = asyncio.create_task(submit(batcher, 1))
+            await asyncio.sleep(0.01)
+            passed = asyncio.create_task(submit(batcher, 2, deadline_s=time.monotonic() + 0.02))
+            close = asyncio.create_task(submit(batcher, 3, deadline_s=time.monotonic() + 0.14))
+            far = asyncio.create_task(submit(batcher, 4, deadline_s=time.monotonic() + 5))
+            answers = await asyncio.gather(first, passed, close, far, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [Computed, DeadlineError, DeadlineError, Computed]
+        assert [size for size, _ in engine.batches] == [1, 1, 1]
+
+    asyncio.run(run())
+
+
+def test_an_estimate_that_is_too_long_does_not_starve_an_idle_model() -> None:
+    async def run() -> None:
+        engine = FakeEngine(batch_s=0.2)
+        async with batching(engine) as batcher:
+            await submit(batcher, 0)
+            engine.batch_s = 0.0
+            assert await submit(batcher, 1, deadline_s=time.monotonic() + 0.1)
+
+    asyncio.run(run())
+
+
+def test_nobody_waits_longer_than_allowed() -> None:
+    async def run() -> None:
+        engine = FakeEngine()
+        async with batching(engine, max_wait_s=0.05) as batcher:
+            first = await occupy(batcher, engine)
+            started = time.monotonic()
+            with pytest.raises(BusyError, match="max_wait_s"):
+                await submit(batcher, 1)
+            assert time.monotonic() - started < 5
+            engine.hold.set()
+            await first
+
+    asyncio.run(run())
+
+
+def test_a_failing_model_fails_its_batch_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        engine = FakeEngine()
+        async with batching(engine) as batcher:
+            with monkeypatch.context() as patch:
+                patch.setattr(engine, "describe", lambda *_: 1 / 0)
+                with pytest.raises(ZeroDivisionError):
+                    await submit(batcher, 1)
+            assert (await submit(batcher, 2)).batch_size == 1
+
+    asyncio.run(run())
