@@ -1,0 +1,7 @@
+"""`python -m captioner` is the command line."""
+
+import sys
+
+from captioner.cli.main import main
+
+sys.exit(main())

