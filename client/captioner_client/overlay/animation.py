@@ -15,13 +15,13 @@ from captioner.image import ImageInput
 from captioner.results import Caption
 from captioner.saliency import Map, gaze, relative
 from captioner_client.overlay.canvas import INK, MUTED, Canvas, fit_photo, text_width
-from captioner_client.overlay.render import check_style
-from captioner_client.overlay.scene import OverlayOptions, Scene, ShownWord, make_scene
+from captioner_client.overlay.scene import OverlayOptions, Scene, ShownWord, check_style, make_scene
 from captioner_client.overlay.styles import PAINTED
 from captioner_client.overlay.styles.style import Style
 from captioner_client.overlay.text import clean, fit, font_for
 
 DEFAULT_WIDTH = 480
+ANIMATION_STYLES = tuple(PAINTED)
 MAX_ASPECT = 1.5
 """Height over width of the stage; a taller photo stands in a stage of this shape."""
 SACCADE_STEPS = 3
@@ -55,7 +55,7 @@ def render_animation(
     place from the start, so that nothing jumps.
     """
     options = OverlayOptions(words=words, colormap=colormap, alpha=alpha, width=width)
-    check_style(style, tuple(PAINTED))
+    check_style(style, ANIMATION_STYLES)
     scene = make_scene(image, caption, options, DEFAULT_WIDTH)
     frames = list(draw_frames(scene, PAINTED[style]))
     pictures = [frame.picture for frame in frames]

@@ -10,8 +10,7 @@ from captioner.image import ImageInput
 from captioner.results import Caption
 from captioner_client.overlay import templates
 from captioner_client.overlay.payload import encode_photo, make_payload
-from captioner_client.overlay.render import check_style
-from captioner_client.overlay.scene import OverlayOptions, make_scene
+from captioner_client.overlay.scene import OverlayOptions, check_style, make_scene
 
 DEFAULT_WIDTH = 1600
 """Longest side of the photo inside the page, pixels."""

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from PIL import Image
 
-from captioner.errors import OptionsError
 from captioner.image import ImageInput
 from captioner.results import Caption
 from captioner_client.overlay.figure import DEFAULT_WIDTH, draw_figure
-from captioner_client.overlay.scene import OverlayOptions, make_scene
+from captioner_client.overlay.scene import OverlayOptions, check_style, make_scene
 from captioner_client.overlay.styles import PAINTED, STYLES
 from captioner_client.overlay.styles.matrix import draw_matrix
 
@@ -38,9 +37,3 @@ def render_overlay(
     check_style(style, STYLES)
     scene = make_scene(image, caption, options, DEFAULT_WIDTH)
     return draw_matrix(scene) if style == "matrix" else draw_figure(scene, PAINTED[style])
-
-
-def check_style(style: str, known: Sequence[str]) -> None:
-    """Raise `OptionsError` for a style that is not known."""
-    if style not in known:
-        raise OptionsError(f"style must be one of {', '.join(known)}, got {style!r}", "style")

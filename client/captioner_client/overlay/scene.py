@@ -107,3 +107,9 @@ def probability(log_prob: Any) -> float:
     """A probability from 0 to 1 of a natural logarithm; 0 for what is not a number."""
     value = float(np.exp(min(float(log_prob), 0.0)))
     return value if np.isfinite(value) else 0.0
+
+
+def check_style(style: str, known: Sequence[str]) -> None:
+    """Raise `OptionsError` for a style that is not known."""
+    if style not in known:
+        raise OptionsError(f"style must be one of {', '.join(known)}, got {style!r}", "style")
