@@ -8,13 +8,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from captioner.errors import OptionsError
 from captioner.options import MAX_BEAM_SIZE, MAX_MAP_SIDE, MAX_WORDS, CaptionOptions
 
 if TYPE_CHECKING:
-    from captioner.captioner import Captioner
     from captioner.errors import CaptionerError
     from captioner.image import ImageInput, ImageLimits
     from captioner.results import Caption
@@ -65,16 +64,20 @@ _LOCAL_FLAGS = {
 
 
 class CaptionSource(Protocol):
-    """What captions images for a command: a `Captioner`, or a server that looks like one."""
+    """What captions images for a command: a `Captioner`, or a server that looks like one.
 
+    The caption of each image in order; with `return_errors` an error in the place of one that failed.
+    """
+
+    @overload
     def caption(
-        self,
-        images: Sequence[ImageInput],
-        options: CaptionOptions | None = None,
-        *,
-        return_errors: bool = False,
-    ) -> Sequence[Caption | CaptionerError]:
-        """The caption of each image in order; with `return_errors` an error in place of one that failed."""
+        self, images: Sequence[ImageInput], options: CaptionOptions | None = ...
+    ) -> Sequence[Caption]: ...
+
+    @overload
+    def caption(
+        self, images: Sequence[ImageInput], options: CaptionOptions | None = ..., *, return_errors: bool
+    ) -> Sequence[Caption | CaptionerError]: ...
 
 
 def add_caption_arguments(parser: argparse.ArgumentParser) -> None:
@@ -165,7 +168,7 @@ class _Remote:
         options: CaptionOptions | None = None,
         *,
         return_errors: bool = False,
-    ) -> Sequence[Caption | CaptionerError]:
+    ) -> Sequence[Any]:
         return self._client.caption_many(images, options, return_errors=return_errors)
 
 

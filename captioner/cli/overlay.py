@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     limits = image_limits(args)
     image = sys.stdin.buffer.read(limits.max_bytes + 1) if args.image == "-" else args.image
     with open_captioner(args) as captioner:
-        [caption] = captioner.caption([image], options)
+        [caption] = captioner.caption([image], options, return_errors=True)
     if isinstance(caption, CaptionerError):
         report_failure(args.image, caption)
         return 1
