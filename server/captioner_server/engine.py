@@ -21,11 +21,12 @@ class Engine(Protocol):
     def name(self) -> str: ...
 
     @property
-    def digest(self) -> str: ...
+    def digest(self) -> str:
+        """SHA-256 in hexadecimal."""
 
     @property
     def model(self) -> str:
-        """NAME@DIGEST."""
+        """NAME@DIGEST, the digest cut to 12 digits."""
 
     @property
     def device(self) -> str:

@@ -95,7 +95,7 @@ class InferenceServicer(grpc_predict_v2_pb2_grpc.GRPCInferenceServiceServicer):
 
     def _check_model(self, name: str, version: str) -> str:
         """The version that is served; raises `ModelNotFoundError` for another name or version."""
-        served = self._pipeline().engine.digest
+        served = self._pipeline().engine.digest[:12]
         if name != MODEL or version not in ("", served):
             raise ModelNotFoundError(f"there is no model {name!r} {version}, only {MODEL!r} {served}")
         return served

@@ -68,7 +68,7 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
         rows, columns = engine.grid
         return pb.GetModelResponse(
             name=engine.name,
-            digest=engine.digest,
+            digest=engine.digest[:12],
             grid=pb.GridSize(rows=rows, columns=columns),
             device=engine.device,
             provider=engine.provider,

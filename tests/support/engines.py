@@ -19,7 +19,8 @@ WORDS = ("red", "green", "blue", "grey", "black", "white", "tall", "small")
 class FakeEngine:
     """Says the same of the same image, whatever it is batched with. `batches` records what it was asked."""
 
-    name, digest, device, provider = "fake", "0123456789ab", "cpu", "FakeProvider"
+    name, device, provider = "fake", "cpu", "FakeProvider"
+    digest = "0123456789abcdef" * 4
     model = "fake@0123456789ab"
     grid = (2, 3)
     defaults = FALLBACK
