@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,8 +42,7 @@ class Caption:
 
     text: str
     log_prob: float
-    """Sum over the words and the end token, natural logarithm. A caption that was cut off at the
-    word limit has no end token, and none is counted."""
+    """Sum over the words and the end token, natural logarithm."""
     words: tuple[Word, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
     """Best first, without the caption itself."""
@@ -50,6 +50,22 @@ class Caption:
     """NAME@DIGEST of the bundle."""
     source: Any = field(default=None, repr=False)
     """The image as the caller gave it (path, bytes or PIL image), so that a caption can show itself."""
+
+    def of(self, source: Any) -> Caption:
+        """This caption, knowing the image it is of."""
+        return dataclasses.replace(self, source=source)
+
+    def plot(self, columns: int = 5) -> Any:
+        """Draw the photo and a panel a word with matplotlib; see `captioner.notebook.plot`."""
+        from captioner import notebook
+
+        return notebook.plot(self, columns)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from captioner import notebook
+
+        return notebook.to_html(self)
 
     def to_dict(self, image: str, *, words: bool = True, alternatives: bool = True) -> dict[str, Any]:
         """The JSON form that the command line prints, `image` being the name to show."""

@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
+from PIL import Image, ImageEnhance
 
 Map = npt.NDArray[np.float32]
 
@@ -119,3 +119,15 @@ def blend(photo: Image.Image, values: Map, colormap: str, alpha: float) -> Image
     pixels = np.asarray(photo, dtype=np.float32)
     mixed = pixels * (1 - opacity) + colorize(values, colormap) * opacity
     return Image.fromarray(mixed.round().astype(np.uint8))
+
+
+def mute(photo: Image.Image) -> Image.Image:
+    """An RGB photo with paler, darker colours, so that a red coat is not taken for attention."""
+    return ImageEnhance.Brightness(ImageEnhance.Color(photo).enhance(0.45)).enhance(0.92)
+
+
+def fit_photo(photo: Image.Image, width: int, height: int) -> Image.Image:
+    """The whole photo, as large as fits into `width` by `height`, at least 1 pixel each way."""
+    scale = min(width / photo.width, height / photo.height)
+    size = (max(1, round(photo.width * scale)), max(1, round(photo.height * scale)))
+    return photo.resize(size, Image.Resampling.LANCZOS if scale < 1 else Image.Resampling.BICUBIC)

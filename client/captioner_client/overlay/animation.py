@@ -13,8 +13,8 @@ from PIL import Image
 
 from captioner.image import ImageInput
 from captioner.results import Caption
-from captioner.saliency import Map, gaze, relative
-from captioner_client.overlay.canvas import INK, MUTED, Canvas, fit_photo, text_width
+from captioner.saliency import Map, fit_photo, gaze, relative
+from captioner_client.overlay.canvas import INK, MUTED, Canvas, text_width
 from captioner_client.overlay.scene import OverlayOptions, Scene, ShownWord, check_style, make_scene
 from captioner_client.overlay.styles import PAINTED
 from captioner_client.overlay.styles.style import Style

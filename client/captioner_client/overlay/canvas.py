@@ -69,10 +69,3 @@ def rounded_mask(size: tuple[int, int], radius: int) -> Image.Image:
         for y, top in ((0, 0), (bottom, radius)):
             mask.paste(disc.crop((left, top, left + radius, top + radius)), (x, y))
     return mask
-
-
-def fit_photo(photo: Image.Image, width: int, height: int) -> Image.Image:
-    """The whole photo, as large as fits into `width` by `height`, at least 1 pixel each way."""
-    scale = min(width / photo.width, height / photo.height)
-    size = (max(1, round(photo.width * scale)), max(1, round(photo.height * scale)))
-    return photo.resize(size, Image.Resampling.LANCZOS if scale < 1 else Image.Resampling.BICUBIC)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from PIL import Image
 
-from captioner.saliency import relative
-from captioner_client.overlay.canvas import MUTED, Canvas, fit_photo, text_width
+from captioner.saliency import fit_photo, relative
+from captioner_client.overlay.canvas import MUTED, Canvas, text_width
 from captioner_client.overlay.scene import Scene, ShownWord
 from captioner_client.overlay.styles.style import Style
 from captioner_client.overlay.text import clean, font_for, wrap

@@ -11,8 +11,7 @@ import numpy as np
 from PIL import Image
 
 from captioner.results import Caption
-from captioner.saliency import Map, display_peak, resample, stops
-from captioner_client.overlay.canvas import fit_photo
+from captioner.saliency import Map, display_peak, fit_photo, resample, stops
 from captioner_client.overlay.scene import OverlayOptions, ShownWord, probability
 from captioner_client.overlay.text import clean
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
-from captioner.saliency import colorize
-from captioner_client.overlay.canvas import MUTED, RULE, Canvas, fit_photo, text_width
+from captioner.saliency import colorize, fit_photo
+from captioner_client.overlay.canvas import MUTED, RULE, Canvas, text_width
 from captioner_client.overlay.figure import DEFAULT_WIDTH
 from captioner_client.overlay.scene import Scene
 from captioner_client.overlay.text import clean, font_for, wrap
