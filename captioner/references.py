@@ -8,10 +8,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from captioner.errors import DataError
@@ -29,6 +30,18 @@ class CaptionedImage:
     """Empty where the file does not say."""
     objects: tuple[str, ...] = ()
     """Categories that are in the image, where the file says."""
+    image_id: int | None = None
+    """COCO's number of the image, where the file says."""
+
+    @property
+    def key(self) -> str:
+        """What captions are matched by: the file name without folder and extension."""
+        return image_key(self.name)
+
+
+def image_key(name: str) -> str:
+    """The file name in a path, without extension: photos are converted and moved, but keep that."""
+    return PurePath(name).name.rpartition(".")[0] or PurePath(name).name
 
 
 def read_references(
@@ -88,6 +101,7 @@ def _parse_karpathy(document: Mapping[str, Any]) -> list[CaptionedImage]:
             captions=_strings(sentence["raw"] for sentence in entry["sentences"]),
             split=entry["split"],
             objects=_strings(entry.get("objects", ())),
+            image_id=_number(entry.get("cocoid")),
         )
         for entry in document["images"]
     ]
@@ -100,13 +114,22 @@ def _parse_coco(document: Mapping[str, Any]) -> list[CaptionedImage]:
             raise DataError(f"a caption is of image {annotation['image_id']}, which is not listed")
         captions[annotation["image_id"]].append(annotation["caption"])
     return [
-        CaptionedImage(name=entry["file_name"].strip(), captions=_strings(captions[entry["id"]]), split="")
+        CaptionedImage(
+            name=entry["file_name"].strip(),
+            captions=_strings(captions[entry["id"]]),
+            split="",
+            image_id=_number(entry["id"]),
+        )
         for entry in document["images"]
     ]
 
 
 def _strings(values: Iterable[Any]) -> tuple[str, ...]:
     return tuple(value.strip() for value in values)
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _parse_tokens(path: Path, text: str) -> list[CaptionedImage]:
@@ -146,10 +169,7 @@ def _assign_splits(
     missing = splits.keys() - {image.name for image in images}
     if missing:
         raise DataError(f"{len(missing)} images of the split lists have no captions, such as {min(missing)}")
-    return [
-        CaptionedImage(image.name, image.captions, splits.get(image.name, image.split), image.objects)
-        for image in images
-    ]
+    return [dataclasses.replace(image, split=splits.get(image.name, image.split)) for image in images]
 
 
 def _select(path: Path, images: list[CaptionedImage], split: str) -> list[CaptionedImage]:

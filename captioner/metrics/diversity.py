@@ -1,0 +1,58 @@
+"""What references do not see: a captioner that says one safe sentence for every image scores too."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from captioner.metrics.ngrams import count_ngrams
+
+# After these something must follow, so that a caption which ends with one was cut off or lost its thread:
+# articles and determiners, conjunctions, forms of "be", and the prepositions that people do not leave
+# hanging (they do write "a man looks on", "a car drives by", "a dog runs behind").
+_UNFINISHED = frozenset(
+    """a an the his its their my your our this these every some
+    and or but nor while as because if than which who whose
+    is are was were be been being am
+    of with from to at for in into onto near against between among beside beneath during through toward
+    towards under across upon within without""".split()  # noqa: SIM905, easier to read than a list
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Diversity:
+    """Statistics of the captions alone. Shares are from 0 to 1."""
+
+    distinct_1: float
+    """Different words over all words (Li et al. 2016, arXiv:1510.03055)."""
+    distinct_2: float
+    """Different pairs of neighbouring words over all such pairs."""
+    vocabulary: int
+    """Different words used."""
+    mean_length: float
+    """Words a caption."""
+    repeated: float
+    """Share of the images whose caption another image has too."""
+    bad_endings: float
+    """Share of the captions that end with an article, a conjunction or a preposition that wants more."""
+
+
+def diversity(captions: Sequence[Sequence[str]]) -> Diversity:
+    """Of tokenized captions, one an image, at least one."""
+    sentences = Counter(tuple(caption) for caption in captions)
+    return Diversity(
+        distinct_1=_distinct(captions, 1),
+        distinct_2=_distinct(captions, 2),
+        vocabulary=len({word for caption in captions for word in caption}),
+        mean_length=sum(map(len, captions)) / len(captions),
+        repeated=sum(count for count in sentences.values() if count > 1) / len(captions),
+        bad_endings=sum(caption[-1] in _UNFINISHED for caption in captions if caption) / len(captions),
+    )
+
+
+def _distinct(captions: Sequence[Sequence[str]], n: int) -> float:
+    counts: Counter[tuple[str, ...]] = Counter()
+    for caption in captions:
+        counts.update(count_ngrams(caption, n))
+    return len(counts) / max(1, counts.total())

@@ -1,0 +1,166 @@
+"""All metrics of a set of captions, with confidence intervals, and the comparison of two such sets."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from captioner.errors import DataError
+from captioner.metrics.bleu import bleu, bleu_statistics
+from captioner.metrics.bootstrap import Array, Statistics, interval, mean_of, p_value, resampled_scores
+from captioner.metrics.cider import CiderReward
+from captioner.metrics.diversity import Diversity, diversity
+from captioner.metrics.meteor import Meteor, meteor_score
+from captioner.metrics.rouge import rouge_l
+from captioner.metrics.tokenizer import tokenize
+
+SAMPLES = 1000
+"""Resamples of the bootstrap."""
+
+Tokens = list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """How good a set of captions is. Scores are fractions: a BLEU of 0.25, a CIDEr-D of 0.7."""
+
+    images: int
+    values: Mapping[str, float]
+    """`bleu_1` to `bleu_4`, `meteor` (or `meteor_exact_stem` and the like, where METEOR's data are not
+    installed), `rouge_l`, and `cider`, which is CIDEr-D."""
+    intervals: Mapping[str, tuple[float, float]]
+    """95% confidence intervals of `values` over images."""
+    diversity: Diversity
+
+    def to_dict(self) -> dict[str, float]:
+        """The number of images, the scores times 100, and the statistics of diversity, by name."""
+        return {
+            "images": self.images,
+            **{name: round(100 * value, 4) for name, value in self.values.items()},
+            **{name: round(value, 4) for name, value in dataclasses.asdict(self.diversity).items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The score of one set of captions less that of another."""
+
+    value: float
+    interval: tuple[float, float]
+    """95% confidence interval over images."""
+    p_value: float
+    """Two-sided, from the same paired bootstrap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two sets of captions for the same images."""
+
+    first: Scores
+    second: Scores
+    differences: Mapping[str, Difference]
+    """First less second."""
+
+
+def evaluate_captions(
+    candidates: Mapping[str, str],
+    references: Mapping[str, Sequence[str]],
+    *,
+    meteor: Meteor | bool = True,
+    samples: int = SAMPLES,
+    seed: int = 0,
+) -> Scores:
+    """Score captions against references, both by image; all text as people write it, not tokenized.
+
+    `meteor`: True takes `Meteor.load()`, False leaves METEOR out (its paraphrases take seconds to read).
+    Raises `DataError` when an image of the references has no caption; captions of others are ignored.
+    """
+    [tokens], truth = _tokenize([candidates], references)
+    [measured] = _measure([tokens], truth, meteor)
+    resampled = resampled_scores(list(measured.values()), samples, seed)
+    return _scores(tokens, measured, resampled)
+
+
+def compare_captions(
+    first: Mapping[str, str],
+    second: Mapping[str, str],
+    references: Mapping[str, Sequence[str]],
+    *,
+    meteor: Meteor | bool = True,
+    samples: int = SAMPLES,
+    seed: int = 0,
+) -> Comparison:
+    """Score two sets of captions and their differences, with a paired bootstrap over the same images."""
+    tokens, truth = _tokenize([first, second], references)
+    measured = _measure(tokens, truth, meteor)
+    resampled = [resampled_scores(list(metrics.values()), samples, seed) for metrics in measured]
+    one, other = (_scores(*system) for system in zip(tokens, measured, resampled, strict=True))
+    differences = {}
+    for column, name in enumerate(one.values):
+        drawn = resampled[0][:, column] - resampled[1][:, column]
+        value = one.values[name] - other.values[name]
+        differences[name] = Difference(value, interval(drawn), p_value(drawn))
+    return Comparison(one, other, differences)
+
+
+def _tokenize(
+    systems: Sequence[Mapping[str, str]], references: Mapping[str, Sequence[str]]
+) -> tuple[list[list[Tokens]], list[list[Tokens]]]:
+    """The captions of each system and the references, in the order of the references."""
+    if not references:
+        raise DataError("there are no references to score against")
+    for candidates in systems:
+        missing = [image for image in references if image not in candidates]
+        if missing:
+            raise DataError(
+                f"{len(missing)} of {len(references)} images have no caption, the first is {missing[0]}"
+            )
+    empty = next((image for image, captions in references.items() if not captions), None)
+    if empty is not None:
+        raise DataError(f"{empty} has no reference to score against")
+    truth = [[tokenize(caption) for caption in captions] for captions in references.values()]
+    return [[tokenize(candidates[image]) for image in references] for candidates in systems], truth
+
+
+def _measure(
+    systems: Sequence[Sequence[Tokens]], truth: Sequence[Sequence[Tokens]], with_meteor: Meteor | bool
+) -> list[dict[tuple[str, ...], Statistics]]:
+    """For each system its metrics, by the names of the scores that they give."""
+    cider = CiderReward(truth)
+    measured: list[dict[tuple[str, ...], Statistics]] = []
+    for captions in systems:
+        pairs = list(zip(captions, truth, strict=True))
+        measured.append(
+            {
+                ("bleu_1", "bleu_2", "bleu_3", "bleu_4"): Statistics(
+                    np.stack([bleu_statistics(*pair) for pair in pairs]), bleu
+                ),
+                ("rouge_l",): mean_of([rouge_l(*pair) for pair in pairs]),
+                ("cider",): mean_of(cider.scores(range(len(captions)), captions)),
+            }
+        )
+    if with_meteor:
+        scorer = Meteor.load() if with_meteor is True else with_meteor
+        # All systems at once, so that the paraphrase table is read once.
+        rows = scorer.statistics(
+            [caption for captions in systems for caption in captions], [*truth] * len(systems)
+        )
+        for metrics, of_system in zip(measured, np.split(rows, len(systems)), strict=True):
+            metrics[(scorer.key,)] = Statistics(of_system, lambda sums: meteor_score(sums)[..., None])
+    return measured
+
+
+def _scores(
+    captions: Sequence[Tokens], measured: Mapping[tuple[str, ...], Statistics], resampled: Array
+) -> Scores:
+    names = [name for group in measured for name in group]
+    values = np.concatenate([metric.score() for metric in measured.values()])
+    return Scores(
+        images=len(captions),
+        values=dict(zip(names, values.tolist(), strict=True)),
+        intervals={name: interval(resampled[:, column]) for column, name in enumerate(names)},
+        diversity=diversity(captions),
+    )

@@ -1,0 +1,67 @@
+"""The four ways in which METEOR lets words of a candidate match words of a reference, in its order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from captioner.metrics.meteor.alignment import Match
+from captioner.metrics.meteor.resources import Phrase, Stemmer, Synonyms
+
+EXACT, STEM, SYNONYM, PARAPHRASE = range(4)
+
+Words = Sequence[str]
+
+
+def exact_matches(candidate: Words, reference: Words) -> Iterator[Match]:
+    return _word_matches(EXACT, candidate, reference, lambda word, other: word == other)
+
+
+def stem_matches(candidate: Words, reference: Words, stem: Stemmer) -> Iterator[Match]:
+    stems = {word: stem(word) for word in {*candidate, *reference}}
+    return _word_matches(
+        STEM, candidate, reference, lambda word, other: word != other and stems[word] == stems[other]
+    )
+
+
+def synonym_matches(candidate: Words, reference: Words, synonyms: Synonyms) -> Iterator[Match]:
+    """Words that are both in one of WordNet's synonym sets."""
+    sets = {word: synonyms.of(word) for word in {*candidate, *reference}}
+    return _word_matches(
+        SYNONYM,
+        candidate,
+        reference,
+        lambda word, other: word != other and not sets[word].isdisjoint(sets[other]),
+    )
+
+
+def _word_matches(
+    stage: int, candidate: Words, reference: Words, same: Callable[[str, str], bool]
+) -> Iterator[Match]:
+    for start, other in enumerate(reference):
+        for candidate_start, word in enumerate(candidate):
+            if same(word, other):
+                yield Match(stage, start, 1, candidate_start, 1)
+
+
+def paraphrase_matches(
+    candidate: Words, reference: Words, table: Mapping[Phrase, Sequence[Phrase]]
+) -> Iterator[Match]:
+    """Phrases of which one is in the table as a paraphrase of the other; both ways are looked up, so that
+    a pair which is there twice matches twice, as in METEOR's program."""
+    for start, length, candidate_start, candidate_length in _paraphrases(reference, candidate, table):
+        yield Match(PARAPHRASE, start, length, candidate_start, candidate_length)
+    for candidate_start, candidate_length, start, length in _paraphrases(candidate, reference, table):
+        yield Match(PARAPHRASE, start, length, candidate_start, candidate_length)
+
+
+def _paraphrases(
+    words: Words, others: Words, table: Mapping[Phrase, Sequence[Phrase]]
+) -> Iterator[tuple[int, int, int, int]]:
+    """(start, length) of a phrase in `words` and of its paraphrase in `others`."""
+    for start in range(len(words)):
+        for end in range(start + 1, len(words) + 1):
+            for paraphrase in table.get(tuple(words[start:end]), ()):
+                length = len(paraphrase)
+                for other_start in range(len(others) - length + 1):
+                    if tuple(others[other_start : other_start + length]) == paraphrase:
+                        yield start, end - start, other_start, length
