@@ -1,0 +1,80 @@
+"""`captioner model show` and `captioner model verify`: what a bundle holds, and whether it is sound."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+from captioner.bundle import CARD, DEFAULT, FILES, MANIFEST, Bundle
+from captioner.cli.output import printable
+from captioner.errors import RuntimeMissingError
+
+_SEARCH = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "model", help="show or verify a model bundle", description="Look into a model bundle."
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for action, help in (
+        ("show", "print what a bundle holds and its model card"),
+        ("verify", "check every file's digest, and that the graphs load"),
+    ):
+        command = actions.add_parser(action, help=help, description=f"{help[0].upper()}{help[1:]}.")
+        command.add_argument(
+            "bundle", nargs="?", type=Path, metavar="BUNDLE", help="folder (default: the embedded model)"
+        )
+        if action == "show":
+            command.add_argument(
+                "--json", action="store_true", help="print bundle.json and the digest instead"
+            )
+
+
+def run(args: argparse.Namespace) -> int:
+    bundle = Bundle.load(args.bundle)
+    if args.action == "verify":
+        return _verify(bundle)
+    if args.json:
+        print(json.dumps({"model": bundle.identity, "digest": bundle.digest, **bundle.manifest}, indent=2))
+        return 0
+    folder: Path = args.bundle or DEFAULT
+    for name, value in _facts(bundle, folder).items():
+        print(f"{name + ':':<12} {value}")
+    print()
+    for line in (folder / CARD).read_text(encoding="utf-8").splitlines():
+        print(printable(line))
+    return 0
+
+
+def _facts(bundle: Bundle, folder: Path) -> dict[str, object]:
+    decoding = dataclasses.asdict(bundle.decoding)
+    size = sum((folder / name).stat().st_size for name in (*FILES, MANIFEST))
+    facts: dict[str, object] = {
+        "model": bundle.identity,
+        "folder": printable(str(folder)),
+        "size": f"{size / 1e6:.1f} MB",
+        "input": f"{bundle.image_size} x {bundle.image_size} pixels",
+        "maps": f"{bundle.grid[0]} x {bundle.grid[1]}" + (" and a sentinel" if bundle.has_sentinel else ""),
+        "vocabulary": f"{len(bundle.vocabulary)} words",
+        "decoding": ", ".join(f"{name} {value}" for name, value in decoding.items() if name in _SEARCH),
+    }
+    if "parameters" in bundle.manifest:
+        facts["parameters"] = f"{bundle.manifest['parameters']:,}"
+    return facts
+
+
+def _verify(bundle: Bundle) -> int:
+    from captioner.runtime import Runtime
+
+    checked = f"{len(FILES)} files as {MANIFEST} describes them"
+    try:
+        Runtime(bundle, "cpu")
+        checked += ", graphs load"
+    except RuntimeMissingError:
+        print("captioner: ONNX Runtime is not installed, so the graphs were not loaded", file=sys.stderr)
+    print(f"{bundle.identity}\t{checked}")
+    return 0

@@ -1,0 +1,197 @@
+"""`captioner caption` as a user calls it, on a real bundle."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from captioner.captioner import Captioner
+from captioner.cli.main import main
+from captioner.image import DEFAULT_LIMITS
+from captioner.options import CaptionOptions
+from captioner.results import Caption
+from captioner_server.options import ServerOptions
+from tests.support.serving import RunningServer
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PHOTOS = [str(EXAMPLES / name) for name in ("cat.jpg", "coffee.jpg", "astronaut.jpg")]
+
+
+@pytest.fixture(scope="module")
+def captioner(tiny_bundle: Path) -> Captioner:
+    return Captioner.load(tiny_bundle, device="cpu")
+
+
+@pytest.fixture
+def caption(tiny_bundle: Path) -> object:
+    """Runs the command in this process; returns its exit status."""
+    return lambda *arguments: main(["caption", "--model", str(tiny_bundle), "--device", "cpu", *arguments])
+
+
+def run_command(
+    *arguments: str, stdin: bytes = b"", **environment: str
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "captioner", *arguments],
+        input=stdin,
+        capture_output=True,
+        timeout=60,
+        env={**os.environ, **environment},
+    )
+
+
+def test_a_line_an_image_in_the_order_given(caption, captioner, capsys) -> None:
+    names = [*PHOTOS, *reversed(PHOTOS)] * 4  # more than one batch
+    assert caption(*names) == 0
+    output, errors = capsys.readouterr()
+    expected = {name: found.text for name, found in zip(PHOTOS, captioner.caption(PHOTOS), strict=True)}
+    assert output.splitlines() == [f"{name}\t{expected[name]}" for name in names]
+    assert errors == ""
+
+
+def test_failures_are_named_and_the_others_captioned(caption, capsys, tmp_path) -> None:
+    text = tmp_path / "notes.jpg"
+    text.write_text("not a photo")
+    cut = tmp_path / "cut.jpg"
+    cut.write_bytes(Path(PHOTOS[0]).read_bytes()[:5000])
+    missing = str(tmp_path / "missing.jpg")
+    assert caption(PHOTOS[0], missing, str(text), str(tmp_path), str(cut), PHOTOS[1]) == 1
+    output, errors = capsys.readouterr()
+    assert [line.split("\t")[0] for line in output.splitlines()] == PHOTOS[:2]
+    lines = errors.splitlines()
+    assert lines[0] == f"captioner: {missing}: No such file or directory"
+    assert lines[1].startswith(f"captioner: {text}: not an image in a known format")
+    assert lines[2] == f"captioner: {tmp_path}: Is a directory"
+    assert lines[3].startswith(f"captioner: {cut}: the JPEG data are damaged, cut short")
+    assert len(lines) == 4
+
+
+def test_json_records(caption, captioner, capsys) -> None:
+    assert caption("--json", "--beam", "4", "--alternatives", "2", PHOTOS[0], "missing.jpg") == 1
+    output, errors = capsys.readouterr()
+    good, bad = (json.loads(line) for line in output.splitlines())
+    [expected] = captioner.caption([PHOTOS[0]], CaptionOptions(beam_size=4, alternatives=2))
+    assert good == expected.to_dict(PHOTOS[0])
+    assert len(good["alternatives"]) == 2 and good["model"] == captioner.model
+    assert all(abs(sum(map(sum, word["attention"])) - 1) < 1e-3 for word in good["words"])
+    assert bad == {
+        "image": "missing.jpg",
+        "error": {"code": "unreadable", "message": "No such file or directory"},
+    }
+    assert errors == "captioner: missing.jpg: No such file or directory\n"
+
+
+def test_search_flags_reach_the_search(caption, capsys) -> None:
+    assert caption("--json", "--max-words", "2", "--attention-size", "3x5", PHOTOS[0]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert len(record["words"]) <= 2
+    assert {(len(word["attention"]), len(word["attention"][0])) for word in record["words"]} == {(3, 5)}
+
+
+def test_show_prints_words_with_probabilities(caption, captioner, capsys) -> None:
+    assert caption("--show", PHOTOS[0]) == 0
+    output = capsys.readouterr().out
+    [found] = captioner.caption([PHOTOS[0]])
+    assert output.startswith(PHOTOS[0]) and "%" in output
+    assert all(word.text in output for word in found.words)
+
+
+def test_an_image_from_stdin(tiny_bundle, captioner) -> None:
+    done = run_command(
+        "caption", "--model", str(tiny_bundle), PHOTOS[1], "-", stdin=Path(PHOTOS[0]).read_bytes()
+    )
+    first, second = captioner.caption(PHOTOS[:2])
+    assert done.stdout.decode().splitlines() == [f"{PHOTOS[1]}\t{second.text}", f"-\t{first.text}"]
+    assert done.returncode == 0 and done.stderr.startswith(b"captioner: running on ")
+    done = run_command("caption", "--model", str(tiny_bundle), "-")
+    assert done.returncode == 1 and done.stderr.endswith(b"captioner: -: the file is empty\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are bytes on Linux only")
+def test_hostile_file_names(tiny_bundle, tmp_path) -> None:
+    names = [
+        b"tab\there.jpg",
+        b"line\nbreak.jpg",
+        b"\x1b[31mred.jpg",
+        b"latin-\xfc.jpg",
+        "grün\u2028.jpg".encode(),
+    ]
+    files = [tmp_path / os.fsdecode(name) for name in names]
+    for file in files:
+        file.write_bytes(Path(PHOTOS[0]).read_bytes())
+    paths = [os.fsencode(file) for file in files]
+    options = ["caption", "--model", str(tiny_bundle), "--device", "cpu"]
+    for locale in ("C.UTF-8", "C"):
+        done = run_command(*options, *paths, LC_ALL=locale)  # type: ignore[arg-type]
+        assert done.returncode == 0, done.stderr
+        shown = [line.split(b"\t")[0].rpartition(b"/")[2] for line in done.stdout.splitlines()]
+        assert shown == [
+            rb"tab\there.jpg",
+            rb"line\nbreak.jpg",
+            rb"\x1b[31mred.jpg",
+            b"latin-\xfc.jpg",
+            r"grün\u2028.jpg".encode(),
+        ]
+    done = run_command(*options, "--json", *paths)  # type: ignore[arg-type]
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [os.fsencode(record["image"]) for record in records] == paths
+
+
+def test_image_limits(caption, capsys) -> None:
+    assert caption("--max-pixels", "1000", PHOTOS[0]) == 1
+    assert "451 x 300 is more pixels than the limit of 1000" in capsys.readouterr().err
+    assert caption("--max-bytes", "1000", PHOTOS[0]) == 1
+    assert "more bytes than the limit of 1000" in capsys.readouterr().err
+    assert DEFAULT_LIMITS.max_pixels > 100_000_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--beam", "99"], "--beam: beam_size must be from 1 to 16, got 99"),
+        (["--beam", "2", "--alternatives", "2"], "--alternatives: alternatives must be less than beam_size"),
+        (["--length-normalization", "nan"], "--length-normalization: "),
+        (["--attention-size", "0x3"], "--attention-size: "),
+        (["--server", "localhost:1", "--device", "cpu"], "--device is for captioning here"),
+        (["--server", "localhost:1", "--model", "x"], "--model is for captioning here"),
+        (["--server", "localhost:1", "--token-file", "missing"], "--token-file: missing: No such file"),
+        (["--model", "missing"], "missing is not a model bundle"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], message: str, capsys) -> None:
+    assert main(["caption", PHOTOS[0], *arguments]) == 2
+    output, errors = capsys.readouterr()
+    assert output == "" and errors.startswith(f"captioner: {message}") and errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["--attention-size", "x"], ["--threads", "0"], ["--json", "--show"]]
+)
+def test_what_argparse_refuses(arguments: list[str], capsys) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(["caption", *(arguments and [PHOTOS[0], *arguments])])
+    assert raised.value.code == 2 and "usage:" in capsys.readouterr().err
+
+
+def test_a_server_gives_the_same_output(caption, captioner, capsys, tmp_path) -> None:
+    names = [PHOTOS[0], str(tmp_path / "missing.jpg"), PHOTOS[1]]
+    assert caption(*names) == 1
+    local = capsys.readouterr()
+    server = RunningServer(captioner, ServerOptions(port=0))
+    try:
+        assert main(["caption", "--server", server.address, *names]) == 1
+        assert capsys.readouterr() == local
+        assert main(["caption", "--server", server.address, "--json", PHOTOS[0]]) == 0
+        record = Caption.from_dict(json.loads(capsys.readouterr().out))
+    finally:
+        server.close()
+    [expected] = captioner.caption([PHOTOS[0]])
+    assert (record.text, record.model) == (expected.text, expected.model)
+    assert record.log_prob == pytest.approx(expected.log_prob, abs=1e-4)
+    assert main(["caption", "--server", server.address, "--timeout-s", "0.5", PHOTOS[0]]) == 1
+    assert capsys.readouterr().err.startswith("captioner: ")

@@ -1,0 +1,121 @@
+"""The command line around its commands."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import captioner
+from captioner.cli import main as command_line
+from captioner.cli.main import COMMANDS, main
+
+PHOTO = str(Path(__file__).parents[2] / "examples" / "cat.jpg")
+HEAVY = ("numpy", "PIL", "onnxruntime", "torch", "grpc", "rich")
+
+
+def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.mark.parametrize("module", ["captioner", "captioner_client"])
+def test_importing_is_light(module: str) -> None:
+    done = run_python(f"import sys, {module}; print(*sys.modules)")
+    assert not {"torch", "onnxruntime", "numpy", "PIL", "grpc"} & set(done.stdout.split())
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["caption", "--help"], ["model", "--help"]])
+def test_help_needs_nothing_heavy(arguments: list[str]) -> None:
+    code = f"""
+import sys
+from captioner.cli.main import main
+try:
+    main(sys.argv[1:])
+except SystemExit as stopped:
+    loaded = [name for name in {HEAVY} if name in sys.modules]
+    sys.exit(f"loaded {{loaded}}" if loaded else stopped.code)
+"""
+    done = run_python(code, *arguments)
+    assert done.returncode == 0 and done.stdout and not done.stderr
+
+
+def test_version(capsys) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(["--version"])
+    assert raised.value.code == 0 and capsys.readouterr().out == f"captioner {captioner.__version__}\n"
+
+
+def test_every_public_name_is_there() -> None:
+    for name in captioner.__all__:
+        assert getattr(captioner, name) is not None
+    assert set(captioner.__all__) <= set(dir(captioner))
+    with pytest.raises(AttributeError, match="has no attribute 'Missing'"):
+        captioner.Missing  # noqa: B018
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command: str, capsys) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main([command, "--help"])
+    assert raised.value.code == 0 and f"usage: captioner {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [[], ["paint"], ["--paint"]])
+def test_unknown_commands(arguments: list[str], capsys) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(arguments)
+    assert raised.value.code == 2 and "usage: captioner" in capsys.readouterr().err
+
+
+def test_a_missing_package_names_the_extra(monkeypatch, capsys) -> None:
+    def run(arguments: list[str]) -> int:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch.nn")
+
+    monkeypatch.setattr(command_line, "_module", lambda name: type("M", (), {"add_parser": run, "run": run}))
+    assert main(["train"]) == 2
+    assert (
+        capsys.readouterr().err
+        == "captioner: train needs the package torch: pip install 'captioner[train]'\n"
+    )
+
+
+def test_a_base_install_says_what_to_install(tiny_bundle: Path) -> None:
+    """Without ONNX Runtime: the import is blocked, as if it were not there."""
+    code = """
+import sys
+sys.modules["onnxruntime"] = None
+from captioner.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+    done = run_python(code, "caption", "--model", str(tiny_bundle), PHOTO)
+    assert done.returncode == 2
+    assert "pip install 'captioner[cpu]'" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_an_interrupt_is_130(monkeypatch, tiny_bundle: Path) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("captioner.captioner.Captioner.caption", interrupt)
+    assert main(["caption", "--model", str(tiny_bundle), PHOTO]) == 130
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes break differently there")
+def test_a_reader_that_leaves_early_is_no_error(tiny_bundle: Path) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "captioner", "caption", "--model", tiny_bundle, "--device", "cpu", PHOTO],
+            stdout=write_end,
+            stderr=subprocess.PIPE,
+            timeout=60,
+        )
+    finally:
+        os.close(write_end)
+    assert done.returncode == 141 and done.stderr == b""

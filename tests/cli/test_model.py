@@ -1,0 +1,62 @@
+"""`captioner model`: sound bundles are described, others refused with the reason."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from captioner.bundle import Bundle
+from captioner.cli.main import main
+
+
+@pytest.fixture
+def copy(tiny_bundle: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_bundle, tmp_path / "copy"))
+
+
+def test_show(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bundle = Bundle.load(tiny_bundle)
+    assert main(["model", "show", str(tiny_bundle)]) == 0
+    output = capsys.readouterr().out
+    assert bundle.identity in output and f"{len(bundle.vocabulary)} words" in output
+    assert (tiny_bundle / "MODEL_CARD.md").read_text().strip() in output
+
+
+def test_show_json(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bundle = Bundle.load(tiny_bundle)
+    assert main(["model", "show", "--json", str(tiny_bundle)]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["model"], record["digest"]) == (bundle.identity, bundle.digest)
+    assert record["grid"] == list(bundle.grid)
+
+
+def test_verify(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["model", "verify", str(tiny_bundle)]) == 0
+    assert "graphs load" in capsys.readouterr().out
+
+
+def _alter(folder: Path) -> None:
+    path = folder / "decoder.onnx"
+    path.write_bytes(path.read_bytes() + b"\0")
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (_alter, "its digest differs"),
+        (lambda folder: (folder / "vocabulary.txt").unlink(), "lacks vocabulary.txt"),
+        (lambda folder: (folder / "weights.pkl").write_bytes(b""), "not part of it: weights.pkl"),
+        (lambda folder: (folder / "bundle.json").unlink(), "has no bundle.json"),
+        (lambda folder: (folder / "bundle.json").write_text("{"), "not valid JSON"),
+        (shutil.rmtree, "does not exist"),
+    ],
+)
+def test_damaged_bundles(damage, reason: str, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    damage(copy)
+    for action in ("show", "verify"):
+        assert main(["model", action, str(copy)]) == 2
+        output, errors = capsys.readouterr()
+        assert output == "" and reason in errors and errors.count("\n") == 1
