@@ -96,7 +96,7 @@ def plot(caption: Caption, columns: int = 5) -> npt.NDArray[np.object_]:
     except ImportError as error:
         raise RuntimeMissingError("plotting needs matplotlib: pip install matplotlib") from error
     photo = _photo(caption.source, PLOT_SIDE)
-    words = [word for word in caption.words if word.attention is not None]
+    words = [(word, word.attention) for word in caption.words if word.attention is not None]
     rows, columns = -(-(len(words) + 1) // columns), min(len(words) + 1, columns)
     height = PANEL_INCHES * (photo.height / photo.width if photo else 1.0) + 0.4
     figure, axes = pyplot.subplots(
@@ -111,9 +111,11 @@ def plot(caption: Caption, columns: int = 5) -> npt.NDArray[np.object_]:
         place.axis("off")
     if photo is not None:
         axes.flat[0].imshow(np.asarray(photo))
-    for place, word in zip(axes.flat[1:], words, strict=False):  # the last row may have empty places
+    for place, (word, attention) in zip(
+        axes.flat[1:], words, strict=False
+    ):  # the last row may have empty places
         place.set_title(f"{word.text}  {np.exp(word.log_prob):.0%}", fontsize=10, parse_math=False)
-        place.imshow(_map_over(photo, word.attention))
+        place.imshow(_map_over(photo, attention))
     return axes
 
 

@@ -1,0 +1,91 @@
+"""A real Chromium that opens pages from disk and tells of everything that goes wrong in them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCREENSHOTS = Path(__file__).parents[1] / "screenshots"
+_ARGUMENTS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
+DESK = {"viewport": {"width": 1600, "height": 1000}}
+
+
+@contextmanager
+def launch_browser() -> Iterator[Any]:
+    """Debian's Chromium by Playwright; skips the test, with the reason, where there is none."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    executable = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    if executable is None:
+        pytest.skip("there is no Chromium")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=list(_ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def open_page(browser: Any, path: Path, fragment: str = "", **context: Any) -> Iterator[Any]:
+    """A page from disk; leaving it checks that nothing was logged as an error, nothing was requested but
+    files beside the page, and no dialog of a script that broke out came up."""
+    opened = browser.new_context(**{**DESK, **context})
+    page = opened.new_page()
+    troubles: list[str] = []
+    page.on("console", lambda message: message.type == "error" and troubles.append(message.text))
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("dialog", lambda dialog: (troubles.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+    page.on("requestfailed", lambda request: troubles.append(f"failed: {request.url}"))
+    folder = path.resolve().parent.as_uri() + "/"
+    page.on(
+        "request",
+        lambda request: (
+            request.url.startswith((folder, "data:")) or troubles.append(f"left the page: {request.url}")
+        ),
+    )
+    page.goto(path.resolve().as_uri() + fragment)
+    yield page
+    opened.close()
+    if troubles:
+        pytest.fail("; ".join(troubles))
+
+
+def take_screenshot(page: Any, name: str) -> None:
+    """Keep a picture in tests/screenshots for people to look at."""
+    SCREENSHOTS.mkdir(exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"{name}.png")
+
+
+def find_axe() -> str:
+    """The source of axe-core; skips the test where npm has not brought it."""
+    root = Path(__file__).parents[2]
+    path = Path(os.environ.get("AXE_CORE") or root / "node_modules/axe-core/axe.min.js")
+    if not path.is_file():
+        pytest.skip("axe-core is not installed: npm install axe-core, or set AXE_CORE to axe.min.js")
+    return path.read_text(encoding="utf-8")
+
+
+def violations(page: Any, axe: str) -> list[str]:
+    """What axe-core finds wrong with the page as it stands."""
+    # Evaluated by the debugger, to which the page's own policy does not apply.
+    page.evaluate(axe)
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [
+        f"{rule['id']}: {node['target']} {node['failureSummary']}"
+        for rule in found["violations"]
+        for node in rule["nodes"]
+    ]
