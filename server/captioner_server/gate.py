@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -26,6 +27,7 @@ class Gate:
         self._empty = asyncio.Event()
         self._empty.set()
         self._draining = asyncio.Event()
+        self._refused_s = 0.0
 
     @property
     def serving(self) -> bool:
@@ -33,7 +35,10 @@ class Gate:
 
     def refusal(self) -> NotServingError | None:
         """Why a call that comes now is refused, if it is."""
-        return None if self.serving else NotServingError(self.state.value, self._retry_after_s)
+        if self.serving:
+            return None
+        self._refused_s = time.monotonic()
+        return NotServingError(self.state.value, self._retry_after_s)
 
     @contextmanager
     def call(self) -> Iterator[None]:
@@ -58,3 +63,14 @@ class Gate:
     async def empty(self) -> None:
         """Returns once no call is open."""
         await self._empty.wait()
+
+    async def quiet(self, quiet_s: float, limit_s: float) -> None:
+        """Returns once nobody has been refused for `quiet_s`, or after `limit_s`.
+
+        What reaches a port that is just being closed is cancelled by gRPC; callers who were refused stay
+        away for a while.
+        """
+        limit = time.monotonic() + limit_s
+        self._refused_s = time.monotonic()
+        while (now := time.monotonic()) < min(self._refused_s + quiet_s, limit):
+            await asyncio.sleep(min(self._refused_s + quiet_s, limit) - now)

@@ -32,7 +32,8 @@ SERVICES = tuple(
     for service in file.services_by_name.values()
 )
 _RETRY_AFTER_S = 1.0
-_FLUSH_S = 5.0
+_FLUSH_S = 2.0  # for answers that are still on their way; streams that watch health use it up
+_QUIET_S, _QUIET_LIMIT_S = 0.2, 2.0  # well under and over _RETRY_AFTER_S
 
 
 class CaptionServer:
@@ -95,11 +96,12 @@ class CaptionServer:
         try:
             async with asyncio.timeout(self.options.grace_s):
                 await self.gate.empty()
-            finished = True
         except TimeoutError:
-            finished = False
-        await self.stop(_FLUSH_S if finished else 0)
-        return finished
+            await self.stop()
+            return False
+        await self.gate.quiet(_QUIET_S, _QUIET_LIMIT_S)
+        await self.stop(_FLUSH_S)
+        return True
 
     async def stop(self, grace_s: float = 0) -> None:
         """Close the port; calls still open are cancelled after the grace period."""

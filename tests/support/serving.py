@@ -6,6 +6,7 @@ import asyncio
 import io
 import threading
 from collections.abc import Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -32,9 +33,13 @@ class RunningServer:
         if engine is not None:
             self.call(self.server.open(engine))
 
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine on the server's loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
     def call(self, work: Coroutine[Any, Any, T], timeout_s: float = 60) -> T:
         """The result of a coroutine on the server's loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
+        return self.start(work).result(timeout_s)
 
     def metric(self, name: str, **labels: str) -> float:
         """A sample of the server's metrics, 0 where there is none yet."""

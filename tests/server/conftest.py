@@ -1,0 +1,20 @@
+"""A server that most tests of its services can share."""
+
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from support.engines import FakeEngine
+from support.serving import RunningServer, serve
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    with serve(FakeEngine(), max_image_bytes=200_000, max_beam_size=8, max_words=30) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def channel(server: RunningServer) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(server.address) as channel:
+        yield channel

@@ -1,0 +1,114 @@
+"""Loading, serving, draining: as health checks and callers see it."""
+
+import threading
+import time
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from support.engines import FakeEngine
+from support.serving import make_image, serve
+
+from captioner.v1 import captioner_pb2 as pb
+from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
+from captioner_server.server import SERVICES
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+TIMEOUT_S = 10
+
+
+def health(channel: grpc.Channel, service: str = "") -> int:
+    request = health_pb2.HealthCheckRequest(service=service)
+    return health_pb2_grpc.HealthStub(channel).Check(request, timeout=TIMEOUT_S).status
+
+
+def test_it_is_ready_only_when_the_model_is_loaded_and_warm() -> None:
+    with serve(None, max_batch_size=6) as server, grpc.insecure_channel(server.address) as channel:
+        assert {health(channel, name) for name in ("", *SERVICES)} == {NOT_SERVING}
+        with pytest.raises(grpc.RpcError) as caught:
+            CaptionServiceStub(channel).GetModel(pb.GetModelRequest(), timeout=TIMEOUT_S)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        engine = FakeEngine()
+        server.call(server.server.open(engine))
+        assert {health(channel, name) for name in ("", *SERVICES)} == {SERVING}
+        assert [size for size, _ in engine.batches] == [1, 2, 4, 6]
+        assert engine.streams == 1
+
+
+def test_health_can_be_watched() -> None:
+    with serve(FakeEngine()) as server, grpc.insecure_channel(server.address) as channel:
+        request = health_pb2.HealthCheckRequest(service=SERVICES[0])
+        watch = health_pb2_grpc.HealthStub(channel).Watch(request, timeout=TIMEOUT_S)
+        assert next(watch).status == SERVING
+        drained = server.start(server.server.drain())
+        assert next(watch).status == NOT_SERVING
+        assert drained.result(TIMEOUT_S)
+
+
+def test_reflection_lists_every_service(channel: grpc.Channel) -> None:
+    database = ProtoReflectionDescriptorDatabase(channel)
+    assert {*SERVICES, "grpc.health.v1.Health"} <= set(database.get_services())
+    file = database.FindFileContainingSymbol("captioner.v1.CaptionService")
+    assert file.package == "captioner.v1"
+
+
+def test_health_answers_while_the_model_is_busy() -> None:
+    engine = FakeEngine()
+    with serve(engine) as server, grpc.insecure_channel(server.address) as channel:
+        engine.hold.clear()
+        held = CaptionServiceStub(channel).Caption.future(pb.CaptionRequest(image=make_image(1)))
+        while server.metric("admitted_images") < 1:
+            time.sleep(0.001)
+        assert health(channel) == SERVING
+        engine.hold.set()
+        assert held.result().caption.text
+
+
+def test_draining_finishes_what_is_open_and_refuses_what_is_new() -> None:
+    engine = FakeEngine()
+    with serve(engine) as server, grpc.insecure_channel(server.address) as channel:
+        stub = CaptionServiceStub(channel)
+        engine.hold.clear()
+        held = [stub.Caption.future(pb.CaptionRequest(image=make_image(n))) for n in range(5)]
+        stream = stub.StreamCaption(pb.StreamCaptionRequest(image=make_image(9)))
+        more = threading.Event()
+
+        def images():
+            yield pb.CaptionBatchRequest(id="read before", image=make_image(10))
+            more.wait(TIMEOUT_S)
+            yield pb.CaptionBatchRequest(id="read after", image=make_image(11))
+
+        batch = stub.CaptionBatch(images())
+        while server.metric("admitted_images") < 7:
+            time.sleep(0.001)
+        drained = server.start(server.server.drain())
+        while server.server.gate.serving:
+            time.sleep(0.001)
+        assert health(channel) == NOT_SERVING
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.Caption(pb.CaptionRequest(image=make_image(6)), timeout=TIMEOUT_S)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert int(dict(caught.value.trailing_metadata())["grpc-retry-pushback-ms"]) > 0
+        engine.hold.set()
+        assert all(future.result(TIMEOUT_S).caption.text for future in held)
+        assert len(list(stream)) == 6
+        assert next(batch).id == "read before"
+        with pytest.raises(grpc.RpcError) as caught:
+            next(batch)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert drained.result(TIMEOUT_S)
+        more.set()
+
+
+def test_the_grace_period_ends() -> None:
+    engine = FakeEngine()
+    with serve(engine, grace_s=0.1) as server, grpc.insecure_channel(server.address) as channel:
+        engine.hold.clear()
+        held = CaptionServiceStub(channel).Caption.future(pb.CaptionRequest(image=make_image(1)))
+        while server.metric("admitted_images") < 1:
+            time.sleep(0.001)
+        assert not server.call(server.server.drain())
+        assert held.exception(TIMEOUT_S) is not None
+        engine.hold.set()

@@ -1,0 +1,108 @@
+"""The server as a process: signals, exit status, logs, metrics."""
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+
+import grpc
+from support.processes import FAKE_SERVER, ServerProcess, server_process
+from support.serving import make_image
+
+from captioner.v1 import captioner_pb2 as pb
+from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
+from captioner_server import probe
+
+SIGTERMS = 3  # benchmarks/serve_sigterm.py does twenty
+
+
+def call_until_told(address: str, stop: threading.Event, outcomes: list[str]) -> None:
+    """Caption until the server goes away; `outcomes` are the codes."""
+    with grpc.insecure_channel(address, options=[("grpc.enable_retries", 0)]) as channel:
+        stub = CaptionServiceStub(channel)
+        while not stop.is_set():
+            try:
+                stub.Caption(pb.CaptionRequest(image=make_image(1)), timeout=20)
+                outcomes.append("OK")
+            except grpc.RpcError as error:
+                outcomes.append(error.code().name)
+                return
+
+
+def test_sigterm_under_load_loses_no_accepted_request() -> None:
+    for _ in range(SIGTERMS):
+        with server_process(image_s=0.005) as server:
+            stop, outcomes = threading.Event(), []
+            callers = [
+                threading.Thread(target=call_until_told, args=(server.address, stop, outcomes))
+                for _ in range(8)
+            ]
+            for caller in callers:
+                caller.start()
+            time.sleep(0.5)
+            server.tell()
+            for caller in callers:
+                caller.join(30)
+            assert server.end() == 0
+            assert outcomes.count("OK") > 8
+            assert set(outcomes) <= {"OK", "UNAVAILABLE"}
+            assert server.wait_for("stopped")["finished"]
+
+
+def test_a_second_signal_ends_it_at_once() -> None:
+    with (
+        server_process(image_s=0.2, max_batch_size=1) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        stub = CaptionServiceStub(channel)
+        held = [stub.Caption.future(pb.CaptionRequest(image=make_image(1))) for _ in range(100)]
+        held[0].result(10)
+        server.tell()
+        server.wait_for("draining")
+        server.tell()
+        assert server.end(5) == 128 + signal.SIGTERM  # the work was for 20 seconds
+
+
+def test_a_signal_while_loading_stops_it() -> None:
+    server = ServerProcess([sys.executable, str(FAKE_SERVER), "0.05"])
+    server.wait_for("listening")
+    server.tell(signal.SIGINT)
+    assert server.end() == 0
+    assert not any("serving" in line for line in server.lines)
+
+
+def test_a_taken_port_is_one_line_and_exit_status_2() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = [sys.executable, str(FAKE_SERVER), "0", f"port={port}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_metrics_logs_and_probe_tell_what_happens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with server_process(metrics_port=port) as server:
+        assert probe.main([server.address]) == 0
+        with grpc.insecure_channel(server.address) as channel:
+            CaptionServiceStub(channel).Caption(
+                pb.CaptionRequest(image=make_image(1)), metadata=[("x-request-id", "r1")], timeout=10
+            )
+        line = server.wait_for("call")
+        assert (line["request_id"], line["code"], line["images"]) == ("r1", "OK", 1)
+        assert {"decode_ms", "queue_ms", "compute_ms", "image_bytes", "batch_size", "ms"} <= set(line)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+            metrics = page.read().decode()
+        assert 'captioner_images_total{outcome="ok"} 1.0' in metrics
+        assert (
+            'captioner_model_info{device="cpu",model="fake@0123456789ab",provider="FakeProvider"}' in metrics
+        )
+        assert "captioner_batch_size_images_count 1.0" in metrics
+        server.tell()
+        assert server.end() == 0
+    assert probe.main([server.address]) == 1

@@ -1,0 +1,68 @@
+"""Servers as processes of their own, told apart by their JSON logs."""
+
+from __future__ import annotations
+
+import json
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+FAKE_SERVER = Path(__file__).with_name("fake_server.py")
+
+
+class ServerProcess:
+    """A running server; `events` are its log lines as they come."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.lines: list[str] = []
+        self.events: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.address = ""
+
+    def _read(self) -> None:
+        assert self.process.stderr
+        for line in self.process.stderr:
+            self.lines.append(line)
+            if line.startswith("{"):
+                self.events.put(json.loads(line))
+
+    def wait_for(self, event: str, timeout_s: float = 60) -> dict[str, Any]:
+        """The next log line of that event."""
+        while True:
+            try:
+                found = self.events.get(timeout=timeout_s)
+            except queue.Empty:
+                raise AssertionError(f"no {event} in: {''.join(self.lines)}") from None
+            if found["event"] == event:
+                return found
+
+    def tell(self, number: int = signal.SIGTERM) -> None:
+        self.process.send_signal(number)
+
+    def end(self, timeout_s: float = 60) -> int:
+        """The exit status."""
+        status = self.process.wait(timeout_s)
+        self._reader.join(timeout_s)
+        return status
+
+
+@contextmanager
+def server_process(image_s: float = 0.0, **options: Any) -> Iterator[ServerProcess]:
+    """A process that serves the fake engine, ready to be called."""
+    flags = [f"{name}={value!r}" for name, value in options.items()]
+    running = ServerProcess([sys.executable, str(FAKE_SERVER), str(image_s), *flags])
+    try:
+        running.address = running.wait_for("listening")["address"]
+        running.wait_for("serving")
+        yield running
+    finally:
+        running.process.kill()
+        running.process.wait()
