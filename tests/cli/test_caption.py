@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.serving import RunningServer
 
 from captioner.captioner import Captioner
 from captioner.cli.main import main
@@ -16,7 +17,6 @@ from captioner.image import DEFAULT_LIMITS
 from captioner.options import CaptionOptions
 from captioner.results import Caption
 from captioner_server.options import ServerOptions
-from tests.support.serving import RunningServer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PHOTOS = [str(EXAMPLES / name) for name in ("cat.jpg", "coffee.jpg", "astronaut.jpg")]
