@@ -6,6 +6,8 @@ function createView(root) {
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
   const SAMPLES_A_CELL = 10, FADE_MS = 220, WORD_MS = 950;
 
+  const RIGHT_TO_LEFT = /^\P{L}*[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}]/u;
+
   let data = null, fields = [], buttons = [], table = null;
   let chosen = -1; // the word that stays; -1: the plain photo
   let shown = null; // the field on the canvas, null when it is clear
@@ -239,6 +241,7 @@ function createView(root) {
     find(".stage").style.setProperty("--aspect", data.width / data.height);
     buttons = data.words.map(makeWord);
     sentence.replaceChildren(...(buttons.length ? buttons : [element("span", "plain", data.caption)]));
+    sentence.dir = RIGHT_TO_LEFT.test(data.caption) ? "rtl" : "ltr";
     find(".numbers").replaceChildren();
     addNumber("Mean word probability", percent(data.confidence));
     addNumber("Log-probability", data.logProb.toFixed(2));
@@ -261,7 +264,7 @@ function createView(root) {
   // Keys that work wherever the focus is, but in fields where they mean something else.
   function handleKey(event) {
     if (event.altKey || event.ctrlKey || event.metaKey || event.target.matches("input, select, textarea")) return;
-    const isRightToLeft = getComputedStyle(sentence).direction === "rtl";
+    const isRightToLeft = sentence.dir === "rtl";
     const inSentence = sentence.contains(event.target) || event.target === document.body;
     const moves = {
       ArrowRight: () => step(isRightToLeft ? -1 : 1, true),
