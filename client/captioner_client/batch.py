@@ -27,6 +27,8 @@ from captioner_client.settings import ClientOptions
 Outcome = tuple[int, Caption | CaptionerError]
 Taken = tuple[int, ImageInput, bytes | ImageError]
 
+_BROKEN_WRITE = "Internal error from Core"
+"""What gRPC puts in the place of the status when the call ends while a message is being written."""
 _FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.1, 3.0
 
 
@@ -153,6 +155,9 @@ class Batch:
                 None if complete else ServerUnavailableError("the server ended the batch too early")
             )
         except grpc.aio.AioRpcError as error:
-            self._outcomes.put_nowait(from_rpc_error(error))
+            if error.details() == _BROKEN_WRITE:
+                self._outcomes.put_nowait(ServerUnavailableError("the server ended the call"))
+            else:
+                self._outcomes.put_nowait(from_rpc_error(error))
         except Exception as error:
             self._outcomes.put_nowait(error)

@@ -44,6 +44,7 @@ class BatchCall:
             await reader
         finally:
             reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)  # what it held is free when the call ends
 
     async def _read(self) -> None:
         try:

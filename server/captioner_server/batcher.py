@@ -25,6 +25,7 @@ from captioner_server.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
+_SHORTEST_RETRY_S, _LONGEST_RETRY_S = 0.1, 5.0
 _SMOOTHING = 0.2  # weight of the newest batch in the running estimate of a batch's time
 
 
@@ -70,9 +71,10 @@ class Batcher:
         """Images in the queue."""
         return sum(map(len, self._groups.values()))
 
-    def backlog_s(self) -> float:
-        """About how long the model needs for what waits now."""
-        return self.waiting * self._image_s + self._batch_s
+    def retry_after_s(self) -> float:
+        """When a refused caller should come again: about when the model is done with what waits now."""
+        backlog_s = self.waiting * self._image_s + self._batch_s
+        return min(max(backlog_s, _SHORTEST_RETRY_S), _LONGEST_RETRY_S)
 
     async def submit(self, pixels: Pixels, options: CaptionOptions, deadline_s: float) -> Computed:
         """Wait for the caption of one image, (size, size, 3), with resolved options.
@@ -164,7 +166,7 @@ class Batcher:
     def _overdue(self, group: dict[_Job, None], job: _Job) -> None:
         if job in group:
             message = f"waited {self._max_wait_s:g} s for the model, the longest allowed (max_wait_s)"
-            self._drop(group, job, BusyError(message, self.backlog_s()), "max_wait")
+            self._drop(group, job, BusyError(message, self.retry_after_s()), "max_wait")
 
     def _drop(
         self, group: dict[_Job, None], job: _Job, error: Exception | None = None, reason: str = "cancelled"

@@ -70,6 +70,6 @@ class ServerOptions:
 
     @property
     def max_message_bytes(self) -> int:
-        """Room for an image twice the limit, so that a caller learns which limit it broke; what is
+        """Room for images well over the limit, so that a caller learns which limit it broke; what is
         larger still, gRPC itself refuses."""
-        return min(2 * self.max_image_bytes + 2**20, 2**31 - 1)
+        return min(max(2 * self.max_image_bytes, 2**26) + 2**20, 2**31 - 1)

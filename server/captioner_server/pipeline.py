@@ -32,7 +32,7 @@ class Pipeline:
         self._options = options
         self._metrics = metrics
         self._batcher = Batcher(engine, options.batch_sizes, options.max_wait_s, metrics)
-        self._admission = Admission(options.queue_size, self._batcher.backlog_s)
+        self._admission = Admission(options.queue_size, self._batcher.retry_after_s)
         metrics.admitted.set_function(lambda: self._admission.inside)
         metrics.model.labels(engine.model, engine.device, engine.provider).set(1)
         self._decoders = ThreadPoolExecutor(options.decode_threads, thread_name_prefix="decode")

@@ -1,0 +1,358 @@
+"""The client against a real server: the results and errors of a local captioner."""
+
+import asyncio
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.engines import FakeEngine
+from support.serving import RunningServer, make_image, serve
+
+from captioner.errors import (
+    CaptionerError,
+    ImageTooLargeError,
+    ImageUnreadableError,
+    NotAnImageError,
+    OptionsError,
+)
+from captioner.options import CaptionOptions
+from captioner.results import Caption, Word
+from captioner_client import (
+    AsyncCaptionClient,
+    AuthenticationError,
+    CaptionClient,
+    ClientOptions,
+    DeadlineExceededError,
+    ServerBusyError,
+    ServerUnavailableError,
+)
+from captioner_client.channel import make_target, parse_addresses
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    with serve(FakeEngine(), max_image_bytes=100_000, max_beam_size=8) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server: RunningServer) -> Iterator[CaptionClient]:
+    with CaptionClient(server.address) as client:
+        yield client
+
+
+def assert_same(caption: Caption, local: Caption) -> None:
+    assert (caption.text, caption.log_prob, caption.model) == (local.text, local.log_prob, local.model)
+    assert caption.alternatives == local.alternatives
+    for word, same in zip(caption.words, local.words, strict=True):
+        assert (word.text, word.log_prob, word.sentinel) == (same.text, same.log_prob, same.sentinel)
+        if same.attention is None:
+            assert word.attention is None
+        else:
+            assert word.attention.dtype == np.float32
+            np.testing.assert_array_equal(word.attention, same.attention)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        None,
+        CaptionOptions(attention=False, max_words=3),
+        CaptionOptions(beam_size=4, alternatives=3, attention_size=(7, 5), length_normalization=0.7),
+    ],
+)
+def test_a_caption_is_the_local_one(
+    server: RunningServer, client: CaptionClient, options: CaptionOptions | None
+) -> None:
+    image = make_image(3)
+    caption = client.caption(image, options)
+    assert_same(caption, server.engine.describe(server.engine.preprocess(image), options))
+    assert caption.source is image
+
+
+def test_paths_bytes_and_pillow_images_are_the_same(client: CaptionClient, tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(make_image(3))
+    with Image.open(path) as opened:
+        captions = client.caption_many([path, str(path), path.read_bytes(), opened])
+        assert captions[3].source is opened
+    assert captions[0].source is path
+    for caption in captions[1:]:
+        assert_same(caption, captions[0])
+
+
+def test_words_are_streamed(server: RunningServer, client: CaptionClient) -> None:
+    *words, caption = client.stream(make_image(4))
+    local = server.engine.describe(server.engine.preprocess(make_image(4)), CaptionOptions(beam_size=1))
+    assert_same(caption, local)
+    assert all(isinstance(word, Word) for word in words)
+    assert [word.text for word in words] == [word.text for word in local.words]
+
+
+def test_many_are_answered_in_order_each_failing_on_its_own(
+    server: RunningServer, client: CaptionClient, tmp_path: Path
+) -> None:
+    images = [make_image(number) for number in range(100)]
+    images[10], images[20], images[30] = b"no image", str(tmp_path / "none.jpg"), bytes(150_000)
+    answers = client.caption_many(images, return_errors=True)
+    kinds = {10: NotAnImageError, 20: ImageUnreadableError, 30: ImageTooLargeError}
+    assert {n: type(answer) for n, answer in enumerate(answers) if not isinstance(answer, Caption)} == kinds
+    for number in set(range(100)) - set(kinds):
+        assert_same(answers[number], server.engine.describe(server.engine.preprocess(images[number])))
+    with pytest.raises(NotAnImageError):
+        client.caption_many(images)
+
+
+def test_a_batch_is_read_ahead_by_a_window_only(server: RunningServer) -> None:
+    read = itertools.count()
+
+    def endless() -> Iterator[bytes]:
+        for _ in read:
+            yield make_image(1)
+
+    with CaptionClient(server.address, ClientOptions(batch_window=4)) as client:
+        outcomes = client.caption_batch(endless())
+        seen = [next(outcomes)[0] for _ in range(10)]
+        time.sleep(0.2)
+        outcomes.close()
+    assert len(set(seen)) == 10
+    assert next(read) <= 10 + 4 + 2
+
+
+def test_what_the_images_iterator_raises_is_raised(client: CaptionClient) -> None:
+    def images() -> Iterator[bytes]:
+        yield make_image(1)
+        raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        client.caption_many(images())
+
+
+@pytest.mark.parametrize(
+    ("image", "kind"),
+    [
+        (b"", NotAnImageError),
+        (make_image(1)[:500], NotAnImageError),
+        (bytes(150_000), ImageTooLargeError),
+        ("/no/such/file.jpg", ImageUnreadableError),
+        ("/", ImageUnreadableError),
+        (3, NotAnImageError),
+    ],
+)
+def test_image_errors_are_the_library_s_own(client: CaptionClient, image: object, kind: type) -> None:
+    with pytest.raises(kind) as caught:
+        client.caption(image)
+    assert type(caught.value) is kind
+    with pytest.raises(kind):
+        list(client.stream(image))
+
+
+def test_options_that_a_server_does_not_allow_name_their_field(client: CaptionClient) -> None:
+    with pytest.raises(OptionsError) as caught:
+        client.caption(make_image(1), CaptionOptions(beam_size=9))
+    assert caught.value.field == "beam_size"
+
+
+def test_the_model_is_described(server: RunningServer, client: CaptionClient) -> None:
+    model = client.get_model()
+    assert model.model == server.engine.model
+    assert (model.grid, model.device, model.provider) == ((2, 3), "cpu", "FakeProvider")
+    assert model.defaults == server.engine.defaults
+    assert (model.max_image_bytes, model.max_beam_size) == (100_000, 8)
+
+
+def test_large_photos_are_shrunk_when_asked(server: RunningServer, tmp_path: Path) -> None:
+    photo = make_image(1, (900, 600))
+    (tmp_path / "photo.png").write_bytes(photo)
+    with CaptionClient(server.address, ClientOptions(shrink_to=128)) as client:
+        assert client.caption(tmp_path / "photo.png").words[0].attention.shape == server.engine.grid
+        assert client.caption_many([photo, Image.new("RGB", (3000, 20))])
+    with CaptionClient(server.address) as client, pytest.raises(ImageTooLargeError):
+        client.caption(photo)
+
+
+def test_what_grpc_itself_refuses_is_too_large_too(server: RunningServer) -> None:
+    options = ClientOptions(max_image_bytes=2**27, max_attempts=1)
+    with CaptionClient(server.address, options) as client, pytest.raises(ImageTooLargeError):
+        client.caption(bytes(70_000_000))
+
+
+def test_deadlines_are_kept() -> None:
+    engine = FakeEngine()
+    with serve(engine) as server, CaptionClient(server.address, ClientOptions(timeout_s=0.2)) as client:
+        assert client.get_model(timeout_s=5)
+        engine.hold.clear()
+        with pytest.raises(DeadlineExceededError):
+            client.caption(make_image(1))
+        with pytest.raises(DeadlineExceededError):
+            list(client.stream(make_image(1)))
+        with pytest.raises(DeadlineExceededError):
+            client.caption_many([make_image(1)])
+        engine.hold.set()
+
+
+def test_without_a_server_it_says_so_in_time() -> None:
+    for call in (
+        lambda c: c.get_model(),
+        lambda c: c.caption_many([b""]),
+        lambda c: c.caption(make_image(1)),
+    ):
+        with (
+            CaptionClient("127.0.0.1:1", ClientOptions(max_attempts=2)) as client,
+            pytest.raises(ServerUnavailableError) as caught,
+        ):
+            call(client)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_busy_server_is_asked_again_and_then_given_up() -> None:
+    engine = FakeEngine()
+    with serve(engine, queue_size=1) as server:
+        engine.hold.clear()
+        with CaptionClient(server.address) as first, CaptionClient(server.address) as client:
+            held = threading.Thread(target=first.caption, args=(make_image(1),))
+            held.start()
+            while not server.metric("admitted_images"):
+                time.sleep(0.001)
+            with (
+                CaptionClient(server.address, ClientOptions(max_attempts=1)) as hasty,
+                pytest.raises(ServerBusyError) as caught,
+            ):
+                hasty.caption(make_image(2))
+            assert caught.value.retry_after_s is not None
+            assert caught.value.request_id
+            threading.Timer(0.2, engine.hold.set).start()
+            assert client.caption(make_image(3)).text  # was refused until then
+            held.join()
+
+
+def test_a_server_that_is_starting_is_waited_for() -> None:
+    with serve(None) as server, CaptionClient(server.address) as client:
+        threading.Timer(0.3, lambda: server.call(server.server.open(FakeEngine()))).start()
+        assert client.caption(make_image(1)).text
+
+
+def test_calls_take_turns_over_several_servers() -> None:
+    with serve(FakeEngine()) as one, serve(FakeEngine()) as two:
+        with CaptionClient([one.address, two.address]) as client:
+            for number in range(10):
+                client.caption(make_image(number))
+        for server in (one, two):
+            assert server.metric("images_total", outcome="ok") >= 3
+
+
+def test_a_batch_outlives_the_server_that_it_went_to() -> None:
+    images = [make_image(number) for number in range(120)]
+    engine = FakeEngine(image_s=0.004)
+    with serve(engine) as one, serve(engine) as two:
+        with CaptionClient(f"{one.address}, {two.address}") as client:
+            found: dict[int, Caption | CaptionerError] = {}
+            for index, outcome in client.caption_batch(images):
+                assert index not in found
+                found[index] = outcome
+                if len(found) == 30:
+                    [serving] = [server for server in (one, two) if server.server.gate.open_calls]
+                    drained = serving.start(serving.server.drain())
+        assert drained.result(20)
+        for server in (one, two):
+            assert server.metric("images_total", outcome="ok") > 10
+    for number, image in enumerate(images):
+        assert_same(found[number], engine.describe(engine.preprocess(image)))
+
+
+def test_a_token_is_sent(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret")
+    with serve(FakeEngine(), token_file=tmp_path / "token") as server:
+        with CaptionClient(server.address, ClientOptions(token="secret")) as client:
+            assert client.caption_many([make_image(1)])
+        with CaptionClient(server.address) as client, pytest.raises(AuthenticationError):
+            client.caption(make_image(1))
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_tls_encrypts_and_checks_the_certificate(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+    ]
+    command += ["-days", "1", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    command += ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    with serve(FakeEngine(), tls_certificate=certificate, tls_key=key) as server:
+        port = server.address.split(":")[1]
+        trusting = ClientOptions(root_certificates=certificate)
+        for addresses in (f"localhost:{port}", [f"localhost:{port}", f"localhost:{port}"]):
+            with CaptionClient(addresses, trusting) as client:
+                assert client.caption(make_image(1)).text
+        with (
+            CaptionClient(f"localhost:{port}", ClientOptions(tls=True, max_attempts=1)) as client,
+            pytest.raises(ServerUnavailableError),
+        ):
+            client.caption(make_image(1))
+
+
+def test_the_asynchronous_client_does_the_same(server: RunningServer) -> None:
+    async def run() -> None:
+        async with AsyncCaptionClient(server.address) as client:
+            captions = await asyncio.gather(*(client.caption(make_image(number)) for number in range(20)))
+            assert [caption.text for caption in captions] == [
+                caption.text for caption in await client.caption_many(make_image(n) for n in range(20))
+            ]
+            items = [item async for item in client.stream(make_image(1))]
+            assert items[-1].text == " ".join(word.text for word in items[:-1])
+            assert (await client.get_model()).name == "fake"
+            outcomes = client.caption_batch(itertools.repeat(make_image(1)))
+            assert isinstance((await anext(outcomes))[1], Caption)
+            await outcomes.aclose()
+
+    asyncio.run(run())
+
+
+def test_one_client_serves_many_threads(server: RunningServer, client: CaptionClient) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        captions = list(pool.map(client.caption, [make_image(number) for number in range(100)]))
+    for number, caption in enumerate(captions):
+        assert_same(caption, server.engine.describe(server.engine.preprocess(make_image(number))))
+
+
+@pytest.mark.parametrize("addresses", ["", "host", "host:", ":1", "host:0", "host:x", [], ["a:1", ""]])
+def test_what_is_no_address_is_a_mistake(addresses: object) -> None:
+    with pytest.raises(OptionsError):
+        CaptionClient(addresses)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "target"),
+    [
+        (["example.org:50051"], "dns:///example.org:50051"),
+        (["[::1]:7"], "dns:///[::1]:7"),
+        (["unix:/tmp/socket"], "unix:/tmp/socket"),
+        (["127.0.0.1:1", "127.0.0.2:2"], "ipv4:127.0.0.1:1,127.0.0.2:2"),
+    ],
+)
+def test_addresses_become_targets(addresses: list[str], target: str) -> None:
+    assert make_target(parse_addresses(addresses)) == target
+
+
+def test_importing_the_client_is_light() -> None:
+    code = "import captioner_client, sys; print(*(set(sys.modules) & {'grpc', 'numpy', 'PIL', 'torch'}))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr

@@ -1,0 +1,222 @@
+"""Callers that do it wrong, by mistake or by design: each gets an answer or a closed stream, and the
+server is afterwards as healthy as before."""
+
+import asyncio
+import random
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from support.engines import FakeEngine
+from support.serving import RunningServer, make_image, serve
+
+from captioner.v1 import captioner_pb2 as pb
+from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
+
+TIMEOUT_S = 20
+STALLING = [("grpc.http2.lookahead_bytes", 1), ("grpc.http2.bdp_probe", 0)]  # reads only what it must
+
+
+@pytest.fixture
+def server() -> Iterator[RunningServer]:
+    options = {"stream_idle_s": 0.5, "stream_window": 4, "queue_size": 16, "max_image_bytes": 100_000}
+    with serve(FakeEngine(), **options) as running:
+        yield running
+        deadline = time.monotonic() + TIMEOUT_S
+        while running.metric("in_flight_calls") and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert running.metric("in_flight_calls") == 0
+        assert running.metric("admitted_images") == 0
+        with grpc.insecure_channel(running.address) as channel:
+            status = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest()).status
+            assert status == health_pb2.HealthCheckResponse.SERVING
+            caption = CaptionServiceStub(channel).Caption(pb.CaptionRequest(image=make_image(1)))
+            assert caption.caption.text
+
+
+@pytest.fixture
+def channel(server: RunningServer) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(server.address) as channel:
+        yield channel
+
+
+def mutilated(seed: int) -> bytes:
+    """Random bytes, or an image with bytes changed or cut off."""
+    chance = random.Random(seed)
+    if chance.random() < 0.2:
+        return chance.randbytes(chance.randrange(2000))
+    image = bytearray(make_image(seed, format=chance.choice(["PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF"])))
+    for _ in range(chance.randrange(20)):
+        image[chance.randrange(len(image))] = chance.randrange(256)
+    return bytes(image[: chance.randrange(len(image) + 1)])
+
+
+def test_mutilated_images_are_captioned_or_refused(channel: grpc.Channel) -> None:
+    requests = (pb.CaptionBatchRequest(id=str(seed), image=mutilated(seed)) for seed in range(300))
+    answers = list(CaptionServiceStub(channel).CaptionBatch(requests, timeout=60))
+    assert len(answers) == 300
+    outcomes = Counter(answer.error.reason or "caption" for answer in answers)
+    assert set(outcomes) <= {"caption", "not_an_image", "too_large"}
+    assert outcomes["not_an_image"] > 100
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "captioner.v1.CaptionService/Caption",
+        "captioner.v1.CaptionService/StreamCaption",
+        "captioner.v1.CaptionService/CaptionBatch",
+        "inference.GRPCInferenceService/ModelInfer",
+    ],
+)
+def test_what_is_no_protobuf_is_an_invalid_argument(channel: grpc.Channel, method: str) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        list(channel.stream_stream(f"/{method}")(iter([b"\xff\xff\xff\xff"]), timeout=TIMEOUT_S))
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_unknown_methods_and_oversized_messages_are_refused(channel: grpc.Channel) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        channel.unary_unary("/captioner.v1.CaptionService/Nothing")(b"", timeout=TIMEOUT_S)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    with pytest.raises(grpc.RpcError) as caught:
+        CaptionServiceStub(channel).Caption(pb.CaptionRequest(image=bytes(70_000_000)), timeout=TIMEOUT_S)
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_bytes_that_are_no_http2_close_their_connection(server: RunningServer) -> None:
+    host, port = server.address.split(":")
+    for junk in (
+        b"GET / HTTP/1.1\r\n\r\n",
+        random.Random(1).randbytes(5000),
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" * 9,
+    ):
+        with socket.create_connection((host, int(port)), TIMEOUT_S) as connection:
+            try:
+                connection.sendall(junk)
+                while connection.recv(65536):
+                    pass
+            except ConnectionError:
+                pass
+
+
+def test_an_endless_stream_is_read_no_faster_than_it_is_answered(
+    server: RunningServer, channel: grpc.Channel
+) -> None:
+    sent = 0
+
+    def endless() -> Iterator[pb.CaptionBatchRequest]:
+        nonlocal sent
+        image = make_image(1)
+        while True:
+            sent += 1
+            yield pb.CaptionBatchRequest(id=str(sent), image=image)
+
+    call = CaptionServiceStub(channel).CaptionBatch(endless(), timeout=TIMEOUT_S)
+    for _ in range(50):
+        next(call)
+    call.cancel()
+    assert server.metric("images_total", outcome="ok") <= sent
+
+
+def test_a_caller_that_does_not_read_loses_its_stream(server: RunningServer) -> None:
+    large = pb.CaptionOptions(attention_size=pb.GridSize(rows=64, columns=64))
+    requests = (
+        pb.CaptionBatchRequest(id=str(number), image=make_image(1), options=large) for number in range(10_000)
+    )
+    with grpc.insecure_channel(server.address, options=STALLING) as channel:
+        call = CaptionServiceStub(channel).CaptionBatch(requests, timeout=TIMEOUT_S)
+        time.sleep(1.5)
+        assert server.metric("in_flight_calls") == 0
+        assert server.metric("images_total", outcome="ok") <= 8
+        with pytest.raises(grpc.RpcError) as caught:
+            list(call)
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert "stream_idle_s" in caught.value.details()
+
+
+def test_a_caller_that_falls_silent_loses_its_stream(channel: grpc.Channel) -> None:
+    silent = threading.Event()
+
+    def requests() -> Iterator[pb.CaptionBatchRequest]:
+        yield pb.CaptionBatchRequest(id="1", image=make_image(1))
+        silent.wait(TIMEOUT_S)
+
+    call = CaptionServiceStub(channel).CaptionBatch(requests(), timeout=TIMEOUT_S)
+    assert next(call).id == "1"
+    with pytest.raises(grpc.RpcError) as caught:
+        next(call)
+    silent.set()
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def test_callers_that_vanish_leave_nothing_behind(server: RunningServer) -> None:
+    server.engine.image_s = 0.002
+    for number in range(20):
+        with grpc.insecure_channel(server.address) as channel:
+            stub = CaptionServiceStub(channel)
+            requests = (pb.CaptionBatchRequest(id=str(n), image=make_image(n)) for n in range(1000))
+            stub.CaptionBatch(requests, timeout=TIMEOUT_S)
+            stub.Caption.future(pb.CaptionRequest(image=make_image(number)), timeout=TIMEOUT_S)
+            stub.StreamCaption(pb.StreamCaptionRequest(image=make_image(number)), timeout=TIMEOUT_S)
+            time.sleep(0.01 * (number % 4))
+
+
+def test_in_a_storm_every_request_is_answered_or_refused(server: RunningServer) -> None:
+    server.engine.image_s = 0.005
+    codes: Counter[str] = Counter()
+    most_admitted = 0.0
+
+    async def caller(stub: CaptionServiceStub, image: bytes, until_s: float) -> None:
+        while time.monotonic() < until_s:
+            try:
+                await stub.Caption(pb.CaptionRequest(image=image), timeout=0.3)
+                codes["OK"] += 1
+            except grpc.aio.AioRpcError as error:
+                codes[error.code().name] += 1
+
+    async def storm() -> None:
+        nonlocal most_admitted
+        until_s = time.monotonic() + 2
+        async with grpc.aio.insecure_channel(server.address, [("grpc.enable_retries", 0)]) as channel:
+            stub = CaptionServiceStub(channel)
+            callers = [asyncio.create_task(caller(stub, make_image(n), until_s)) for n in range(150)]
+            while time.monotonic() < until_s:
+                most_admitted = max(most_admitted, server.metric("admitted_images"))
+                await asyncio.sleep(0.01)
+            await asyncio.gather(*callers)
+
+    asyncio.run(storm())
+    assert set(codes) <= {"OK", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}
+    assert codes["OK"] > 50
+    assert codes["RESOURCE_EXHAUSTED"] > codes["OK"]
+    assert most_admitted <= 16
+
+
+def test_many_callers_share_batches_without_an_error(server: RunningServer) -> None:
+    engine = FakeEngine(batch_s=0.01)
+    codes: Counter[str] = Counter()
+
+    async def caller(address: str, image: bytes, expected: str) -> None:
+        async with grpc.aio.insecure_channel(address) as channel:
+            for _ in range(10):
+                response = await CaptionServiceStub(channel).Caption(
+                    pb.CaptionRequest(image=image), timeout=20
+                )
+                codes["right" if response.caption.text == expected else "wrong"] += 1
+
+    async def run(address: str) -> None:
+        images = [make_image(n) for n in range(64)]
+        expected = [engine.describe(engine.preprocess(image)).text for image in images]
+        await asyncio.gather(*(caller(address, *pair) for pair in zip(images, expected, strict=True)))
+
+    with serve(engine) as busy:
+        asyncio.run(run(busy.address))
+        mean = busy.metric("batch_size_images_sum") / busy.metric("batch_size_images_count")
+    assert codes == {"right": 640}
+    assert mean > 4
