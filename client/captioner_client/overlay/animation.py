@@ -77,7 +77,7 @@ def render_animation(
 def _share_palette(pictures: list[Image.Image]) -> list[Image.Image]:
     # One palette for all, made from a few pictures of the whole run, and ordered dithering: what stands
     # still keeps its very pixels, and is left out of the file.
-    sample = pictures[:: max(1, len(pictures) // 12)]
+    sample = [*pictures[:1] * 3, *pictures[:: max(1, len(pictures) // 12)]]
     small = [picture.resize((160, max(1, picture.height * 160 // picture.width))) for picture in sample]
     sheet = Image.new("RGB", (160, sum(picture.height for picture in small)))
     top = 0

@@ -1,16 +1,17 @@
 """The gallery: what is written, and how the page behaves with a handful and with thousands of photos."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from PIL import Image
-from tests.support.browser import DESK, PHONE, find_axe, open_page, take_screenshot, violations
-from tests.support.captions import HOSTILE_TEXTS, make_caption
 
 from captioner.errors import ImageUnreadableError, OptionsError
 from captioner.results import Caption, error_to_dict
 from captioner_client.overlay.gallery import write_gallery
+from tests.support.browser import DESK, PHONE, find_axe, open_page, take_screenshot, violations
+from tests.support.captions import HOSTILE_TEXTS, make_caption
 
 TEXTS = ("a black dog runs", "a white cat sleeps", "two dogs in the snow", "a café at night")
 
@@ -193,10 +194,8 @@ def test_hostile_names_and_captions(browser, tmp_path, photo):
     for number, text in enumerate(HOSTILE_TEXTS):
         name = f"{number} {text}"
         record = make_caption((text,)).to_dict(name)
-        try:
+        with suppress(OSError, ValueError):  # not a name that a file can have: the record fails
             photo.save(tmp_path / name, "JPEG")
-        except (OSError, ValueError):  # not a name that a file can have; the record is shown as failed
-            pass
         records += [record, {"image": text, "error": {"code": text, "message": text}}]
     page_path = tmp_path / "<img src=x onerror=alert(1)>.html"
     write_gallery(records, page_path, tmp_path, title="</title><script>alert(1)</script>", link_photos=True)
