@@ -127,7 +127,8 @@ def _draw_legend(canvas: Canvas, scene: Scene, style: Style, baseline: int, size
         x += 8 * size
     model = clean(scene.caption.model)
     room = canvas.image.width - x - margin
-    legend = f"{style.legend}. Under each word, its probability."
-    if text_width(f"{legend}    {model}", size) <= room:
+    full = f"{style.legend}. Under each word, its probability."
+    if text_width(f"{full}    {model}", size) <= room:
         canvas.text(canvas.image.width - margin, baseline, model, size, MUTED, anchor="rs")
+    legend = full if text_width(full, size) <= room else style.legend
     canvas.fitted(x, baseline, legend, size, room, MUTED)

@@ -28,13 +28,13 @@ def perceptual_distance(one: Image.Image, other: Image.Image) -> float:
 @pytest.mark.parametrize("style", STYLES)
 def test_figures_look_as_those_that_people_have_looked_at(photo, style):
     figure = render_overlay(photo, make_caption(sentinel=0.3), style, width=480)
-    path = REFERENCES / f"{style}.png"
+    path = REFERENCES / f"{style}.webp"
     if os.environ.get("UPDATE_REFERENCES"):
         path.parent.mkdir(exist_ok=True)
-        figure.quantize(128).save(path, optimize=True)
+        figure.save(path, quality=90, method=6)
     reference = Image.open(path)
     assert figure.size == reference.size
-    assert perceptual_distance(figure, reference) < 0.1
+    assert perceptual_distance(figure, reference) < 0.05
     moved = make_caption(
         maps=[np.roll(blob(at * 4, at * 4, 1.2), 4, axis=1) for at in range(4)], sentinel=0.3
     )
