@@ -7,9 +7,9 @@ import sys
 import numpy as np
 import pytest
 from PIL import Image
+from support.captions import HOSTILE_TEXTS, make_caption
 
 from captioner.errors import RuntimeMissingError
-from tests.support.captions import HOSTILE_TEXTS, make_caption
 
 PHOTO = Image.fromarray(np.random.default_rng(0).integers(0, 255, (60, 90, 3), dtype=np.uint8))
 

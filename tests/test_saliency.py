@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from PIL import Image
+from support.captions import blob, lit_cell
 
 from captioner import saliency
-from tests.support.captions import blob, lit_cell
 
 
 @pytest.mark.parametrize("size", [(140, 140), (70, 280), (300, 40), (14, 14), (97, 131)])

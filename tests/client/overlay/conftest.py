@@ -4,8 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-
-from tests.support.browser import launch_browser
+from support.browser import launch_browser
 
 
 @pytest.fixture(scope="session")

@@ -6,12 +6,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from PIL import Image
+from support.captions import HOSTILE_TEXTS, blob, make_caption
 
 from captioner.errors import OptionsError
 from captioner_client import render_animation
 from captioner_client.overlay.animation import ENDING_MS, FIXATION_MS, SACCADE_STEPS, _between
 from captioner_client.overlay.scene import show_word
-from tests.support.captions import HOSTILE_TEXTS, blob, make_caption
 
 
 def frames(data: bytes) -> list[tuple[Image.Image, int]]:

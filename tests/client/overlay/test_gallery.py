@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from support.browser import DESK, PHONE, find_axe, open_page, take_screenshot, violations
+from support.captions import HOSTILE_TEXTS, make_caption
 
 from captioner.errors import ImageUnreadableError, OptionsError
 from captioner.results import Caption, error_to_dict
 from captioner_client.overlay.gallery import write_gallery
-from tests.support.browser import DESK, PHONE, find_axe, open_page, take_screenshot, violations
-from tests.support.captions import HOSTILE_TEXTS, make_caption
 
 TEXTS = ("a black dog runs", "a white cat sleeps", "two dogs in the snow", "a café at night")
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
+from support.browser import DESK, PHONE, find_axe, open_page, take_screenshot, violations
+from support.captions import HOSTILE_TEXTS, blob, lit_cell, make_caption
 
 from captioner.results import Caption
 from captioner_client import render_html
-from tests.support.browser import DESK, PHONE, find_axe, open_page, take_screenshot, violations
-from tests.support.captions import HOSTILE_TEXTS, blob, lit_cell, make_caption
 
 # The brightest place of the canvas, as (x, y) from 0 to 1, and its opacity.
 PEAK = """() => {

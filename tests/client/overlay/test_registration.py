@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
+from support.browser import open_page
+from support.captions import lit_cell, make_caption
 
 from captioner_client import render_animation, render_html, render_overlay
-from tests.support.browser import open_page
-from tests.support.captions import lit_cell, make_caption
 
 GRID = (7, 7)
 CELL = (1, 5)

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image, ImageFilter
+from support.captions import HOSTILE_TEXTS, blob, make_caption
 
 from captioner.errors import DataError, ImageUnreadableError, OptionsError
 from captioner.results import Caption, Word
@@ -13,7 +14,6 @@ from captioner_client import render_overlay
 from captioner_client.overlay.figure import choose_grid
 from captioner_client.overlay.styles import STYLES
 from captioner_client.overlay.text import clean
-from tests.support.captions import HOSTILE_TEXTS, blob, make_caption
 
 REFERENCES = Path(__file__).parents[2] / "data" / "overlays"
 """Made by UPDATE_REFERENCES=1 pytest tests/client/overlay/test_stills.py; look at them before committing."""
