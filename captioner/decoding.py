@@ -6,6 +6,7 @@ captions and the maps that belong to their words are read off at the end by foll
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -82,6 +83,24 @@ def search(stepper: Stepper, images: int, options: CaptionOptions) -> list[list[
         history.chose(tokens, kept, log_probs)
         state = stepper.reorder(state, kept)
     return [[history.read(image, ended) for ended in done.best(wanted)] for image, done in enumerate(finished)]
+
+
+def stream(stepper: Stepper, options: CaptionOptions) -> Iterator[tuple[int, float, Floats]]:
+    """Greedy search on one image, step by step: token, log-probability and attention (cells,) of each word
+    as it is chosen, and last of the end token. The same caption as `search` with a beam of 1."""
+    assert options.max_words  # resolved
+    history = _History()
+    state = stepper.start(1)
+    tokens = np.full((1, 1), Vocabulary.start_id, dtype=np.int64)
+    here = np.zeros((1, 1), dtype=np.int64)
+    for length in range(options.max_words + 1):
+        log_probs, attention, state = stepper.step(tokens, state)
+        tokens = _allowed(log_probs, history, options, length).argmax(axis=-1)
+        chosen = int(tokens[0, 0])
+        yield chosen, float(log_probs[0, 0, chosen]), attention[0, 0]
+        if chosen == Vocabulary.end_id:
+            return
+        history.chose(tokens, here, log_probs)
 
 
 def _allowed(log_probs: Floats, history: _History, options: CaptionOptions, length: int) -> Floats:

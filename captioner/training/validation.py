@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from captioner.decoding import Hypothesis, search
+from captioner.metrics import evaluate_captions
 from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper
 from captioner.options import CaptionOptions
@@ -42,13 +43,11 @@ def score(
     examples: Sequence[Example], found: Sequence[Hypothesis], vocabulary: Vocabulary
 ) -> dict[str, dict[str, float]]:
     """Scores of each source, times 100, by its name; with the mean length in words."""
-    from captioner.metrics import evaluate_captions
-
     scores = {}
     for source in dict.fromkeys(example.source for example in examples):
         rows = [i for i, example in enumerate(examples) if example.source == source]
         candidates = {examples[i].key: " ".join(vocabulary.decode(found[i].tokens)) for i in rows}
         references = {examples[i].key: examples[i].image.captions for i in rows}
-        scores[source] = evaluate_captions(candidates, references).to_dict()
+        scores[source] = evaluate_captions(candidates, references, meteor=False).to_dict()
         scores[source]["length"] = float(np.mean([len(found[i].tokens) for i in rows]))
     return scores

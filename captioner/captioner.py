@@ -1,0 +1,212 @@
+"""The captioner: images in, captions out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from captioner.bundle import Bundle
+from captioner.decoding import Floats, Hypothesis, search, stream
+from captioner.errors import ImageError, OptionsError
+from captioner.image import DEFAULT_LIMITS, ImageInput, ImageLimits, load_pixels
+from captioner.options import CaptionOptions
+from captioner.results import Alternative, Caption, Word
+from captioner.runtime import Runtime
+from captioner.saliency import resample
+
+Pixels = npt.NDArray[np.uint8]
+DEFAULT_BATCH_SIZE = 32
+
+
+class Captioner:
+    """A loaded model. Safe to use from several threads."""
+
+    def __init__(self, bundle: Bundle, runtime: Runtime, limits: ImageLimits = DEFAULT_LIMITS) -> None:
+        self.bundle, self.limits = bundle, limits
+        self._runtime = runtime
+
+    @classmethod
+    def load(
+        cls,
+        bundle: str | Path | None = None,
+        *,
+        device: str = "auto",
+        threads: int | None = None,
+        limits: ImageLimits = DEFAULT_LIMITS,
+    ) -> Captioner:
+        """Load a bundle, the embedded one if none is named.
+
+        `device` is auto, cpu or cuda; `threads` compute one call (None: as many as there are cores).
+        Raises `BundleError`, `RuntimeMissingError`, `DeviceError` or `OptionsError`.
+        """
+        loaded = Bundle.load(bundle)
+        return cls(loaded, Runtime(loaded, device, threads), limits)
+
+    @property
+    def model(self) -> str:
+        """NAME@DIGEST."""
+        return self.bundle.identity
+
+    @property
+    def name(self) -> str:
+        return self.bundle.name
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 in hexadecimal."""
+        return self.bundle.digest
+
+    @property
+    def device(self) -> str:
+        """What is really used: cpu or cuda."""
+        return self._runtime.device
+
+    @property
+    def provider(self) -> str:
+        """ONNX Runtime's name for it."""
+        return self._runtime.provider
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of the attention maps."""
+        return self.bundle.grid
+
+    @property
+    def defaults(self) -> CaptionOptions:
+        """The model's own options, all resolved."""
+        return self.bundle.decoding
+
+    @overload
+    def caption(
+        self,
+        images: Sequence[ImageInput],
+        options: CaptionOptions | None = ...,
+        *,
+        batch_size: int = ...,
+        return_errors: Literal[False] = ...,
+    ) -> list[Caption]: ...
+
+    @overload
+    def caption(
+        self,
+        images: Sequence[ImageInput],
+        options: CaptionOptions | None = ...,
+        *,
+        batch_size: int = ...,
+        return_errors: bool,
+    ) -> list[Caption | ImageError]: ...
+
+    def caption(
+        self,
+        images: Sequence[ImageInput],
+        options: CaptionOptions | None = None,
+        *,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        return_errors: bool = False,
+    ) -> list[Any]:
+        """Caption images, `batch_size` at a time; paths, bytes or Pillow images.
+
+        Raises the first `ImageError`; with `return_errors`, it stands in the place of the image's caption
+        instead and the others are captioned.
+        """
+        if isinstance(images, (str, bytes, os.PathLike)):
+            raise OptionsError("images must be a list; for one image, pass a list of one", "images")
+        if batch_size < 1:
+            raise OptionsError(f"batch_size must be at least 1, got {batch_size}", "batch_size")
+        results: list[Any] = []
+        with ThreadPoolExecutor(min(batch_size, os.cpu_count() or 1)) as pool:
+            for start in range(0, len(images), batch_size):
+                part = images[start : start + batch_size]
+                results += self._caption_part(part, list(pool.map(self._try_pixels, part)), options, return_errors)
+        return results
+
+    def preprocess(self, image: ImageInput) -> Pixels:
+        """The model's input, uint8 (size, size, 3). Raises an `ImageError`."""
+        return load_pixels(image, self.bundle.image_size, self.limits)
+
+    def caption_pixels(self, pixels: Pixels, options: CaptionOptions | None = None) -> list[Caption]:
+        """Caption a batch as `preprocess` makes them, uint8 (batch, size, size, 3)."""
+        self._check(pixels)
+        if not len(pixels):
+            return []
+        resolved = (options or self.defaults).resolve(self.defaults)
+        found = search(self._runtime.encode(np.ascontiguousarray(pixels)), len(pixels), resolved)
+        return [self._caption(best, resolved) for best in found]
+
+    def stream_pixels(
+        self, pixels: Pixels, options: CaptionOptions | None = None
+    ) -> Iterator[Word | Caption]:
+        """Caption one image, uint8 (size, size, 3), by greedy search: each word as soon as it is chosen, the
+        whole caption last. The beam size of `options` is not used; alternatives are not found."""
+        self._check(pixels[None])
+        resolved = (options or self.defaults).resolve(self.defaults)
+        words: list[Word] = []
+        log_prob = 0.0
+        for token, chosen, attention in stream(self._runtime.encode(np.ascontiguousarray(pixels[None])), resolved):
+            log_prob += chosen
+            if token != self.bundle.vocabulary.end_id:
+                words.append(self._word(token, chosen, attention, resolved))
+                yield words[-1]
+        yield Caption(" ".join(word.text for word in words), log_prob, tuple(words), model=self.model)
+
+    def _try_pixels(self, image: ImageInput) -> Pixels | ImageError:
+        try:
+            return self.preprocess(image)
+        except ImageError as error:
+            return error
+
+    def _caption_part(
+        self,
+        images: Sequence[ImageInput],
+        loaded: list[Pixels | ImageError],
+        options: CaptionOptions | None,
+        return_errors: bool,
+    ) -> list[Caption | ImageError]:
+        failed = [item for item in loaded if isinstance(item, ImageError)]
+        if failed and not return_errors:
+            raise failed[0]
+        pixels = [item for item in loaded if not isinstance(item, ImageError)]
+        captions = iter(self.caption_pixels(np.stack(pixels), options) if pixels else [])
+        return [
+            item if isinstance(item, ImageError) else next(captions).of(image)
+            for image, item in zip(images, loaded, strict=True)
+        ]
+
+    def _caption(self, best: list[Hypothesis], options: CaptionOptions) -> Caption:
+        first, *others = best
+        return Caption(
+            text=self._text(first),
+            log_prob=first.log_prob,
+            words=tuple(
+                self._word(token, log_prob, attention, options)
+                for token, log_prob, attention in zip(first.tokens, first.log_probs, first.attention, strict=False)
+            ),
+            alternatives=tuple(Alternative(self._text(other), other.log_prob) for other in others),
+            model=self.model,
+        )
+
+    def _text(self, hypothesis: Hypothesis) -> str:
+        return " ".join(self.bundle.vocabulary.decode(hypothesis.tokens))
+
+    def _word(self, token: int, log_prob: float, attention: Floats, options: CaptionOptions) -> Word:
+        text = self.bundle.vocabulary.words[token]
+        sentinel = max(0.0, 1.0 - float(attention.sum())) if self.bundle.has_sentinel else None
+        if not options.attention:
+            return Word(text, log_prob, None, sentinel)
+        grid = attention.reshape(self.grid)
+        if options.attention_size not in (None, self.grid):
+            assert options.attention_size is not None
+            resized = resample(grid, options.attention_size)
+            grid = resized * (grid.sum() / resized.sum())
+        return Word(text, log_prob, np.array(grid, dtype=np.float32), sentinel)
+
+    def _check(self, pixels: Pixels) -> None:
+        size = self.bundle.image_size
+        if pixels.dtype != np.uint8 or pixels.shape[1:] != (size, size, 3):
+            raise OptionsError(f"pixels must be uint8 of {size} x {size} x 3, got {pixels.dtype} {pixels.shape}")

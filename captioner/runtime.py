@@ -1,0 +1,143 @@
+"""ONNX Runtime: devices, threads, sessions, and an exported decoder as the search sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from captioner.bundle import Bundle
+from captioner.decoding import Floats, Ints
+from captioner.errors import BundleError, DeviceError, OptionsError, RuntimeMissingError
+
+DEVICES = ("auto", "cpu", "cuda")
+_CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+
+
+class Runtime:
+    """The two graphs of a bundle on a device. Safe to use from several threads."""
+
+    def __init__(self, bundle: Bundle, device: str = "auto", threads: int | None = None) -> None:
+        """`threads` computing one call; None leaves it to ONNX Runtime.
+
+        Raises `RuntimeMissingError` without onnxruntime, `DeviceError` when `device` is "cuda" and CUDA
+        cannot really be used, `BundleError` for graphs that cannot be loaded.
+        """
+        if device not in DEVICES:
+            raise OptionsError(f"device must be one of {', '.join(DEVICES)}, got {device!r}", "device")
+        if threads is not None and threads < 1:
+            raise OptionsError(f"threads must be at least 1, got {threads}", "threads")
+        self._ort = _import_onnxruntime()
+        self._options = self._ort.SessionOptions()
+        self._options.log_severity_level = 4  # what goes wrong is told by our own errors
+        if threads is not None:
+            self._options.intra_op_num_threads = threads
+        self.provider = self._choose_provider(bundle, device)
+        self.device = "cuda" if self.provider == _CUDA else "cpu"
+        self._encoder = self._session(bundle.encoder, self.provider)
+        self._decoder = self._session(bundle.decoder, self.provider)
+        self._encoder_outputs = [output.name for output in self._encoder.get_outputs()]
+        self._decoder_outputs = [output.name for output in self._decoder.get_outputs()]
+        self._check(bundle)
+
+    def encode(self, pixels: npt.NDArray[np.uint8]) -> OnnxStepper:
+        """Show the model a batch of images, uint8 (batch, size, size, 3). The result is stepped through
+        by `captioner.decoding`."""
+        binding = self._encoder.io_binding()
+        binding.bind_cpu_input("pixels", pixels)
+        for name in self._encoder_outputs:
+            binding.bind_output(name, self.device)
+        self._encoder.run_with_iobinding(binding)
+        outputs = dict(zip(self._encoder_outputs, binding.get_outputs(), strict=True))
+        memory = {name: value for name, value in outputs.items() if name.startswith("memory.")}
+        state = {name: value for name, value in outputs.items() if name.startswith("state.")}
+        return OnnxStepper(self, len(pixels), memory, state)
+
+    def step(
+        self, tokens: Ints, parents: Ints, memory: Mapping[str, Any], state: Mapping[str, Any]
+    ) -> tuple[Floats, Floats, dict[str, Any]]:
+        """One step. Memory and state stay on the device; only tokens, log-probabilities and maps travel."""
+        binding = self._decoder.io_binding()
+        binding.bind_cpu_input("tokens", np.ascontiguousarray(tokens))
+        binding.bind_cpu_input("parents", np.ascontiguousarray(parents))
+        for name, value in {**memory, **state}.items():
+            binding.bind_ortvalue_input(name, value)
+        for name in self._decoder_outputs:
+            binding.bind_output(name, self.device if name.startswith("next.") else "cpu")
+        self._decoder.run_with_iobinding(binding)
+        outputs = dict(zip(self._decoder_outputs, binding.get_outputs(), strict=True))
+        log_probs, attention = outputs.pop("log_probs").numpy(), outputs.pop("attention").numpy()
+        return log_probs, attention, {name.replace("next.", "state.", 1): value for name, value in outputs.items()}
+
+    def _choose_provider(self, bundle: Bundle, device: str) -> str:
+        if device == "cpu":
+            return _CPU
+        reason = self._why_no_cuda(bundle)
+        if reason is None:
+            return _CUDA
+        if device == "cuda":
+            raise DeviceError(f"CUDA cannot be used: {reason}")
+        return _CPU
+
+    def _why_no_cuda(self, bundle: Bundle) -> str | None:
+        if _CUDA not in self._ort.get_available_providers():
+            return "this onnxruntime is built for the CPU; install 'captioner[gpu]' in its place"
+        try:
+            self._ort.preload_dlls()  # CUDA and cuDNN from the wheels that [gpu] brings
+            # The list of available providers only says what was compiled in; a session says what works.
+            used = self._session(bundle.decoder, _CUDA).get_providers()[0]
+        except Exception as error:
+            return str(error).splitlines()[0]
+        return None if used == _CUDA else "no working GPU, driver or CUDA library was found"
+
+    def _session(self, graph: bytes, provider: str) -> Any:
+        try:
+            return self._ort.InferenceSession(graph, self._options, providers=[provider])
+        except Exception as error:  # onnxruntime's own exceptions share no public base
+            if provider == _CUDA:
+                raise
+            raise BundleError(f"a graph of the bundle cannot be loaded: {str(error).splitlines()[0]}") from None
+
+    def _check(self, bundle: Bundle) -> None:
+        [pixels] = self._encoder.get_inputs()
+        size = bundle.image_size
+        fits = pixels.name == "pixels" and list(pixels.shape[1:]) == [size, size, 3]
+        has = set(self._encoder_outputs)
+        wants = {value.name for value in self._decoder.get_inputs()} - {"tokens", "parents"}
+        if not fits or not wants <= has or self._decoder_outputs[:2] != ["log_probs", "attention"]:
+            raise BundleError("the graphs of the bundle do not keep the contract of format 1")
+
+
+class OnnxStepper:
+    """The exported decoder with a batch of images in its memory; keeps `captioner.decoding.Stepper`.
+
+    The graph itself puts the beams of its state in order, so reordering only notes how.
+    """
+
+    def __init__(self, runtime: Runtime, images: int, memory: dict[str, Any], state: dict[str, Any]) -> None:
+        self._runtime, self._images, self._memory, self._state = runtime, images, memory, state
+
+    def start(self, beams: int) -> tuple[dict[str, Any], Ints]:
+        return self._state, np.zeros((self._images, beams), dtype=np.int64)
+
+    def step(self, tokens: Ints, state: tuple[dict[str, Any], Ints]) -> tuple[Floats, Floats, Any]:
+        values, parents = state
+        log_probs, attention, values = self._runtime.step(tokens, parents, self._memory, values)
+        rows, beams = tokens.shape
+        unmoved = np.broadcast_to(np.arange(beams, dtype=np.int64), (rows, beams))
+        return log_probs, attention, (values, unmoved)
+
+    def reorder(self, state: tuple[dict[str, Any], Ints], parents: Ints) -> tuple[dict[str, Any], Ints]:
+        return state[0], parents
+
+
+def _import_onnxruntime() -> Any:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise RuntimeMissingError(
+            "captioning needs ONNX Runtime: pip install 'captioner[cpu]', or 'captioner[gpu]' for CUDA"
+        ) from None
+    return onnxruntime

@@ -1,0 +1,149 @@
+"""From a checkpoint to a bundle, checked against the network it came from."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from captioner import bundle as bundles
+from captioner.captioner import Captioner
+from captioner.decoding import search
+from captioner.errors import CaptionerError, DataError
+from captioner.nn.model import CaptionModel
+from captioner.nn.stepper import TorchStepper
+from captioner.training.checkpoint import load_model
+from captioner.training.graphs import decoder_graph, encoder_graph
+
+PARITY_BATCHES = (1, 2, 7)
+PARITY_TOLERANCE = 1e-3
+"""Largest difference of a log-probability; half of what would show in the second decimal."""
+
+
+class ParityError(CaptionerError):
+    """The exported graphs do not compute what the network computes."""
+
+    code = "parity"
+
+
+@dataclass(frozen=True, slots=True)
+class Parity:
+    """Largest absolute differences between ONNX and PyTorch, all batch sizes and steps."""
+
+    log_prob: float
+    attention: float
+    captions: int
+    """Captions compared, word by word; all were the same."""
+
+
+def export_bundle(
+    checkpoint: Path,
+    folder: Path,
+    *,
+    name: str | None = None,
+    card: str | None = None,
+    scores: dict[str, Any] | None = None,
+    images: Sequence[Path] = (),
+) -> Parity:
+    """Write the bundle `folder` (which must not exist) from `checkpoint`.
+
+    `images` are real photos for the parity check; without any, fixed noise stands in. `card` is the text
+    of the model card, `scores` what bundle.json says of them; by default both come from the checkpoint.
+    Raises `DataError` for a bad checkpoint or an existing folder, `ParityError` if the graphs differ from
+    the network. The bundle appears whole or not at all.
+    """
+    if folder.exists():
+        raise DataError(f"{folder} exists already; a bundle is written to a new folder")
+    model, vocabulary, options, contents = load_model(checkpoint)
+    _round(model)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as aside:
+        place = Path(aside) / "bundle"
+        place.mkdir()
+        (place / bundles.ENCODER).write_bytes(encoder_graph(model).SerializeToString(deterministic=True))
+        (place / bundles.DECODER).write_bytes(decoder_graph(model).SerializeToString(deterministic=True))
+        vocabulary.save(place / bundles.WORDS)
+        scores = contents.get("scores", {}) if scores is None else scores
+        (place / bundles.CARD).write_text(card or _card(name or options.name, contents, scores), encoding="utf-8")
+        bundles.write_manifest(
+            place,
+            {
+                "name": name or options.name,
+                "image": {"size": options.model.image_size, "color": "RGB", "resize": "to a square, antialiased"},
+                "grid": list(options.model.grid),
+                "sentinel": model.decoder.has_sentinel,
+                "decoding": {
+                    "beam_size": options.beam_size,
+                    "length_normalization": options.length_normalization,
+                    "max_words": options.max_words,
+                    "no_repeat_ngram": options.no_repeat_ngram,
+                },
+                "parameters": sum(p.numel() for p in model.parameters()),
+                "training": options.to_dict(),
+                "scores": scores,
+            },
+        )
+        parity = check_parity(model, Captioner.load(place, device="cpu"), images)
+        shutil.move(place, folder)
+    return parity
+
+
+@torch.inference_mode()
+def check_parity(model: CaptionModel, captioner: Captioner, images: Sequence[Path] = ()) -> Parity:
+    """Compare ONNX with PyTorch on real images at several batch sizes: every step's log-probabilities and
+    maps along the captions found, and the captions themselves. Raises `ParityError`."""
+    size = captioner.bundle.image_size
+    if images:
+        pool = np.stack([captioner.preprocess(image) for image in images])
+    else:
+        pool = np.random.default_rng(0).integers(0, 256, (max(PARITY_BATCHES), size, size, 3), dtype=np.uint8)
+    worst_log_prob = worst_attention = 0.0
+    compared = 0
+    for batch in PARITY_BATCHES:
+        pixels = pool[np.arange(batch) % len(pool)]
+        ours = TorchStepper(model.decoder, *model.encode(torch.from_numpy(pixels)))
+        theirs = captioner._runtime.encode(pixels)
+        found = search(ours, batch, captioner.defaults)
+        again = search(theirs, batch, captioner.defaults)
+        if [best[0].tokens for best in found] != [best[0].tokens for best in again]:
+            raise ParityError(f"ONNX and PyTorch caption differently at batch {batch}")
+        compared += batch
+        our_state, their_state = ours.start(1), theirs.start(1)
+        tokens = np.full((batch, 1), captioner.bundle.vocabulary.start_id, dtype=np.int64)
+        for _ in range(max(len(best[0].tokens) for best in found) + 1):
+            our_log_probs, our_attention, our_state = ours.step(tokens, our_state)
+            their_log_probs, their_attention, their_state = theirs.step(tokens, their_state)
+            worst_log_prob = max(worst_log_prob, float(np.abs(our_log_probs - their_log_probs).max()))
+            worst_attention = max(worst_attention, float(np.abs(our_attention - their_attention).max()))
+            tokens = our_log_probs.argmax(axis=-1)
+    if not max(worst_log_prob, worst_attention) <= PARITY_TOLERANCE:
+        raise ParityError(
+            f"ONNX differs from PyTorch by {worst_log_prob:.2g} in log-probabilities and "
+            f"{worst_attention:.2g} in attention; {PARITY_TOLERANCE:g} is allowed"
+        )
+    return Parity(worst_log_prob, worst_attention, compared)
+
+
+@torch.no_grad()
+def _round(model: CaptionModel) -> None:
+    """To half precision and back; `best.pt` holds such weights already."""
+    for parameter in model.parameters():
+        parameter.copy_(parameter.half().float())
+
+
+def _card(name: str, contents: dict[str, Any], scores: dict[str, Any]) -> str:
+    """What can be said of any model; people add what it was trained on and what it is bad at."""
+    options = contents["options"]
+    lines = [f"# {name}", "", "Trained with `captioner train`; the configuration is in bundle.json.", ""]
+    lines += ["## Data", "", *[f"- {source['name']} ({source['captions']})" for source in options["data"]], ""]
+    lines += ["## Validation scores", "", "| data | CIDEr | BLEU-4 | ROUGE-L |", "|---|---|---|---|"]
+    for source, values in scores.items():
+        shown = " | ".join(f"{values.get(key, float('nan')):.1f}" for key in ("cider", "bleu_4", "rouge_l"))
+        lines.append(f"| {source} | {shown} |")
+    return "\n".join([*lines, ""])

@@ -1,0 +1,135 @@
+"""A model as two ONNX graphs: one that runs once an image, one that runs once a word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from onnxscript import optimizer
+from torch import Tensor, nn
+
+from captioner.nn.decoder import Decoder, Tensors
+from captioner.nn.model import CaptionModel
+
+OPSET = 20
+SMALLEST_HALVED = 1024  # values; smaller tensors are not worth a cast
+
+
+def encoder_graph(model: CaptionModel) -> onnx.ModelProto:
+    """pixels, uint8 (batch, size, size, 3) -> memory.* (batch, …) and state.* (batch, 1, …)."""
+    size = model.options.image_size
+    pixels = torch.zeros(2, size, size, 3, dtype=torch.uint8)
+    with torch.no_grad():
+        memory, state = model.encode(pixels)
+    names = [f"memory.{name}" for name in memory] + [f"state.{name}" for name in state]
+    return _export(_Encoder(model), (pixels,), ({0: torch.export.Dim.DYNAMIC},), ["pixels"], names)
+
+
+def decoder_graph(model: CaptionModel) -> onnx.ModelProto:
+    """tokens and parents, int64 (batch, beams), memory.* and state.* -> log_probs (batch, beams, vocabulary),
+    attention (batch, beams, cells) and the new state, next.*.
+
+    Beam b of image i continues beam parents[i, b] of the state that comes in; the first state has one beam.
+    """
+    size = model.options.image_size
+    with torch.no_grad():
+        memory, state = model.encode(torch.zeros(2, size, size, 3, dtype=torch.uint8))
+    # Sizes that differ, so that the exporter cannot take one axis for another.
+    wide = {name: value.repeat(1, 4, *[1] * (value.dim() - 2)) for name, value in state.items()}
+    tokens = torch.zeros(2, 3, dtype=torch.int64)
+    free = torch.export.Dim.DYNAMIC
+    beams = {0: free, 1: free}
+    shapes = (beams, beams, (*({0: free} for _ in memory), *(beams for _ in state)))
+    memory_names = [f"memory.{name}" for name in memory]
+    state_names = [f"state.{name}" for name in state]
+    return _export(
+        _DecoderStep(model.decoder, list(memory), list(state)),
+        (tokens, tokens.clone(), *memory.values(), *wide.values()),
+        shapes,
+        ["tokens", "parents", *memory_names, *state_names],
+        ["log_probs", "attention", *(f"next.{name}" for name in state)],
+    )
+
+
+class _Encoder(nn.Module):
+    def __init__(self, model: CaptionModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, pixels: Tensor) -> list[Tensor]:
+        memory, state = self.model.encode(pixels)
+        return [*memory.values(), *state.values()]
+
+
+class _DecoderStep(nn.Module):
+    def __init__(self, decoder: Decoder, memory: list[str], state: list[str]) -> None:
+        super().__init__()
+        self.decoder, self.memory, self.state = decoder, memory, state
+
+    def forward(self, tokens: Tensor, parents: Tensor, *values: Tensor) -> list[Tensor]:
+        memory: Tensors = dict(zip(self.memory, values, strict=False))
+        state = {
+            name: _continue(value, parents)
+            for name, value in zip(self.state, values[len(self.memory) :], strict=True)
+        }
+        step = self.decoder.step(tokens, memory, state)
+        return [torch.log_softmax(step.logits, dim=-1), step.attention, *(step.state[n] for n in self.state)]
+
+
+def _continue(value: Tensor, parents: Tensor) -> Tensor:
+    """(batch, before, …) taken by (batch, beams) -> (batch, beams, …)."""
+    index = parents.view(*parents.shape, *[1] * (value.dim() - 2))
+    return value.gather(1, index.expand(-1, -1, *value.shape[2:]))
+
+
+@torch.no_grad()
+def _export(
+    module: nn.Module, inputs: tuple[Tensor, ...], shapes: tuple[Any, ...], names: list[str], outputs: list[str]
+) -> onnx.ModelProto:
+    program = torch.onnx.export(
+        module.eval(),
+        inputs,
+        input_names=names,
+        output_names=outputs,
+        dynamic_shapes=shapes,
+        opset_version=OPSET,
+        verbose=False,
+        optimize=False,
+    )
+    assert program is not None
+    # Not all optimisations of the exporter: it would melt batch normalisation into the convolutions, whose
+    # weights half precision could then no longer hold. ONNX Runtime does that when it loads the graph.
+    optimizer.fold_constants(program.model)
+    optimizer.remove_unused_nodes(program.model)
+    graph = program.model_proto
+    _store_halves(graph)
+    # Where the exporter found each node in our sources is of no use to anyone else.
+    for node in graph.graph.node:
+        del node.metadata_props[:]
+        node.doc_string = ""
+    onnx.checker.check_model(graph)
+    return graph
+
+
+def _store_halves(model: onnx.ModelProto) -> None:
+    """Store large weights in half precision, widened when the graph is loaded.
+
+    Only weights that half precision holds exactly are stored so (training rounds them, see
+    `captioner.training.checkpoint`): the graph computes the very same, in half of the space.
+    """
+    casts = []
+    for tensor in model.graph.initializer:
+        if tensor.data_type != TensorProto.FLOAT:
+            continue
+        values = numpy_helper.to_array(tensor)
+        if values.size < SMALLEST_HALVED or not np.array_equal(values, values.astype(np.float16).astype(np.float32)):
+            continue
+        name = tensor.name
+        tensor.CopyFrom(numpy_helper.from_array(values.astype(np.float16), f"{name}.half"))
+        casts.append(helper.make_node("Cast", [f"{name}.half"], [name], f"{name}.widen", to=TensorProto.FLOAT))
+    nodes = [*casts, *model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
