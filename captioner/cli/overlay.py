@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     _check(args, suffix)
     options = dataclasses.replace(caption_options(args), attention=True)
     if suffix == ".html":
-        options = _with_alternatives(options)
+        options = with_alternatives(options)
     limits = image_limits(args)
     image = sys.stdin.buffer.read(limits.max_bytes + 1) if args.image == "-" else args.image
     with open_captioner(args) as captioner:
@@ -105,7 +105,9 @@ def _check(args: argparse.Namespace, suffix: str) -> None:
     check_style(args.style, styles)
 
 
-def _with_alternatives(options: CaptionOptions) -> CaptionOptions:
+def with_alternatives(options: CaptionOptions) -> CaptionOptions:
+    """The options, with some alternatives for a page to show unless the search has no room for them."""
+
     has_room = options.beam_size is None or options.beam_size > PAGE_ALTERNATIVES
     if options.alternatives or not has_room:
         return options

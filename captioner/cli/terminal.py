@@ -75,7 +75,8 @@ def _map_column(word: ShownWord, photo: Image.Image | None, console: Console) ->
     title = Text(clean(word.text), style="dim", no_wrap=True)
     title.truncate(MAP_COLUMNS, overflow="ellipsis")
     if console.color_system is None or console.no_color:
-        levels = (values.reshape(-1, 2, MAP_COLUMNS).mean(axis=1) * (len(SHADES) - 1)).round().astype(int)
+        peaks = values.reshape(-1, 2, MAP_COLUMNS).max(axis=1)
+        levels = np.minimum(peaks * len(SHADES), len(SHADES) - 1).astype(int)
         return [*(Text("".join(SHADES[level] for level in row)) for row in levels), title]
     ground = photo.convert("L").convert("RGB") if photo else Image.new("RGB", (MAP_COLUMNS, height))
     pixels = np.asarray(blend(ground, values, COLORMAP, ALPHA)).reshape(-1, 2, MAP_COLUMNS, 3).tolist()

@@ -1,0 +1,128 @@
+"""`captioner gallery`: a page for a folder of photos, captioned now or by `captioner batch` before."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from captioner.cli.common import add_caption_arguments, caption_options, open_captioner
+from captioner.cli.output import printable, report_failure
+from captioner.cli.overlay import with_alternatives
+from captioner.errors import CaptionerError, DataError, OptionsError
+
+BATCH_SIZE = 16
+"""Photos captioned at a time."""
+PHOTO_SUFFIXES = re.compile(r"\.(avif|bmp|gif|j2k|jp2|jpe?g?|p[bgnp]m|png|tiff?|webp)", re.IGNORECASE)
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "gallery",
+        help="make a page of a folder's photos and captions",
+        description="Make a page that searches and sorts the captions of a folder of photos and shows where "
+        "the model looked. Beside OUT.html a folder OUT.files is written; move them together.",
+        epilog="Exit status: 0 all done; 1 some photos failed, which the page shows too; 2 wrong usage.",
+    )
+    parser.add_argument(
+        "source",
+        metavar="FOLDER|CAPTIONS.jsonl",
+        type=Path,
+        help="photos to caption, or what captioner batch --attention wrote",
+    )
+    parser.add_argument("-o", "--output", metavar="OUT.html", required=True, type=Path)
+    parser.add_argument(
+        "--images",
+        metavar="ROOT",
+        type=Path,
+        help="the folder that names in CAPTIONS.jsonl are relative to (default: where that file lies)",
+    )
+    parser.add_argument("--title", help="of the page (default: the folder's name)")
+    parser.add_argument(
+        "--link-photos",
+        action="store_true",
+        help="show the original files where a browser can, instead of copies of at most 1280 pixels",
+    )
+    add_caption_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from captioner_client.overlay.gallery import write_gallery
+
+    if args.source.is_dir():
+        if args.images is not None:
+            raise OptionsError("--images is for CAPTIONS.jsonl, not for a folder", "images")
+        root, records = args.source, caption_folder(args, find_photos(args.source))
+    elif args.source.is_file():
+        root, records = args.images or args.source.parent, read_records(args.source)
+    else:
+        raise DataError(f"{args.source}: there is no such folder or file")
+    if not root.is_dir():
+        raise OptionsError(f"{root}: there is no such folder", "images")
+    summary = write_gallery(records, args.output, root, title=args.title, link_photos=args.link_photos)
+    print(printable(str(summary.page)))
+    if summary.failed:
+        print(f"captioner: {summary.failed} of {summary.photos} photos failed", file=sys.stderr)
+    return 1 if summary.failed else 0
+
+
+def find_photos(folder: Path) -> list[str]:
+    """Names, relative to `folder`, of the files in it and below that are called as images are; hidden
+    ones are left out. Raises `DataError` when there are none."""
+    names = [
+        path.relative_to(folder).as_posix()
+        for path in sorted(folder.rglob("*"))
+        if PHOTO_SUFFIXES.fullmatch(path.suffix)
+    ]
+    shown = [name for name in names if not any(part.startswith(".") for part in Path(name).parts)]
+    if not shown:
+        raise DataError(f"{folder}: there are no images in this folder")
+    return shown
+
+
+def caption_folder(args: argparse.Namespace, names: list[str]) -> Iterator[dict[str, Any]]:
+    """Caption the photos of these names in the folder `args.source`; one record a photo."""
+    from rich.console import Console
+    from rich.progress import track
+
+    from captioner.results import error_to_dict
+
+    options = with_alternatives(dataclasses.replace(caption_options(args), attention=True))
+    with open_captioner(args) as captioner:
+        starts = range(0, len(names), BATCH_SIZE)
+        for start in track(starts, "Captioning", console=Console(stderr=True), transient=True):
+            batch = names[start : start + BATCH_SIZE]
+            outcomes = captioner.caption([args.source / name for name in batch], options)
+            for name, outcome in zip(batch, outcomes, strict=True):
+                if isinstance(outcome, CaptionerError):
+                    report_failure(name, outcome)
+                    yield error_to_dict(name, outcome)
+                else:
+                    yield outcome.to_dict(name)
+
+
+def read_records(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a JSONL file. A line that is none, as the last of a run that was killed, becomes a
+    failed record."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield _read_line(line, f"line {number} of {path.name}")
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from error
+
+
+def _read_line(line: str, place: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        record = None
+    if isinstance(record, dict):
+        return record
+    return {"image": place, "error": {"code": "invalid_data", "message": "not a record of a caption"}}

@@ -1,0 +1,136 @@
+"""`captioner overlay` and `captioner gallery` as a user calls them, on a real bundle and a real server."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from support.captions import make_caption
+
+from captioner.cli.main import main
+from captioner.cli.overlay import parse_words
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CAT = str(EXAMPLES / "cat.jpg")
+
+
+@pytest.fixture
+def run(tiny_bundle: Path):
+    """Runs a command in this process with the tiny model; returns its exit status."""
+    return lambda *arguments: main([*map(str, arguments), "--model", str(tiny_bundle), "--device", "cpu"])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "photos"
+    (root / "more").mkdir(parents=True)
+    for name in ("cat.jpg", "coffee.jpg"):
+        shutil.copy(EXAMPLES / name, root / "more" / name)
+    (root / "broken.png").write_bytes(b"not an image")
+    (root / ".hidden.jpg").write_bytes(b"")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("suffix", "format"), [(".png", "PNG"), (".gif", "GIF"), (".webp", "WEBP"), (".PNG", "PNG")]
+)
+def test_the_suffix_says_what_is_drawn(run, capsys, tmp_path, suffix, format):
+    out = tmp_path / f"out{suffix}"
+    assert run("overlay", CAT, "-o", out, "--width", 300) == 0
+    with Image.open(out) as picture:
+        assert (picture.format, picture.width) == (format, 300)
+    name, _, caption = capsys.readouterr().out.strip().partition("\t")
+    assert name == CAT
+    assert caption
+
+
+def test_a_page_has_the_words_and_alternatives(run, tmp_path):
+    out = tmp_path / "out.html"
+    assert run("overlay", CAT, "-o", out, "--max-words", 6, "--style", "spotlight") == 0
+    page = out.read_text(encoding="utf-8")
+    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
+    assert len(data["alternatives"]) == 2
+    assert data["mode"] == "spotlight"
+    assert 0 < len(data["words"]) <= 6
+
+
+def test_the_photo_may_come_from_standard_input(run, tmp_path, monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(Path(CAT).read_bytes()))
+    monkeypatch.setattr("sys.stdin", stream)
+    assert run("overlay", "-", "-o", tmp_path / "out.png", "--words", "1") == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "reason"),
+    [
+        ((CAT, "-o", "out.bmp"), 2, "OUT must end in"),
+        ((CAT, "-o", "no/such/folder/out.png"), 2, "there is no folder"),
+        ((CAT, "-o", "out.png", "--style", "nice"), 2, "style must be one of"),
+        ((CAT, "-o", "out.gif", "--style", "matrix"), 2, "style must be one of"),
+        ((CAT, "-o", "out.html", "--style", "contour"), 2, "style must be one of"),
+        ((CAT, "-o", "out.png", "--colormap", "jet"), 2, "colormap must be one of"),
+        ((CAT, "-o", "out.png", "--alpha", "7"), 2, "alpha must be"),
+        ((CAT, "-o", "out.png", "--words", "64"), 2, "there is no word 64"),
+        (("missing.jpg", "-o", "out.png"), 1, "missing.jpg"),
+        ((__file__, "-o", "out.png"), 1, "not an image"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(run, capsys, tmp_path, monkeypatch, arguments, status, reason):
+    monkeypatch.chdir(tmp_path)
+    assert run("overlay", *arguments) == status
+    errors = capsys.readouterr().err
+    assert reason in errors
+    assert len(errors.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_words_are_counted_from_one():
+    assert parse_words("3,5") == (2, 4)
+    assert parse_words("2-4, 9") == (1, 2, 3, 8)
+    for wrong in ("0", "x", "", "5-3", "-2", "1,,2", "99"):
+        with pytest.raises(Exception, match="does not name words"):
+            parse_words(wrong)
+
+
+def test_a_gallery_of_a_folder(run, capsys, tmp_path, folder):
+    out = tmp_path / "out.html"
+    assert run("gallery", folder, "-o", out, "--title", "A <b> title") == 1
+    output, errors = capsys.readouterr()
+    assert output == f"{out}\n"
+    assert "broken.png: not an image" in errors
+    assert "1 of 3 photos failed" in errors
+    assert "<title>A &lt;b&gt; title</title>" in out.read_text(encoding="utf-8")
+    assert sorted(path.name for path in (tmp_path / "out.files" / "views").iterdir()) == ["1.js", "2.js"]
+
+
+def test_a_gallery_of_captions_written_before(run, capsys, tmp_path, folder):
+    lines = [json.dumps(make_caption().to_dict("more/cat.jpg")), "", '{"image": "cut o']
+    captions = tmp_path / "captions.jsonl"
+    captions.write_text("\n".join(lines), encoding="utf-8")
+    assert run("gallery", captions, "-o", tmp_path / "out.html", "--images", folder) == 1
+    index = (tmp_path / "out.files" / "index" / "0.js").read_text()
+    assert "a small lit place" in index
+    assert "line 3 of captions.jsonl" in index
+    assert "1 of 2 photos failed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "reason"),
+    [
+        ("missing", (), "there is no such folder or file"),
+        ("empty", (), "there are no images"),
+        ("empty", ("--images", "x"), "--images is for CAPTIONS.jsonl"),
+        ("captions.jsonl", ("--images", "nowhere"), "there is no such folder"),
+        ("captions.jsonl", ("-o", "out.pdf"), "a gallery is an .html file"),
+    ],
+)
+def test_a_gallery_that_cannot_be_made(run, capsys, tmp_path, monkeypatch, source, arguments, reason):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "captions.jsonl").write_text("{}\n")
+    assert run("gallery", source, "-o", "out.html", *arguments) == 2
+    assert reason in capsys.readouterr().err
