@@ -3,16 +3,12 @@
 import ast
 import logging
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / folder) for folder in ("", "client", "server", "tests")]
-
-from captioner.errors import CaptionerError  # noqa: E402
-from captioner_server import logs  # noqa: E402
-from captioner_server.main import run  # noqa: E402
-from captioner_server.options import ServerOptions  # noqa: E402
-from support.engines import FakeEngine  # noqa: E402
+from captioner.errors import CaptionerError
+from captioner_server import logs
+from captioner_server.main import run
+from captioner_server.options import ServerOptions
+from support.engines import FakeEngine
 
 if __name__ == "__main__":
     image_s, *rest = sys.argv[1:]

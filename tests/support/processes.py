@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import signal
 import subprocess
@@ -20,7 +21,8 @@ class ServerProcess:
     """A running server; `events` are its log lines as they come."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
         self.lines: list[str] = []
         self.events: queue.Queue[dict[str, Any]] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)

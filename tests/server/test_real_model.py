@@ -1,0 +1,139 @@
+"""A real model behind the service: captions and maps as from a local one, whatever they were batched with."""
+
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.processes import ServerProcess
+from support.serving import RunningServer, make_image, serve
+
+from captioner.captioner import Captioner
+from captioner.options import CaptionOptions
+from captioner.results import Caption
+from captioner_client import CaptionClient
+
+TOLERANCE = 1e-4
+PHOTOS = [
+    str(path)
+    for path in sorted((Path(__file__).parents[1] / "data").iterdir())
+    if path.suffix in {".jpg", ".png", ".webp"}
+]
+OPTIONS = [
+    None,
+    CaptionOptions(beam_size=1),
+    CaptionOptions(beam_size=4, alternatives=3, attention=False),
+    CaptionOptions(beam_size=4, attention_size=(5, 9)),
+    CaptionOptions(max_words=5, length_normalization=0.8, no_repeat_ngram=2),
+]
+
+
+@pytest.fixture(scope="module")
+def captioner(tiny_bundle: Path) -> Captioner:
+    return Captioner.load(tiny_bundle, device="cpu", threads=1)
+
+
+@pytest.fixture(scope="module")
+def server(captioner: Captioner) -> Iterator[RunningServer]:
+    with serve(captioner) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server: RunningServer) -> Iterator[CaptionClient]:
+    with CaptionClient(server.address) as client:
+        yield client
+
+
+def assert_close(caption: Caption, local: Caption) -> None:
+    assert caption.text == local.text
+    assert caption.model == local.model
+    assert caption.log_prob == pytest.approx(local.log_prob, abs=TOLERANCE)
+    assert [other.text for other in caption.alternatives] == [other.text for other in local.alternatives]
+    for word, same in zip(caption.words, local.words, strict=True):
+        assert word.text == same.text
+        assert word.log_prob == pytest.approx(same.log_prob, abs=TOLERANCE)
+        assert (word.sentinel is None) == (same.sentinel is None)
+        if same.attention is None:
+            assert word.attention is None
+        else:
+            np.testing.assert_allclose(word.attention, same.attention, atol=TOLERANCE)
+
+
+def test_captions_and_maps_are_the_local_ones_whatever_they_were_batched_with(
+    captioner: Captioner, server: RunningServer, client: CaptionClient
+) -> None:
+    images = [*PHOTOS, *(make_image(number, (90, 60)) for number in range(12))]
+    asked = list(itertools.product(images, OPTIONS))
+    with ThreadPoolExecutor(32) as pool:
+        captions = list(pool.map(lambda pair: client.caption(*pair), asked))
+    for caption, (image, options) in zip(captions, asked, strict=True):
+        [local] = captioner.caption([image], options)
+        assert_close(caption, local)
+    assert server.metric("batch_size_images_sum") > server.metric("batch_size_images_count")
+
+
+def test_streams_and_batches_give_the_local_captions_too(captioner: Captioner, client: CaptionClient) -> None:
+    greedy = CaptionOptions(beam_size=1)
+    for photo in PHOTOS:
+        *words, caption = client.stream(photo)
+        [local] = captioner.caption([photo], greedy)
+        assert_close(caption, local)
+        assert [word.text for word in words] == [word.text for word in local.words]
+    for caption, local in zip(client.caption_many(PHOTOS), captioner.caption(PHOTOS), strict=True):
+        assert_close(caption, local)
+
+
+def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "captioner", *arguments]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+
+
+def test_the_commands_print_the_same_with_a_server_as_without(
+    tiny_bundle: Path, server: RunningServer
+) -> None:
+    images = [*PHOTOS, "no/such/file.jpg", __file__]
+    for flags in (["--json"], ["--beam", "2"]):
+        local = run_command("caption", *images, *flags, "--model", str(tiny_bundle), "--device", "cpu")
+        remote = run_command("caption", *images, *flags, "--server", server.address)
+        assert remote.stdout == local.stdout
+        assert remote.stderr == local.stderr
+        assert remote.returncode == local.returncode == 1
+
+
+def test_captioner_serve_serves_until_told(tiny_bundle: Path) -> None:
+    command = [sys.executable, "-m", "captioner", "serve", "--model", str(tiny_bundle), "--port", "0"]
+    server = ServerProcess([*command, "--device", "cpu", "--threads", "1", "--log-format", "json"])
+    try:
+        address = server.wait_for("listening")["address"]
+        serving = server.wait_for("serving")
+        assert (serving["device"], serving["provider"]) == ("cpu", "CPUExecutionProvider")
+        with CaptionClient(address) as client:
+            assert client.get_model().model == serving["model"]
+            assert client.caption(PHOTOS[0]).text
+        server.tell()
+        assert server.end() == 0
+    finally:
+        server.process.kill()
+
+
+def test_captioner_serve_says_in_one_line_why_it_does_not_start(tiny_bundle: Path, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    wrong = [
+        ["--model", str(tmp_path)],
+        ["--model", str(tiny_bundle), "--max-batch-size", "0"],
+        ["--model", str(tiny_bundle), "--token-file", str(tmp_path / "none")],
+    ]
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        wrong.append(["--model", str(tiny_bundle), "--device", "cuda"])
+    for flags in wrong:
+        done = run_command("serve", "--port", "0", *flags)
+        assert done.returncode == 2, flags
+        assert done.stderr.splitlines()[-1].startswith("captioner: "), done.stderr
+        assert "Traceback" not in done.stderr
