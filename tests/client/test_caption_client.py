@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.engines import FakeEngine
+from support.processes import child_environment
 from support.serving import RunningServer, make_image, serve
 
 from captioner.errors import (
@@ -353,6 +353,6 @@ def test_addresses_become_targets(addresses: list[str], target: str) -> None:
 
 def test_importing_the_client_is_light() -> None:
     code = "import captioner_client, sys; print(*(set(sys.modules) & {'grpc', 'numpy', 'PIL', 'torch'}))"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env=child_environment())
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr

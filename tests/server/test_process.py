@@ -9,7 +9,7 @@ import time
 import urllib.request
 
 import grpc
-from support.processes import FAKE_SERVER, ServerProcess, server_process
+from support.processes import FAKE_SERVER, ServerProcess, child_environment, server_process
 from support.serving import make_image
 
 from captioner.v1 import captioner_pb2 as pb
@@ -78,7 +78,7 @@ def test_a_taken_port_is_one_line_and_exit_status_2() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         command = [sys.executable, str(FAKE_SERVER), "0", f"port={port}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=child_environment())
     assert done.returncode == 2
     assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
     assert "Traceback" not in done.stderr

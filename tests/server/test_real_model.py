@@ -1,7 +1,6 @@
 """A real model behind the service: captions and maps as from a local one, whatever they were batched with."""
 
 import itertools
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.processes import ServerProcess
+from support.processes import ServerProcess, child_environment
 from support.serving import RunningServer, make_image, serve
 
 from captioner.captioner import Captioner
@@ -91,8 +90,7 @@ def test_streams_and_batches_give_the_local_captions_too(captioner: Captioner, c
 
 def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "captioner", *arguments]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=child_environment())
 
 
 def test_the_commands_print_the_same_with_a_server_as_without(

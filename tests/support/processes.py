@@ -17,12 +17,16 @@ from typing import Any
 FAKE_SERVER = Path(__file__).with_name("fake_server.py")
 
 
+def child_environment() -> dict[str, str]:
+    """For Python processes that import what this one can."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
 class ServerProcess:
     """A running server; `events` are its log lines as they come."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=child_environment())
         self.lines: list[str] = []
         self.events: queue.Queue[dict[str, Any]] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
