@@ -1,0 +1,18 @@
+"""A small model that most tests share; tests/support/make_tiny_bundle.py made it."""
+
+from pathlib import Path
+
+import pytest
+
+from captioner import Captioner
+
+
+@pytest.fixture(scope="session")
+def tiny_bundle() -> Path:
+    """A valid bundle of 64 pixels and 4 x 4 cells, which looks at what is bright. Not to be changed."""
+    return Path(__file__).parent / "data" / "tiny-bundle"
+
+
+@pytest.fixture(scope="session")
+def tiny_captioner(tiny_bundle: Path) -> Captioner:
+    return Captioner.load(tiny_bundle, device="cpu", threads=1)
