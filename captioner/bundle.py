@@ -1,10 +1,10 @@
 """A model on disk: a folder of plain files that vouch for each other. Nothing is ever unpickled.
 
-    bundle.json       format, name, image size, grid, decoding defaults, SHA-256 of every other file
-    vocabulary.txt    one word a line
-    encoder.onnx      pixels -> memory and initial state
-    decoder.onnx      one step: tokens, memory, state -> log-probabilities, attention, state
-    MODEL_CARD.md     what it was trained on, how well it does, what it is bad at
+bundle.json       format, name, image size, grid, decoding defaults, SHA-256 of every other file
+vocabulary.txt    one word a line
+encoder.onnx      pixels -> memory and initial state
+decoder.onnx      one step: tokens, memory, state -> log-probabilities, attention, state
+MODEL_CARD.md     what it was trained on, how well it does, what it is bad at
 """
 
 from __future__ import annotations
@@ -127,5 +127,7 @@ def _read_files(folder: Path, manifest: Mapping[str, Any]) -> dict[str, bytes]:
         except OSError as error:
             raise BundleError(f"cannot read {folder / name}: {error.strerror}") from None
         if hashlib.sha256(contents[name]).hexdigest() != listed[name]:
-            raise BundleError(f"{folder / name} is not the file that bundle.json describes (its digest differs)")
+            raise BundleError(
+                f"{folder / name} is not the file that bundle.json describes (its digest differs)"
+            )
     return contents

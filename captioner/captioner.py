@@ -123,7 +123,9 @@ class Captioner:
         with ThreadPoolExecutor(min(batch_size, os.cpu_count() or 1)) as pool:
             for start in range(0, len(images), batch_size):
                 part = images[start : start + batch_size]
-                results += self._caption_part(part, list(pool.map(self._try_pixels, part)), options, return_errors)
+                results += self._caption_part(
+                    part, list(pool.map(self._try_pixels, part)), options, return_errors
+                )
         return results
 
     def preprocess(self, image: ImageInput) -> Pixels:
@@ -148,7 +150,9 @@ class Captioner:
         resolved = (options or self.defaults).resolve(self.defaults)
         words: list[Word] = []
         log_prob = 0.0
-        for token, chosen, attention in stream(self._runtime.encode(np.ascontiguousarray(pixels[None])), resolved):
+        for token, chosen, attention in stream(
+            self._runtime.encode(np.ascontiguousarray(pixels[None])), resolved
+        ):
             log_prob += chosen
             if token != self.bundle.vocabulary.end_id:
                 words.append(self._word(token, chosen, attention, resolved))
@@ -185,7 +189,9 @@ class Captioner:
             log_prob=first.log_prob,
             words=tuple(
                 self._word(token, log_prob, attention, options)
-                for token, log_prob, attention in zip(first.tokens, first.log_probs, first.attention, strict=False)
+                for token, log_prob, attention in zip(
+                    first.tokens, first.log_probs, first.attention, strict=False
+                )
             ),
             alternatives=tuple(Alternative(self._text(other), other.log_prob) for other in others),
             model=self.model,
@@ -209,4 +215,6 @@ class Captioner:
     def _check(self, pixels: Pixels) -> None:
         size = self.bundle.image_size
         if pixels.dtype != np.uint8 or pixels.shape[1:] != (size, size, 3):
-            raise OptionsError(f"pixels must be uint8 of {size} x {size} x 3, got {pixels.dtype} {pixels.shape}")
+            raise OptionsError(
+                f"pixels must be uint8 of {size} x {size} x 3, got {pixels.dtype} {pixels.shape}"
+            )

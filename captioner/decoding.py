@@ -77,12 +77,15 @@ def search(stepper: Stepper, images: int, options: CaptionOptions) -> list[list[
         history.looked(attention)
         tokens, totals, kept = _advance(values, parents, chosen, beams, length, log_probs, finished)
         if all(
-            done.closed or done.closes(row, length, options) for done, row in zip(finished, totals, strict=True)
+            done.closed or done.closes(row, length, options)
+            for done, row in zip(finished, totals, strict=True)
         ):
             break
         history.chose(tokens, kept, log_probs)
         state = stepper.reorder(state, kept)
-    return [[history.read(image, ended) for ended in done.best(wanted)] for image, done in enumerate(finished)]
+    return [
+        [history.read(image, ended) for ended in done.best(wanted)] for image, done in enumerate(finished)
+    ]
 
 
 def stream(stepper: Stepper, options: CaptionOptions) -> Iterator[tuple[int, float, Floats]]:

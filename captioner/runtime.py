@@ -69,7 +69,11 @@ class Runtime:
         self._decoder.run_with_iobinding(binding)
         outputs = dict(zip(self._decoder_outputs, binding.get_outputs(), strict=True))
         log_probs, attention = outputs.pop("log_probs").numpy(), outputs.pop("attention").numpy()
-        return log_probs, attention, {name.replace("next.", "state.", 1): value for name, value in outputs.items()}
+        return (
+            log_probs,
+            attention,
+            {name.replace("next.", "state.", 1): value for name, value in outputs.items()},
+        )
 
     def _choose_provider(self, bundle: Bundle, device: str) -> str:
         if device == "cpu":
@@ -98,7 +102,9 @@ class Runtime:
         except Exception as error:  # onnxruntime's own exceptions share no public base
             if provider == _CUDA:
                 raise
-            raise BundleError(f"a graph of the bundle cannot be loaded: {str(error).splitlines()[0]}") from None
+            raise BundleError(
+                f"a graph of the bundle cannot be loaded: {str(error).splitlines()[0]}"
+            ) from None
 
     def _check(self, bundle: Bundle) -> None:
         [pixels] = self._encoder.get_inputs()

@@ -126,13 +126,19 @@ class _Frozen(nn.Module):
 def _session(frozen: nn.Module, image_size: int) -> ort.InferenceSession:
     pixels = torch.zeros(2, image_size, image_size, 3, dtype=torch.uint8)
     program = torch.onnx.export(
-        frozen, (pixels,), input_names=["pixels"], dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), verbose=False
+        frozen,
+        (pixels,),
+        input_names=["pixels"],
+        dynamic_shapes=({0: torch.export.Dim.DYNAMIC},),
+        verbose=False,
     )
     assert program is not None
     return ort.InferenceSession(program.model_proto.SerializeToString(), providers=["CPUExecutionProvider"])
 
 
-def trained_part(encoder: GridEncoder, maps: list[Tensor], frozen_segments: int, tuned_segments: int) -> Tensor:
+def trained_part(
+    encoder: GridEncoder, maps: list[Tensor], frozen_segments: int, tuned_segments: int
+) -> Tensor:
     """The grid (batch, cells, features) from cached maps.
 
     Segments that the run as a whole trains but this stage does not are computed without gradients.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import zipfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,43 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captioner.errors import DataError
+from captioner.image_files import ImageFiles
 from captioner.references import CaptionedImage, read_references
 from captioner.training.options import SourceOptions, StageOptions
 from captioner.vocabulary import Vocabulary
 
 CAPTIONS_PER_GROUP = 5
 _SIDED = re.compile(r"\b(left|right)", re.IGNORECASE)
-
-
-class ImageFiles:
-    """The bytes of images by name, from folders and zip files."""
-
-    def __init__(self, places: Sequence[Path]) -> None:
-        """Raises `DataError` for a place that is neither a folder nor a zip file."""
-        self._archives: dict[str, tuple[zipfile.ZipFile, str]] = {}
-        self._folders: list[Path] = []
-        for place in places:
-            if place.is_dir():
-                self._folders.append(place)
-            elif zipfile.is_zipfile(place):
-                archive = zipfile.ZipFile(place)
-                for member in archive.namelist():
-                    self._archives[Path(member).name] = (archive, member)
-            else:
-                raise DataError(f"{place} is neither a folder nor a zip file")
-
-    def read(self, name: str) -> bytes:
-        """Raises `DataError` if there is no such image."""
-        for folder in self._folders:
-            for path in (folder / name, folder / Path(name).name):
-                if path.is_file():
-                    return path.read_bytes()
-        try:
-            archive, member = self._archives[Path(name).name]
-        except KeyError:
-            raise DataError(f"the image {name} is in none of the places named") from None
-        return archive.read(member)
 
 
 @dataclass(frozen=True)
@@ -106,6 +75,15 @@ def make_groups(examples: Sequence[Example], vocabulary: Vocabulary, max_words: 
     return groups
 
 
+def make_image_groups(examples: Sequence[Example]) -> list[Group]:
+    """Each image once, without captions: what self-critical training samples captions for."""
+    return [
+        Group(index, (), not any(_SIDED.search(caption) for caption in example.image.captions))
+        for index, example in enumerate(examples)
+        for _ in range(example.repeat)
+    ]
+
+
 def encode(caption: str, vocabulary: Vocabulary, max_words: int) -> tuple[int, ...]:
     """Start, words, end; a caption that is too long is cut and has no end."""
     ids = [vocabulary.start_id, *vocabulary.encode(caption), vocabulary.end_id]
@@ -119,7 +97,8 @@ class Batch:
     mirrored: Tensor
     """bool (batch,)"""
     captions: Tensor
-    """int64 (batch, captions, length), from the start token, padded behind the end token."""
+    """int64 (batch, captions, length), from the start token, padded behind the end token; of groups
+    without captions, none."""
 
 
 def epoch_batches(groups: Sequence[Group], stage: StageOptions, seed: Sequence[int]) -> list[Batch]:
@@ -135,7 +114,7 @@ def epoch_batches(groups: Sequence[Group], stage: StageOptions, seed: Sequence[i
     batches = []
     for size in sorted(by_size):
         alike = by_size[size]
-        per_batch = max(1, stage.batch_captions // size)
+        per_batch = max(1, stage.batch_captions // (size or stage.samples))
         order = random.permutation(len(alike))
         stretch = per_batch * 16
         for start in range(0, len(order), stretch):
@@ -146,7 +125,7 @@ def epoch_batches(groups: Sequence[Group], stage: StageOptions, seed: Sequence[i
 
 
 def _longest(group: Group) -> int:
-    return max(map(len, group.captions))
+    return max(map(len, group.captions), default=0)
 
 
 def _collate(groups: Sequence[Group], mirror: bool, random: np.random.Generator) -> Batch:

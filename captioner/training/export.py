@@ -70,12 +70,18 @@ def export_bundle(
         (place / bundles.DECODER).write_bytes(decoder_graph(model).SerializeToString(deterministic=True))
         vocabulary.save(place / bundles.WORDS)
         scores = contents.get("scores", {}) if scores is None else scores
-        (place / bundles.CARD).write_text(card or _card(name or options.name, contents, scores), encoding="utf-8")
+        (place / bundles.CARD).write_text(
+            card or _card(name or options.name, contents, scores), encoding="utf-8"
+        )
         bundles.write_manifest(
             place,
             {
                 "name": name or options.name,
-                "image": {"size": options.model.image_size, "color": "RGB", "resize": "to a square, antialiased"},
+                "image": {
+                    "size": options.model.image_size,
+                    "color": "RGB",
+                    "resize": "to a square, antialiased",
+                },
                 "grid": list(options.model.grid),
                 "sentinel": model.decoder.has_sentinel,
                 "decoding": {
@@ -141,7 +147,12 @@ def _card(name: str, contents: dict[str, Any], scores: dict[str, Any]) -> str:
     """What can be said of any model; people add what it was trained on and what it is bad at."""
     options = contents["options"]
     lines = [f"# {name}", "", "Trained with `captioner train`; the configuration is in bundle.json.", ""]
-    lines += ["## Data", "", *[f"- {source['name']} ({source['captions']})" for source in options["data"]], ""]
+    lines += [
+        "## Data",
+        "",
+        *[f"- {source['name']} ({source['captions']})" for source in options["data"]],
+        "",
+    ]
     lines += ["## Validation scores", "", "| data | CIDEr | BLEU-4 | ROUGE-L |", "|---|---|---|---|"]
     for source, values in scores.items():
         shown = " | ".join(f"{values.get(key, float('nan')):.1f}" for key in ("cider", "bleu_4", "rouge_l"))

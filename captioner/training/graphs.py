@@ -87,7 +87,11 @@ def _continue(value: Tensor, parents: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _export(
-    module: nn.Module, inputs: tuple[Tensor, ...], shapes: tuple[Any, ...], names: list[str], outputs: list[str]
+    module: nn.Module,
+    inputs: tuple[Tensor, ...],
+    shapes: tuple[Any, ...],
+    names: list[str],
+    outputs: list[str],
 ) -> onnx.ModelProto:
     program = torch.onnx.export(
         module.eval(),
@@ -125,11 +129,15 @@ def _store_halves(model: onnx.ModelProto) -> None:
         if tensor.data_type != TensorProto.FLOAT:
             continue
         values = numpy_helper.to_array(tensor)
-        if values.size < SMALLEST_HALVED or not np.array_equal(values, values.astype(np.float16).astype(np.float32)):
+        if values.size < SMALLEST_HALVED or not np.array_equal(
+            values, values.astype(np.float16).astype(np.float32)
+        ):
             continue
         name = tensor.name
         tensor.CopyFrom(numpy_helper.from_array(values.astype(np.float16), f"{name}.half"))
-        casts.append(helper.make_node("Cast", [f"{name}.half"], [name], f"{name}.widen", to=TensorProto.FLOAT))
+        casts.append(
+            helper.make_node("Cast", [f"{name}.half"], [name], f"{name}.widen", to=TensorProto.FLOAT)
+        )
     nodes = [*casts, *model.graph.node]
     del model.graph.node[:]
     model.graph.node.extend(nodes)

@@ -46,7 +46,7 @@ class StageOptions:
     objective: str = "cross_entropy"
     epochs: int = 8
     batch_captions: int = 160
-    """Captions in a batch; images with five of them share their features."""
+    """Captions in a batch, read or sampled; those of one image share its features."""
     learning_rate: float = 1e-3
     final_learning_rate: float = 1e-5
     """Reached by cosine decay."""
@@ -152,8 +152,8 @@ def _build(cls: type, values: Any) -> Any:
     built: dict[str, Any] = {}
     for name, value in values.items():
         hint = hints[name]
-        if dataclasses.is_dataclass(hint):
-            value = _build(hint, value)  # type: ignore[arg-type]
+        if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__"):
+            value = _build(hint, value)
         elif getattr(hint, "__origin__", None) is tuple:
             kind = hint.__args__[0]
             if not isinstance(value, (list, tuple)):

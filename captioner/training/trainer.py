@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,14 @@ from captioner.options import CaptionOptions
 from captioner.training import checkpoint
 from captioner.training.cache import FeatureCache, build_cache, trained_part
 from captioner.training.curves import plot_curves
-from captioner.training.data import Batch, Example, epoch_batches, load_examples, make_groups
+from captioner.training.data import (
+    Batch,
+    Example,
+    epoch_batches,
+    load_examples,
+    make_groups,
+    make_image_groups,
+)
 from captioner.training.ema import MovingAverage
 from captioner.training.objectives import cross_entropy, doubly_stochastic, policy_gradient
 from captioner.training.options import StageOptions, TrainOptions
@@ -54,7 +60,6 @@ class Trainer:
         self.val_examples = load_examples(options.data, data_root, "val")
         captions = (c for example in self.train_examples for c in example.image.captions)
         self.vocabulary = Vocabulary.build(captions, options.min_count)
-        self.groups = make_groups(self.train_examples, self.vocabulary, options.max_words)
         self.frozen = 3 - options.tuned_segments
         torch.manual_seed(options.seed)
         weights = None if options.weights == "random" else options.weights
@@ -135,7 +140,9 @@ class Trainer:
             raise DataError(f"the loss is {value} at batch {self.batch}: try a smaller learning_rate")
         return value
 
-    def _likelihood_loss(self, captions: Tensor, memory: dict[str, Tensor], state: dict[str, Tensor]) -> Tensor:
+    def _likelihood_loss(
+        self, captions: Tensor, memory: dict[str, Tensor], state: dict[str, Tensor]
+    ) -> Tensor:
         targets = captions[:, :, 1:]
         logits, attention = self.model.decoder(captions[:, :, :-1], memory, state)
         loss = cross_entropy(logits, targets, self.current.label_smoothing)
@@ -143,7 +150,9 @@ class Trainer:
             loss = loss + self.current.doubly_stochastic * doubly_stochastic(attention, targets)
         return loss
 
-    def _self_critical_loss(self, batch: Batch, memory: dict[str, Tensor], state: dict[str, Tensor]) -> Tensor:
+    def _self_critical_loss(
+        self, batch: Batch, memory: dict[str, Tensor], state: dict[str, Tensor]
+    ) -> Tensor:
         # Sampling without dropout draws what would be said; the gradient is taken with it.
         self.model.decoder.eval()
         sampled = sample(self.model.decoder, memory, state, self.current.samples, self.options.max_words)
@@ -153,7 +162,9 @@ class Trainer:
             for ids in sampled[:, :, 1:].flatten(0, 1).tolist()
         ]
         rows = batch.images.repeat_interleave(self.current.samples).tolist()
-        rewards = torch.tensor(self.rewarder.scores(rows, said), dtype=torch.float32).view(len(batch.images), -1)
+        rewards = torch.tensor(self.rewarder.scores(rows, said), dtype=torch.float32).view(
+            len(batch.images), -1
+        )
         logits, _ = self.model.decoder(sampled[:, :, :-1], memory, state)
         return policy_gradient(logits, sampled[:, :, 1:], advantages(rewards).to(self.device))
 
@@ -161,7 +172,8 @@ class Trainer:
         """Choose what is trained, with a fresh optimiser."""
         stage = self.current
         if self.stage and self.options.ema_decay:
-            # A new stage goes on from the average, which is the better model.
+            # A new stage goes on from the average, which is the better model, and averages anew.
+            self.ema.updates = 0
             with torch.no_grad():
                 for name, parameter in self.model.named_parameters():
                     parameter.copy_(self.ema.values[name])
@@ -181,7 +193,10 @@ class Trainer:
             groups.append({"params": tuned, "base": stage.encoder_learning_rate, "weight_decay": 0.0})
         self.optimizer = torch.optim.AdamW(groups, lr=stage.learning_rate, betas=(0.9, 0.98), fused=True)
         self.trained = [p for group in groups for p in group["params"]]  # type: ignore[attr-defined]
-        if stage.objective == "self_critical":
+        if stage.objective == "cross_entropy":
+            self.groups = make_groups(self.train_examples, self.vocabulary, self.options.max_words)
+        else:
+            self.groups = make_image_groups(self.train_examples)
             # The end token is scored like a word, so that stopping in mid-sentence does not pay.
             self.rewarder = CiderReward(
                 [[[*tokenize(c), END] for c in example.image.captions] for example in self.train_examples]
@@ -203,7 +218,9 @@ class Trainer:
             max_words=self.options.max_words,
             no_repeat_ngram=self.options.no_repeat_ngram,
         )
-        with self.ema.applied(self.model) if self.options.ema_decay else _half(self.model):
+        # Without an average, these are the weights themselves.
+        shown = self.ema if self.options.ema_decay else MovingAverage(self.model, 0.0)
+        with shown.applied(self.model):
             found = caption_cached(
                 self.model, self.val_cache, len(self.val_examples), self.frozen, search, self.device
             )
@@ -265,7 +282,8 @@ class Trainer:
             for source, values in record.get("val", {}).items()
         )
         self.progress.note(
-            f"{record['stage']} {record['epoch']}: loss {record['loss']:.3f}, {record['seconds']:.0f} s, {shown}"
+            f"{record['stage']} {record['epoch']}: loss {record['loss']:.3f}, "
+            f"{record['seconds']:.0f} s, {shown}"
         )
 
     def _cache(self, folder: Path, examples: list[Example], what: str) -> FeatureCache:
@@ -289,7 +307,3 @@ def mean_cider(record: dict[str, Any]) -> float:
     """What the best epoch is chosen by: CIDEr, averaged over the data sets."""
     values = [scores["cider"] for scores in record.get("val", {}).values()]
     return sum(values) / len(values) if values else -1.0
-
-
-def _half(model: CaptionModel) -> Iterator[None]:
-    return MovingAverage(model, 0.0).applied(model)  # type: ignore[return-value]

@@ -25,7 +25,13 @@ class LSTMDecoder(Decoder):
     """
 
     def __init__(
-        self, attention: Attention, vocabulary: int, features: int, hidden: int, embedding: int, dropout: float
+        self,
+        attention: Attention,
+        vocabulary: int,
+        features: int,
+        hidden: int,
+        embedding: int,
+        dropout: float,
     ) -> None:
         super().__init__()
         self.attention = attention
@@ -83,9 +89,8 @@ def lstm_step(lstm: nn.LSTM, inputs: Tensor, hidden: Tensor, cell: Tensor) -> tu
 
     Written out so that it exports as two matrix products, whatever the number of leading dimensions.
     """
-    gates = F.linear(inputs, lstm.weight_ih_l0, lstm.bias_ih_l0) + F.linear(
-        hidden, lstm.weight_hh_l0, lstm.bias_hh_l0
-    )
+    (from_input, from_hidden, input_bias, hidden_bias) = lstm.all_weights[0]
+    gates = F.linear(inputs, from_input, input_bias) + F.linear(hidden, from_hidden, hidden_bias)
     enter, forget, new, leave = gates.chunk(4, dim=-1)
     cell = torch.sigmoid(forget) * cell + torch.sigmoid(enter) * torch.tanh(new)
     return torch.sigmoid(leave) * torch.tanh(cell), cell

@@ -24,7 +24,13 @@ class TwoLSTMDecoder(LSTMDecoder):
     """
 
     def __init__(
-        self, attention: Attention, vocabulary: int, features: int, hidden: int, embedding: int, dropout: float
+        self,
+        attention: Attention,
+        vocabulary: int,
+        features: int,
+        hidden: int,
+        embedding: int,
+        dropout: float,
     ) -> None:
         super().__init__(attention, vocabulary, features, hidden, embedding, dropout)
         self.language_lstm = nn.LSTM(features + hidden, hidden, batch_first=True)

@@ -46,7 +46,9 @@ class Backbone(nn.Module):
         return self
 
 
-def split_by_stride(layers: list[nn.Module], size: int = 64) -> tuple[list[nn.Sequential], tuple[int, int, int]]:
+def split_by_stride(
+    layers: list[nn.Module], size: int = 64
+) -> tuple[list[nn.Sequential], tuple[int, int, int]]:
     """Cut a chain of layers where its stride passes 8, 16 and 32; also the channels at each cut.
 
     The strides are measured by sending one blank image through the chain. Layers before stride 8 belong to

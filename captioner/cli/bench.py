@@ -1,0 +1,97 @@
+"""`captioner bench`: how fast a model is on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from captioner.cli.common import add_caption_arguments, caption_options, image_limits
+from captioner.errors import OptionsError
+
+if TYPE_CHECKING:
+    from captioner.captioner import Captioner
+    from captioner.options import CaptionOptions
+
+BATCH_SIZES = (1, 8, 32)
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "bench",
+        help="measure the speed of a model on this machine",
+        description="Time loading, and captioning at several batch sizes (without reading the images).",
+    )
+    parser.add_argument("images", nargs="*", type=Path, metavar="IMAGE", help="photos (default: noise)")
+    parser.add_argument(
+        "--batch-sizes", type=int, nargs="+", default=list(BATCH_SIZES), metavar="N", help="default: 1 8 32"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=3.0, metavar="S", help="spent on each batch size (3)"
+    )
+    parser.add_argument("--json", action="store_true", help="print a JSON object")
+    add_caption_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from captioner.captioner import Captioner
+
+    if args.server:
+        raise OptionsError("--server: bench measures a model on this machine")
+    if min(args.batch_sizes) < 1 or not args.seconds > 0:
+        raise OptionsError("--batch-sizes and --seconds must be positive")
+    started = time.perf_counter()
+    captioner = Captioner.load(
+        args.model, device=args.device or "auto", threads=args.threads, limits=image_limits(args)
+    )
+    record: dict[str, Any] = {
+        "model": captioner.model,
+        "provider": captioner.provider,
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "load_ms": round(1e3 * (time.perf_counter() - started), 1),
+    }
+    options = caption_options(args)
+    record["beam_size"] = options.resolve(captioner.defaults).beam_size
+    record["batches"] = [
+        _measure(captioner, args.images, size, args.seconds, options) for size in args.batch_sizes
+    ]
+    if args.json:
+        print(json.dumps(record))
+        return 0
+    for name in ("model", "provider", "machine", "load_ms", "beam_size"):
+        print(f"{name:<10} {record[name]}")
+    print(f"{'batch':>5} {'median ms':>10} {'95% ms':>10} {'images/s':>10}")
+    for row in record["batches"]:
+        print(f"{row['batch']:>5} {row['median_ms']:>10} {row['p95_ms']:>10} {row['images_per_s']:>10}")
+    return 0
+
+
+def _measure(
+    captioner: Captioner, images: list[Path], batch: int, seconds: float, options: CaptionOptions
+) -> dict[str, Any]:
+    import numpy as np
+
+    size = captioner.bundle.image_size
+    if images:
+        pool = np.stack([captioner.preprocess(image) for image in images])
+    else:
+        pool = np.random.default_rng(0).integers(0, 256, (batch, size, size, 3), dtype=np.uint8)
+    pixels = pool[np.arange(batch) % len(pool)]
+    captioner.caption_pixels(pixels, options)  # the first call of a shape also plans memory
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times) < 3:
+        start = time.perf_counter()
+        captioner.caption_pixels(pixels, options)
+        times.append(time.perf_counter() - start)
+    median = float(np.median(times))
+    return {
+        "batch": batch,
+        "median_ms": round(1e3 * median, 2),
+        "p95_ms": round(1e3 * float(np.percentile(times, 95)), 2),
+        "images_per_s": round(batch / median, 1),
+    }

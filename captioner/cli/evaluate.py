@@ -1,0 +1,65 @@
+"""`captioner evaluate`: caption a data set with a bundle and score the captions."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+
+from captioner.cli.common import add_caption_arguments, caption_options, open_captioner
+from captioner.cli.score import print_scores
+from captioner.errors import CaptionerError, DataError
+
+BATCH = 64
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "evaluate",
+        help="caption a data set and score the captions",
+        description="Caption the images of a data set and score the captions against its own.",
+    )
+    parser.add_argument(
+        "references", type=Path, metavar="REFERENCES", help="Karpathy or COCO JSON, or Flickr8k tokens"
+    )
+    parser.add_argument(
+        "--images",
+        type=Path,
+        nargs="+",
+        metavar="PLACE",
+        help="folders or zip files of the images (default: the folder of REFERENCES)",
+    )
+    parser.add_argument("--split", help="only the images of this split")
+    parser.add_argument("-o", "--captions", type=Path, metavar="OUT.jsonl", help="keep the captions")
+    parser.add_argument("--json", action="store_true", help="print the scores as one JSON object")
+    add_caption_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.progress import track
+
+    from captioner.image_files import ImageFiles
+    from captioner.metrics import evaluate_captions
+    from captioner.references import read_references
+
+    images = read_references(args.references, args.split)
+    files = ImageFiles(args.images or [args.references.parent])
+    options = dataclasses.replace(caption_options(args), attention=False)
+    captions: dict[str, str] = {}
+    lines = []
+    with open_captioner(args) as captioner:
+        starts = range(0, len(images), BATCH)
+        for start in track(starts, description="captioning", console=Console(stderr=True), transient=True):
+            part = images[start : start + BATCH]
+            results = captioner.caption([files.read(i.name) for i in part], options, return_errors=True)
+            for image, caption in zip(part, results, strict=True):
+                if isinstance(caption, CaptionerError):
+                    raise DataError(f"{image.name}: {caption}")
+                captions[image.name] = caption.text
+                lines.append(json.dumps(caption.to_dict(image.name, words=False, alternatives=False)))
+    if args.captions:
+        args.captions.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print_scores(evaluate_captions(captions, {i.name: i.captions for i in images}), as_json=args.json)
+    return 0

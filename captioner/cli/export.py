@@ -1,0 +1,42 @@
+"""`captioner export`: from a checkpoint to a bundle."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from captioner.errors import DataError
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "export",
+        help="turn a checkpoint into a model bundle",
+        description="Write a model bundle, and check that ONNX captions as PyTorch does.",
+    )
+    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="best.pt of a run")
+    parser.add_argument("-o", "--out", type=Path, metavar="BUNDLE", required=True, help="a new folder")
+    parser.add_argument("--name", help="name of the model (default: that of the run)")
+    parser.add_argument("--card", type=Path, metavar="FILE", help="the model card, Markdown")
+    parser.add_argument(
+        "--images", type=Path, metavar="DIR", help="real photos for the check (default: fixed noise)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from captioner.training.export import export_bundle
+
+    images = sorted(path for path in args.images.iterdir() if path.suffix != ".md") if args.images else []
+    try:
+        card = args.card.read_text(encoding="utf-8") if args.card else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read the model card {args.card}: {error}") from None
+    parity = export_bundle(args.checkpoint, args.out, name=args.name, card=card, images=images)
+    size = sum(path.stat().st_size for path in args.out.iterdir())
+    print(
+        f"captioner: {args.out}: {size / 1e6:.1f} MB; {parity.captions} captions alike in ONNX and PyTorch, "
+        f"log-probabilities within {parity.log_prob:.1e}, attention within {parity.attention:.1e}",
+        file=sys.stderr,
+    )
+    return 0

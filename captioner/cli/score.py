@@ -1,0 +1,186 @@
+"""`captioner score`: how good captions are, by references that people wrote. All scores times 100."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from captioner.cli.output import printable
+from captioner.errors import OptionsError
+
+if TYPE_CHECKING:
+    from captioner.metrics import Comparison, Scores
+
+_LABELS = {
+    **{f"bleu_{n}": f"BLEU-{n}" for n in range(1, 5)},
+    "rouge_l": "ROUGE-L",
+    "cider": "CIDEr-D",
+}
+_DIVERSITY = {
+    "distinct_1": ("distinct words / words", "{:.3f}"),
+    "distinct_2": ("distinct pairs / pairs", "{:.3f}"),
+    "vocabulary": ("distinct words", "{:d}"),
+    "mean_length": ("words a caption", "{:.2f}"),
+    "repeated": ("said of several images", "{:.1%}"),
+    "bad_endings": ("end as none can", "{:.1%}"),
+}
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "score",
+        help="score captions against references",
+        description="Score captions with BLEU, METEOR, ROUGE-L and CIDEr-D, times 100, with 95% confidence "
+        "intervals over images, and count how varied they are. Images are matched by file name, without "
+        "folder and extension; every image of the references must have a caption.",
+    )
+    parser.add_argument(
+        "captions", metavar="CAPTIONS", help="JSON lines as captioner batch writes them, or COCO results JSON"
+    )
+    parser.add_argument(
+        "references", metavar="REFERENCES", help="Karpathy or COCO captions JSON, or a Flickr8k token file"
+    )
+    part = parser.add_mutually_exclusive_group()
+    part.add_argument("--split", help="score this split of the references only; several with +")
+    part.add_argument("--split-list", metavar="FILE", help="score the images named in FILE only, one a line")
+    parser.add_argument(
+        "--compare", metavar="OTHER", help="score OTHER too, and CAPTIONS less OTHER (paired bootstrap)"
+    )
+    parser.add_argument("--json", action="store_true", help="print a JSON object instead of a table")
+    meteor = parser.add_mutually_exclusive_group()
+    meteor.add_argument(
+        "--meteor-data",
+        metavar="FOLDER",
+        help="METEOR 1.5's archive and paraphrases (default: those of an installed pycocoevalcap)",
+    )
+    meteor.add_argument("--no-meteor", action="store_true", help="leave out METEOR, which takes seconds")
+    parser.add_argument("--samples", type=int, default=1000, metavar="N", help="of the bootstrap (1000)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the bootstrap (0)")
+
+
+def run(args: argparse.Namespace) -> int:
+    from captioner.metrics import Meteor, compare_captions, evaluate_captions
+    from captioner.metrics.captions import read_captions, references_by_image
+    from captioner.references import read_references
+
+    if args.samples < 1 or args.seed < 0:
+        raise OptionsError("--samples must be at least 1 and --seed at least 0")
+    if args.split_list:
+        images = read_references(args.references, "listed", split_lists={"listed": args.split_list})
+    else:
+        images = read_references(args.references, args.split)
+    references = references_by_image(images)
+    systems = [read_captions(path, images) for path in (args.captions, args.compare) if path]
+    meteor = None if args.no_meteor else Meteor.load(args.meteor_data)
+    if meteor is not None and meteor.key != "meteor":
+        variant = _label(meteor.key)
+        print(f"captioner: {variant}; for METEOR 1.5: pip install 'captioner[metrics]'", file=sys.stderr)
+    options: dict[str, Any] = {"meteor": meteor or False, "samples": args.samples, "seed": args.seed}
+    if len(systems) == 1:
+        print_scores(evaluate_captions(systems[0], references, **options), as_json=args.json)
+    else:
+        comparison = compare_captions(systems[0], systems[1], references, **options)
+        _print_json(_comparison_record(comparison)) if args.json else _print_comparison(comparison, args)
+    return 0
+
+
+def print_scores(scores: Scores, *, as_json: bool) -> None:
+    """To stdout: a table, or a line of JSON."""
+    if as_json:
+        _print_json(_record(scores))
+    else:
+        _print_scores(scores)
+
+
+def _label(name: str) -> str:
+    """For people: "METEOR 1.5 (exact+stem)" for `meteor_exact_stem`."""
+    if name in _LABELS:
+        return _LABELS[name]
+    _, *stages = name.split("_")
+    return f"METEOR 1.5 ({'+'.join(stages)})" if stages else "METEOR 1.5"
+
+
+def _record(scores: Scores) -> dict[str, Any]:
+    return {
+        **scores.to_dict(),
+        "intervals": {name: _times_100(interval) for name, interval in scores.intervals.items()},
+    }
+
+
+def _comparison_record(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "first": _record(comparison.first),
+        "second": _record(comparison.second),
+        "differences": {
+            name: {
+                "value": round(100 * difference.value, 4),
+                "interval": _times_100(difference.interval),
+                "p_value": round(difference.p_value, 4),
+            }
+            for name, difference in comparison.differences.items()
+        },
+    }
+
+
+def _times_100(interval: tuple[float, float]) -> list[float]:
+    return [round(100 * bound, 4) for bound in interval]
+
+
+def _print_json(record: dict[str, Any]) -> None:
+    print(json.dumps(record))
+
+
+def _print_scores(scores: Scores) -> None:
+    rows = [
+        [_label(name), f"{100 * value:.2f}", _range(scores.intervals[name])]
+        for name, value in scores.values.items()
+    ]
+    _print_table([f"{scores.images} images", "score", "95% interval"], rows, _diversity_rows(scores))
+
+
+def _print_comparison(comparison: Comparison, args: argparse.Namespace) -> None:
+    first, second = comparison.first, comparison.second
+    rows = [
+        [
+            _label(name),
+            f"{100 * first.values[name]:.2f}",
+            f"{100 * second.values[name]:.2f}",
+            f"{100 * difference.value:+.2f}",
+            _range(difference.interval, "+.2f"),
+            f"{difference.p_value:.3f}",
+        ]
+        for name, difference in comparison.differences.items()
+    ]
+    names = [printable(Path(path).name) for path in (args.captions, args.compare)]
+    heads = [f"{first.images} images", *names, "change", "95% interval", "p"]
+    _print_table(heads, rows, _diversity_rows(first, second))
+
+
+def _diversity_rows(*systems: Scores) -> list[list[str]]:
+    return [
+        [label, *(form.format(getattr(scores.diversity, name)) for scores in systems)]
+        for name, (label, form) in _DIVERSITY.items()
+    ]
+
+
+def _range(interval: tuple[float, float], form: str = ".2f") -> str:
+    return " to ".join(format(100 * bound, form) for bound in interval)
+
+
+def _print_table(heads: list[str], *sections: list[list[str]]) -> None:
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE, pad_edge=False)
+    for number, head in enumerate(heads):
+        table.add_column(Text(head, overflow="fold"), justify="right" if number else "left", min_width=5)
+    for rows in sections:
+        for row in rows:
+            table.add_row(*(Text(cell, no_wrap=True) for cell in row))
+        table.add_section()
+    Console().print(table)

@@ -1,0 +1,106 @@
+"""`captioner train`: learn from captions."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from captioner.errors import DataError, DeviceError
+
+if TYPE_CHECKING:
+    import torch
+
+RECIPES = Path(__file__).parent.parent / "training" / "recipes"
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "train",
+        help="train a model",
+        description="Train a model as a configuration says. The same command again goes on where it stopped.",
+    )
+    parser.add_argument(
+        "config",
+        metavar="CONFIG",
+        help="a TOML file, or the name of a recipe that comes with captioner: default",
+    )
+    parser.add_argument(
+        "-o", "--out", type=Path, metavar="RUN", help="folder of the run (default: runs/NAME)", default=None
+    )
+    parser.add_argument(
+        "--data-root",
+        type=Path,
+        metavar="DIR",
+        help="what the paths in CONFIG are relative to (default: the folder of CONFIG)",
+    )
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        metavar="DIR",
+        default=Path("runs/cache"),
+        help="where features are kept (%(default)s)",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="change one option of CONFIG, for instance model.hidden=256 or stages.0.epochs=2",
+    )
+    for part in ("attention", "decoder", "encoder"):
+        parser.add_argument(f"--{part}", metavar="NAME", help=f"short for --set model.{part}=NAME")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: one a core)")
+
+
+def run(args: argparse.Namespace) -> int:
+    import torch
+
+    from captioner.training.options import TrainOptions
+    from captioner.training.progress import Progress
+    from captioner.training.trainer import Trainer
+
+    if args.threads is not None:
+        torch.set_num_threads(max(1, args.threads))
+    config = Path(args.config)
+    if not config.exists() and (RECIPES / f"{args.config}.toml").exists():
+        config = RECIPES / f"{args.config}.toml"
+    options = TrainOptions.read(config, _changes(args))
+    folder = args.out or Path("runs") / options.name
+    progress = Progress()
+    trainer = Trainer(
+        options, folder, args.data_root or config.parent, args.cache, _device(args.device), progress
+    )
+    try:
+        trainer.run()
+    except KeyboardInterrupt:
+        print(f"captioner: interrupted; the same command goes on from {folder / 'last.pt'}", file=sys.stderr)
+        raise
+    progress.note(
+        f"the best weights are in {folder / 'best.pt'}: captioner export {folder / 'best.pt'} -o BUNDLE"
+    )
+    return 0
+
+
+def _changes(args: argparse.Namespace) -> dict[str, str]:
+    changes = {}
+    for text in args.set:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise DataError(f"--set takes NAME=VALUE, got {text!r}")
+        changes[name] = value
+    for part in ("attention", "decoder", "encoder"):
+        if getattr(args, part) is not None:
+            changes[f"model.{part}"] = getattr(args, part)
+    return changes
+
+
+def _device(name: str) -> torch.device:
+    import torch
+
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        raise DeviceError("CUDA cannot be used: PyTorch finds no GPU")
+    return torch.device("cuda" if available and name != "cpu" else "cpu")
