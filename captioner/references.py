@@ -55,7 +55,7 @@ def read_references(
     leaves no image.
     """
     path = Path(path)
-    text = _read_text(path)
+    text = read_text(path)
     is_json = text.lstrip()[:1] in ("{", "[")
     images = _parse_json(path, text) if is_json else _parse_tokens(path, text)
     _check(path, images)
@@ -66,7 +66,8 @@ def read_references(
     return images
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """A file in UTF-8. Raises `DataError`."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -134,7 +135,7 @@ def _number(value: Any) -> int | None:
 
 def _parse_tokens(path: Path, text: str) -> list[CaptionedImage]:
     captions: dict[str, list[str]] = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         key, tab, caption = line.partition("\t")
@@ -163,7 +164,7 @@ def _assign_splits(
     splits = {
         name.strip(): split
         for split, path in split_lists.items()
-        for name in _read_text(Path(path)).splitlines()
+        for name in read_text(Path(path)).splitlines()
         if name.strip()
     }
     missing = splits.keys() - {image.name for image in images}

@@ -21,6 +21,10 @@ SAMPLES = 1000
 """Resamples of the bootstrap."""
 
 Tokens = list[str]
+Metrics = dict[tuple[str, ...], Statistics]
+"""Statistics by the names of the scores that they give."""
+
+_BLEU = ("bleu_1", "bleu_2", "bleu_3", "bleu_4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,36 +130,35 @@ def _tokenize(
 
 
 def _measure(
-    systems: Sequence[Sequence[Tokens]], truth: Sequence[Sequence[Tokens]], with_meteor: Meteor | bool
-) -> list[dict[tuple[str, ...], Statistics]]:
-    """For each system its metrics, by the names of the scores that they give."""
+    systems: Sequence[Sequence[Tokens]], truth: Sequence[Sequence[Tokens]], meteor: Meteor | bool
+) -> list[Metrics]:
+    """The metrics of each system."""
     cider = CiderReward(truth)
-    measured: list[dict[tuple[str, ...], Statistics]] = []
-    for captions in systems:
+    meteor_rows: list[Metrics] = [{} for _ in systems]
+    if meteor:
+        scorer = Meteor.load() if meteor is True else meteor
+        # All systems at once, so that the paraphrase table is read once.
+        sums = scorer.statistics([caption for said in systems for caption in said], [*truth] * len(systems))
+        meteor_rows = [{(scorer.key,): Statistics(part, _meteor)} for part in np.split(sums, len(systems))]
+    measured: list[Metrics] = []
+    for captions, of_meteor in zip(systems, meteor_rows, strict=True):
         pairs = list(zip(captions, truth, strict=True))
         measured.append(
             {
-                ("bleu_1", "bleu_2", "bleu_3", "bleu_4"): Statistics(
-                    np.stack([bleu_statistics(*pair) for pair in pairs]), bleu
-                ),
+                _BLEU: Statistics(np.stack([bleu_statistics(*pair) for pair in pairs]), bleu),
+                **of_meteor,
                 ("rouge_l",): mean_of([rouge_l(*pair) for pair in pairs]),
                 ("cider",): mean_of(cider.scores(range(len(captions)), captions)),
             }
         )
-    if with_meteor:
-        scorer = Meteor.load() if with_meteor is True else with_meteor
-        # All systems at once, so that the paraphrase table is read once.
-        rows = scorer.statistics(
-            [caption for captions in systems for caption in captions], [*truth] * len(systems)
-        )
-        for metrics, of_system in zip(measured, np.split(rows, len(systems)), strict=True):
-            metrics[(scorer.key,)] = Statistics(of_system, lambda sums: meteor_score(sums)[..., None])
     return measured
 
 
-def _scores(
-    captions: Sequence[Tokens], measured: Mapping[tuple[str, ...], Statistics], resampled: Array
-) -> Scores:
+def _meteor(sums: Array) -> Array:
+    return meteor_score(sums)[..., None]
+
+
+def _scores(captions: Sequence[Tokens], measured: Metrics, resampled: Array) -> Scores:
     names = [name for group in measured for name in group]
     values = np.concatenate([metric.score() for metric in measured.values()])
     return Scores(

@@ -42,7 +42,7 @@ def normalize(tokens: Sequence[str]) -> list[str]:
         text = pattern.sub(replacement, text)
     words = text.split()
     following = [*words[1:], ""]
-    return [part for word, after in zip(words, following, strict=True) for part in _period(word, after)]
+    return [part for word, after in zip(words, following, strict=False) for part in _period(word, after)]
 
 
 def _period(word: str, after: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 The stemmer is nltk's; synonyms (of WordNet 3) and the function words are in METEOR's own archive and the
 paraphrase table is beside it, both as pycocoevalcap installs them. Each that is missing is left out, and the
-metric is then called by what it has. Neither archive is run: it is read as the zip file that it is.
+metric is then called by what it has. The archive is not run: it is read as the zip file that it is.
 """
 
 from __future__ import annotations
@@ -25,11 +25,9 @@ Phrase = tuple[str, ...]
 Stemmer = Callable[[str], str]
 
 # Endings of inflected words and what they give way to, in WordNet's order (its Morphy).
-_ENDINGS = [
-    *[("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("men", "man")],
-    *[("ies", "y"), ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", "")],
-    *[("er", ""), ("est", ""), ("er", "e"), ("est", "e")],
-]
+_MORPHY = """s> ses>s xes>x zes>z ches>ch shes>sh men>man ies>y
+    es>e es> ed>e ed> ing>e ing> er> est> er>e est>e"""
+_ENDINGS = [rule.split(">") for rule in _MORPHY.split()]
 
 
 def find_data() -> Path | None:

@@ -1,0 +1,82 @@
+"""Captions to score, from the files that captioners write, matched with their references.
+
+- JSON lines, as `captioner batch` writes them: `{"image": …, "caption": …}`; lines of failed images, which
+  have an `error`, are no captions;
+- COCO results: `[{"image_id": …, "caption": …}]`, where the id is COCO's number or a file name.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from captioner.errors import DataError
+from captioner.references import CaptionedImage, image_key, read_text
+
+
+def references_by_image(images: Sequence[CaptionedImage]) -> dict[str, tuple[str, ...]]:
+    """The references by `CaptionedImage.key`. Raises `DataError` when two images share one."""
+    references: dict[str, tuple[str, ...]] = {}
+    for image in images:
+        if image.key in references:
+            raise DataError(f"two images are called {image.key}; captions are matched by file name")
+        references[image.key] = image.captions
+    return references
+
+
+def read_captions(path: str | Path, images: Sequence[CaptionedImage]) -> dict[str, str]:
+    """The captions of a file by `CaptionedImage.key`; those of other images than `images` too, where their
+    names are known. Raises `DataError` when the file is malformed or has two captions for one image."""
+    path = Path(path)
+    text = read_text(path)
+    if text.lstrip().startswith("["):
+        records = [(f"entry {number}", entry) for number, entry in enumerate(_json(text, str(path)), 1)]
+    else:
+        lines = enumerate(text.split("\n"), 1)
+        records = [
+            (f"line {number}", _json(line, f"{path}, line {number}"))
+            for number, line in lines
+            if line.strip()
+        ]
+    keys = _keys_by_number(images)
+    captions: dict[str, str] = {}
+    for place, record in records:
+        if isinstance(record, dict) and "error" in record:
+            continue
+        key, caption = _parse(record, keys, f"{path}, {place}")
+        if key in captions:
+            raise DataError(f"{path}, {place}: a second caption of {key}")
+        captions[key] = caption
+    return captions
+
+
+def _json(text: str, place: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{place}: not JSON ({error})") from None
+
+
+def _parse(record: Any, keys: dict[int, str], place: str) -> tuple[str, str]:
+    if not isinstance(record, dict):
+        raise DataError(f"{place}: not an object")
+    image = record.get("image", record.get("image_id"))
+    caption = record.get("caption")
+    if not isinstance(caption, str) or not isinstance(image, (str, int)):
+        raise DataError(f'{place}: no "caption", or no "image" or "image_id"')
+    return keys.get(image, str(image)) if isinstance(image, int) else image_key(image), caption
+
+
+def _keys_by_number(images: Sequence[CaptionedImage]) -> dict[int, str]:
+    """COCO's number of each image, from its entry or the end of its name (COCO_val2014_000000000042.jpg)."""
+    keys = {}
+    for image in images:
+        number = re.search(r"(\d+)$", image.key)
+        if image.image_id is not None:
+            keys[image.image_id] = image.key
+        elif number:
+            keys[int(number[1])] = image.key
+    return keys

@@ -1,0 +1,120 @@
+"""`captioner score`, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from captioner.cli.main import main
+
+DATA = Path(__file__).parents[1] / "data/metrics"
+REFERENCES, CAPTIONS = str(DATA / "references.json"), str(DATA / "captions.jsonl")
+EXPECTED = json.loads((DATA / "expected.json").read_text(encoding="utf-8"))
+
+
+def test_the_table_shows_scores_intervals_and_diversity(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["score", CAPTIONS, REFERENCES, "--no-meteor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    row = next(line.split() for line in lines if "BLEU-4" in line)
+    assert row[1] == f"{100 * EXPECTED['scores']['bleu_4']:.2f}"
+    assert float(row[2]) < float(row[1]) < float(row[4])
+    assert any("20 images" in line for line in lines)
+    assert any("said of several images" in line and "0.0%" in line for line in lines)
+
+
+def test_json_has_what_the_table_has(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["score", CAPTIONS, REFERENCES, "--json", "--no-meteor", "--samples", "100"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["images"] == 20
+    assert record["cider"] == pytest.approx(100 * EXPECTED["scores"]["cider"], abs=1e-4)
+    low, high = record["intervals"]["cider"]
+    assert low < record["cider"] < high
+    assert record["bad_endings"] == 0.05  # "…at sunset with a"
+    assert "meteor" not in record
+
+
+def test_a_split_is_scored_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["score", CAPTIONS, REFERENCES, "--json", "--no-meteor", "--split", "test"]) == 0
+    by_split = json.loads(capsys.readouterr().out)
+    assert by_split["images"] == 4
+    listed = tmp_path / "list.txt"
+    listed.write_text("soccer.jpg\nhorse.jpg\ntv.jpg\nmud.jpg\n")
+    assert main(["score", CAPTIONS, REFERENCES, "--json", "--no-meteor", "--split-list", str(listed)]) == 0
+    assert json.loads(capsys.readouterr().out) == by_split
+
+
+@pytest.fixture
+def others(tmp_path: Path) -> str:
+    """A safe sentence for every image."""
+    path = tmp_path / "safe.jsonl"
+    lines = [json.loads(line) for line in Path(CAPTIONS).read_text().splitlines()]
+    path.write_text("".join(json.dumps(line | {"caption": "a man in a"}) + "\n" for line in lines))
+    return str(path)
+
+
+def test_comparing_gives_differences(capsys: pytest.CaptureFixture[str], others: str) -> None:
+    command = ["score", CAPTIONS, REFERENCES, "--compare", others, "--no-meteor"]
+    assert main([*command, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    cider = record["differences"]["cider"]
+    assert cider["value"] == pytest.approx(record["first"]["cider"] - record["second"]["cider"], abs=1e-3)
+    assert cider["interval"][0] > 0
+    assert cider["p_value"] < 0.05
+    assert record["second"]["repeated"] == record["second"]["bad_endings"] == 1
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert "captions.jsonl" in shown and "safe.jsonl" in shown and "CIDEr-D" in shown
+
+
+def test_a_part_of_meteor_is_called_what_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("captioner.metrics.meteor.scorer.find_data", lambda: None)
+    monkeypatch.setattr("captioner.metrics.meteor.scorer.load_stemmer", lambda: None)
+    assert main(["score", CAPTIONS, REFERENCES]) == 0
+    printed = capsys.readouterr()
+    assert "METEOR 1.5 (exact)" in printed.out
+    assert printed.err == "captioner: METEOR 1.5 (exact); for METEOR 1.5: pip install 'captioner[metrics]'\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["none.jsonl", REFERENCES], "none.jsonl: No such file"),
+        ([CAPTIONS, CAPTIONS], "captioner: "),
+        ([REFERENCES, REFERENCES], "not JSON"),
+        ([CAPTIONS, REFERENCES, "--split", "train"], "no split 'train'; it has test, val"),
+        ([CAPTIONS, REFERENCES, "--samples", "0"], "--samples"),
+        ([CAPTIONS, REFERENCES, "--meteor-data", "."], "not the archive of METEOR"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["score", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert len(printed.err.splitlines()) == 1
+    assert printed.out == ""
+
+
+def test_a_missing_caption_is_no_score(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    short = tmp_path / "short.jsonl"
+    short.write_text("".join(Path(CAPTIONS).read_text().splitlines(keepends=True)[:-1]))
+    assert main(["score", str(short), REFERENCES]) == 2
+    assert "1 of 20 images have no caption, the first is mud" in capsys.readouterr().err
+
+
+def test_scoring_needs_neither_torch_nor_a_runtime() -> None:
+    code = f"""
+import sys
+from captioner.cli.main import main
+main(["score", {CAPTIONS!r}, {REFERENCES!r}, "--no-meteor"])
+print(*{{"torch", "onnxruntime", "nltk", "pycocoevalcap", "PIL"}} & set(sys.modules), file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr.strip()) == (0, "")

@@ -1,0 +1,70 @@
+"""Files of captions to score."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from captioner.errors import DataError
+from captioner.metrics.captions import read_captions, references_by_image
+from captioner.references import CaptionedImage
+
+IMAGES = [
+    CaptionedImage("COCO_val2014_000000000042.jpg", ("a dog",), "val"),
+    CaptionedImage("photos/cat.webp", ("a cat",), "val", image_id=7),
+]
+
+
+def write(path: Path, *records: object) -> Path:
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
+    return path
+
+
+def test_json_lines_are_matched_by_name_without_folder_and_extension(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "captions.jsonl",
+        {"image": "elsewhere/cat.png", "caption": "a cat\u2028on two lines", "log_prob": -3.1},
+        {"image": "cat.jpg", "error": {"code": "not_an_image", "message": "no"}},
+        {"image": "other.jpg", "caption": ""},
+    )
+    assert read_captions(path, IMAGES) == {"cat": "a cat\u2028on two lines", "other": ""}
+
+
+def test_coco_results_are_matched_by_number(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    records = [{"image_id": 42, "caption": "a dog"}, {"image_id": 7, "caption": "a cat"}]
+    path.write_text(json.dumps([*records, {"image_id": "x/y.jpg", "caption": "it"}], indent=1))
+    assert read_captions(path, IMAGES) == {"COCO_val2014_000000000042": "a dog", "cat": "a cat", "y": "it"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"image": "a.jpg", "caption": "x"}\n{"image"', "line 2: not JSON"),
+        ("[{]", "not JSON"),
+        ('{"image": "a.jpg"}', 'line 1: no "caption"'),
+        ('{"caption": "x"}', 'line 1: no "caption", or no "image"'),
+        ("[3]", "entry 1: not an object"),
+        ('{"image": "a/x.jpg", "caption": "1"}\n{"image": "b/x.png", "caption": "2"}', "line 2: a second"),
+    ],
+)
+def test_malformed_captions_are_named(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "captions.jsonl"
+    path.write_text(content)
+    with pytest.raises(DataError, match=message):
+        read_captions(path, IMAGES)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="No such file"):
+        read_captions(tmp_path / "none.jsonl", IMAGES)
+    (tmp_path / "image.jpg").write_bytes(b"\xff\xd8\xff")
+    with pytest.raises(DataError, match="UTF-8"):
+        read_captions(tmp_path / "image.jpg", IMAGES)
+
+
+def test_references_with_the_same_name_cannot_be_told_apart() -> None:
+    with pytest.raises(DataError, match="two images are called cat"):
+        references_by_image([*IMAGES, CaptionedImage("others/cat.jpg", ("a cat",), "val")])

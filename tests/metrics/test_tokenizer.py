@@ -1,0 +1,45 @@
+"""The treebank tokenizer against what Stanford's gave, stored in tests/data/metrics/expected.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from captioner.metrics import tokenize
+
+EXPECTED = json.loads((Path(__file__).parents[1] / "data/metrics/expected.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("text", "tokens"), EXPECTED["tokens"].items())
+def test_splits_as_stanford_does(text: str, tokens: str) -> None:
+    assert tokenize(text) == tokens.split()
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("", ""),
+        (" . ", ""),
+        ("...!", ""),
+        ("“quoted” ‘words’", "quoted words"),
+        ("don’t", "do n't"),
+        ("cannot", "can not"),
+    ],
+)
+def test_marks_and_quotes(text: str, tokens: str) -> None:
+    assert tokenize(text) == tokens.split()
+
+
+@given(st.text())
+def test_takes_any_text(text: str) -> None:
+    assert all(token and not token.isspace() for token in tokenize(text))
+
+
+@given(st.lists(st.sampled_from(["a", "dog", "runs", "man's", "t-shirt", "U.S."]), min_size=1))
+def test_tokens_of_plain_captions_stay_as_they_are(words: list[str]) -> None:
+    once = tokenize(" ".join(words))
+    assert tokenize(" ".join(once)) == once
