@@ -34,6 +34,18 @@ def doubly_stochastic(attention: Tensor, targets: Tensor) -> Tensor:
     return (coverage.mean(dim=-1, keepdim=True) - coverage).square().sum(dim=-1).mean()
 
 
+def attention_entropy(attention: Tensor, targets: Tensor) -> Tensor:
+    """Mean entropy, in nats, of the maps of all words: 0 for a single cell, log(cells) for all alike.
+
+    `attention` (batch, captions, length, cells), `targets` int64 (batch, captions, length). Every cell of a
+    deep grid has seen most of the photo, so the likelihood hardly cares how sharp a map is; people do.
+    """
+    real = targets != Vocabulary.pad_id
+    weights = attention.float()
+    entropy = -torch.special.xlogy(weights, weights.clamp(min=1e-9)).sum(dim=-1)
+    return (entropy * real).sum() / real.sum()
+
+
 def policy_gradient(logits: Tensor, targets: Tensor, advantages: Tensor) -> Tensor:
     """REINFORCE: -advantage * log p(word), a mean over words (Rennie et al. 2017, arXiv:1612.00563).
 

@@ -59,6 +59,8 @@ class StageOptions:
     label_smoothing: float = 0.1
     doubly_stochastic: float = 0.1
     """Weight of the penalty on cells that a caption looks at unequally (Xu et al. 2015, equation 14)."""
+    attention_entropy: float = 0.0
+    """Weight of the mean entropy of the maps, which makes them crisp."""
     mirror: bool = True
     """Show images mirrored half of the time, except where a caption says left or right."""
     samples: int = 5
@@ -71,7 +73,15 @@ class StageOptions:
             raise DataError(f"stage {self.name}: objective must be one of {', '.join(OBJECTIVES)}")
         _at_least(self, 1, "epochs", "batch_captions")
         _at_least(self, 2, "samples")
-        _at_least(self, 0, "warmup_steps", "encoder_learning_rate", "weight_decay", "doubly_stochastic")
+        _at_least(
+            self,
+            0,
+            "warmup_steps",
+            "encoder_learning_rate",
+            "weight_decay",
+            "doubly_stochastic",
+            "attention_entropy",
+        )
         _at_least(self, 0, "learning_rate", "final_learning_rate", "gradient_norm")
         if not 0 <= self.tuned_segments <= 3:
             raise DataError(f"stage {self.name}: tuned_segments must be from 0 to 3")

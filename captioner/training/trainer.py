@@ -27,7 +27,7 @@ from captioner.training.data import (
     make_image_groups,
 )
 from captioner.training.ema import MovingAverage
-from captioner.training.objectives import cross_entropy, doubly_stochastic, policy_gradient
+from captioner.training.objectives import attention_entropy, cross_entropy, doubly_stochastic, policy_gradient
 from captioner.training.options import StageOptions, TrainOptions
 from captioner.training.progress import Progress
 from captioner.training.self_critical import advantages, sample
@@ -148,6 +148,8 @@ class Trainer:
         loss = cross_entropy(logits, targets, self.current.label_smoothing)
         if self.current.doubly_stochastic:
             loss = loss + self.current.doubly_stochastic * doubly_stochastic(attention, targets)
+        if self.current.attention_entropy:
+            loss = loss + self.current.attention_entropy * attention_entropy(attention, targets)
         return loss
 
     def _self_critical_loss(
