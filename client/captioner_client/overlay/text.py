@@ -52,10 +52,16 @@ def _load(name: str | None, size: int) -> Font | None:
 
 def font_for(text: str, size: int) -> Font:
     """The built-in font at `size` pixels, or one of the system's that has letters it lacks."""
-    built_in = _load(None, size)
-    assert built_in is not None
-    candidates = [built_in, *(font for name in _FALLBACKS if (font := _load(name, size)) is not None)]
-    return min(candidates, key=lambda font: _count_missing(font, text))  # the first of equals
+    best, fewest = None, len(text) + 1
+    for name in (None, *_FALLBACKS):
+        font = _load(name, size)
+        missing = fewest if font is None else _count_missing(font, text)
+        if missing < fewest:
+            best, fewest = font, missing
+        if fewest == 0:  # looking for more fonts takes time
+            break
+    assert best is not None  # the built-in font is always there
+    return best
 
 
 def _count_missing(font: Font, text: str) -> int:

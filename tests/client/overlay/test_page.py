@@ -194,18 +194,19 @@ def test_reduced_motion_changes_maps_at_once(browser, page_file):
         assert (x, y) == pytest.approx((0.04, 0.04), abs=0.05)
 
 
-@pytest.mark.parametrize("text", HOSTILE_TEXTS)
-def test_hostile_texts_stay_text(browser, tmp_path, photo, text):
-    caption = make_caption((text, "word"))
+def test_hostile_texts_stay_text(browser, tmp_path, photo):
     path = tmp_path / "page.html"
-    path.write_text(render_html(photo, caption, name=text), encoding="utf-8")
-    with open_page(browser, path) as page:
-        assert words(page).count() == 2
+    name = "".join(HOSTILE_TEXTS)
+    path.write_text(render_html(photo, make_caption(HOSTILE_TEXTS), name=name), encoding="utf-8")
+    with open_page(browser, path, **PHONE) as page:
+        shown = words(page).locator("bdi").all_text_contents()
+        assert len(shown) == len(HOSTILE_TEXTS)
+        assert all(text in shown for text in HOSTILE_TEXTS if text.isprintable())
         assert page.locator("script").count() == 2
         assert page.locator("img").count() == 1
-        if text.isprintable() and len(text) < 100 and not text.startswith("\u202e"):
-            assert words(page).nth(0).locator("bdi").text_content() == text
-            assert page.locator("header bdi").text_content() == text
+        assert page.locator("header bdi").text_content().startswith("<script>alert(1)</script>\"'><img")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        take_screenshot(page, "page-hostile")
 
 
 def test_a_right_to_left_caption_runs_right_to_left(browser, tmp_path, photo):
@@ -219,7 +220,7 @@ def test_a_right_to_left_caption_runs_right_to_left(browser, tmp_path, photo):
         assert pressed(page) == ["רץ"]
 
 
-@pytest.mark.parametrize("size", [(640, 160), (160, 640), (300, 300)])
+@pytest.mark.parametrize("size", [(640, 160), (160, 640), (3000, 2), (2, 3000)])
 def test_a_lit_cell_lands_on_its_pixels(browser, tmp_path, photo, size):
     path = tmp_path / "page.html"
     caption = make_caption(("cell",), [lit_cell(2, 11)])
@@ -229,7 +230,9 @@ def test_a_lit_cell_lands_on_its_pixels(browser, tmp_path, photo, size):
         assert (x, y) == pytest.approx((11.5 / 14, 2.5 / 14), abs=0.01)
         frame, canvas = (page.locator(f".photo {one}").bounding_box() for one in ("img", "canvas"))
         assert canvas == pytest.approx(frame)
-        assert frame["width"] / frame["height"] == pytest.approx(size[0] / size[1], rel=0.02)
+        assert min(frame["width"], frame["height"]) > 25
+        if max(size) < 1000:
+            assert frame["width"] / frame["height"] == pytest.approx(size[0] / size[1], rel=0.02)
 
 
 def test_a_page_is_small(photo):

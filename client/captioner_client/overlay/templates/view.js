@@ -238,7 +238,9 @@ function createView(root) {
     root.querySelector(`[name=mode][value=${mode}]`).checked = true;
     if (data.url) image.src = data.url;
     image.alt = data.caption;
-    find(".stage").style.setProperty("--aspect", data.width / data.height);
+    // A photo that is all but a line is drawn wider than it is, or there would be nothing to see.
+    find(".stage").style.setProperty("--aspect", Math.min(12, Math.max(1 / 6, data.width / data.height)));
+
     buttons = data.words.map(makeWord);
     sentence.replaceChildren(...(buttons.length ? buttons : [element("span", "plain", data.caption)]));
     sentence.dir = RIGHT_TO_LEFT.test(data.caption) ? "rtl" : "ltr";
