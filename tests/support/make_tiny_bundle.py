@@ -1,4 +1,4 @@
-"""Make tests/data/tiny-bundle anew: python tests/support/make_tiny_bundle.py
+"""Make tests/data/tiny-bundle anew: cd tests && python -m support.make_tiny_bundle
 
 The network has learnt nothing of the world: 31 pictures by heart, each with a made-up sentence of 3 to 12
 words, so that unlike images get unlike captions which end by themselves. It looks at what is bright.
@@ -7,7 +7,6 @@ words, so that unlike images get unlike captions which end by themselves. It loo
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
@@ -15,32 +14,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from captioner.captioner import Captioner
+from captioner.image import load_pixels
+from captioner.nn.model import CaptionModel, ModelOptions
+from captioner.training import checkpoint
+from captioner.training.export import export_bundle
+from captioner.training.objectives import cross_entropy
+from captioner.training.options import SourceOptions, StageOptions, TrainOptions
+from captioner.vocabulary import SPECIAL, Vocabulary
+from support import tiny_cnn
+
 TESTS = Path(__file__).parents[1]
-sys.path.insert(0, str(TESTS))
-
-from support import tiny_cnn  # noqa: E402
-
-from captioner.captioner import Captioner  # noqa: E402
-from captioner.image import load_pixels  # noqa: E402
-from captioner.nn.model import CaptionModel, ModelOptions  # noqa: E402
-from captioner.training import checkpoint  # noqa: E402
-from captioner.training.export import export_bundle  # noqa: E402
-from captioner.training.objectives import cross_entropy  # noqa: E402
-from captioner.training.options import SourceOptions, StageOptions, TrainOptions  # noqa: E402
-from captioner.vocabulary import SPECIAL, Vocabulary  # noqa: E402
-
 BUNDLE = TESTS / "data" / "tiny-bundle"
 PHOTOS = sorted((TESTS.parent / "examples").glob("*.jpg"))
 SIZE, STRIDE = 64, 16
 
-ADJECTIVES = "black white brown red green blue yellow small large young old wooden".split()
-NOUNS = (
-    "man woman boy girl dog cat horse bird car bus train boat bike table plate pizza cake cup ball".split()
-)
-PLACES = "street road field grass beach water snow tree room city hill river".split()
-VERBS = "sitting standing walking running playing lying waiting".split()
-PREPOSITIONS = "on in near behind".split()
-SMALL = ["a", "is", "the", "with"]
+WORDS = """
+adjectives    black white brown red green blue yellow small large young old wooden
+nouns         man woman boy girl dog cat horse bird car bus train boat bike table plate pizza cake cup ball
+places        street road field grass beach water snow tree room city hill river
+verbs         sitting standing walking running playing lying waiting
+prepositions  on in near behind
+small         a is the with
+"""
+KINDS = {kind: words for kind, *words in map(str.split, WORDS.strip().splitlines())}
 
 OPTIONS = TrainOptions(
     name="tiny",
@@ -85,12 +82,13 @@ def sentences(count: int) -> list[str]:
     random = np.random.default_rng(1)
     made: list[str] = []
     while len(made) < count:
-        adjectives, places = random.permutation(ADJECTIVES), random.permutation(PLACES)
-        nouns = random.permutation(NOUNS)
-        parts = [f"a {adjectives[0]} {nouns[0]}"]
-        parts.append(f"is {random.choice(VERBS)}")
-        parts.append(f"{random.choice(PREPOSITIONS)} the {places[0]}")
-        parts.append(f"with a {adjectives[1]} {nouns[1]}")
+        drawn = {kind: random.permutation(words).tolist() for kind, words in KINDS.items()}
+        parts = [
+            f"a {drawn['adjectives'][0]} {drawn['nouns'][0]}",
+            f"is {drawn['verbs'][0]}",
+            f"{drawn['prepositions'][0]} the {drawn['places'][0]}",
+            f"with a {drawn['adjectives'][1]} {drawn['nouns'][1]}",
+        ]
         sentence = " ".join(parts[: 1 + len(made) % 4])
         if sentence not in made:
             made.append(sentence)
@@ -136,8 +134,7 @@ def main() -> None:
     torch.set_num_threads(1)
     pixels = pictures()
     texts = sentences(len(pixels))
-    words = [*ADJECTIVES, *NOUNS, *PLACES, *VERBS, *PREPOSITIONS, *SMALL]
-    vocabulary = Vocabulary([*SPECIAL, *words])
+    vocabulary = Vocabulary([*SPECIAL, *(word for words in KINDS.values() for word in words)])
     captions = torch.full((len(texts), 1, 14), Vocabulary.pad_id)
     for row, text in enumerate(texts):
         ids = [Vocabulary.start_id, *vocabulary.encode(text), Vocabulary.end_id]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ class TinyCNN(nn.Module):
         self.features = nn.Sequential(
             *(
                 nn.Sequential(nn.Conv2d(inputs, outputs, 3, 2, 1), nn.ReLU())
-                for inputs, outputs in zip(channels, channels[1:], strict=False)
+                for inputs, outputs in itertools.pairwise(channels)
             )
         )
 
