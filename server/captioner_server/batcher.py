@@ -1,8 +1,8 @@
 """Batches in front of the model: requests that arrive while it is busy are answered together.
 
 A batch leaves at once when the model is idle; nothing waits for company. What waits is grouped by the
-options that must match, and what has been cancelled, has waited too long or cannot be answered before
-its deadline is dropped before it costs compute.
+options that must match; what has been cancelled, has waited too long or cannot be answered before its
+deadline costs no compute.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -51,20 +51,27 @@ class _Job:
 class Batcher:
     """Runs the engine, one batch at a time, on a thread of its own.
 
-    `run` must be running on the event loop for anything to be answered. Times are of `time.monotonic`.
+    `run` must be running on the event loop for anything to be answered. Times are the clock's, in seconds.
     """
 
-    def __init__(self, engine: Engine, sizes: Sequence[int], max_wait_s: float, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        sizes: Sequence[int],
+        max_wait_s: float,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`sizes` are the batch sizes that the engine may be given, ascending from 1."""
         self._engine = engine
         self._sizes = tuple(sizes)
         self._max_wait_s = max_wait_s
         self._metrics = metrics
+        self._clock = clock
         self._groups: dict[CaptionOptions, dict[_Job, None]] = {}  # the inner dicts serve as ordered sets
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
-        self._batch_s = 0.0
-        self._image_s = 0.0
+        self._batch_s: dict[int, float] = {}  # by batch size
 
     @property
     def waiting(self) -> int:
@@ -73,17 +80,17 @@ class Batcher:
 
     def retry_after_s(self) -> float:
         """When a refused caller should come again: about when the model is done with what waits now."""
-        backlog_s = self.waiting * self._image_s + self._batch_s
-        return min(max(backlog_s, _SHORTEST_RETRY_S), _LONGEST_RETRY_S)
+        image_s = self._estimate_s(self._sizes[-1]) / self._sizes[-1]
+        return min(max(self.waiting * image_s, _SHORTEST_RETRY_S), _LONGEST_RETRY_S)
 
     async def submit(self, pixels: Pixels, options: CaptionOptions, deadline_s: float) -> Computed:
         """Wait for the caption of one image, (size, size, 3), with resolved options.
 
         Cancelling the call takes the image out of the queue. Raises `DeadlineError` when the deadline
-        leaves no time to compute and `BusyError` after the longest wait allowed.
+        passes there and `BusyError` after the longest wait allowed.
         """
         loop = asyncio.get_running_loop()
-        job = _Job(pixels, options, time.monotonic(), deadline_s, loop.create_future())
+        job = _Job(pixels, options, self._clock(), deadline_s, loop.create_future())
         group = self._groups.setdefault(_group_key(options), {})
         group[job] = None
         self._wake.set()
@@ -100,11 +107,11 @@ class Batcher:
         loop = asyncio.get_running_loop()
         while True:
             await self._wake.wait()
-            jobs = self._take(time.monotonic())
+            jobs = self._take(self._clock())
             if not jobs:
                 self._wake.clear()
                 continue
-            started = time.monotonic()
+            started = self._clock()
             try:
                 captions = await loop.run_in_executor(self._thread, self._compute, jobs)
             except Exception as error:  # a defect, of the model or ours: it fails this batch only
@@ -119,7 +126,7 @@ class Batcher:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _take(self, now: float) -> list[_Job]:
-        """The next batch: of the group whose first has waited longest, the largest size that is there."""
+        """The next batch, of the group whose first has waited longest."""
         for group in self._groups.values():
             for job in [job for job in group if job.answer.done() or job.deadline_s <= now]:
                 self._drop(group, job, DeadlineError("the deadline passed in the queue"), "deadline")
@@ -127,17 +134,27 @@ class Batcher:
         if not self._groups:
             return []
         group = min(self._groups.values(), key=lambda group: next(iter(group)).entered_s)
-        # Those that cannot be answered in time make way for those that can. If there are no others they
-        # are tried all the same, so that an estimate that was too long once does not stay so.
-        hopeful = [job for job in group if now + self._batch_s <= job.deadline_s]
-        if hopeful:
-            for job in [job for job in group if now + self._batch_s > job.deadline_s]:
-                self._drop(group, job, DeadlineError("the deadline leaves no time to compute"), "deadline")
-        there = hopeful or list(group)
-        jobs = there[: max(size for size in self._sizes if size <= len(there))]
+        jobs = self._choose(group, now)
         for job in jobs:
             del group[job]
         return jobs
+
+    def _choose(self, group: dict[_Job, None], now: float) -> list[_Job]:
+        """The largest batch whose deadlines all leave time to compute it, first come, first served."""
+        for size in reversed(self._sizes):
+            end = now + self._estimate_s(size)
+            in_time = [job for job in group if end <= job.deadline_s]
+            if len(in_time) >= size:
+                return in_time[:size]
+        # Not one can be answered in time, by the estimate: try the one with the most time left, so that an
+        # estimate that was too long once does not stay so.
+        return [max(group, key=lambda job: job.deadline_s)]
+
+    def _estimate_s(self, size: int) -> float:
+        """How long a batch takes: as measured, or less where smaller ones have become faster, for an image
+        takes no longer in a larger batch."""
+        measured = [seconds * size / known for known, seconds in self._batch_s.items() if known <= size]
+        return min(measured, default=0.0)
 
     def _compute(self, jobs: list[_Job]) -> list[Caption]:
         options = [job.options for job in jobs]
@@ -151,10 +168,9 @@ class Batcher:
         return [_as_asked(caption, one) for caption, one in zip(captions, options, strict=True)]
 
     def _answer(self, jobs: list[_Job], captions: list[Caption], started: float) -> None:
-        compute_s = time.monotonic() - started
-        self._batch_s += _SMOOTHING * (compute_s - self._batch_s) if self._batch_s else compute_s
-        image_s = compute_s / len(jobs)
-        self._image_s += _SMOOTHING * (image_s - self._image_s) if self._image_s else image_s
+        compute_s = self._clock() - started
+        known_s = self._batch_s.get(len(jobs), compute_s)
+        self._batch_s[len(jobs)] = known_s + _SMOOTHING * (compute_s - known_s)
         self._metrics.batch_size.observe(len(jobs))
         self._metrics.compute_seconds.observe(compute_s)
         for job, caption in zip(jobs, captions, strict=True):

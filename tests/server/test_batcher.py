@@ -13,6 +13,7 @@ import pytest
 from support.engines import SIZE, FakeEngine
 
 from captioner.options import FALLBACK, CaptionOptions
+from captioner.results import Caption
 from captioner_server.batcher import Batcher, Computed
 from captioner_server.errors import BusyError, DeadlineError
 from captioner_server.metrics import Metrics
@@ -29,8 +30,8 @@ def asked(**changes: object) -> CaptionOptions:
 
 
 @asynccontextmanager
-async def batching(engine: FakeEngine, max_wait_s: float = 60) -> AsyncIterator[Batcher]:
-    batcher = Batcher(engine, (1, 2, 4), max_wait_s, Metrics())
+async def batching(engine: FakeEngine, max_wait_s: float = 60, **more: object) -> AsyncIterator[Batcher]:
+    batcher = Batcher(engine, (1, 2, 4), max_wait_s, Metrics(), **more)
     worker = asyncio.create_task(batcher.run())
     try:
         yield batcher
@@ -134,30 +135,45 @@ def test_a_caller_that_has_gone_costs_no_compute() -> None:
     asyncio.run(run())
 
 
-def test_a_deadline_that_cannot_be_met_costs_no_compute() -> None:
+class TimedEngine(FakeEngine):
+    """Takes a second for an image, on a clock of its own."""
+
+    now_s = 0.0
+
+    def caption_pixels(self, pixels: np.ndarray, options: CaptionOptions | None = None) -> list[Caption]:
+        captions = super().caption_pixels(pixels, options)
+        self.now_s += len(pixels)
+        return captions
+
+    def clock(self) -> float:
+        return self.now_s
+
+
+def test_under_deadlines_batches_are_as_large_as_these_allow() -> None:
     async def run() -> None:
-        engine = FakeEngine(batch_s=0.1)
-        async with batching(engine) as batcher:
-            await submit(batcher, 0)  # now the batcher knows how long a batch takes
-            first = asyncio.create_task(submit(batcher, 1))
-            await asyncio.sleep(0.01)
-            passed = asyncio.create_task(submit(batcher, 2, deadline_s=time.monotonic() + 0.02))
-            close = asyncio.create_task(submit(batcher, 3, deadline_s=time.monotonic() + 0.14))
-            far = asyncio.create_task(submit(batcher, 4, deadline_s=time.monotonic() + 5))
-            answers = await asyncio.gather(first, passed, close, far, return_exceptions=True)
-        assert [type(answer) for answer in answers] == [Computed, DeadlineError, DeadlineError, Computed]
-        assert [size for size, _ in engine.batches] == [1, 1, 1]
+        engine = TimedEngine()
+        async with batching(engine, clock=engine.clock) as batcher:
+            first = await occupy(batcher, engine)  # until 1 s
+            passed = [asyncio.create_task(submit(batcher, seed, deadline_s=0.5)) for seed in (1, 2)]
+            close = [asyncio.create_task(submit(batcher, seed, deadline_s=1.5)) for seed in (3, 4)]
+            soon = [asyncio.create_task(submit(batcher, seed, deadline_s=3.5)) for seed in (5, 6, 7)]
+            await asyncio.sleep(0)
+            engine.hold.set()
+            answers = await asyncio.gather(first, *passed, *close, *soon, return_exceptions=True)
+        # At 1 s two fit before 3.5 s, not four; at 3 s none does any more, and the last is tried in vain.
+        assert [size for size, _ in engine.batches] == [1, 2, 1]
+        kinds = [type(answer) for answer in answers]
+        assert kinds == [Computed, *[DeadlineError] * 4, *[Computed] * 3]
 
     asyncio.run(run())
 
 
 def test_an_estimate_that_is_too_long_does_not_starve_an_idle_model() -> None:
     async def run() -> None:
-        engine = FakeEngine(batch_s=0.2)
-        async with batching(engine) as batcher:
-            await submit(batcher, 0)
-            engine.batch_s = 0.0
-            assert await submit(batcher, 1, deadline_s=time.monotonic() + 0.1)
+        engine = TimedEngine()
+        async with batching(engine, clock=engine.clock) as batcher:
+            await submit(batcher, 0)  # a second, by the clock
+            assert await submit(batcher, 1, deadline_s=engine.now_s + 0.1)
 
     asyncio.run(run())
 

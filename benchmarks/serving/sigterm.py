@@ -1,0 +1,87 @@
+"""SIGTERM under load, again and again: is any accepted request lost?
+
+    python benchmarks/serving/sigterm.py --rounds 20 [--callers 32] [--model BUNDLE]
+
+A request is accepted when the server's log has it, and lost when its caller got neither a caption nor
+UNAVAILABLE. Callers make single calls and streams of images; none retries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import grpc
+from common import Server, add_arguments, load_images, report, running_server
+
+from captioner.v1 import captioner_pb2 as pb
+from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--callers", type=int, default=32)
+    parser.add_argument("--load-s", type=float, default=2, help="load before each signal (default: 2)")
+    add_arguments(parser)
+    args = parser.parse_args()
+    images = load_images(args.images)
+    codes: Counter[str] = Counter()
+    statuses: Counter[int] = Counter()
+    finished = 0
+    for _ in range(args.rounds):
+        with running_server(args) as server:
+            codes += asyncio.run(load_until_told(server, images, args))
+            statuses[server.process.wait(120)] += 1
+            server.wait_for("stopped")
+            finished += bool(server.events["stopped"]["finished"])
+    result = {"rounds": args.rounds, "codes": dict(codes), "exit_statuses": dict(statuses)}
+    checks = {
+        "every caller got a caption or UNAVAILABLE": set(codes) <= {"OK", "UNAVAILABLE"},
+        "every exit status is 0": set(statuses) == {0},
+        "everything in flight was finished": finished == args.rounds,
+    }
+    return report(result, checks)
+
+
+async def load_until_told(server: Server, images: list[bytes], args: argparse.Namespace) -> Counter[str]:
+    codes: Counter[str] = Counter()
+    async with grpc.aio.insecure_channel(server.address, [("grpc.enable_retries", 0)]) as channel:
+        stub = CaptionServiceStub(channel)
+
+        async def single(number: int) -> None:
+            while True:
+                try:
+                    await stub.Caption(pb.CaptionRequest(image=images[number % len(images)]))
+                    codes["OK"] += 1
+                except grpc.aio.AioRpcError as error:
+                    codes[error.code().name] += 1
+                    return
+
+        async def stream(number: int) -> None:
+            async def requests() -> AsyncIterator[pb.CaptionBatchRequest]:
+                for turn in range(100_000):
+                    yield pb.CaptionBatchRequest(id=str(turn), image=images[(number + turn) % len(images)])
+
+            try:
+                async for answer in stub.CaptionBatch(requests()):
+                    codes["OK" if answer.HasField("caption") else answer.error.reason] += 1
+            except grpc.aio.AioRpcError as error:
+                codes[error.code().name] += 1
+
+        callers = [
+            asyncio.create_task((stream if number % 8 == 0 else single)(number))
+            for number in range(args.callers)
+        ]
+        await asyncio.sleep(args.load_s)
+        server.process.send_signal(signal.SIGTERM)
+        await asyncio.gather(*callers)
+    return codes
+
+
+if __name__ == "__main__":
+    sys.exit(main())
