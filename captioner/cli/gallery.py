@@ -97,7 +97,7 @@ def caption_folder(args: argparse.Namespace, names: list[str]) -> Iterator[dict[
         starts = range(0, len(names), BATCH_SIZE)
         for start in track(starts, "Captioning", console=Console(stderr=True), transient=True):
             batch = names[start : start + BATCH_SIZE]
-            outcomes = captioner.caption([args.source / name for name in batch], options)
+            outcomes = captioner.caption([args.source / name for name in batch], options, return_errors=True)
             for name, outcome in zip(batch, outcomes, strict=True):
                 if isinstance(outcome, CaptionerError):
                     report_failure(name, outcome)

@@ -100,7 +100,7 @@ def test_a_gallery_of_a_folder(run, capsys, tmp_path, folder):
     out = tmp_path / "out.html"
     assert run("gallery", folder, "-o", out, "--title", "A <b> title") == 1
     output, errors = capsys.readouterr()
-    assert output == f"{out}\n"
+    assert output == f"{out}\n", errors
     assert "broken.png: not an image" in errors
     assert "1 of 3 photos failed" in errors
     assert "<title>A &lt;b&gt; title</title>" in out.read_text(encoding="utf-8")
