@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,6 @@ from captioner.errors import CaptionerError, DataError, OptionsError
 
 BATCH_SIZE = 16
 """Photos captioned at a time."""
-PHOTO_SUFFIXES = re.compile(r"\.(avif|bmp|gif|j2k|jp2|jpe?g?|p[bgnp]m|png|tiff?|webp)", re.IGNORECASE)
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -72,17 +70,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def find_photos(folder: Path) -> list[str]:
-    """Names, relative to `folder`, of the files in it and below that are called as images are; hidden
-    ones are left out. Raises `DataError` when there are none."""
-    names = [
-        path.relative_to(folder).as_posix()
-        for path in sorted(folder.rglob("*"))
-        if PHOTO_SUFFIXES.fullmatch(path.suffix)
-    ]
-    shown = [name for name in names if not any(part.startswith(".") for part in Path(name).parts)]
-    if not shown:
+    """Names of the images in `folder` and below it, as `captioner batch` finds them. Raises `DataError`
+    when there are none."""
+    from captioner.folder.sources import FolderSource
+
+    names = sorted(found.name for found in FolderSource(folder).find())
+    if not names:
         raise DataError(f"{folder}: there are no images in this folder")
-    return shown
+    return names
 
 
 def caption_folder(args: argparse.Namespace, names: list[str]) -> Iterator[dict[str, Any]]:

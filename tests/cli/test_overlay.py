@@ -8,11 +8,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from PIL import Image
+from PIL import Image, ImageChops
 from support.captions import make_caption
+from support.serving import RunningServer
 
+from captioner.captioner import Captioner
 from captioner.cli.main import main
 from captioner.cli.overlay import parse_words
+from captioner_server.options import ServerOptions
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CAT = str(EXAMPLES / "cat.jpg")
@@ -86,6 +89,19 @@ def test_what_is_wrong_is_said_in_one_line(run, capsys, tmp_path, monkeypatch, a
     assert reason in errors
     assert len(errors.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_captions_as_well(run, capsys, tmp_path, tiny_bundle):
+    server = RunningServer(Captioner.load(tiny_bundle, device="cpu"), ServerOptions(port=0))
+    try:
+        assert main(["overlay", CAT, "-o", str(tmp_path / "far.png"), "--server", server.address]) == 0
+    finally:
+        server.close()
+    far = capsys.readouterr().out
+    assert run("overlay", CAT, "-o", tmp_path / "near.png") == 0
+    assert far == capsys.readouterr().out
+    with Image.open(tmp_path / "far.png") as one, Image.open(tmp_path / "near.png") as other:
+        assert ImageChops.difference(one, other).convert("L").getextrema()[1] <= 2
 
 
 def test_words_are_counted_from_one():
