@@ -80,11 +80,16 @@ class CaptionSource(Protocol):
     ) -> Sequence[Caption | CaptionerError]: ...
 
 
-def add_caption_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that `caption_options` and `open_captioner` read."""
-    search = parser.add_argument_group("search (defaults: those of the model)")
+def add_search_arguments(parser: argparse.ArgumentParser, defaults: str = "those of the model") -> None:
+    """Add the flags that `caption_options` reads."""
+    search = parser.add_argument_group(f"search (defaults: {defaults})")
     for field, (flag, keywords) in _SEARCH_FLAGS.items():
         search.add_argument(flag, dest=field, **keywords)
+
+
+def add_caption_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that `caption_options` and `open_captioner` read."""
+    add_search_arguments(parser)
     local = parser.add_argument_group("model")
     local.add_argument(
         "--model", metavar="BUNDLE", type=Path, help="model bundle (default: the embedded model)"

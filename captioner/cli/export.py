@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from captioner.cli.common import add_search_arguments, caption_options
 from captioner.errors import DataError
 
 
@@ -19,6 +20,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("-o", "--out", type=Path, metavar="BUNDLE", required=True, help="a new folder")
     parser.add_argument("--name", help="name of the model (default: that of the run)")
     parser.add_argument("--card", type=Path, metavar="FILE", help="the model card, Markdown")
+    add_search_arguments(parser, "those of the run; what is given becomes the default of the bundle")
     parser.add_argument(
         "--images", type=Path, metavar="DIR", help="real photos for the check (default: fixed noise)"
     )
@@ -32,7 +34,9 @@ def run(args: argparse.Namespace) -> int:
         card = args.card.read_text(encoding="utf-8") if args.card else None
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read the model card {args.card}: {error}") from None
-    parity = export_bundle(args.checkpoint, args.out, name=args.name, card=card, images=images)
+    parity = export_bundle(
+        args.checkpoint, args.out, name=args.name, card=card, images=images, decoding=caption_options(args)
+    )
     size = sum(path.stat().st_size for path in args.out.iterdir())
     print(
         f"captioner: {args.out}: {size / 1e6:.1f} MB; {parity.captions} captions alike in ONNX and PyTorch, "

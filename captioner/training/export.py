@@ -18,9 +18,12 @@ from captioner.decoding import search
 from captioner.errors import CaptionerError, DataError
 from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper
+from captioner.options import CaptionOptions
 from captioner.training.checkpoint import load_model
 from captioner.training.graphs import decoder_graph, encoder_graph
 
+DECODING = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram")
+"""The options that a bundle has defaults for."""
 PARITY_BATCHES = (1, 2, 7)
 PARITY_TOLERANCE = 1e-3
 """Largest difference of a log-probability; half of what would show in the second decimal."""
@@ -48,13 +51,13 @@ def export_bundle(
     *,
     name: str | None = None,
     card: str | None = None,
-    scores: dict[str, Any] | None = None,
+    decoding: CaptionOptions | None = None,
     images: Sequence[Path] = (),
 ) -> Parity:
     """Write the bundle `folder` (which must not exist) from `checkpoint`.
 
     `images` are real photos for the parity check; without any, fixed noise stands in. `card` is the text
-    of the model card, `scores` what bundle.json says of them; by default both come from the checkpoint.
+    of the model card, by default what the checkpoint knows; `decoding` overrides the run's search.
     Raises `DataError` for a bad checkpoint or an existing folder, `ParityError` if the graphs differ from
     the network. The bundle appears whole or not at all.
     """
@@ -62,6 +65,7 @@ def export_bundle(
         raise DataError(f"{folder} exists already; a bundle is written to a new folder")
     model, vocabulary, options, contents = load_model(checkpoint)
     _round(model)
+    search_options = (decoding or CaptionOptions()).resolve(options.search)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as aside:
         place = Path(aside) / "bundle"
@@ -69,7 +73,7 @@ def export_bundle(
         (place / bundles.ENCODER).write_bytes(encoder_graph(model).SerializeToString(deterministic=True))
         (place / bundles.DECODER).write_bytes(decoder_graph(model).SerializeToString(deterministic=True))
         vocabulary.save(place / bundles.WORDS)
-        scores = contents.get("scores", {}) if scores is None else scores
+        scores = contents.get("scores", {})
         (place / bundles.CARD).write_text(
             card or _card(name or options.name, contents, scores), encoding="utf-8"
         )
@@ -84,12 +88,7 @@ def export_bundle(
                 },
                 "grid": list(options.model.grid),
                 "sentinel": model.decoder.has_sentinel,
-                "decoding": {
-                    "beam_size": options.beam_size,
-                    "length_normalization": options.length_normalization,
-                    "max_words": options.max_words,
-                    "no_repeat_ngram": options.no_repeat_ngram,
-                },
+                "decoding": {name: getattr(search_options, name) for name in DECODING},
                 "parameters": sum(p.numel() for p in model.parameters()),
                 "training": options.to_dict(),
                 "scores": scores,

@@ -11,6 +11,7 @@ from typing import Any, get_type_hints
 
 from captioner.errors import DataError
 from captioner.nn.model import ModelOptions
+from captioner.options import CaptionOptions
 
 OBJECTIVES = ("cross_entropy", "self_critical")
 PRECISIONS = ("float32", "bfloat16")
@@ -146,12 +147,22 @@ class TrainOptions:
         return dataclasses.asdict(self)
 
     @property
+    def search(self) -> CaptionOptions:
+        """How validation searches, and how the bundle will by default."""
+        return CaptionOptions(
+            beam_size=self.beam_size,
+            length_normalization=self.length_normalization,
+            max_words=self.max_words,
+            no_repeat_ngram=self.no_repeat_ngram,
+        )
+
+    @property
     def tuned_segments(self) -> int:
         """Segments of the backbone that any stage trains; the others are frozen for the whole run."""
         return max(stage.tuned_segments for stage in self.stages)
 
 
-def _build(cls: type, values: Any) -> Any:
+def _build(cls: Any, values: Any) -> Any:
     """A dataclass, its parts included, from plain tables."""
     if not isinstance(values, Mapping):
         raise DataError(f"expected a table for {cls.__name__}, got {values!r}")
@@ -162,13 +173,17 @@ def _build(cls: type, values: Any) -> Any:
     built: dict[str, Any] = {}
     for name, value in values.items():
         hint = hints[name]
-        if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__"):
+        if dataclasses.is_dataclass(hint):
             value = _build(hint, value)
         elif getattr(hint, "__origin__", None) is tuple:
             kind = hint.__args__[0]
             if not isinstance(value, (list, tuple)):
                 raise DataError(f"{cls.__name__}: {name} must be a list")
-            value = tuple(_build(kind, v) if dataclasses.is_dataclass(kind) else v for v in value)
+            if dataclasses.is_dataclass(kind):
+                value = [_build(kind, item) for item in value]
+            elif not all(type(item) is kind for item in value):
+                raise DataError(f"{cls.__name__}: {name} must hold {kind.__name__} only")
+            value = tuple(value)
         elif hint is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
         elif type(value) is not hint:

@@ -14,7 +14,6 @@ from torch import Tensor
 from captioner.errors import DataError
 from captioner.metrics.cider import CiderReward
 from captioner.nn.model import CaptionModel
-from captioner.options import CaptionOptions
 from captioner.training import checkpoint
 from captioner.training.cache import FeatureCache, build_cache, trained_part
 from captioner.training.curves import plot_curves
@@ -214,17 +213,16 @@ class Trainer:
             group["lr"] = group["base"] * warm * (floor + (1 - floor) * cosine)
 
     def _validate(self) -> dict[str, dict[str, float]]:
-        search = CaptionOptions(
-            beam_size=self.options.beam_size,
-            length_normalization=self.options.length_normalization,
-            max_words=self.options.max_words,
-            no_repeat_ngram=self.options.no_repeat_ngram,
-        )
         # Without an average, these are the weights themselves.
         shown = self.ema if self.options.ema_decay else MovingAverage(self.model, 0.0)
         with shown.applied(self.model):
             found = caption_cached(
-                self.model, self.val_cache, len(self.val_examples), self.frozen, search, self.device
+                self.model,
+                self.val_cache,
+                len(self.val_examples),
+                self.frozen,
+                self.options.search,
+                self.device,
             )
             scores = score(self.val_examples, found, self.vocabulary)
             best = max((mean_cider(record) for record in self.history), default=-1.0)
