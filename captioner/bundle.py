@@ -103,7 +103,7 @@ def _read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
         raise BundleError(f"cannot read {path}: {error.strerror}") from None
     try:
         manifest = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise BundleError(f"{path} is not valid JSON") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         found = manifest.get("format") if isinstance(manifest, dict) else None

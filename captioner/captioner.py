@@ -17,7 +17,7 @@ from captioner.errors import ImageError, OptionsError
 from captioner.image import DEFAULT_LIMITS, ImageInput, ImageLimits, load_pixels
 from captioner.options import CaptionOptions
 from captioner.results import Alternative, Caption, Word
-from captioner.runtime import Runtime
+from captioner.runtime import OnnxStepper, Runtime
 from captioner.saliency import resample
 
 Pixels = npt.NDArray[np.uint8]
@@ -138,21 +138,24 @@ class Captioner:
         if not len(pixels):
             return []
         resolved = (options or self.defaults).resolve(self.defaults)
-        found = search(self._runtime.encode(np.ascontiguousarray(pixels)), len(pixels), resolved)
+        found = search(self.show(pixels), len(pixels), resolved)
         return [self._caption(best, resolved) for best in found]
+
+    def show(self, pixels: Pixels) -> OnnxStepper:
+        """Show a batch, uint8 (batch, size, size, 3), to the model; `captioner.decoding` steps through the
+        result. `caption_pixels` is this and the search."""
+        self._check(pixels)
+        return self._runtime.encode(np.ascontiguousarray(pixels))
 
     def stream_pixels(
         self, pixels: Pixels, options: CaptionOptions | None = None
     ) -> Iterator[Word | Caption]:
         """Caption one image, uint8 (size, size, 3), by greedy search: each word as soon as it is chosen, the
         whole caption last. The beam size of `options` is not used; alternatives are not found."""
-        self._check(pixels[None])
         resolved = (options or self.defaults).resolve(self.defaults)
         words: list[Word] = []
         log_prob = 0.0
-        for token, chosen, attention in stream(
-            self._runtime.encode(np.ascontiguousarray(pixels[None])), resolved
-        ):
+        for token, chosen, attention in stream(self.show(pixels[None]), resolved):
             log_prob += chosen
             if token != self.bundle.vocabulary.end_id:
                 words.append(self._word(token, chosen, attention, resolved))
@@ -209,7 +212,8 @@ class Captioner:
         if options.attention_size not in (None, self.grid):
             assert options.attention_size is not None
             resized = resample(grid, options.attention_size)
-            grid = resized * (grid.sum() / resized.sum())
+            # A word that went wholly to the sentinel has a map of zeros, which stays one.
+            grid = resized * (grid.sum() / max(float(resized.sum()), np.finfo(np.float32).tiny))
         return Word(text, log_prob, np.array(grid, dtype=np.float32), sentinel)
 
     def _check(self, pixels: Pixels) -> None:

@@ -83,3 +83,11 @@ class DataError(CaptionerError):
     code = "invalid_data"
     exit_status = 2
     grpc_code = "INVALID_ARGUMENT"
+
+
+class OutputError(CaptionerError):
+    """What is to be written cannot be: no room, no permission, or another run is writing it."""
+
+    code = "output"
+    exit_status = 2
+    grpc_code = "FAILED_PRECONDITION"

@@ -22,20 +22,24 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--card", type=Path, metavar="FILE", help="the model card, Markdown")
     add_search_arguments(parser, "those of the run; what is given becomes the default of the bundle")
     parser.add_argument(
-        "--images", type=Path, metavar="DIR", help="real photos for the check (default: fixed noise)"
+        "--images", type=Path, nargs="+", metavar="IMAGE", help="real photos for the check (default: noise)"
     )
 
 
 def run(args: argparse.Namespace) -> int:
     from captioner.training.export import export_bundle
 
-    images = sorted(path for path in args.images.iterdir() if path.suffix != ".md") if args.images else []
     try:
         card = args.card.read_text(encoding="utf-8") if args.card else None
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read the model card {args.card}: {error}") from None
     parity = export_bundle(
-        args.checkpoint, args.out, name=args.name, card=card, images=images, decoding=caption_options(args)
+        args.checkpoint,
+        args.out,
+        name=args.name,
+        card=card,
+        images=args.images or (),
+        decoding=caption_options(args),
     )
     size = sum(path.stat().st_size for path in args.out.iterdir())
     print(

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -45,14 +42,6 @@ class ModelOptions:
                 raise DataError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 <= self.dropout < 1:
             raise DataError(f"dropout must be at least 0 and below 1, got {self.dropout}")
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> ModelOptions:
-        """From a configuration file or a checkpoint. Raises `DataError` for names that are not known."""
-        unknown = values.keys() - {field.name for field in dataclasses.fields(cls)}
-        if unknown:
-            raise DataError(f"unknown model options: {', '.join(sorted(unknown))}")
-        return cls(**values)
 
     @property
     def grid(self) -> tuple[int, int]:

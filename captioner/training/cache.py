@@ -54,7 +54,9 @@ def build_cache(
     """
     identity = {
         "encoder": encoder_name,
-        "weights": weights,
+        "weights": weights
+        if weights == "imagenet"
+        else _fingerprint(encoder.backbone.segments[:frozen_segments]),
         "image_size": image_size,
         "stride": encoder.stride,
         "frozen_segments": frozen_segments,
@@ -91,9 +93,19 @@ def build_cache(
         if start // BATCH % 16 == 15 or start + len(part) == len(examples):
             for array in arrays:
                 array.flush()  # type: ignore[attr-defined]
-            note.write_text(json.dumps({"done": start + len(part), **identity}))
+            aside = note.with_suffix(".part")
+            aside.write_text(json.dumps({"done": start + len(part), **identity}))
+            aside.replace(note)
         progress(start + len(part), len(examples))
     return FeatureCache([np.load(path, mmap_mode="r") for path in sorted(folder.glob("stage*.npy"))])
+
+
+def _fingerprint(frozen: nn.Module) -> str:
+    """What tells weights apart that have no public name: random ones, or those of a file."""
+    digest = hashlib.sha256()
+    for value in frozen.state_dict().values():
+        digest.update(value.cpu().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _frozen_part(

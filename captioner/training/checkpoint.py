@@ -7,7 +7,6 @@ precision as a bundle stores them, so that what was validated is what is shipped
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import torch
 
 from captioner.errors import DataError
 from captioner.nn.model import CaptionModel
+from captioner.nn.weights import read_tensors
 from captioner.training.options import TrainOptions
 from captioner.vocabulary import Vocabulary
 
@@ -34,13 +34,8 @@ def save(path: Path, contents: Mapping[str, Any]) -> None:
 
 def load(path: Path, device: str | torch.device = "cpu") -> dict[str, Any]:
     """The contents of a checkpoint. Raises `DataError` for anything else, and never runs code from it."""
-    try:
-        contents = torch.load(path, map_location=device, weights_only=True)
-    except OSError as error:
-        raise DataError(f"cannot read the checkpoint {path}: {error.strerror or error}") from None
-    except (RuntimeError, ValueError, EOFError, KeyError, pickle.UnpicklingError):
-        raise DataError(f"{path} is not a checkpoint of tensors and plain values, or is damaged") from None
-    if not isinstance(contents, dict) or contents.get("format") != FORMAT:
+    contents = read_tensors(path, device)
+    if contents.get("format") != FORMAT:
         raise DataError(f"{path} is not a captioner checkpoint of format {FORMAT}")
     return contents
 
@@ -52,8 +47,10 @@ def load_model(path: Path) -> tuple[CaptionModel, Vocabulary, TrainOptions, dict
         options = TrainOptions.from_dict(contents["options"])
         vocabulary = Vocabulary(contents["vocabulary"])
         model = CaptionModel(options.model, len(vocabulary))
-        state = contents["ema"] if contents.get("ema") else contents["model"]
+        # The average covers what is trained; statistics of batch normalisation come with the model.
+        average = contents.get("ema", {}) if options.ema_decay else {}
+        state = {**contents["model"], **average}
         model.load_state_dict({name: value.float() for name, value in state.items()})
-    except (KeyError, RuntimeError, ValueError, AttributeError) as error:
+    except (KeyError, RuntimeError, ValueError, AttributeError, TypeError) as error:
         raise DataError(f"the checkpoint {path} does not fit: {str(error).splitlines()[0]}") from None
     return model.eval(), vocabulary, options, contents

@@ -13,12 +13,13 @@ import numpy as np
 import torch
 
 from captioner import bundle as bundles
-from captioner.captioner import Captioner
+from captioner.captioner import DEFAULT_BATCH_SIZE, Captioner, Pixels
 from captioner.decoding import search
 from captioner.errors import CaptionerError, DataError
 from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper
 from captioner.options import CaptionOptions
+from captioner.runtime import OnnxStepper
 from captioner.training.checkpoint import load_model
 from captioner.training.graphs import decoder_graph, encoder_graph
 
@@ -37,12 +38,12 @@ class ParityError(CaptionerError):
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """Largest absolute differences between ONNX and PyTorch, all batch sizes and steps."""
+    """How alike ONNX and PyTorch are: largest absolute differences, all batch sizes and steps."""
 
     log_prob: float
     attention: float
     captions: int
-    """Captions compared, word by word; all were the same."""
+    """Images captioned by both; all captions were the same, word by word."""
 
 
 def export_bundle(
@@ -101,27 +102,19 @@ def export_bundle(
 
 @torch.inference_mode()
 def check_parity(model: CaptionModel, captioner: Captioner, images: Sequence[Path] = ()) -> Parity:
-    """Compare ONNX with PyTorch on real images at several batch sizes: every step's log-probabilities and
-    maps along the captions found, and the captions themselves. Raises `ParityError`."""
+    """Compare ONNX with PyTorch: log-probabilities and maps at every step of greedy captions, at several
+    batch sizes, and the captions that the bundle's own search finds for all images. Raises `ParityError`."""
     size = captioner.bundle.image_size
     if images:
         pool = np.stack([captioner.preprocess(image) for image in images])
     else:
         pool = np.random.default_rng(0).integers(0, 256, (max(PARITY_BATCHES), size, size, 3), dtype=np.uint8)
     worst_log_prob = worst_attention = 0.0
-    compared = 0
     for batch in PARITY_BATCHES:
-        pixels = pool[np.arange(batch) % len(pool)]
-        ours = TorchStepper(model.decoder, *model.encode(torch.from_numpy(pixels)))
-        theirs = captioner._runtime.encode(pixels)
-        found = search(ours, batch, captioner.defaults)
-        again = search(theirs, batch, captioner.defaults)
-        if [best[0].tokens for best in found] != [best[0].tokens for best in again]:
-            raise ParityError(f"ONNX and PyTorch caption differently at batch {batch}")
-        compared += batch
+        ours, theirs = _steppers(model, captioner, pool[np.arange(batch) % len(pool)])
         our_state, their_state = ours.start(1), theirs.start(1)
         tokens = np.full((batch, 1), captioner.bundle.vocabulary.start_id, dtype=np.int64)
-        for _ in range(max(len(best[0].tokens) for best in found) + 1):
+        for _ in range(captioner.defaults.max_words or 1):
             our_log_probs, our_attention, our_state = ours.step(tokens, our_state)
             their_log_probs, their_attention, their_state = theirs.step(tokens, their_state)
             worst_log_prob = max(worst_log_prob, float(np.abs(our_log_probs - their_log_probs).max()))
@@ -132,7 +125,20 @@ def check_parity(model: CaptionModel, captioner: Captioner, images: Sequence[Pat
             f"ONNX differs from PyTorch by {worst_log_prob:.2g} in log-probabilities and "
             f"{worst_attention:.2g} in attention; {PARITY_TOLERANCE:g} is allowed"
         )
-    return Parity(worst_log_prob, worst_attention, compared)
+    for start in range(0, len(pool), DEFAULT_BATCH_SIZE):
+        part = pool[start : start + DEFAULT_BATCH_SIZE]
+        found, again = (
+            [best[0].tokens for best in search(stepper, len(part), captioner.defaults)]
+            for stepper in _steppers(model, captioner, part)
+        )
+        for index, (tokens_here, tokens_there) in enumerate(zip(found, again, strict=True)):
+            if tokens_here != tokens_there:
+                raise ParityError(f"ONNX and PyTorch caption image {start + index + 1} differently")
+    return Parity(worst_log_prob, worst_attention, len(pool))
+
+
+def _steppers(model: CaptionModel, captioner: Captioner, pixels: Pixels) -> tuple[TorchStepper, OnnxStepper]:
+    return TorchStepper(model.decoder, *model.encode(torch.from_numpy(pixels))), captioner.show(pixels)
 
 
 @torch.no_grad()

@@ -259,6 +259,8 @@ class Trainer:
 
     def _resume(self) -> None:
         saved = checkpoint.load(self.folder / "last.pt", self.device)
+        if "position" not in saved:
+            raise DataError(f"{self.folder / 'last.pt'} is not the state of a run; it cannot be resumed from")
         if TrainOptions.from_dict(saved["options"]) != self.options:
             raise DataError(f"{self.folder} holds a run with other options; choose another folder")
         if saved["vocabulary"] != list(self.vocabulary.words):

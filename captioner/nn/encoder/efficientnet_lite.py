@@ -7,12 +7,12 @@ import importlib
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from captioner.errors import DataError, RuntimeMissingError
 from captioner.nn.encoder.backbone import Backbone, split_by_stride
+from captioner.nn.weights import read_tensors
 
 # Width and depth multipliers of the family.
 SCALES = {
@@ -125,12 +125,8 @@ def _weights_path(name: str) -> Path:
 
 def _load(layers: list[nn.Module], path: Path) -> None:
     """Copy published weights in. Their names differ from ours but their order is the order of the layers."""
-    try:
-        published = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise DataError(f"cannot read the weights {path}: {error}") from None
-    values = [value for name, value in published.items() if not name.startswith("_fc.")]
+    values = [value for name, value in read_tensors(path).items() if not str(name).startswith("_fc.")]
     ours = nn.ModuleList(layers).state_dict()
-    if [tuple(v.shape) for v in ours.values()] != [tuple(v.shape) for v in values]:
+    if [v.shape for v in ours.values()] != [getattr(v, "shape", None) for v in values]:
         raise DataError(f"the weights {path} are not those of this network")
     nn.ModuleList(layers).load_state_dict(dict(zip(ours, values, strict=True)))

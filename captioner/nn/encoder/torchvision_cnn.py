@@ -1,16 +1,16 @@
 """Convolutional networks of torchvision as backbones: ResNet and its family, and every network that is one
-chain of `features` (MobileNet, EfficientNet, ConvNeXt, RegNet, DenseNet, …)."""
+chain of layers (MobileNet, EfficientNet, ConvNeXt, RegNet, DenseNet, …)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import torch
 import torchvision
 from torch import nn
 
 from captioner.errors import DataError
 from captioner.nn.encoder.backbone import Backbone, split_by_stride
+from captioner.nn.weights import read_tensors
 
 # ImageNet statistics of torchvision's own weights, on the 0 to 255 scale.
 _MEAN = (123.675, 116.28, 103.53)
@@ -40,19 +40,20 @@ def build(name: str, weights: str | None) -> Backbone:
 
 def _chain(network: nn.Module) -> list[nn.Module]:
     """The layers before the pooling, in order."""
-    features = getattr(network, "features", None)
-    if isinstance(features, nn.Sequential):
-        return list(features)
-    return [
-        layer
-        for name, layer in network.named_children()
-        if name not in ("avgpool", "fc", "classifier", "heads", "head", "aux", "AuxLogits")
-    ]
+    for name in ("features", "layers"):
+        if isinstance(whole := getattr(network, name, None), nn.Sequential):
+            return list(whole)
+    layers: list[nn.Module] = []
+    for name, layer in network.named_children():
+        if name == "trunk_output":  # all four stages of a RegNet
+            layers += layer.children()
+        elif name not in ("avgpool", "fc", "classifier", "heads", "head", "aux", "AuxLogits"):
+            layers.append(layer)
+    return layers
 
 
 def _load(network: nn.Module, path: Path) -> None:
     try:
-        network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    except (OSError, RuntimeError, ValueError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"cannot use the weights {path}: {reason}") from None
+        network.load_state_dict(read_tensors(path))
+    except (RuntimeError, AttributeError, TypeError):
+        raise DataError(f"the weights {path} are not those of this network") from None
