@@ -1,0 +1,132 @@
+"""Images in zip and tar archives, read without unpacking them."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import tarfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from captioner.errors import DataError, ImageUnreadableError
+from captioner.folder.items import Found
+from captioner.folder.sources import Selection, Source, too_many_bytes
+
+_SUFFIXES = {
+    ".zip": "zip",
+    ".cbz": "zip",
+    ".tar": "tar",
+    ".tar.gz": "tar",
+    ".tgz": "tar",
+    ".tar.bz2": "tar",
+    ".tbz2": "tar",
+    ".tar.xz": "tar",
+    ".txz": "tar",
+}
+
+
+def is_archive(path: Path) -> bool:
+    """Whether the name is that of an archive that can be read."""
+    return path.name.lower().endswith(tuple(_SUFFIXES))
+
+
+def open_archive(path: Path, selection: Selection | None = None) -> Source:
+    """Raises `DataError` for a file that is no zip or tar archive, or is damaged."""
+    kind = next(kind for suffix, kind in _SUFFIXES.items() if path.name.lower().endswith(suffix))
+    source = ZipSource if kind == "zip" else TarSource
+    try:
+        return source(path, selection or Selection())
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or 'damaged'}") from None
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError, lzma.LZMAError, ValueError) as error:
+        raise DataError(f"{path}: not a {kind} archive, or damaged ({error})") from None
+
+
+class ZipSource:
+    """The images in a zip archive. The table of contents is held in memory, about 1 KB a file."""
+
+    keeps_order = sequential = False
+
+    def __init__(self, path: Path, selection: Selection) -> None:
+        self._archive = zipfile.ZipFile(path)
+        self._selection = selection
+
+    def find(self) -> Iterator[Found]:
+        for number, member in enumerate(self._archive.infolist()):
+            if member.is_dir() or not self._selection.takes_path(member.filename):
+                continue
+            problem = "encrypted" if member.flag_bits & 1 else ""
+            locator = str(number).encode()
+            yield Found(member.filename, locator, f"{member.file_size}-{member.CRC:08x}", problem)
+
+    def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
+        member = self._archive.infolist()[int(locator)]
+        try:
+            with self._archive.open(member) as stream:
+                data = stream.read(max_bytes + 1)  # the size that the archive claims may be a lie
+        except Exception as error:  # zipfile and its decompressors share no base
+            raise ImageUnreadableError("damaged in the archive") from error
+        if len(data) > max_bytes:
+            raise too_many_bytes(max_bytes)
+        return data, f"{member.file_size}-{member.CRC:08x}"
+
+
+_OPENERS: tuple[tuple[bytes, Callable[[Path], Any]], ...] = (
+    (b"\x1f\x8b", gzip.open),
+    (b"BZh", bz2.open),
+    (b"\xfd7zXZ\0", lzma.open),
+)
+
+
+class TarSource:
+    """The images in a tar archive, compressed or not, in the order in which they lie there: a compressed
+    one can only be read from its start to its end."""
+
+    keeps_order = sequential = True
+
+    def __init__(self, path: Path, selection: Selection) -> None:
+        self._path, self._selection = path, selection
+        tarfile.open(path).close()
+        self._stream = _decompress(path)
+        self._turn = threading.Lock()
+
+    def find(self) -> Iterator[Found]:
+        try:
+            with _decompress(self._path) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
+                while (member := archive.next()) is not None:
+                    archive.members = []  # type: ignore[attr-defined]  # or it would keep them all
+                    name = member.name.removeprefix("./")
+                    if member.isdir() or not self._selection.takes_path(name):
+                        continue
+                    plain = member.isreg() and not member.issparse()
+                    stamp = f"{member.size}-{member.mtime}"
+                    locator = f"{member.offset_data} {member.size} {stamp}".encode()
+                    yield Found(name, locator, stamp, "" if plain else "not a regular file")
+        except (tarfile.TarError, OSError, EOFError, lzma.LZMAError) as error:
+            raise DataError(f"{self._path}: damaged or cut short ({error})") from None
+
+    def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
+        offset, size, stamp = locator.decode().split(" ")
+        if int(size) > max_bytes:
+            raise too_many_bytes(max_bytes)
+        with self._turn:
+            try:
+                self._stream.seek(int(offset))
+                data = self._stream.read(int(size))
+            except (OSError, EOFError, lzma.LZMAError) as error:
+                raise ImageUnreadableError("damaged in the archive") from error
+        if len(data) < int(size):
+            raise ImageUnreadableError("cut short in the archive")
+        return data, stamp
+
+
+def _decompress(path: Path) -> IO[bytes]:
+    with path.open("rb") as file:
+        head = file.read(8)
+    opener = next((opener for magic, opener in _OPENERS if head.startswith(magic)), None)
+    stream: IO[bytes] = path.open("rb") if opener is None else opener(path)
+    return stream

@@ -1,0 +1,67 @@
+"""From what a user names to sources."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from captioner.errors import DataError, OptionsError
+from captioner.folder.archives import is_archive, open_archive
+from captioner.folder.items import Found
+from captioner.folder.sources import FolderSource, ListSource, Selection, Source
+
+
+def open_sources(
+    places: Sequence[Path], selection: Selection | None = None, names: Iterable[str] | None = None
+) -> list[Source]:
+    """The sources that are meant by folders, archives and image files, or by a list of `names` relative
+    to the one folder in `places` (or to the current one).
+
+    The names of images are relative to their folder; where there are several places, each name starts
+    with its place as it was given, so that none collide. Raises `OptionsError` or `DataError`.
+    """
+    if names is not None:
+        if len(places) > 1:
+            raise OptionsError("a list of files is relative to one folder", "files_from")
+        root = places[0] if places else Path()
+        if not root.is_dir():
+            raise DataError(f"{root}: there is no such folder")
+        return [ListSource(names, root)]
+    if not places:
+        raise OptionsError("name a folder, an archive or a list of images", "sources")
+    if len(places) == 1:
+        return [_open(places[0], selection)]
+    return [
+        _open(place, selection) if _is_single(place) else Labelled(_open(place, selection), place.as_posix())
+        for place in places
+    ]
+
+
+def _open(place: Path, selection: Selection | None) -> Source:
+    if place.is_dir():
+        return FolderSource(place, selection)
+    if not place.exists():
+        raise DataError(f"{place}: there is no such folder or file")
+    if is_archive(place):
+        return open_archive(place, selection)
+    return ListSource([place.as_posix()], Path())
+
+
+def _is_single(place: Path) -> bool:
+    return not place.is_dir() and not is_archive(place)
+
+
+class Labelled:
+    """A source whose images have names that start with a label."""
+
+    def __init__(self, source: Source, label: str) -> None:
+        self._source, self._label = source, label
+        self.keeps_order, self.sequential = source.keeps_order, source.sequential
+
+    def find(self) -> Iterator[Found]:
+        for found in self._source.find():
+            yield dataclasses.replace(found, name=f"{self._label}/{found.name}")
+
+    def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
+        return self._source.read(locator, max_bytes)

@@ -1,0 +1,64 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from captioner.errors import OutputError
+from captioner.folder.state import State
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns an `OSError` into an `OutputError` that names the output."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def partial_path(path: Path) -> Path:
+    """Where the next version of a file is written."""
+    return path.with_name(f"{path.name}.partial")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A binary file that takes the place of `path` when the block ends without an error."""
+    partial = partial_path(path)
+    with writing(path):
+        try:
+            with partial.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            put_in_place(partial, path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+
+
+def put_in_place(partial: Path, path: Path) -> None:
+    """Rename, and make the renaming last."""
+    partial.replace(path)
+    try:
+        folder = os.open(path.parent, os.O_RDONLY)
+    except OSError:  # not possible on every system
+        return
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def claim(path: Path, state: State) -> None:
+    """Raises `OutputError` for a file that no run with this state has written, and none may replace."""
+    if state.get("claimed") is None and path.exists() and not state.overwrite:
+        raise OutputError(
+            f"{path} is there already, and no earlier run of this command wrote it; --overwrite replaces it"
+        )
+    state.set("claimed", "yes")

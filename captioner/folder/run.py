@@ -1,0 +1,109 @@
+"""One run over a folder: list, caption what is left, keep it, publish it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from types import TracebackType
+from typing import Self
+
+from captioner.errors import CaptionerError, DataError
+from captioner.folder.items import Done, FolderResult
+from captioner.folder.outputs import Output
+from captioner.folder.pipeline import Engine, Loader
+from captioner.folder.sources import Source
+from captioner.folder.state import State
+from captioner.image import DEFAULT_LIMITS
+from captioner.options import CaptionOptions
+
+
+class FolderRun:
+    """A run that may have been begun before. Use as a context, and iterate over it once.
+
+    Rerunning with the same arguments after an interruption of any kind, kill -9 included, completes the
+    work: the output is then what an uninterrupted run would have written.
+    """
+
+    total: int
+    """Images that were found."""
+    left: int
+    """Of these, how many were not done when the run began."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        engine: Engine,
+        output: Output | None = None,
+        options: CaptionOptions | None = None,
+        *,
+        max_bytes: int = DEFAULT_LIMITS.max_bytes,
+        overwrite: bool = False,
+        retry_failed: bool = False,
+    ) -> None:
+        """Without an output nothing is kept. Words are kept when `options.attention` asks for maps."""
+        self.stop = threading.Event()
+        """Set it to end the run after what is in flight."""
+        self._sources, self._engine, self._output = sources, engine, output
+        self._options = options or CaptionOptions(attention=False)
+        self._max_bytes, self._overwrite, self._retry_failed = max_bytes, overwrite, retry_failed
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Raises `OutputError` when another run writes this output, `DataError` when there are no
+        images."""
+        with ExitStack() as opened:
+            path = self._output.state_path if self._output else None
+            state = State(path, self._fingerprint(), overwrite=self._overwrite)
+            self._state = opened.enter_context(state)
+            self.total = state.list(self._sources)
+            if not self.total:
+                raise DataError("there are no images")
+            if self._retry_failed:
+                state.forget_failures()
+            self.left = state.count_pending()
+            if self._output:
+                opened.enter_context(closing(self._output))
+                self._output.begin(state)
+            self._open = opened.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.__exit__(kind, error, trace)
+
+    def __iter__(self) -> Iterator[FolderResult]:
+        """Each image that was left, as soon as its caption or its failure is kept."""
+        loader = Loader(self._sources, self._max_bytes)
+        parts = self._engine.run(self._state.pending(), loader, self._options, self.stop)
+        with closing(parts):  # type: ignore[type-var]
+            for part in parts:
+                self._keep(part)
+                yield from map(_result, part)
+        if self._output and not self.stop.is_set():
+            self._output.finish(self._state)
+            self._state.set("overwriting", None)
+
+    def count_failed(self) -> int:
+        """Images without a caption, those of earlier runs included."""
+        return self._state.count_failed()
+
+    def _keep(self, part: Sequence[Done]) -> None:
+        wants_words, wants_others = self._options.attention, self._options.alternatives > 0
+        self._state.save(part, words=wants_words, alternatives=wants_others)
+        if self._output:
+            self._output.advance(self._state)
+
+    def _fingerprint(self) -> str:
+        asked = {"model": self._engine.model, **dataclasses.asdict(self._options)}
+        return json.dumps(asked, sort_keys=True)
+
+
+def _result(done: Done) -> FolderResult:
+    name, outcome = done.loaded.item.found.name, done.outcome
+    if isinstance(outcome, CaptionerError):
+        return FolderResult(name, None, outcome)
+    return FolderResult(name, outcome)

@@ -1,0 +1,185 @@
+"""Where images come from: folders and lists of files. Archives are in `captioner.folder.archives`."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from captioner.errors import DataError, ImageTooLargeError, ImageUnreadableError
+from captioner.folder.items import Found
+
+IMAGE_SUFFIXES = (
+    "avif bmp gif heic heif j2k jfif jp2 jpe jpeg jpg jxl pbm pgm png pnm ppm tif tiff webp".split()  # noqa: SIM905
+)
+IMAGE_PATTERNS = tuple(f"*.{suffix}" for suffix in IMAGE_SUFFIXES)
+"""What is taken for an image by its name. HEIC and JPEG XL are not supported, which is better recorded
+for each photo than passed over in silence."""
+
+
+class Source(Protocol):
+    """A place that holds images."""
+
+    keeps_order: bool
+    """Whether images come in an order that means something; otherwise they are sorted by name."""
+    sequential: bool
+    """Whether images must be read in the order in which they were found, or reading becomes very slow."""
+
+    def find(self) -> Iterator[Found]:
+        """Every image, without reading it. Raises `DataError` when the place cannot be listed at all."""
+
+    def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
+        """The content of an image and its stamp at that moment. Raises an `ImageError`. Thread-safe."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which files of a folder or an archive are taken. Patterns are those of a shell, without regard to
+    case; `*` matches slashes too. One with a slash is held against the path below the source, any
+    other against the file's own name."""
+
+    patterns: Sequence[str] = IMAGE_PATTERNS
+    exclude: Sequence[str] = ()
+    """These are left out; a folder that matches, with all that is in it."""
+    hidden: bool = False
+    """Whether files and folders whose names start with a dot are taken."""
+
+    def takes_file(self, name: str) -> bool:
+        return self._takes(name) and _matches(name, self.patterns)
+
+    def takes_folder(self, name: str) -> bool:
+        return self._takes(name)
+
+    def takes_path(self, name: str) -> bool:
+        """Whether the file would be found by walking: its folders are taken too."""
+        parts = name.split("/")
+        folders = ("/".join(parts[:end]) for end in range(1, len(parts)))
+        return self.takes_file(name) and all(map(self.takes_folder, folders))
+
+    def _takes(self, name: str) -> bool:
+        own = name.rpartition("/")[2]
+        return (self.hidden or not own.startswith(".")) and not _matches(name, self.exclude)
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    own = name.rpartition("/")[2]
+    return any(_compile(pattern).match(name if "/" in pattern else own) for pattern in patterns)
+
+
+_compiled: dict[str, re.Pattern[str]] = {}
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    if pattern not in _compiled:
+        _compiled[pattern] = re.compile(fnmatch.translate(pattern), re.IGNORECASE)
+    return _compiled[pattern]
+
+
+class FolderSource:
+    """The images in a folder and below it. Links to folders are not followed, so that nothing is met
+    twice; links to files only when they stay within the folder."""
+
+    keeps_order = sequential = False
+
+    def __init__(self, root: Path, selection: Selection | None = None) -> None:
+        self.root, self.selection = root, selection or Selection()
+        self.links_left_out = 0
+
+    def find(self) -> Iterator[Found]:
+        try:
+            os.scandir(self.root).close()
+        except OSError as error:
+            raise DataError(f"{self.root}: {error.strerror}") from None
+        inside = os.path.realpath(self.root) + os.sep
+        folders = [""]
+        while folders:
+            folder = folders.pop()
+            try:
+                entries = os.scandir(self.root / folder)
+            except OSError as error:
+                yield Found(folder, os.fsencode(folder), "", f"this folder: {error.strerror}")
+                continue
+            with entries:
+                for entry in entries:
+                    name = f"{folder}/{entry.name}" if folder else entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        if self.selection.takes_folder(name):
+                            folders.append(name)
+                    elif self.selection.takes_file(name) and not self._leads_out(entry, inside):
+                        yield _look(name, Path(entry.path), os.fsencode(name))
+
+    def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
+        return read_file(self.root / os.fsdecode(locator), max_bytes)
+
+    def _leads_out(self, entry: os.DirEntry[str], inside: str) -> bool:
+        if not entry.is_symlink():
+            return False
+        if os.path.realpath(entry.path).startswith(inside) and not entry.is_dir():
+            return False
+        self.links_left_out += 1
+        return True
+
+
+class ListSource:
+    """The files that a list names, in its order, relative to `root`."""
+
+    keeps_order, sequential = True, False
+
+    def __init__(self, names: Iterable[str], root: Path) -> None:
+        self.names, self.root = names, root
+
+    def find(self) -> Iterator[Found]:
+        for name in self.names:
+            yield _look(name, self.root / name, os.fsencode(name))
+
+    def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
+        return read_file(self.root / os.fsdecode(locator), max_bytes)
+
+
+def read_names(stream: Iterable[bytes], separator: bytes = b"\n") -> Iterator[str]:
+    """The names in a list, one a line or separated by null bytes; empty ones are passed over."""
+    rest = b""
+    for chunk in stream:
+        *whole, rest = (rest + chunk).split(separator)
+        yield from (os.fsdecode(name.removesuffix(b"\r")) for name in whole if name.strip())
+    if rest.strip():
+        yield os.fsdecode(rest)
+
+
+def read_file(path: Path, max_bytes: int) -> tuple[bytes, str]:
+    """The content and the stamp of a file, of one and the same moment at its start: a file that is
+    written to meanwhile has another stamp the next time."""
+    try:
+        # Not blocking: a pipe that nobody writes to would otherwise stop the run for good.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise ImageUnreadableError("not a regular file")
+            if status.st_size > max_bytes:
+                raise too_many_bytes(max_bytes)
+            return file.read(max_bytes), stamp_of(status)
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        raise ImageUnreadableError(getattr(error, "strerror", None) or "not a valid path") from error
+
+
+def too_many_bytes(limit: int) -> ImageTooLargeError:
+    return ImageTooLargeError(f"more bytes than the limit of {limit} (max_bytes)")
+
+
+def stamp_of(status: os.stat_result) -> str:
+    return f"{status.st_size}-{status.st_mtime_ns}"
+
+
+def _look(name: str, path: Path, locator: bytes) -> Found:
+    try:
+        status = path.stat()
+    except (OSError, ValueError) as error:
+        return Found(name, locator, "", getattr(error, "strerror", None) or "not a valid path")
+    problem = "" if stat.S_ISREG(status.st_mode) else "not a regular file"
+    return Found(name, locator, stamp_of(status), problem)

@@ -1,0 +1,255 @@
+"""What a batch remembers between runs: an SQLite file beside the output.
+
+It holds, for each image, what it was when it was captioned and the record that came of it, exactly as
+the model gave it; outputs are made from these records and can be made again. SQLite brings what makes
+a run safe to kill: a transaction is there whole or not at all, and while one run has the file open
+exclusively, the system lets no other in, and lets go of it when the run dies. A list of the images of
+this run is kept in a temporary table beside it, so that memory does not grow with the folder.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from captioner.errors import CaptionerError, OutputError
+from captioner.folder.items import Done, Found, Item
+from captioner.folder.sources import Source
+from captioner.results import error_to_dict
+
+FORMAT = 1
+_CHUNK = 500
+"""Rows fetched or inserted at a time."""
+_COMPRESS_FROM = 2048
+"""Bytes of a record from which it is compressed; only attention maps make it so long."""
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT);
+CREATE TABLE IF NOT EXISTS results (
+    name BLOB PRIMARY KEY, stamp TEXT, digest BLOB, asked TEXT, failed INTEGER, record BLOB, published BLOB
+);
+CREATE TEMP TABLE found (name BLOB UNIQUE, source INTEGER, rank BLOB, locator BLOB, stamp TEXT, problem TEXT);
+CREATE TEMP TABLE listing (
+    number INTEGER PRIMARY KEY, name BLOB, source INTEGER, locator BLOB, stamp TEXT, problem TEXT
+);
+"""
+_CURRENT = "r.asked = :asked AND r.stamp = l.stamp"
+"""That a result is what this run would make of the image as it was listed or read."""
+_DONE = f"FROM listing l JOIN results r USING (name) WHERE {_CURRENT}"
+_PENDING = (
+    "FROM listing l LEFT JOIN results r USING (name)"
+    f" WHERE l.number > :after AND (r.name IS NULL OR NOT ({_CURRENT}))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An image that is done, in its place in the order of the output."""
+
+    number: int
+    name: str
+    line: str
+    """Its record as a line of JSON."""
+    published: bytes | None
+    """Digest of what was last written for it, where the output keeps a file for each image."""
+
+    @property
+    def record(self) -> dict[str, Any]:
+        record: dict[str, Any] = json.loads(self.line)
+        return record
+
+
+class State:
+    """The memory of one output. Use as a context; from one thread only.
+
+    Every method raises `OutputError` when the file cannot be read or written.
+    """
+
+    def __init__(self, path: Path | None, asked: str, *, overwrite: bool = False) -> None:
+        """`asked` stands for the model and the options: results that were made with others are not
+        current. With `overwrite` all results are forgotten, once: an unfinished run that was started
+        with it goes on. Without a path nothing is remembered."""
+        self.path, self.overwrite, self._asked = path, overwrite, asked
+        with self._guard():
+            self._connection = sqlite3.connect(path or "", timeout=0, isolation_level=None)
+            self._query = self._connection.execute
+            self._query("PRAGMA locking_mode = EXCLUSIVE")
+            self._query("PRAGMA journal_mode = WAL")
+            self._query("PRAGMA synchronous = NORMAL")
+            self._connection.executescript(_SCHEMA)
+            self._query("BEGIN IMMEDIATE")
+            if self.get("format") not in (None, str(FORMAT)):
+                raise OutputError(f"{path} is of another version of captioner; --overwrite needs it removed")
+            self.set("format", str(FORMAT))
+            if overwrite and self.get("overwriting") is None:
+                self._query("DELETE FROM results")
+            self.set("overwriting", "yes" if overwrite else None)
+            self._query("COMMIT")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def get(self, key: str) -> str | None:
+        row = self._query("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return None if row is None else row[0]
+
+    def set(self, key: str, value: str | None) -> None:
+        """None removes it."""
+        with self._guard():
+            if value is None:
+                self._query("DELETE FROM meta WHERE key = ?", (key,))
+            else:
+                self._query("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+    def list(self, sources: Sequence[Source]) -> int:
+        """Note every image of the sources, each name once; returns how many there are."""
+        with self._guard():
+            self._query("BEGIN")
+            for number, source in enumerate(sources):
+                rows = (self._found_row(number, source, rank, f) for rank, f in enumerate(source.find()))
+                self._insert(rows)
+            self._query(
+                "INSERT INTO listing SELECT row_number() OVER (ORDER BY source, rank) - 1,"
+                " name, source, locator, stamp, problem FROM found"
+            )
+            self._query("DROP TABLE found")
+            self._query("COMMIT")
+            return int(self._query("SELECT count(*) FROM listing").fetchone()[0])
+
+    def _found_row(self, number: int, source: Source, rank: int, found: Found) -> tuple[Any, ...]:
+        name = os.fsencode(found.name)
+        order = b"%016d" % rank if source.keeps_order else name
+        return name, number, order, found.locator, found.stamp, found.problem
+
+    def _insert(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        while chunk := tuple(itertools.islice(rows, _CHUNK)):
+            self._connection.executemany("INSERT OR IGNORE INTO found VALUES (?, ?, ?, ?, ?, ?)", chunk)
+
+    def forget_failures(self) -> None:
+        with self._guard():
+            self._query("DELETE FROM results WHERE failed")
+
+    def count_pending(self) -> int:
+        with self._guard():
+            query = f"SELECT count(*) {_PENDING}"
+            return int(self._query(query, {"asked": self._asked, "after": -1}).fetchone()[0])
+
+    def count_failed(self) -> int:
+        """Failures among the images of this run."""
+        with self._guard():
+            query = (
+                f"SELECT count(*) FROM listing l JOIN results r USING (name) WHERE r.failed AND {_CURRENT}"
+            )
+            return int(self._query(query, {"asked": self._asked}).fetchone()[0])
+
+    def pending(self) -> Iterator[Item]:
+        """The images that are still to be captioned, in order. The state may be changed meanwhile."""
+        after = -1
+        while True:
+            with self._guard():
+                rows = self._query(
+                    "SELECT l.number, l.source, l.name, l.locator, l.stamp, l.problem,"
+                    " CASE WHEN r.asked = :asked AND NOT r.failed THEN r.digest END"
+                    f" {_PENDING} ORDER BY l.number LIMIT {_CHUNK}",
+                    {"asked": self._asked, "after": after},
+                ).fetchall()
+            if not rows:
+                return
+            for number, source, name, locator, stamp, problem, digest in rows:
+                yield Item(number, source, Found(os.fsdecode(name), locator, stamp, problem), digest)
+            after = rows[-1][0]
+
+    def save(self, batch: Sequence[Done], *, words: bool, alternatives: bool) -> None:
+        """Keep what became of some images, all of them or, if that fails, none."""
+        with self._guard():
+            self._query("BEGIN")
+            for done in batch:
+                self._save_one(done, words, alternatives)
+            self._query("COMMIT")
+
+    def _save_one(self, done: Done, words: bool, alternatives: bool) -> None:
+        loaded, outcome = done.loaded, done.outcome
+        found = loaded.item.found
+        name = os.fsencode(found.name)
+        # The image as it was read is what counts from here on, also for this run.
+        self._query("UPDATE listing SET stamp = ? WHERE number = ?", (loaded.stamp, loaded.item.number))
+        if outcome is None:
+            self._query("UPDATE results SET stamp = ? WHERE name = ?", (loaded.stamp, name))
+            return
+        failed = isinstance(outcome, CaptionerError)
+        if isinstance(outcome, CaptionerError):
+            record = error_to_dict(found.name, outcome)
+        else:
+            record = outcome.to_dict(found.name, words=words, alternatives=alternatives)
+        self._query(
+            "INSERT INTO results VALUES (?, ?, ?, ?, ?, ?, NULL) ON CONFLICT (name) DO UPDATE SET"
+            " stamp = excluded.stamp, digest = excluded.digest, asked = excluded.asked,"
+            " failed = excluded.failed, record = excluded.record",
+            (name, loaded.stamp, loaded.digest, self._asked, failed, _pack(json.dumps(record))),
+        )
+
+    def ready(self, after: int) -> Iterator[Entry]:
+        """The images that are done, in order, from `after` + 1 up to the first that is not."""
+        while True:
+            with self._guard():
+                rows = self._query(
+                    f"SELECT l.number, l.name, r.record, r.published {_DONE}"
+                    f" AND l.number > :after ORDER BY l.number LIMIT {_CHUNK}",
+                    {"asked": self._asked, "after": after},
+                ).fetchall()
+            for number, name, record, published in rows:
+                if number != after + 1:
+                    return
+                after = number
+                yield Entry(number, os.fsdecode(name), _unpack(record), published)
+            if len(rows) < _CHUNK:
+                return
+
+    def mark_published(self, name: str, digest: bytes | None) -> None:
+        with self._guard():
+            self._query("UPDATE results SET published = ? WHERE name = ?", (digest, os.fsencode(name)))
+
+    @contextmanager
+    def _guard(self) -> Iterator[None]:
+        """Turns what SQLite raises into errors for people; what fails half way is undone."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            self._undo()
+            raise OutputError(self._explain(error)) from error
+        except BaseException:
+            self._undo()
+            raise
+
+    def _undo(self) -> None:
+        if hasattr(self, "_connection") and self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def _explain(self, error: sqlite3.Error) -> str:
+        if error.sqlite_errorname == "SQLITE_BUSY":
+            return f"another run is writing this output ({self.path} is in use)"
+        if error.sqlite_errorname == "SQLITE_NOTADB":
+            return f"{self.path} is not the state of a batch; move it away"
+        if error.sqlite_errorname == "SQLITE_FULL":
+            return f"cannot write {self.path}: no space left on the device"
+        return f"cannot write {self.path}: {error}"
+
+
+def _pack(line: str) -> bytes:
+    data = line.encode("ascii")
+    return zlib.compress(data, 1) if len(data) >= _COMPRESS_FROM else data
+
+
+def _unpack(data: bytes) -> str:
+    return (data if data.startswith(b"{") else zlib.decompress(data)).decode("ascii")
