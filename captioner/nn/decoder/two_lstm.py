@@ -37,8 +37,9 @@ class TwoLSTMDecoder(LSTMDecoder):
 
     def prepare(self, grid: Tensor, mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
         memory, state = super().prepare(grid, mask)
-        blank = torch.zeros_like(state["hidden"])
-        return memory, state | {"language_hidden": blank, "language_cell": blank}
+        # Two tensors, not one twice: an exported graph names each of its outputs once.
+        blank = {name: torch.zeros_like(state["hidden"]) for name in ("language_hidden", "language_cell")}
+        return memory, state | blank
 
     def step(self, tokens: Tensor, memory: Tensors, state: Tensors) -> Step:
         inputs = self._inputs(tokens, memory)
