@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 import grpc
 
@@ -101,13 +101,27 @@ class AsyncCaptionClient:
             async for outcome in outcomes:
                 yield outcome
 
+    @overload
+    async def caption_many(
+        self,
+        images: Iterable[ImageInput],
+        options: CaptionOptions | None = ...,
+        *,
+        return_errors: Literal[False] = ...,
+    ) -> list[Caption]: ...
+
+    @overload
+    async def caption_many(
+        self, images: Iterable[ImageInput], options: CaptionOptions | None = ..., *, return_errors: bool
+    ) -> list[Caption | CaptionerError]: ...
+
     async def caption_many(
         self,
         images: Iterable[ImageInput],
         options: CaptionOptions | None = None,
         *,
         return_errors: bool = False,
-    ) -> list[Caption | CaptionerError]:
+    ) -> list[Any]:
         """The captions of all images, in their order, as `Captioner.caption` gives them.
 
         With `return_errors` an error stands in the place of an image that failed; else it is raised.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, overload
 
 from captioner.errors import CaptionerError
 from captioner.image import ImageInput
@@ -67,13 +67,27 @@ class CaptionClient:
         """
         return self._iterate(self._client.caption_batch(images, options))
 
+    @overload
+    def caption_many(
+        self,
+        images: Iterable[ImageInput],
+        options: CaptionOptions | None = ...,
+        *,
+        return_errors: Literal[False] = ...,
+    ) -> list[Caption]: ...
+
+    @overload
+    def caption_many(
+        self, images: Iterable[ImageInput], options: CaptionOptions | None = ..., *, return_errors: bool
+    ) -> list[Caption | CaptionerError]: ...
+
     def caption_many(
         self,
         images: Iterable[ImageInput],
         options: CaptionOptions | None = None,
         *,
         return_errors: bool = False,
-    ) -> list[Caption | CaptionerError]:
+    ) -> list[Any]:
         """The captions of all images, in their order, as `Captioner.caption` gives them.
 
         With `return_errors` an error stands in the place of an image that failed; else it is raised.

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import grpc
 
 from captioner.errors import CaptionerError
 from captioner.v1 import captioner_pb2 as pb
+from captioner_server.call import current_call
 from captioner_server.convert import caption_to_proto, options_from_proto
-from captioner_server.errors import DeadlineError, RequestError, to_batch_error
+from captioner_server.errors import INTERNAL, DeadlineError, RequestError, to_batch_error
 from captioner_server.gate import Gate
 from captioner_server.options import ServerOptions
 from captioner_server.pipeline import Pipeline
 from captioner_server.wire import Malformed, begin_stream, deadline_of, malformed, write
+
+log = logging.getLogger(__name__)
 
 _MAX_ID_BYTES = 1024
 
@@ -99,4 +103,7 @@ class BatchCall:
             answer.caption.CopyFrom(caption_to_proto(caption))
         except CaptionerError as error:
             answer.error.CopyFrom(to_batch_error(error))
+        except Exception:
+            log.exception("a defect, in %s", current_call.get().request_id)
+            answer.error.CopyFrom(to_batch_error(CaptionerError(INTERNAL)))
         await self._answers.put(answer)

@@ -12,6 +12,8 @@ from captioner.errors import CaptionerError, ImageError, OptionsError
 from captioner.v1 import captioner_pb2 as pb
 
 DOMAIN = "captioner"
+INTERNAL = "internal error; the server's log has more under the request id"
+"""What callers are told of a defect."""
 
 
 class RetryableError(CaptionerError):

@@ -18,7 +18,7 @@ import grpc
 
 from captioner.errors import CaptionerError
 from captioner_server.call import Call, current_call
-from captioner_server.errors import BusyError, UnauthenticatedError, status_code, to_trailers
+from captioner_server.errors import INTERNAL, BusyError, UnauthenticatedError, status_code, to_trailers
 from captioner_server.gate import Gate
 from captioner_server.metrics import Metrics
 from captioner_server.wire import Malformed, lenient, malformed
@@ -143,7 +143,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             except Exception as error:
                 code, reason = "INTERNAL", type(error).__name__
                 log.exception("a defect, in %s %s", method, request_id)
-                internal = CaptionerError("internal error; the server's log has the request id")
+                internal = CaptionerError(INTERNAL)
                 await context.abort(
                     status_code(internal), str(internal), (*_trailers(call), *to_trailers(internal))
                 )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import io
 import threading
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 
@@ -29,6 +30,12 @@ class Pipeline:
 
     def __init__(self, engine: Engine, options: ServerOptions, metrics: Metrics) -> None:
         self.engine = engine
+        self.defaults = dataclasses.replace(
+            engine.defaults,
+            beam_size=min(engine.defaults.beam_size or 1, options.max_beam_size),
+            max_words=min(engine.defaults.max_words or 1, options.max_words),
+        )
+        """The model's, as far as the server's limits allow."""
         self._options = options
         self._metrics = metrics
         self._batcher = Batcher(engine, options.batch_sizes, options.max_wait_s, metrics)
@@ -58,12 +65,12 @@ class Pipeline:
         for size in self._options.batch_sizes:
             batch = np.repeat(pixels[None], size, axis=0)
             await loop.run_in_executor(None, self.engine.caption_pixels, batch, defaults)
-        async for _ in self._words(pixels, self.resolve(CaptionOptions(beam_size=1))):
+        async for _ in self._words(pixels, self.resolve(CaptionOptions(beam_size=1)), lambda: None):
             pass
 
     def resolve(self, options: CaptionOptions) -> CaptionOptions:
-        """The options with the model's defaults, within this server's limits. Raises `OptionsError`."""
-        resolved = options.resolve(self.engine.defaults)
+        """The options with `defaults` filled in. Raises `OptionsError` for what is over the limits."""
+        resolved = options.resolve(self.defaults)
         limits = {"beam_size": self._options.max_beam_size, "max_words": self._options.max_words}
         for name, limit in limits.items():
             if getattr(resolved, name) > limit:
@@ -94,10 +101,17 @@ class Pipeline:
         """The words of an admitted image as they are decoded, last the caption."""
         with self._counted(image):
             pixels = await self._decode(image)
-            started = time.monotonic()
-            async for item in self._words(pixels, options):
+            seconds = current_call.get().seconds
+            asked = started = time.monotonic()
+
+            def begin() -> None:
+                nonlocal started
+                started = time.monotonic()
+
+            async for item in self._words(pixels, options, begin):
                 yield item
-            current_call.get().seconds["compute"] += time.monotonic() - started
+            seconds["queue"] += started - asked
+            seconds["compute"] += time.monotonic() - started
 
     async def _decode(self, image: bytes) -> Pixels:
         if len(image) > self._options.max_image_bytes:
@@ -113,12 +127,16 @@ class Pipeline:
         current_call.get().seconds["decode"] += decode_s
         return pixels
 
-    async def _words(self, pixels: Pixels, options: CaptionOptions) -> AsyncGenerator[Word | Caption]:
+    async def _words(
+        self, pixels: Pixels, options: CaptionOptions, begin: Callable[[], None]
+    ) -> AsyncGenerator[Word | Caption]:
+        """`begin` is called when there is a thread for it."""
         loop = asyncio.get_running_loop()
         items: asyncio.Queue[Word | Caption | None] = asyncio.Queue()  # never more than max_words + 2
         gone = threading.Event()
 
         def produce() -> None:
+            loop.call_soon_threadsafe(begin)
             try:
                 for item in self.engine.stream_pixels(pixels, options):
                     if gone.is_set():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,8 +22,6 @@ from captioner_server.metrics import Metrics
 from captioner_server.options import ServerOptions
 from captioner_server.pipeline import Pipeline
 from captioner_server.servicer import CaptionServicer
-
-log = logging.getLogger(__name__)
 
 SERVICES = tuple(
     service.full_name
@@ -76,7 +73,9 @@ class CaptionServer:
             else:
                 port = self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
-            raise ServerStartError(f"cannot listen on {address}: is the port taken?") from error
+            raise ServerStartError(
+                f"cannot listen on {address}: the port is taken, or the address or certificate is unusable"
+            ) from error
         await self._server.start()
         return int(port)
 

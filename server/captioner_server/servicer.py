@@ -64,7 +64,8 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
     async def GetModel(
         self, request: pb.GetModelRequest, context: grpc.aio.ServicerContext
     ) -> pb.GetModelResponse:
-        engine = self._pipeline().engine
+        pipeline = self._pipeline()
+        engine = pipeline.engine
         rows, columns = engine.grid
         return pb.GetModelResponse(
             name=engine.name,
@@ -72,7 +73,7 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
             grid=pb.GridSize(rows=rows, columns=columns),
             device=engine.device,
             provider=engine.provider,
-            defaults=options_to_proto(engine.defaults),
+            defaults=options_to_proto(pipeline.defaults),
             max_image_bytes=self._options.max_image_bytes,
             max_image_pixels=self._options.max_image_pixels,
             max_beam_size=self._options.max_beam_size,

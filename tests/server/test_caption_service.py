@@ -259,3 +259,14 @@ def test_a_defect_is_an_internal_error_without_details_of_ours(
         stub.Caption(pb.CaptionRequest(image=make_image(1)), timeout=TIMEOUT_S)
     assert caught.value.code() is grpc.StatusCode.INTERNAL
     assert "Zero" not in caught.value.details()
+    requests = [pb.CaptionBatchRequest(id="1", image=make_image(1)), pb.CaptionBatchRequest(id="2")]
+    answers = {answer.id: answer.error for answer in stub.CaptionBatch(iter(requests), timeout=TIMEOUT_S)}
+    assert (answers["1"].status, answers["2"].status) == (13, 3)
+
+
+def test_a_limit_below_the_model_s_default_becomes_the_default() -> None:
+    with serve(FakeEngine(), max_words=2) as server, grpc.insecure_channel(server.address) as channel:
+        stub = CaptionServiceStub(channel)
+        assert stub.GetModel(pb.GetModelRequest(), timeout=TIMEOUT_S).defaults.max_words == 2
+        caption = stub.Caption(pb.CaptionRequest(image=make_image(1)), timeout=TIMEOUT_S).caption
+    assert len(caption.words) == 2

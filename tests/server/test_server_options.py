@@ -1,0 +1,48 @@
+"""The options of a server: sizes of batches, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from captioner.errors import OptionsError
+from captioner_server.errors import ServerStartError
+from captioner_server.options import ServerOptions
+from captioner_server.server import CaptionServer
+
+
+@pytest.mark.parametrize(
+    ("most", "sizes"),
+    [(1, (1,)), (2, (1, 2)), (6, (1, 2, 4, 6)), (16, (1, 2, 4, 8, 16)), (17, (1, 2, 4, 8, 16, 17))],
+)
+def test_batch_sizes_are_powers_of_two_and_the_largest(most: int, sizes: tuple[int, ...]) -> None:
+    assert ServerOptions(max_batch_size=most).batch_sizes == sizes
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"port": 65536},
+        {"max_batch_size": 0},
+        {"max_beam_size": 17},
+        {"grace_s": -1.0},
+        {"max_wait_s": float("nan")},
+        {"tls_key": Path("key.pem")},
+    ],
+)
+def test_what_is_out_of_range_is_refused_by_name(wrong: dict[str, object]) -> None:
+    with pytest.raises(OptionsError) as caught:
+        ServerOptions(**wrong)
+    assert caught.value.field in wrong
+
+
+def test_a_message_has_room_for_more_than_the_largest_image() -> None:
+    for limit in (1, 2**20, 2**28, 2**30):
+        assert limit < ServerOptions(max_image_bytes=limit).max_message_bytes < 2**31
+
+
+def test_files_that_cannot_be_read_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text(" \n")
+    for token in (tmp_path / "none", tmp_path, tmp_path / "empty"):
+        with pytest.raises(ServerStartError) as caught:
+            CaptionServer(ServerOptions(token_file=token))
+        assert "\n" not in str(caught.value)
