@@ -114,6 +114,10 @@ class Runtime:
         wants = {value.name for value in self._decoder.get_inputs()} - {"tokens", "parents"}
         if not fits or not wants <= has or self._decoder_outputs[:2] != ["log_probs", "attention"]:
             raise BundleError("the graphs of the bundle do not keep the contract of format 1")
+        log_probs, attention, *_ = self._decoder.get_outputs()
+        rows, columns = bundle.grid
+        if [log_probs.shape[-1], attention.shape[-1]] != [len(bundle.vocabulary), rows * columns]:
+            raise BundleError("the graphs of the bundle do not fit its vocabulary and its grid")
 
 
 class OnnxStepper:

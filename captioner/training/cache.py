@@ -52,11 +52,10 @@ def build_cache(
 
     Raises `ImageError` for an image that cannot be read and `DataError` for one that is missing.
     """
+    frozen_layers = encoder.backbone.segments[:frozen_segments]
     identity = {
         "encoder": encoder_name,
-        "weights": weights
-        if weights == "imagenet"
-        else _fingerprint(encoder.backbone.segments[:frozen_segments]),
+        "weights": weights if weights == "imagenet" else _fingerprint(frozen_layers),
         "image_size": image_size,
         "stride": encoder.stride,
         "frozen_segments": frozen_segments,
@@ -100,10 +99,10 @@ def build_cache(
     return FeatureCache([np.load(path, mmap_mode="r") for path in sorted(folder.glob("stage*.npy"))])
 
 
-def _fingerprint(frozen: nn.Module) -> str:
+def _fingerprint(layers: nn.Module) -> str:
     """What tells weights apart that have no public name: random ones, or those of a file."""
     digest = hashlib.sha256()
-    for value in frozen.state_dict().values():
+    for value in layers.state_dict().values():
         digest.update(value.cpu().numpy().tobytes())
     return digest.hexdigest()
 
