@@ -76,10 +76,9 @@ def search(stepper: Stepper, images: int, options: CaptionOptions) -> list[list[
         values, parents, chosen = _top(scores, 2 * beams)
         history.looked(attention)
         tokens, totals, kept = _advance(values, parents, chosen, beams, length, log_probs, finished)
-        if all(
-            done.closed or done.closes(row, length, options)
-            for done, row in zip(finished, totals, strict=True)
-        ):
+        # Every image is asked, or one that is done would go on for as long as an earlier one is not.
+        closed = [done.closes(row, length, options) for done, row in zip(finished, totals, strict=True)]
+        if all(closed):
             break
         history.chose(tokens, kept, log_probs)
         state = stepper.reorder(state, kept)
