@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         OptionsError,
         RuntimeMissingError,
     )
+    from captioner.folder.api import caption_folder
     from captioner.image import ImageLimits
     from captioner.options import CaptionOptions
     from captioner.results import Alternative, Caption, Word
@@ -46,6 +47,7 @@ __all__ = [
     "RuntimeMissingError",
     "Word",
     "__version__",
+    "caption_folder",
 ]
 
 _MODULES = {
@@ -55,6 +57,7 @@ _MODULES = {
     "Captioner": "captioner",
     "ImageLimits": "image",
     "Word": "results",
+    "caption_folder": "folder.api",
 }
 
 

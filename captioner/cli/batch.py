@@ -7,75 +7,37 @@ import dataclasses
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from captioner.cli.common import add_caption_arguments, caption_options, image_limits, open_captioner
+from captioner.cli.batch_arguments import add_parser
+from captioner.cli.common import caption_options, client_options, image_limits, open_captioner
+from captioner.cli.output import report_failure
 from captioner.errors import OptionsError
 
 if TYPE_CHECKING:
+    from captioner.folder.outputs import OutputOptions
     from captioner.folder.pipeline import Engine
     from captioner.folder.sources import Source
+    from captioner.options import CaptionOptions
 
-FORMATS = ("jsonl",)
+__all__ = ["add_parser", "run"]
+
 _INTERRUPTED = 128 + 2
-
-
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
-        "batch",
-        help="caption a folder of images into a file",
-        description="Caption folders, archives and lists of images. The same command again goes on where "
-        "the last one ended, however it ended, and captions what is new or has changed.",
-        epilog="Exit status: 0 all done; 1 some images have no caption, each named on stderr; 2 wrong usage, "
-        "or the output cannot be written; 130 interrupted, what was in flight is kept.",
-    )
-    parser.add_argument(
-        "sources", nargs="*", type=Path, metavar="FOLDER", help="folder, zip or tar archive of images"
-    )
-    parser.add_argument("-o", "--output", required=True, type=Path, metavar="OUT")
-    parser.add_argument("--format", choices=FORMATS, help="default: as the name of OUT says")
-    _add_input(parser.add_argument_group("input"))
-    run = parser.add_argument_group("run")
-    again = run.add_mutually_exclusive_group()
-    again.add_argument("--resume", action="store_true", help="go on from an earlier run (the default)")
-    again.add_argument("--overwrite", action="store_true", help="caption all again; replace OUT")
-    run.add_argument("--retry-failed", action="store_true", help="try images again that failed before")
-    run.add_argument("--batch-size", type=_count, default=32, metavar="N", help="images a batch (32)")
-    run.add_argument("--workers", type=_count, metavar="N", help="threads that read images (one a core)")
-    parser.add_argument("--attention", action="store_true", help="write words with their attention maps")
-    add_caption_arguments(parser)
-
-
-def _add_input(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--files-from",
-        metavar="LIST",
-        help="caption the files that LIST names, one a line, relative to FOLDER; - reads the list from stdin",
-    )
-    group.add_argument("-0", "--null", action="store_true", help="names in LIST end with null bytes")
-    group.add_argument(
-        "--pattern", action="append", metavar="P", help="only names like P, for instance '*.jpg'; repeatable"
-    )
-    group.add_argument(
-        "--exclude", action="append", default=[], metavar="P", help="no files or folders like P; repeatable"
-    )
-    group.add_argument("--hidden", action="store_true", help="also files and folders that start with a dot")
 
 
 def run(args: argparse.Namespace) -> int:
     from captioner.cli.batch_progress import Progress
-    from captioner.folder.outputs import OutputOptions, make_output
+    from captioner.folder.outputs import make_output
     from captioner.folder.run import FolderRun
 
     options = dataclasses.replace(caption_options(args), attention=args.attention)
-    written = OutputOptions(attention=args.attention, alternatives=options.alternatives > 0)
-    output = make_output(args.output, written, args.format)
     sources = _make_sources(args)
     with _open_engine(args) as engine:
+        output = make_output(args.output, _output_options(args, options, engine), args.format)
         run = FolderRun(
             sources,
             engine,
@@ -96,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
         )
         return _INTERRUPTED
     progress.summarize(failed)
+    if args.gallery:
+        _write_gallery(args)
     return 1 if failed else 0
 
 
@@ -121,12 +85,61 @@ def _open_list(name: str) -> BinaryIO:
         raise OptionsError(f"--files-from: {name}: {error.strerror}", "files_from") from error
 
 
+def _output_options(args: argparse.Namespace, options: CaptionOptions, engine: Engine) -> OutputOptions:
+    from captioner.folder.outputs import OutputOptions
+    from captioner.references import image_key, read_references
+
+    ids = None
+    if args.coco_ids is not None:
+        listed = read_references(args.coco_ids)
+        ids = {image_key(image.name): image.image_id for image in listed if image.image_id is not None}
+    return OutputOptions(
+        attention=args.attention,
+        alternatives=options.alternatives > 0,
+        grid=options.attention_size or engine.grid,
+        shape=_make_shape(args, engine),
+        root=args.sources[0] if args.sources and args.sources[0].is_dir() else None,
+        embed=args.embed,
+        replace_existing=args.replace_existing,
+        image_ids=ids,
+        report=report_failure,
+    )
+
+
+def _make_shape(args: argparse.Namespace, engine: Engine) -> Callable[[Any], Any]:
+    """What the flags make of a record."""
+    from captioner.folder.confidence import Calibration, ConfidenceFilter
+    from captioner.folder.outputs.options import unchanged
+    from captioner.folder.text import TextOptions
+
+    names = ("drop_openings", "capitalize", "sentence", "template", "prefix", "suffix")
+    text = TextOptions(**{name: getattr(args, name) for name in names})
+    reword = unchanged if text == TextOptions() else text.shape
+    if args.min_confidence is None:
+        return reword
+    believe = ConfidenceFilter(Calibration.of(engine.manifest), args.min_confidence).shape
+    return lambda record: reword(believe(record))
+
+
+def _write_gallery(args: argparse.Namespace) -> None:
+    from captioner.cli.gallery import read_records
+    from captioner_client.overlay.gallery import write_gallery
+
+    write_gallery(read_records(args.output), args.gallery, args.sources[0])
+
+
 @contextmanager
 def _open_engine(args: argparse.Namespace) -> Iterator[Engine]:
-    from captioner.folder.pipeline import LocalEngine
+    if args.server:
+        from captioner.cli.batch_servers import ServerEngine
 
-    with open_captioner(args) as captioner:
-        yield LocalEngine(captioner, args.batch_size, args.workers)  # type: ignore[arg-type]
+        with ServerEngine(args.server, client_options(args)) as servers:
+            yield servers
+    else:
+        from captioner.folder.pipeline import LocalEngine
+
+        with open_captioner(args) as captioner:
+            yield LocalEngine(captioner, args.batch_size, args.workers)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -148,9 +161,3 @@ def _interruptible(stop: threading.Event) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 1, got {text!r}")
-    return int(text)

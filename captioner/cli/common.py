@@ -148,7 +148,7 @@ def open_captioner(args: argparse.Namespace) -> Iterator[CaptionSource]:
             raise OptionsError(f"{flag} is for captioning here, not with --server", name)
     from captioner_client import CaptionClient
 
-    with CaptionClient(args.server, _client_options(args)) as client:
+    with CaptionClient(args.server, client_options(args)) as client:
         yield _Remote(client)
 
 
@@ -177,7 +177,8 @@ class _Remote:
         return self._client.caption_many(images, options, return_errors=return_errors)
 
 
-def _client_options(args: argparse.Namespace) -> ClientOptions:
+def client_options(args: argparse.Namespace) -> ClientOptions:
+    """What the flags say of how to talk to servers."""
     from captioner_client import ClientOptions
 
     given: dict[str, Any] = {"tls": args.tls, "root_certificates": args.root_certificates}

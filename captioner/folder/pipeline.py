@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import blake2b
 from itertools import groupby
@@ -18,10 +18,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from captioner.bundle import Bundle
 from captioner.errors import CaptionerError, ImageError, ImageUnreadableError
 from captioner.folder.items import Done, Item, Loaded
 from captioner.folder.sources import Source
-from captioner.image import ImageLimits
 from captioner.options import CaptionOptions
 from captioner.results import Caption
 
@@ -35,6 +35,10 @@ class Engine(Protocol):
 
     model: str
     """NAME@DIGEST."""
+    grid: tuple[int, int]
+    """Rows and columns of the model's maps."""
+    manifest: Mapping[str, Any]
+    """What is known of the model's bundle; may be empty."""
 
     def run(
         self, items: Iterator[Item], loader: Loader, options: CaptionOptions, stop: threading.Event
@@ -94,7 +98,9 @@ class LocalModel(Protocol):
     @property
     def model(self) -> str: ...
     @property
-    def limits(self) -> ImageLimits: ...
+    def grid(self) -> tuple[int, int]: ...
+    @property
+    def bundle(self) -> Bundle: ...
     def preprocess(self, image: bytes) -> npt.NDArray[np.uint8]: ...
     def caption_pixels(
         self, pixels: npt.NDArray[np.uint8], options: CaptionOptions | None = None
@@ -113,7 +119,7 @@ class LocalEngine:
     ) -> None:
         self._captioner, self._batch_size = captioner, batch_size
         self._workers = workers or os.cpu_count() or 1
-        self.model = captioner.model
+        self.model, self.grid, self.manifest = captioner.model, captioner.grid, captioner.bundle.manifest
 
     def run(
         self, items: Iterator[Item], loader: Loader, options: CaptionOptions, stop: threading.Event

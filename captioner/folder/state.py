@@ -36,6 +36,7 @@ CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT);
 CREATE TABLE IF NOT EXISTS results (
     name BLOB PRIMARY KEY, stamp TEXT, digest BLOB, asked TEXT, failed INTEGER, record BLOB, published BLOB
 );
+CREATE TABLE IF NOT EXISTS targets (target BLOB PRIMARY KEY, name BLOB);
 CREATE TEMP TABLE found (name BLOB UNIQUE, source INTEGER, rank BLOB, locator BLOB, stamp TEXT, problem TEXT);
 CREATE TEMP TABLE listing (
     number INTEGER PRIMARY KEY, name BLOB, source INTEGER, locator BLOB, stamp TEXT, problem TEXT
@@ -90,7 +91,7 @@ class State:
                 raise OutputError(f"{path} is of another version of captioner; --overwrite needs it removed")
             self.set("format", str(FORMAT))
             if overwrite and self.get("overwriting") is None:
-                self._query("DELETE FROM results")
+                self._query("UPDATE results SET asked = ''")
             self.set("overwriting", "yes" if overwrite else None)
             self._query("COMMIT")
 
@@ -135,6 +136,12 @@ class State:
     def _insert(self, rows: Iterable[tuple[Any, ...]]) -> None:
         while chunk := tuple(itertools.islice(rows, _CHUNK)):
             self._connection.executemany("INSERT OR IGNORE INTO found VALUES (?, ?, ?, ?, ?, ?)", chunk)
+
+    def names(self) -> Iterator[str]:
+        """The images of this run, in order."""
+        with self._guard():
+            for (name,) in self._connection.cursor().execute("SELECT name FROM listing ORDER BY number"):
+                yield os.fsdecode(name)
 
     def forget_failures(self) -> None:
         with self._guard():
@@ -219,6 +226,29 @@ class State:
     def mark_published(self, name: str, digest: bytes | None) -> None:
         with self._guard():
             self._query("UPDATE results SET published = ? WHERE name = ?", (digest, os.fsencode(name)))
+
+    def claim_target(self, target: str, name: str) -> str:
+        """The image that a file belongs to: the first that claimed it."""
+        with self._guard():
+            key = os.fsencode(target)
+            self._query("INSERT OR IGNORE INTO targets VALUES (?, ?)", (key, os.fsencode(name)))
+            [owner] = self._query("SELECT name FROM targets WHERE target = ?", (key,)).fetchone()
+            return os.fsdecode(owner)
+
+    def restamp(self, entry: Entry, stamp: str, digest: bytes) -> None:
+        """The image has been changed by the output itself."""
+        with self._guard():
+            self._query("UPDATE listing SET stamp = ? WHERE number = ?", (stamp, entry.number))
+            key = os.fsencode(entry.name)
+            self._query("UPDATE results SET stamp = ?, digest = ? WHERE name = ?", (stamp, digest, key))
+
+    def fail(self, entry: Entry, error: CaptionerError) -> None:
+        """The caption could not be written."""
+        record = _pack(json.dumps(error_to_dict(entry.name, error)))
+        with self._guard():
+            self._query(
+                "UPDATE results SET failed = 1, record = ? WHERE name = ?", (record, os.fsencode(entry.name))
+            )
 
     @contextmanager
     def _guard(self) -> Iterator[None]:

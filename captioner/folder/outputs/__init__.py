@@ -14,6 +14,12 @@ __all__ = ["FORMATS", "Output", "OutputOptions", "format_of", "make_output"]
 
 FORMATS = {
     "jsonl": "jsonl.JsonlOutput",
+    "csv": "csv_file.CsvOutput",
+    "parquet": "parquet.ParquetOutput",
+    "coco": "coco.CocoOutput",
+    "txt": "sidecar.SidecarOutput",
+    "caption": "sidecar.CaptionOutput",
+    "xmp": "xmp.XmpOutput",
 }
 """Name of the format: module of this package and class."""
 

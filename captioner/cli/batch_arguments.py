@@ -1,0 +1,104 @@
+"""The flags of `captioner batch`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from captioner.cli.common import add_caption_arguments
+
+FORMATS = ("jsonl", "csv", "parquet", "coco", "txt", "caption", "xmp")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "batch",
+        help="caption a folder of images into a file",
+        description="Caption folders, archives and lists of images. The same command again goes on where "
+        "the last one ended, however it ended, and captions what is new or has changed.",
+        epilog="Exit status: 0 all done; 1 some images have no caption, each named on stderr; 2 wrong usage, "
+        "or the output cannot be written; 130 interrupted, what was in flight is kept.",
+    )
+    parser.add_argument(
+        "sources", nargs="*", type=Path, metavar="FOLDER", help="folder, zip or tar archive of images"
+    )
+    parser.add_argument("-o", "--output", required=True, type=Path, metavar="OUT")
+    parser.add_argument("--format", choices=FORMATS, help="default: as the name of OUT says")
+    _add_input(parser.add_argument_group("input"))
+    run = parser.add_argument_group("run")
+    again = run.add_mutually_exclusive_group()
+    again.add_argument("--resume", action="store_true", help="go on from an earlier run (the default)")
+    again.add_argument("--overwrite", action="store_true", help="caption all again; replace OUT")
+    run.add_argument("--retry-failed", action="store_true", help="try images again that failed before")
+    run.add_argument("--batch-size", type=_count, default=32, metavar="N", help="images a batch (32)")
+    run.add_argument("--workers", type=_count, metavar="N", help="threads that read images (one a core)")
+    _add_output(parser.add_argument_group("output"))
+    _add_text(parser.add_argument_group("text"))
+    parser.add_argument("--attention", action="store_true", help="write words with their attention maps")
+    add_caption_arguments(parser)
+
+
+def _add_input(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--files-from",
+        metavar="LIST",
+        help="caption the files that LIST names, one a line, relative to FOLDER; - reads the list from stdin",
+    )
+    group.add_argument("-0", "--null", action="store_true", help="names in LIST end with null bytes")
+    group.add_argument(
+        "--pattern", action="append", metavar="P", help="only names like P, for instance '*.jpg'; repeatable"
+    )
+    group.add_argument(
+        "--exclude", action="append", default=[], metavar="P", help="no files or folders like P; repeatable"
+    )
+    group.add_argument("--hidden", action="store_true", help="also files and folders that start with a dot")
+
+
+def _add_output(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--embed", action="store_true", help="with xmp: write into the photos themselves; OUT is their folder"
+    )
+    group.add_argument(
+        "--replace-existing",
+        action="store_true",
+        help="replace sidecars and descriptions that somebody else has written (default: keep them)",
+    )
+    group.add_argument(
+        "--coco-ids",
+        type=Path,
+        metavar="FILE",
+        help="with coco: JSON of COCO or Karpathy with the ids (default: the numbers that names end with)",
+    )
+    group.add_argument(
+        "--gallery", type=Path, metavar="OUT.html", help="also make a page of the photos; needs --attention"
+    )
+
+
+def _add_text(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--prefix", default="", metavar="TEXT", help="put TEXT before each caption")
+    group.add_argument("--suffix", default="", metavar="TEXT", help="put TEXT after each caption")
+    group.add_argument(
+        "--template",
+        default="{caption}",
+        metavar="TEXT",
+        help="write TEXT with {caption}, {name}, {stem} and {folder} filled in",
+    )
+    group.add_argument("--capitalize", action="store_true", help="begin with a capital letter")
+    group.add_argument(
+        "--sentence", action="store_true", help="begin with a capital letter, end with a full stop"
+    )
+    group.add_argument(
+        "--drop-openings", action="store_true", help="leave out 'a photo of', 'there is' and their like"
+    )
+    group.add_argument(
+        "--min-confidence",
+        type=float,
+        metavar="P",
+        help="leave out captions less likely to be good than P, 0 to 1; 0 only adds the confidence",
+    )
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 1, got {text!r}")
+    return int(text)

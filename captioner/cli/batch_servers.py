@@ -1,0 +1,125 @@
+"""Captioning a folder through services: one stream of images to each, bounded, with the client's retries."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
+
+from captioner.errors import CaptionerError, ImageError, OptionsError
+from captioner.folder.items import Done, Item, Loaded
+from captioner.folder.pipeline import Loader
+from captioner.options import CaptionOptions
+from captioner.results import Caption
+from captioner_client import CaptionClient, ClientOptions
+
+_Message = Done | BaseException
+
+
+class ServerEngine:
+    """Captions with servers that all have the same model. Use as a context.
+
+    A stream whose server goes away goes on with another; only when none answers does the run end, and
+    it can be gone on with later.
+    """
+
+    def __init__(self, addresses: str, options: ClientOptions) -> None:
+        """`addresses` are HOST:PORT, separated by commas."""
+        self._window = options.batch_window
+        self._streams = len(addresses.split(","))
+        self._client = CaptionClient(addresses, options)
+        try:
+            infos = []
+            for address in addresses.split(","):
+                with CaptionClient(address, options) as one:
+                    infos.append(one.get_model())
+        except BaseException:
+            self._client.close()
+            raise
+        models = sorted({f"{info.name}@{info.digest[:12]}" for info in infos})
+        if len(models) > 1:
+            self._client.close()
+            raise OptionsError(f"--server: the servers have different models: {', '.join(models)}", "server")
+        self.model, self.grid = models[0], infos[0].grid
+        self.manifest: Mapping[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def run(
+        self, items: Iterator[Item], loader: Loader, options: CaptionOptions, stop: threading.Event
+    ) -> Iterator[Sequence[Done]]:
+        todo: queue.SimpleQueue[tuple[Item, Any] | None] = queue.SimpleQueue()
+        done: queue.SimpleQueue[_Message] = queue.SimpleQueue()
+        for _ in range(self._streams):
+            arguments = (todo, done, loader, options)
+            threading.Thread(target=self._stream, args=arguments, daemon=True).start()
+        under_way, more = 0, True
+        try:
+            while more or under_way:
+                while more and under_way < self._window * self._streams:
+                    item = None if stop.is_set() else next(items, None)
+                    if item is None:
+                        more = False
+                    else:
+                        todo.put((item, loader.order(item)))
+                        under_way += 1
+                if under_way:
+                    part = _take(done)
+                    under_way -= len(part)
+                    yield part
+        finally:
+            for _ in range(self._streams):
+                todo.put(None)
+
+    def _stream(
+        self,
+        todo: queue.SimpleQueue[tuple[Item, Any] | None],
+        done: queue.SimpleQueue[_Message],
+        loader: Loader,
+        options: CaptionOptions,
+    ) -> None:
+        sent: dict[int, Loaded] = {}
+
+        def read() -> Iterator[bytes]:
+            count = 0
+            while (work := todo.get()) is not None:
+                loaded = loader.load(work[0], bytes, work[1])
+                if isinstance(loaded.payload, bytes):
+                    payload = loaded.payload
+                    sent[count] = _without_payload(loaded)
+                    count += 1
+                    yield payload
+                else:
+                    done.put(Done(loaded, loaded.payload))
+
+        try:
+            for index, outcome in self._client.caption_batch(read(), options):
+                done.put(_make_done(sent.pop(index), outcome))
+        except BaseException as error:
+            done.put(error)
+
+
+def _take(done: queue.SimpleQueue[_Message]) -> list[Done]:
+    """What has come in, at least one. Raises what ended a stream."""
+    messages = [done.get()]
+    while not done.empty():
+        messages.append(done.get())
+    for message in messages:
+        if isinstance(message, BaseException):
+            raise message
+    return [message for message in messages if isinstance(message, Done)]
+
+
+def _make_done(loaded: Loaded, outcome: Caption | CaptionerError) -> Done:
+    if isinstance(outcome, CaptionerError) and not isinstance(outcome, ImageError):
+        raise outcome  # not the image's fault: it must not be noted as a failure
+    return Done(loaded, outcome.of(None) if isinstance(outcome, Caption) else outcome)
+
+
+def _without_payload(loaded: Loaded) -> Loaded:
+    return Loaded(loaded.item, loaded.stamp, loaded.digest, None)

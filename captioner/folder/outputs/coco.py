@@ -1,0 +1,53 @@
+"""The results format of COCO captions: `[{"image_id": 42, "caption": "..."}, ...]`, for pycocotools."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import IO
+
+from captioner.errors import OptionsError
+from captioner.folder.outputs.options import Record
+from captioner.folder.outputs.table import Table
+from captioner.folder.state import State
+from captioner.references import image_key
+
+
+class CocoOutput(Table):
+    """Images without a caption are not in the file; the exit status and stderr tell of them."""
+
+    name = "coco"
+
+    def begin(self, state: State) -> None:
+        for name in state.names():
+            self._image_id(name)  # an image without a number is better known before the work than after
+        super().begin(state)
+
+    def write(self, file: IO[bytes], records: Iterator[Record]) -> None:
+        seen: dict[int, str] = {}
+        file.write(b"[")
+        for record in records:
+            if "caption" not in record:
+                continue
+            image_id = self._image_id(record["image"])
+            if image_id in seen:
+                names = f"{seen[image_id]} and {record['image']}"
+                raise OptionsError(f"{names} have the same COCO id {image_id}; give --coco-ids", "coco_ids")
+            line = json.dumps({"image_id": image_id, "caption": record["caption"]})
+            file.write((",\n" if seen else "\n").encode() + line.encode("ascii"))
+            seen[image_id] = record["image"]
+        file.write(b"\n]\n")
+
+    def _image_id(self, name: str) -> int:
+        ids = self._options.image_ids
+        if ids is not None:
+            if image_key(name) not in ids:
+                raise OptionsError(f"{name} is not in the file of --coco-ids", "coco_ids")
+            return ids[image_key(name)]
+        # As COCO names its own files: COCO_val2014_000000391895.jpg.
+        number = re.search(r"\d+$", PurePosixPath(name).stem)
+        if number is None:
+            raise OptionsError(f"{name} does not end with a number, its COCO id; give --coco-ids", "coco_ids")
+        return int(number.group())

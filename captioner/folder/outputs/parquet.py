@@ -1,0 +1,87 @@
+"""Parquet, through pyarrow."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import IO, Any
+
+from captioner.errors import RuntimeMissingError
+from captioner.folder.outputs.options import OutputOptions, Record
+from captioner.folder.outputs.table import Table, flatten
+
+ROWS_A_GROUP = 1000
+"""Rows held in memory at a time."""
+
+
+class ParquetOutput(Table):
+    """One row an image, null where nothing is known. With maps, a row has a list of words, each with its
+    map as a list of fixed size, row after row; the schema's metadata tell `rows` and `columns`."""
+
+    name = "parquet"
+    has_words = True
+
+    def write(self, file: IO[bytes], records: Iterator[Record]) -> None:
+        write_parquet(file, records, self._options)
+
+
+def write_parquet(file: IO[bytes], records: Iterator[Record], options: OutputOptions) -> None:
+    """Write records to a file as `ParquetOutput` describes."""
+    pyarrow, parquet = _import_pyarrow()
+    schema = make_schema(options)
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        while chunk := [to_row(record) for record in itertools.islice(records, ROWS_A_GROUP)]:
+            writer.write_table(pyarrow.Table.from_pylist(chunk, schema))
+
+
+def make_schema(options: OutputOptions) -> Any:
+    """The columns of the table, as a `pyarrow.Schema`."""
+    arrow, _ = _import_pyarrow()
+    numbers = {"log_prob", "confidence"}
+    fields = [
+        arrow.field(name, arrow.float64() if name in numbers else arrow.string(), nullable=name != "image")
+        for name in flatten({"image": ""})
+    ]
+    metadata = {}
+    if options.attention:
+        assert options.grid
+        rows, columns = options.grid
+        metadata = {"rows": str(rows), "columns": str(columns)}
+        word = [
+            ("text", arrow.string()),
+            ("log_prob", arrow.float64()),
+            ("attention", arrow.list_(arrow.float32(), rows * columns)),
+            ("sentinel", arrow.float32()),
+        ]
+        fields.append(arrow.field("words", arrow.list_(arrow.struct(word))))
+    if options.alternatives:
+        other = arrow.struct([("caption", arrow.string()), ("log_prob", arrow.float64())])
+        fields.append(arrow.field("alternatives", arrow.list_(other)))
+    return arrow.schema(fields, metadata)
+
+
+def to_row(record: Record) -> dict[str, Any]:
+    """A record as a row. A name that is not UTF-8 has its odd bytes as \\udcNN."""
+    row = flatten(record)
+    row["image"] = _to_unicode(row["image"])
+    row["words"] = None if "words" not in record else list(map(_flatten_map, record["words"]))
+    row["alternatives"] = record.get("alternatives")
+    return row
+
+
+def _flatten_map(word: Record) -> dict[str, Any]:
+    maps: Sequence[Sequence[float]] = word["attention"]
+    return {**word, "attention": [value for row in maps for value in row]}
+
+
+def _to_unicode(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _import_pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise RuntimeMissingError("Parquet needs pyarrow: pip install 'captioner[parquet]'") from None
+    return pyarrow, pyarrow.parquet

@@ -1,0 +1,61 @@
+"""Outputs that are one file, written when all images are done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from captioner.errors import OptionsError
+from captioner.folder.outputs.files import claim, replacing, writing
+from captioner.folder.outputs.options import OutputOptions, Record
+from captioner.folder.state import State
+
+
+class Table:
+    """Base of the tables: a subclass writes all records to a file in one pass."""
+
+    name = ""
+    has_words = False
+    """Whether the format can hold words, maps and alternatives."""
+
+    def __init__(self, path: Path, options: OutputOptions) -> None:
+        if (options.attention or options.alternatives) and not self.has_words:
+            raise OptionsError(f"{self.name} holds neither words nor alternatives; jsonl and parquet do")
+        self._path, self._options = path, options
+        self.state_path = path.with_name(f"{path.name}.state")
+
+    def begin(self, state: State) -> None:
+        claim(self._path, state)
+        with writing(self._path), self._path.parent.joinpath(f"{self._path.name}.partial").open("wb"):
+            pass  # better to know now than after hours that it cannot be written
+
+    def advance(self, state: State) -> None:
+        pass
+
+    def finish(self, state: State) -> None:
+        with replacing(self._path) as file:
+            self.write(file, (self._options.shape(entry.record) for entry in state.ready(-1)))
+
+    def close(self) -> None:
+        self._path.with_name(f"{self._path.name}.partial").unlink(missing_ok=True)
+
+    def write(self, file: IO[bytes], records: Iterator[Record]) -> None:
+        raise NotImplementedError
+
+
+def flatten(record: Record) -> dict[str, Any]:
+    """The columns that all tables have."""
+    error = record.get("error", {})
+    return {
+        "image": record["image"],
+        "caption": record.get("caption"),
+        "log_prob": record.get("log_prob"),
+        "confidence": record.get("confidence"),
+        "model": record.get("model"),
+        "error_code": error.get("code"),
+        "error_message": error.get("message"),
+    }
+
+
+COLUMNS = tuple(flatten({"image": ""}))

@@ -1,0 +1,125 @@
+"""XMP metadata, through exiftool: `dc:description`, and `Iptc4xmpCore:AltTextAccessibility`, the alt text
+that screen readers are given.
+
+exiftool is a program of its own that is kept well, knows every format of photos, and on writing leaves
+alone what it is not asked to change; its libraries' rivals are either under the GPL or read fewer formats.
+"""
+
+from __future__ import annotations
+
+import os
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from captioner.errors import OptionsError, OutputError, RuntimeMissingError
+from captioner.folder.outputs.files import partial_path
+from captioner.folder.outputs.options import OutputOptions, Record
+from captioner.folder.outputs.sidecar import SidecarOutput
+from captioner.folder.sources import read_file
+from captioner.folder.state import Entry, State
+
+DESCRIPTION, ALT_TEXT = "XMP-dc:Description", "XMP-iptcCore:AltTextAccessibility"
+_OLDER_CAPTION = "IPTC:Caption-Abstract"
+"""What older programs show as the description."""
+_MAX_BYTES = 2**40
+
+
+class XmpOutput(SidecarOutput):
+    """`dogs/1.jpg.xmp` for `dogs/1.jpg`, as digiKam and darktable name them; with `embed`, the photo itself.
+
+    What a sidecar or photo says already stays; of the two properties, only those are written that are
+    empty or that an earlier run wrote, unless `replace_existing`.
+    """
+
+    suffix = ".xmp"
+    keeps_suffix = True
+
+    def __init__(self, path: Path, options: OutputOptions) -> None:
+        super().__init__(path, options)
+        if options.embed and (options.root is None or options.root.resolve() != path.resolve()):
+            raise OptionsError("--embed changes the photos themselves: give their folder as OUT", "embed")
+        self._tool = _start_exiftool()
+
+    def close(self) -> None:
+        self._tool.terminate()
+
+    def publish(self, entry: Entry, state: State) -> None:
+        record = self._options.shape(entry.record)
+        if "caption" not in record:
+            return
+        embed = self._options.embed
+        target = self._folder / entry.name if embed else self.find_target(entry.name, state)
+        text = " ".join(record["caption"].split())
+        wanted = _digest(text)
+        if entry.published == wanted and target.is_file():
+            return
+        try:
+            self._write_tags(target, text, entry)
+            if embed:
+                content, stamp = read_file(target, _MAX_BYTES)
+                digest = blake2b(content, digest_size=16).digest()
+                state.restamp(entry, stamp, digest)
+        except (self._tool_error, OSError, ValueError) as error:
+            failure = OutputError(f"exiftool cannot write {target.name}: {_reason(error)}")
+            state.fail(entry, failure)
+            self._options.report(entry.name, failure)
+            return
+        state.mark_published(entry.name, wanted)
+
+    def make_content(self, record: Record) -> bytes:
+        return str(record["caption"]).encode("utf-8", "surrogateescape")
+
+    @property
+    def _tool_error(self) -> type[Exception]:
+        from exiftool.exceptions import ExifToolException
+
+        kind: type[Exception] = ExifToolException
+        return kind
+
+    def _write_tags(self, target: Path, text: str, entry: Entry) -> None:
+        path = os.path.abspath(target)  # noqa: PTH100 (links stay links)
+        if "\n" in path or not path.isprintable():
+            raise ValueError("its name cannot be handed to exiftool")
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            partial = partial_path(target).with_suffix(".partial.xmp")
+            partial.unlink(missing_ok=True)
+            self._tool.set_tags(str(partial.absolute()), {DESCRIPTION: text, ALT_TEXT: text})
+            partial.replace(target)
+            return
+        [there] = self._tool.get_tags(path, [DESCRIPTION, ALT_TEXT, _OLDER_CAPTION])
+        free = {
+            DESCRIPTION: self._may_replace([there.get(DESCRIPTION), there.get(_OLDER_CAPTION)], entry),
+            ALT_TEXT: self._may_replace([there.get(ALT_TEXT)], entry),
+        }
+        tags = {tag: text for tag, may in free.items() if may and there.get(tag) != text}
+        if tags:
+            self._tool.set_tags(path, tags, params=["-P", "-overwrite_original"])
+
+    def _may_replace(self, values: list[Any], entry: Entry) -> bool:
+        texts = [str(value) for value in values if value is not None and str(value).strip()]
+        ours = all(_digest(text) == entry.published for text in texts)
+        return self._options.replace_existing or ours
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).digest()
+
+
+def _reason(error: Exception) -> str:
+    lines = str(getattr(error, "stderr", "") or error).strip().splitlines()
+    return lines[0].removeprefix("Error: ").partition(" - ")[0] if lines else type(error).__name__
+
+
+def _start_exiftool() -> Any:
+    try:
+        from exiftool import ExifToolHelper
+    except ImportError:
+        raise RuntimeMissingError("XMP needs PyExifTool: pip install 'captioner[xmp]'") from None
+    try:
+        return ExifToolHelper(common_args=["-G1", "-n"], encoding="utf-8", check_tag_names=False)
+    except FileNotFoundError:
+        raise RuntimeMissingError(
+            "XMP needs the program exiftool (https://exiftool.org; Debian: libimage-exiftool-perl)"
+        ) from None

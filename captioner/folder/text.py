@@ -1,0 +1,67 @@
+"""How captions are worded in the output. The state keeps them as the model gave them, so that another
+wording needs no captioning."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from captioner.errors import OptionsError
+
+# "a photo of a dog", "there is a dog", "a close up of a dog": nothing is said of the picture yet.
+_OPENING = re.compile(
+    r"(?:there (?:is|are)|this is|(?:an? |the )?(?:(?:black and white|colou?r|blurry|close|closeup) )*"
+    r"(?:photo|photograph|picture|image|view|shot|close[- ]up|up|closeup) (?:of|showing))\s+",
+    re.IGNORECASE,
+)
+_FIELDS = ("caption", "name", "stem", "folder")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextOptions:
+    """What is made of a caption, in this order. Raises `OptionsError` for a template that is none."""
+
+    drop_openings: bool = False
+    """Leave out "a photo of", "there is" and their like at the start."""
+    capitalize: bool = False
+    """Begin with a capital letter."""
+    sentence: bool = False
+    """Begin with a capital letter and end with a full stop."""
+    template: str = "{caption}"
+    """A text with the fields {caption}, {name}, {stem} and {folder} of the image."""
+    prefix: str = ""
+    suffix: str = ""
+
+    def __post_init__(self) -> None:
+        try:
+            parts = list(string.Formatter().parse(self.template))
+        except ValueError as error:
+            raise OptionsError(f"--template: {error}", "template") from None
+        for _, field, _, _ in parts:
+            if field is not None and field not in _FIELDS:
+                known = ", ".join(f"{{{name}}}" for name in _FIELDS)
+                raise OptionsError(f"--template knows {known}, not {{{field}}}", "template")
+
+    def apply(self, text: str, name: str) -> str:
+        """The text to write for the caption of the image `name`."""
+        if self.drop_openings:
+            while (opening := _OPENING.match(text)) and opening.end() < len(text):
+                text = text[opening.end() :]
+        if self.capitalize or self.sentence:
+            text = text[:1].upper() + text[1:]
+        if self.sentence and text[-1:].isalnum():
+            text += "."
+        path = PurePosixPath(name)
+        folder = path.parent.name
+        text = self.template.format(caption=text, name=path.name, stem=path.stem, folder=folder)
+        return f"{self.prefix}{text}{self.suffix}"
+
+    def shape(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A record with the caption as it is to be written; failures stay as they are."""
+        if "caption" not in record:
+            return record
+        return {**record, "caption": self.apply(record["caption"], record["image"])}
