@@ -95,8 +95,9 @@ def copy_context(destination: Path) -> None:
     """What COPY . . brings: the names that the ignore file lets through."""
     destination.mkdir(parents=True)
     ignore = DOCKERFILE.with_name("Dockerfile.dockerignore").read_text().splitlines()
-    for name in (line[1:] for line in ignore if line.startswith("!")):
-        subprocess.run(["cp", "-r", str(ROOT / name), str(destination / name)], check=True)
+    for path in (ROOT / line[1:] for line in ignore if line.startswith("!")):
+        if path.exists():
+            subprocess.run(["cp", "-r", str(path), str(destination)], check=True)
 
 
 if __name__ == "__main__":
