@@ -107,9 +107,8 @@ class Runtime:
             ) from None
 
     def _check(self, bundle: Bundle) -> None:
-        [pixels] = self._encoder.get_inputs()
-        size = bundle.image_size
-        fits = pixels.name == "pixels" and list(pixels.shape[1:]) == [size, size, 3]
+        shows = {value.name: list(value.shape[1:]) for value in self._encoder.get_inputs()}
+        fits = shows == {"pixels": [bundle.image_size, bundle.image_size, 3]}
         has = set(self._encoder_outputs)
         wants = {value.name for value in self._decoder.get_inputs()} - {"tokens", "parents"}
         if not fits or not wants <= has or self._decoder_outputs[:2] != ["log_probs", "attention"]:

@@ -16,6 +16,7 @@ import onnxruntime as ort
 import torch
 from torch import Tensor, nn
 
+from captioner.errors import ImageError
 from captioner.image import load_pixels
 from captioner.nn.encoder import STRIDES, GridEncoder
 from captioner.training.data import Example
@@ -73,7 +74,7 @@ def build_cache(
         arrays = [np.load(path, mmap_mode="r+") for path in sorted(folder.glob("stage*.npy"))]
     for start in range(done, len(examples), BATCH):
         part = examples[start : start + BATCH]
-        pixels = np.stack([load_pixels(e.files.read(e.image.name), image_size) for e in part])
+        pixels = np.stack([_pixels(example, image_size) for example in part])
         both = np.stack([pixels, pixels[:, :, ::-1]], axis=1).reshape(-1, *pixels.shape[1:])
         stages = [stage.reshape(len(part), VIEWS, *stage.shape[1:]) for stage in frozen(both)]
         if not arrays:
@@ -97,6 +98,13 @@ def build_cache(
             aside.replace(note)
         progress(start + len(part), len(examples))
     return FeatureCache([np.load(path, mmap_mode="r") for path in sorted(folder.glob("stage*.npy"))])
+
+
+def _pixels(example: Example, image_size: int) -> np.ndarray:
+    try:
+        return load_pixels(example.files.read(example.image.name), image_size)
+    except ImageError as error:
+        raise type(error)(f"{example.key}: {error}") from None
 
 
 def _fingerprint(layers: nn.Module) -> str:

@@ -1,0 +1,278 @@
+"""The contract of the library, on a real bundle."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from captioner import (
+    Caption,
+    Captioner,
+    CaptionOptions,
+    ImageLimits,
+    ImageTooLargeError,
+    ImageUnreadableError,
+    NotAnImageError,
+    OptionsError,
+    Word,
+)
+from captioner.bundle import write_manifest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+PHOTOS = sorted(EXAMPLES.glob("*.jpg"))[:6]
+
+
+@pytest.fixture(scope="module")
+def pixels(tiny_captioner: Captioner) -> np.ndarray:
+    return np.stack([tiny_captioner.preprocess(photo) for photo in PHOTOS])
+
+
+def same(one: Caption, two: Caption, tolerance: float = 1e-4) -> None:
+    assert one.text == two.text
+    assert one.log_prob == pytest.approx(two.log_prob, abs=tolerance)
+    assert [w.text for w in one.words] == [w.text for w in two.words]
+    for ours, theirs in zip(one.words, two.words, strict=True):
+        assert ours.log_prob == pytest.approx(theirs.log_prob, abs=tolerance)
+        if ours.attention is not None:
+            np.testing.assert_allclose(ours.attention, theirs.attention, atol=tolerance)
+
+
+def test_what_a_model_says_of_itself(tiny_captioner: Captioner) -> None:
+    assert tiny_captioner.name == "tiny" and len(tiny_captioner.digest) == 64
+    assert tiny_captioner.model == f"tiny@{tiny_captioner.digest[:12]}"
+    assert (tiny_captioner.device, tiny_captioner.provider) == ("cpu", "CPUExecutionProvider")
+    assert tiny_captioner.grid == (4, 4)
+    assert tiny_captioner.defaults == tiny_captioner.defaults.resolve(CaptionOptions())
+
+
+def test_a_caption(tiny_captioner: Captioner) -> None:
+    [caption] = tiny_captioner.caption([PHOTOS[0]])
+    assert caption.text == " ".join(word.text for word in caption.words)
+    assert 3 <= len(caption.words) <= 12
+    assert caption.model == tiny_captioner.model and caption.source == PHOTOS[0]
+    assert all(word.log_prob <= 0 for word in caption.words)
+    # The end token has a share of its own.
+    assert caption.log_prob <= sum(word.log_prob for word in caption.words)
+    assert caption.alternatives == ()
+
+
+def test_maps_cover_the_image_and_sum_to_one(tiny_captioner: Captioner) -> None:
+    for caption in tiny_captioner.caption(PHOTOS):
+        for word in caption.words:
+            assert word.attention is not None and word.sentinel is None
+            assert word.attention.shape == (4, 4) and word.attention.dtype == np.float32
+            assert (word.attention >= 0).all()
+            assert float(word.attention.sum()) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize(("row", "column"), [(0, 0), (0, 3), (3, 0), (3, 3), (1, 2)])
+def test_maps_lie_as_the_image_does(tiny_captioner: Captioner, row: int, column: int) -> None:
+    """The tiny model looks at what is bright; the photo is wide, so that rows cannot pass for columns."""
+    photo = Image.new("RGB", (400, 100), (60, 60, 60))
+    photo.paste((255, 255, 255), (column * 100, row * 25, column * 100 + 100, row * 25 + 25))
+    [caption] = tiny_captioner.caption([photo])
+    assert caption.words[0].attention is not None
+    assert divmod(int(caption.words[0].attention.argmax()), 4) == (row, column)
+    # Lying on its side with a note to turn it, the same photo.
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    file = io.BytesIO()
+    photo.transpose(Image.Transpose.ROTATE_90).save(file, "PNG", exif=exif)
+    [turned] = tiny_captioner.caption([file.getvalue()])
+    same(turned, caption)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 3), (4, 4), (7, 7), (16, 9), (64, 64)])
+def test_maps_of_another_size(tiny_captioner: Captioner, size: tuple[int, int]) -> None:
+    options = CaptionOptions(attention_size=size)
+    for caption, plain in zip(
+        tiny_captioner.caption(PHOTOS, options), tiny_captioner.caption(PHOTOS), strict=True
+    ):
+        assert caption.text == plain.text
+        for word in caption.words:
+            assert word.attention is not None and word.attention.shape == size
+            assert (word.attention >= 0).all()
+            assert float(word.attention.sum()) == pytest.approx(1, abs=1e-4)
+
+
+def test_larger_maps_keep_their_place(tiny_captioner: Captioner) -> None:
+    photo = Image.new("RGB", (64, 64), (60, 60, 60))
+    photo.paste((255, 255, 255), (48, 0, 64, 16))
+    [caption] = tiny_captioner.caption([photo], CaptionOptions(attention_size=(40, 20)))
+    assert caption.words[0].attention is not None
+    row, column = divmod(int(caption.words[0].attention.argmax()), 20)
+    assert row < 12 and column >= 14
+
+
+def test_maps_may_be_left_out(tiny_captioner: Captioner) -> None:
+    [caption] = tiny_captioner.caption(PHOTOS[:1], CaptionOptions(attention=False))
+    assert caption.words and all(word.attention is None for word in caption.words)
+
+
+def test_paths_bytes_and_pictures_are_the_same(tiny_captioner: Captioner) -> None:
+    path = PHOTOS[1]
+    with Image.open(path) as picture:
+        found = tiny_captioner.caption([path, str(path), path.read_bytes(), picture])
+    for caption in found[1:3]:
+        same(caption, found[0], 1e-6)
+    # A picture that is decoded already cannot be decoded at reduced size, which shows in the last bits.
+    assert found[3].text == found[0].text
+    assert found[2].source == path.read_bytes()
+
+
+def test_order_is_kept_over_batches(tiny_captioner: Captioner) -> None:
+    images = [*PHOTOS, *reversed(PHOTOS), *PHOTOS]
+    alone = {photo: tiny_captioner.caption([photo])[0].text for photo in PHOTOS}
+    assert len(set(alone.values())) > 1
+    assert [c.text for c in tiny_captioner.caption(images, batch_size=5)] == [alone[i] for i in images]
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("alpha", [0.0, 0.9])
+def test_a_caption_does_not_depend_on_its_batch(tiny_captioner: Captioner, pixels, beam, alpha) -> None:
+    options = CaptionOptions(beam_size=beam, length_normalization=alpha)
+    together = tiny_captioner.caption_pixels(pixels, options)
+    for number, caption in enumerate(together):
+        [alone] = tiny_captioner.caption_pixels(pixels[number : number + 1], options)
+        same(alone, caption)
+
+
+def test_failures_stand_in_the_place_of_their_images(tiny_captioner: Captioner, tmp_path: Path) -> None:
+    text = tmp_path / "notes.jpg"
+    text.write_text("no photo")
+    images = [PHOTOS[0], text, PHOTOS[1], tmp_path / "missing.jpg", b"", tmp_path]
+    found = tiny_captioner.caption(images, batch_size=2, return_errors=True)
+    kinds = [type(item) for item in found]
+    assert kinds == [
+        Caption, NotAnImageError, Caption, ImageUnreadableError, NotAnImageError, ImageUnreadableError
+    ]  # fmt: skip
+    for caption, photo in ((found[0], PHOTOS[0]), (found[2], PHOTOS[1])):
+        assert isinstance(caption, Caption)
+        same(caption, tiny_captioner.caption([photo])[0])
+    with pytest.raises(NotAnImageError):
+        tiny_captioner.caption(images)
+    assert [type(e) for e in tiny_captioner.caption([text], return_errors=True)] == [NotAnImageError]
+
+
+def test_limits(tiny_bundle: Path) -> None:
+    captioner = Captioner.load(tiny_bundle, device="cpu", threads=1, limits=ImageLimits(max_pixels=1000))
+    with pytest.raises(ImageTooLargeError, match="max_pixels"):
+        captioner.caption([PHOTOS[0]])
+
+
+def test_nothing_to_caption(tiny_captioner: Captioner) -> None:
+    assert tiny_captioner.caption([]) == []
+    assert tiny_captioner.caption_pixels(np.zeros((0, 64, 64, 3), dtype=np.uint8)) == []
+
+
+def test_alternatives_come_best_first(tiny_captioner: Captioner) -> None:
+    [caption] = tiny_captioner.caption(PHOTOS[:1], CaptionOptions(beam_size=5, alternatives=4))
+    texts = [caption.text, *(other.text for other in caption.alternatives)]
+    scores = [caption.log_prob, *(other.log_prob for other in caption.alternatives)]
+    assert len(texts) == len(set(texts)) == 5
+    assert scores == sorted(scores, reverse=True)
+    # A beam that nobody chose grows to hold them.
+    [grown] = tiny_captioner.caption(PHOTOS[:1], CaptionOptions(alternatives=4))
+    assert len(grown.alternatives) == 4
+
+
+def test_options_left_open_are_the_models(tiny_bundle: Path, tmp_path: Path, pixels: np.ndarray) -> None:
+    folder = Path(shutil.copytree(tiny_bundle, tmp_path / "short"))
+    manifest = dict(Captioner.load(tiny_bundle, device="cpu").bundle.manifest)
+    manifest["decoding"] = {"beam_size": 2, "max_words": 2}
+    write_manifest(folder, {k: v for k, v in manifest.items() if k not in ("format", "files")})
+    short = Captioner.load(folder, device="cpu", threads=1)
+    assert (short.defaults.beam_size, short.defaults.max_words) == (2, 2)
+    assert {len(c.words) for c in short.caption_pixels(pixels)} <= {1, 2}
+    longer = short.caption_pixels(pixels, CaptionOptions(max_words=16))
+    assert max(len(c.words) for c in longer) > 2
+
+
+def test_the_word_limit(tiny_captioner: Captioner, pixels: np.ndarray) -> None:
+    for caption in tiny_captioner.caption_pixels(pixels, CaptionOptions(max_words=3)):
+        assert 1 <= len(caption.words) <= 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [((str(PHOTOS[0]),), "images"), ((PHOTOS[0],), "images"), ((b"bytes",), "images")],
+)
+def test_one_image_in_place_of_a_list(tiny_captioner: Captioner, arguments: tuple, field: str) -> None:
+    with pytest.raises(OptionsError, match="list of one") as raised:
+        tiny_captioner.caption(*arguments)
+    assert raised.value.field == field
+
+
+def test_a_batch_of_none(tiny_captioner: Captioner) -> None:
+    with pytest.raises(OptionsError, match="batch_size"):
+        tiny_captioner.caption(PHOTOS, batch_size=0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        np.zeros((1, 32, 32, 3), dtype=np.uint8),
+        np.zeros((1, 64, 64, 3), dtype=np.float32),
+        np.zeros((64, 64, 3), dtype=np.uint8),
+        np.zeros((1, 3, 64, 64), dtype=np.uint8),
+    ],
+    ids=["size", "type", "no batch", "channels first"],
+)
+def test_pixels_that_do_not_fit(tiny_captioner: Captioner, wrong: np.ndarray) -> None:
+    with pytest.raises(OptionsError, match="pixels must be uint8 of 64 x 64 x 3"):
+        tiny_captioner.caption_pixels(wrong)
+
+
+def test_pixels_need_not_lie_in_order(tiny_captioner: Captioner, pixels: np.ndarray) -> None:
+    mirrored = pixels[:, :, ::-1]
+    for one, two in zip(
+        tiny_captioner.caption_pixels(mirrored), tiny_captioner.caption_pixels(mirrored.copy()), strict=True
+    ):
+        same(one, two)
+
+
+def test_a_stream_is_the_greedy_caption(tiny_captioner: Captioner, pixels: np.ndarray) -> None:
+    for one in pixels:
+        *words, caption = tiny_captioner.stream_pixels(one)
+        assert isinstance(caption, Caption) and all(isinstance(word, Word) for word in words)
+        assert tuple(words) == caption.words
+        [greedy] = tiny_captioner.caption_pixels(one[None], CaptionOptions(beam_size=1))
+        same(caption, greedy)
+        assert caption.model == tiny_captioner.model
+
+
+def test_many_threads_at_once(tiny_captioner: Captioner, pixels: np.ndarray) -> None:
+    expected = tiny_captioner.caption_pixels(pixels)
+
+    def work(number: int) -> None:
+        part = pixels[number % 3 : number % 3 + 3]
+        if number % 4 == 3:
+            *_, caption = tiny_captioner.stream_pixels(part[0], CaptionOptions(beam_size=1))
+            assert isinstance(caption, Caption)
+        else:
+            found = tiny_captioner.caption_pixels(part)
+            for ours, theirs in zip(found, expected[number % 3 :], strict=False):
+                same(ours, theirs)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(40)))
+
+
+def test_a_sentinel_takes_its_share(tiny_bundle: Path) -> None:
+    """A model with a visual sentinel has maps that sum to what is left; here by way of a made-up step."""
+    captioner = Captioner.load(tiny_bundle, device="cpu", threads=1)
+    captioner.bundle = dataclasses.replace(captioner.bundle, has_sentinel=True)
+    options = CaptionOptions(attention_size=(8, 8)).resolve(captioner.defaults)
+    for share in (0.25, 0.0):
+        grid = np.full(16, share / 16, dtype=np.float32)
+        word = captioner._word(5, -0.5, grid, options)
+        assert word.sentinel == pytest.approx(1 - share)
+        assert word.attention is not None
+        assert float(word.attention.sum()) == pytest.approx(share)
