@@ -1,0 +1,49 @@
+"""Folders of small photos, and the command run on them with the tiny model."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.processes import child_environment
+from support.serving import make_image
+
+from captioner.cli.main import main
+
+COUNT = 90
+"""Three batches, the last of them not full."""
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Photos in folders, two of which hold files of the same name, and a broken one."""
+    root = tmp_path / "photos"
+    for number in range(COUNT - 1):
+        path = root / f"day{number % 3}" / f"{number // 3:03}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(make_image(number))
+    (root / "broken.jpg").write_bytes(b"\xff\xd8\xff but no more")
+    return root
+
+
+@pytest.fixture
+def batch(tiny_bundle: Path) -> Callable[..., int]:
+    """Runs the command in this process; returns its exit status."""
+    model = ["--model", str(tiny_bundle), "--device", "cpu", "--threads", "1"]
+    return lambda *arguments: main(["batch", *map(str, arguments), *model])
+
+
+@pytest.fixture
+def start_batch(tiny_bundle: Path) -> Callable[..., subprocess.Popen[str]]:
+    """Starts the command as a process of its own."""
+    model = ["--model", str(tiny_bundle), "--device", "cpu", "--threads", "1"]
+
+    def start(*arguments: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "captioner", "batch", *map(str, arguments), *model]
+        environment = {**child_environment(), "OMP_NUM_THREADS": "1"}
+        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+
+    return start

@@ -1,0 +1,187 @@
+"""What is found in folders, lists and archives, and what is not."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from support.serving import make_image
+
+from captioner.errors import DataError, ImageTooLargeError, ImageUnreadableError
+from captioner.folder.open import open_sources
+from captioner.folder.sources import FolderSource, Selection, read_names
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = tmp_path / "tree"
+    for name in ("a.jpg", "b/a.jpg", "b/c/d.PNG", ".hidden.jpg", ".cache/e.jpg", "notes.txt", "thumbs/f.jpg"):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(make_image(len(name)))
+    return root
+
+
+def names_of(source: FolderSource) -> list[str]:
+    return sorted(found.name for found in source.find())
+
+
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        ({}, ["a.jpg", "b/a.jpg", "b/c/d.PNG", "thumbs/f.jpg"]),
+        ({"patterns": ["*.png"]}, ["b/c/d.PNG"]),
+        ({"patterns": ["b/*.jpg", "*.png"]}, ["b/a.jpg", "b/c/d.PNG"]),
+        ({"exclude": ["thumbs", "b/c"]}, ["a.jpg", "b/a.jpg"]),
+        ({"exclude": ["*/*"]}, ["a.jpg"]),
+        (
+            {"hidden": True},
+            [".cache/e.jpg", ".hidden.jpg", "a.jpg", "b/a.jpg", "b/c/d.PNG", "thumbs/f.jpg"],
+        ),
+    ],
+)
+def test_selection(tree: Path, selection, expected) -> None:
+    chosen = Selection(**selection)
+    assert names_of(FolderSource(tree, chosen)) == expected
+    packed = tree.parent / "tree.zip"
+    with zipfile.ZipFile(packed, "w") as archive:
+        for path in tree.rglob("*"):
+            archive.write(path, path.relative_to(tree))
+    [source] = open_sources([packed], chosen)
+    assert sorted(found.name for found in source.find()) == expected
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links and pipes")
+def test_links_and_odd_files(tree: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.jpg"
+    outside.write_bytes(make_image(1))
+    (tree / "out.jpg").symlink_to(outside)
+    (tree / "in.jpg").symlink_to(tree / "b" / "a.jpg")
+    (tree / "loop").symlink_to(tree)
+    (tree / "broken.jpg").symlink_to(tree / "nothing")
+    os.mkfifo(tree / "pipe.jpg")
+    source = FolderSource(tree)
+    found = {one.name: one for one in source.find()}
+    expected = {"a.jpg", "b/a.jpg", "b/c/d.PNG", "thumbs/f.jpg", "in.jpg", "broken.jpg", "pipe.jpg"}
+    assert set(found) == expected and source.links_left_out == 1
+    assert found["pipe.jpg"].problem == "not a regular file"
+    assert found["broken.jpg"].problem == "No such file or directory"
+    with pytest.raises(ImageUnreadableError, match="not a regular file"):
+        source.read(found["pipe.jpg"].locator, 10**6)
+    with pytest.raises(ImageTooLargeError, match="more bytes than the limit of 10"):
+        source.read(found["a.jpg"].locator, 10)
+
+
+@pytest.mark.parametrize("suffix", ["tar", "tar.gz", "tar.xz", "tar.bz2", "zip"])
+def test_archives_give_what_the_folder_gives(photos: Path, tmp_path: Path, batch, suffix: str) -> None:
+    out, expected = tmp_path / "out.jsonl", tmp_path / "expected.jsonl"
+    assert batch(photos, "-o", expected) == 1
+    packed = tmp_path / f"photos.{suffix}"
+    if suffix == "zip":
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path in photos.rglob("*.*"):
+                archive.write(path, path.relative_to(photos))
+    else:
+        with tarfile.open(packed, f"w:{suffix.partition('.')[2]}") as archive:
+            archive.add(photos, ".")
+    assert batch(packed, "-o", out) == 1
+    order = json.loads(out.read_text().splitlines()[0])["image"]  # a tar keeps its own order
+    assert order
+    captions = [
+        {r["image"]: r.get("caption") for r in map(json.loads, path.read_text().splitlines())}
+        for path in (out, expected)
+    ]
+    assert captions[0] == captions[1]
+    before = out.read_bytes()
+    assert batch(packed, "-o", out) == 1
+    assert out.read_bytes() == before
+
+
+def test_damaged_archives(tmp_path: Path, batch, capsys) -> None:
+    for name in ("a.zip", "a.tar", "a.tar.gz"):
+        path = tmp_path / name
+        path.write_bytes(b"nothing that makes sense" * 50)
+        with pytest.raises(DataError, match="archive"):
+            open_sources([path])
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as archive:
+        archive.writestr("good.png", make_image(1))
+        archive.writestr("bad.png", make_image(2))
+    data = bytearray(whole.getvalue())
+    data[data.index(b"bad.png") + 100] ^= 0xFF
+    (tmp_path / "b.zip").write_bytes(data)
+    assert batch(tmp_path / "b.zip", "-o", tmp_path / "out.jsonl") == 1
+    assert "bad.png: damaged in the archive" in capsys.readouterr().err
+
+
+def test_lists(photos: Path, tmp_path: Path, batch, monkeypatch) -> None:
+    wanted = ["day1/001.png", "day0/000.png", "missing.png", "day1/001.png"]
+    listed = tmp_path / "list.txt"
+    out = tmp_path / "out.jsonl"
+    for flags, text in (((), "\n".join(wanted) + "\n"), (("-0",), "\0".join(wanted))):
+        listed.write_text(text)
+        assert batch(photos, "--files-from", listed, "-o", out, *flags) == 1
+        records = [json.loads(line) for line in out.read_text().splitlines()]
+        assert [record["image"] for record in records] == wanted[:3]
+        assert records[2]["error"] == {"code": "unreadable", "message": "No such file or directory"}
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"day2/003.png\r\n")))
+    monkeypatch.chdir(photos)
+    assert batch("--files-from", "-", "-o", out) == 0
+    assert json.loads(out.read_text())["image"] == "day2/003.png"
+    assert list(read_names([b"a\nb", b"c\n\n", b"d"])) == ["a", "bc", "d"]
+
+
+def test_several_places_do_not_collide(photos: Path, tmp_path: Path, batch, monkeypatch) -> None:
+    monkeypatch.chdir(photos)
+    out = tmp_path / "out.jsonl"
+    assert batch("day0", "day1", "broken.jpg", "-o", out) == 1
+    names = [json.loads(line)["image"] for line in out.read_text().splitlines()]
+    assert len(names) == len(set(names)) == 61
+    assert {"day0/000.png", "day1/000.png", "broken.jpg"} <= set(names)
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_may_not_be_read_is_a_failure(tree: Path) -> None:
+    (tree / "b").chmod(0)
+    found = {one.name: one.problem for one in FolderSource(tree).find()}
+    assert found["b"] == "this folder: Permission denied"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names are bytes on POSIX only")
+def test_names_that_are_not_utf8(tmp_path: Path, batch) -> None:
+    root = tmp_path / "photos"
+    root.mkdir()
+    for name in (b"latin-\xfc.png", b"line\nbreak.png", "grün.png".encode()):
+        Path(os.fsdecode(os.fsencode(root) + b"/" + name)).write_bytes(make_image(len(name)))
+    assert batch(root, "-o", tmp_path / "out.jsonl") == 0
+    names = [json.loads(line)["image"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert sorted(map(os.fsencode, names)) == ["grün.png".encode(), b"latin-\xfc.png", b"line\nbreak.png"]
+    for format in ("csv", "parquet", "txt"):
+        assert batch(root, "-o", tmp_path / f"out.{format}", "--format", format) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("missing", "-o", "out.jsonl"), "missing: there is no such folder or file"),
+        (("empty", "-o", "out.jsonl"), "there are no images"),
+        (("empty", "-o", "out.doc"), "--format must be one of"),
+        (("-o", "out.jsonl"), "name a folder"),
+        (("empty", "empty", "--files-from", "x", "-o", "out.jsonl"), "--files-from: x: No such file"),
+        (("empty", "-o", "no/such/folder/out.jsonl"), "cannot write"),
+        (("empty", "-o", "out.jsonl", "--template", "{text}"), "--template knows {caption}"),
+        (("empty", "-o", "out.jsonl", "--min-confidence", "0.5"), "has not been calibrated"),
+        (("empty", "-o", "out.csv", "--attention"), "csv holds neither words nor alternatives"),
+    ],
+)
+def test_wrong_usage(tmp_path: Path, batch, monkeypatch, capsys, arguments, message) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty").mkdir()
+    assert batch(*arguments) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert message in errors[-1] and errors[-1].startswith("captioner: ")

@@ -1,0 +1,214 @@
+"""Whatever ends a run, the same command completes it, and the output is that of an uninterrupted run."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from support.serving import make_image
+
+from captioner.captioner import Captioner
+
+
+@pytest.mark.parametrize("flags", [(), ("--attention", "--alternatives", "1", "--prefix", "x ")])
+def test_kills_leave_no_trace(photos: Path, tmp_path: Path, batch, start_batch, flags) -> None:
+    whole, killed = tmp_path / "whole.jsonl", tmp_path / "killed.jsonl"
+    assert batch(photos, "-o", whole, *flags) == 1
+    waits = random.Random(0)
+    for _ in range(3):
+        process = start_batch(photos, "-o", killed, *flags)
+        _wait_for_state(killed)
+        time.sleep(waits.uniform(0, 0.3))
+        process.kill()
+        process.communicate()
+        if killed.exists():
+            lines = killed.read_bytes().splitlines(keepends=True)
+            assert b"".join(line for line in lines if line.endswith(b"\n")) in whole.read_bytes()
+    assert batch(photos, "-o", killed, *flags) == 1
+    assert killed.read_bytes() == whole.read_bytes()
+
+
+def test_every_point_between_keeping_and_publishing(photos: Path, tmp_path: Path, batch, monkeypatch) -> None:
+    from captioner.folder.outputs.jsonl import JsonlOutput
+    from captioner.folder.state import State
+
+    class Killed(BaseException):
+        pass
+
+    whole, killed = tmp_path / "whole.jsonl", tmp_path / "killed.jsonl"
+    batch(photos, "-o", whole)
+    for owner, method in ((State, "save"), (JsonlOutput, "advance"), (JsonlOutput, "finish")):
+        for after in (False, True):
+            original = getattr(owner, method)
+
+            def dying(*arguments, original=original, after=after, **keywords):
+                if after:
+                    original(*arguments, **keywords)
+                raise Killed
+
+            with monkeypatch.context() as patch, pytest.raises(Killed):
+                patch.setattr(owner, method, dying)
+                batch(photos, "-o", killed)
+    assert batch(photos, "-o", killed) == 1
+    assert killed.read_bytes() == whole.read_bytes()
+
+
+def test_a_torn_line_is_taken_off(photos: Path, tmp_path: Path, batch) -> None:
+    out = tmp_path / "out.jsonl"
+    batch(photos, "-o", out)
+    whole = out.read_bytes()
+    out.write_bytes(whole[:-30])
+    batch(photos, "-o", out)
+    assert out.read_bytes() == whole
+    out.unlink()
+    batch(photos, "-o", out)
+    assert out.read_bytes() == whole
+
+
+def test_interrupting_finishes_what_is_in_flight(photos: Path, tmp_path: Path, batch, start_batch) -> None:
+    out = tmp_path / "out.jsonl"
+    for number in range(400):
+        (photos / f"more{number}.png").write_bytes(make_image(number))
+    process = start_batch(photos, "-o", out)
+    _wait_for_state(out)
+    while not (out.exists() and out.stat().st_size):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on" in errors and "Traceback" not in errors
+    done = len(out.read_text().splitlines())
+    assert f"{done} images are done and kept, {490 - done} are left" in errors
+    assert batch(photos, "-o", out) == 1
+    assert len(out.read_text().splitlines()) == 490
+
+
+def test_the_second_run_at_once_refuses(photos: Path, tmp_path: Path, batch, capsys) -> None:
+    from captioner.folder.state import State
+
+    with State(tmp_path / "out.jsonl.state", ""):
+        assert batch(photos, "-o", tmp_path / "out.jsonl") == 2
+    assert "another run is writing this output" in capsys.readouterr().err
+    assert batch(photos, "-o", tmp_path / "out.jsonl") == 1
+
+
+def test_a_full_disk_loses_nothing(photos: Path, tmp_path: Path, batch, monkeypatch, capsys) -> None:
+    from captioner.folder.outputs import jsonl
+
+    whole, out = tmp_path / "whole.jsonl", tmp_path / "out.jsonl"
+    batch(photos, "-o", whole)
+    original = jsonl.JsonlOutput._line
+    lines = iter(range(40))
+
+    def line(self, entry):
+        if next(lines, None) is None:
+            raise OSError(28, "No space left on device")
+        return original(self, entry)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jsonl.JsonlOutput, "_line", line)
+        capsys.readouterr()
+        assert batch(photos, "-o", out) == 2
+        assert f"cannot write {out}: No space left on device" in capsys.readouterr().err
+    assert batch(photos, "-o", out) == 1
+    assert out.read_bytes() == whole.read_bytes()
+
+
+def test_changes_are_captioned_again_and_nothing_else(
+    photos, tmp_path, batch, monkeypatch, tiny_bundle
+) -> None:
+    out = tmp_path / "out.jsonl"
+    batch(photos, "-o", out)
+    captioned = _count_captioned(monkeypatch)
+    before = out.read_bytes()
+    assert batch(photos, "-o", out) == 1
+    assert captioned == [] and out.read_bytes() == before
+
+    changed, touched, gone = (photos / "day0" / f"{number:03}.png" for number in range(3))
+    changed.write_bytes(make_image(1000))
+    touched.touch()
+    gone.unlink()
+    (photos / "aaa.png").write_bytes(make_image(1001))
+    assert batch(photos, "-o", out) == 1
+    assert sum(captioned) == 2
+    fresh = tmp_path / "fresh.jsonl"
+    batch(photos, "-o", fresh)
+    assert _records(out) == _records(fresh)
+
+    captioned.clear()
+    assert batch(photos, "-o", out, "--overwrite") == 1
+    assert sum(captioned) == len(_records(out)) - 1
+    captioned.clear()
+    assert batch(photos, "-o", out, "--beam", "1") == 1
+    assert sum(captioned) == len(_records(out)) - 1
+
+
+def test_failures_are_retried_when_asked(photos: Path, tmp_path: Path, batch, capsys) -> None:
+    out = tmp_path / "out.jsonl"
+    batch(photos, "-o", out)
+    [failed] = [record for record in _records(out) if "error" in record]
+    assert failed["image"] == "broken.jpg" and failed["error"]["code"] == "not_an_image"
+    capsys.readouterr()
+    assert batch(photos, "-o", out) == 1
+    assert "broken.jpg" not in capsys.readouterr().err
+    assert batch(photos, "-o", out, "--retry-failed") == 1
+    assert "broken.jpg: the JPEG data are damaged" in capsys.readouterr().err
+    (photos / "broken.jpg").write_bytes(make_image(5))
+    assert batch(photos, "-o", out) == 0
+    assert not any("error" in record for record in _records(out))
+
+
+def test_an_unfinished_overwrite_goes_on(photos: Path, tmp_path: Path, batch, monkeypatch) -> None:
+    from captioner.folder.outputs.jsonl import JsonlOutput
+
+    out = tmp_path / "out.jsonl"
+    batch(photos, "-o", out)
+    before = out.read_bytes()
+
+    def dying(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JsonlOutput, "finish", dying)
+        assert batch(photos, "-o", out, "--overwrite") == 130
+    assert out.read_bytes() == before
+    captioned = _count_captioned(monkeypatch)
+    assert batch(photos, "-o", out, "--overwrite") == 1
+    assert captioned == [] and out.read_bytes() == before
+
+
+def test_a_file_of_somebody_else_is_not_replaced(photos: Path, tmp_path: Path, batch, capsys) -> None:
+    out = tmp_path / "out.jsonl"
+    out.write_text("my notes")
+    assert batch(photos, "-o", out) == 2
+    assert "--overwrite replaces it" in capsys.readouterr().err
+    assert out.read_text() == "my notes"
+    assert batch(photos, "-o", out, "--overwrite") == 1
+    assert len(_records(out)) == 90
+
+
+def _wait_for_state(out: Path) -> None:
+    end = time.monotonic() + 60
+    while not out.with_name(f"{out.name}.state").exists() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def _records(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _count_captioned(monkeypatch) -> list[int]:
+    """Batch sizes that the model is given from here on."""
+    sizes: list[int] = []
+    original = Captioner.caption_pixels
+
+    def counting(self, pixels, options=None):
+        sizes.append(len(pixels))
+        return original(self, pixels, options)
+
+    monkeypatch.setattr(Captioner, "caption_pixels", counting)
+    return sizes
