@@ -1,0 +1,176 @@
+"""Features that are computed once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support import squares, tiny_cnn
+
+from captioner.errors import DataError, NotAnImageError
+from captioner.image import load_pixels
+from captioner.nn.encoder import GridEncoder, build_backbone
+from captioner.training import cache
+from captioner.training.cache import FeatureCache, build_cache, trained_part
+from captioner.training.data import Example, load_examples
+from captioner.training.options import SourceOptions
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def examples(data: Path) -> list[Example]:
+    source = SourceOptions(name="squares", captions="captions.json", images=("images",))
+    return load_examples([source], data, "train")
+
+
+@pytest.fixture
+def encoder() -> GridEncoder:
+    torch.manual_seed(0)
+    return GridEncoder(build_backbone(tiny_cnn.NAME, None), 16, 6).eval()
+
+
+def build(folder: Path, encoder: GridEncoder, examples: list[Example], **changes) -> FeatureCache:
+    values = {"weights": "imagenet", "encoder_name": "tiny", "image_size": squares.SIZE, "frozen_segments": 0}
+    values |= {"progress": lambda done, total: None, **changes}
+    return build_cache(folder, encoder, examples=examples, device=CPU, **values)
+
+
+def pixels_of(examples: list[Example], rows: list[int], mirrored: list[bool]) -> torch.Tensor:
+    found = [load_pixels(examples[row].files.read(examples[row].image.name), squares.SIZE) for row in rows]
+    flipped = [p[:, ::-1] if m else p for p, m in zip(found, mirrored, strict=True)]
+    return torch.from_numpy(np.stack(flipped))
+
+
+def test_with_nothing_frozen_the_pixels_are_kept(tmp_path, encoder, examples) -> None:
+    kept = build(tmp_path, encoder, examples)
+    rows, mirrored = [3, 0, 23], [False, True, True]
+    [found] = kept.maps(torch.tensor(rows), torch.tensor(mirrored), CPU)
+    assert found.dtype == torch.uint8
+    assert torch.equal(found, pixels_of(examples, rows, mirrored))
+
+
+def test_frozen_segments_are_as_pytorch_computes_them(tmp_path, encoder, examples) -> None:
+    kept = build(tmp_path, encoder, examples[:5], frozen_segments=3)
+    rows, mirrored = [4, 1], [True, False]
+    maps = kept.maps(torch.tensor(rows), torch.tensor(mirrored), CPU)
+    with torch.inference_mode():
+        pixels = pixels_of(examples, rows, mirrored)
+        expected = encoder.stages([encoder.backbone.normalize(pixels)], 0, 3)
+        for ours, theirs in zip(maps, expected, strict=True):
+            assert ours.dtype == torch.float32
+            torch.testing.assert_close(ours, theirs, rtol=2e-3, atol=2e-3)  # half precision
+        torch.testing.assert_close(trained_part(encoder, maps, 3, 0), encoder(pixels), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("tuned", [0, 1, 2, 3])
+def test_what_a_stage_does_not_train_has_no_gradient(tmp_path, encoder, examples, tuned: int) -> None:
+    maps = build(tmp_path, encoder, examples).maps(torch.tensor([0]), torch.tensor([False]), CPU)
+    grid = trained_part(encoder, maps, 0, tuned)
+    with torch.inference_mode():
+        torch.testing.assert_close(grid.detach(), encoder(maps[0]))
+    grid.square().sum().backward()
+    learns = [any(p.grad is not None for p in segment.parameters()) for segment in encoder.backbone.segments]
+    assert learns == [False] * (3 - tuned) + [True] * tuned
+
+
+class Counter:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.loaded = 0
+        real = cache.load_pixels
+
+        def load(*arguments):
+            self.loaded += 1
+            return real(*arguments)
+
+        monkeypatch.setattr(cache, "load_pixels", load)
+
+    def take(self) -> int:
+        taken, self.loaded = self.loaded, 0
+        return taken
+
+
+def test_an_interrupted_computation_goes_on(tmp_path, encoder, examples, monkeypatch) -> None:
+    monkeypatch.setattr(cache, "BATCH", 1)
+    expected = build(tmp_path / "whole", encoder, examples)
+    counter = Counter(monkeypatch)
+
+    def interrupt(done: int, total: int) -> None:
+        assert total == 24
+        if done == 19:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path / "parts", encoder, examples, progress=interrupt)
+    assert counter.take() == 19
+    told: list[int] = []
+    found = build(tmp_path / "parts", encoder, examples, progress=lambda done, _: told.append(done))
+    assert counter.take() == 24 - 16  # from the last note
+    assert told == list(range(17, 25))
+    everything = torch.arange(24), torch.arange(24) % 2 == 0
+    assert torch.equal(found.maps(*everything, CPU)[0], expected.maps(*everything, CPU)[0])
+    build(tmp_path / "parts", encoder, examples)
+    assert counter.take() == 0
+
+
+def test_another_question_is_another_cache(tmp_path, encoder, examples, monkeypatch) -> None:
+    counter = Counter(monkeypatch)
+    build(tmp_path, encoder, examples)
+    assert counter.take() == 24
+    build(tmp_path, encoder, examples)
+    assert counter.take() == 0
+    other = GridEncoder(build_backbone(tiny_cnn.NAME, None), 8, 6).eval()
+    for changes in ({"encoder_name": "other"}, {"image_size": 64}):
+        build(tmp_path, encoder, examples, **changes)
+        assert counter.take() == 24
+    build(tmp_path, other, examples)
+    assert counter.take() == 24
+    build(tmp_path, encoder, examples[:20])
+    assert counter.take() == 20
+
+
+def test_random_weights_of_another_seed_are_another_cache(tmp_path, encoder, examples, monkeypatch) -> None:
+    """All random weights have the same name, and features of one network are of no use to another."""
+    monkeypatch.setattr(cache, "_session", lambda frozen, _: _Session(frozen))
+    few = examples[:2]
+    build(tmp_path, encoder, few, weights="random", frozen_segments=2)
+    torch.manual_seed(1)
+    other = GridEncoder(build_backbone(tiny_cnn.NAME, None), 16, 6).eval()
+    [maps] = build(tmp_path, other, few, weights="random", frozen_segments=2).maps(
+        torch.tensor([0]), torch.tensor([False]), CPU
+    )
+    with torch.inference_mode():
+        normal = other.backbone.normalize(pixels_of(few, [0], [False]))
+        [expected] = other.stages([normal], 0, 2)
+    torch.testing.assert_close(maps, expected, rtol=2e-3, atol=2e-3)
+
+
+class _Session:
+    """PyTorch in the place of ONNX Runtime, which takes seconds to export to."""
+
+    def __init__(self, frozen: torch.nn.Module) -> None:
+        self.frozen = frozen
+
+    def run(self, _: None, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        return [stage.numpy() for stage in self.frozen(torch.from_numpy(inputs["pixels"]))]
+
+
+def test_a_note_is_whole_or_not_there(tmp_path, encoder, examples) -> None:
+    build(tmp_path, encoder, examples)
+    [note] = tmp_path.glob("*/done.json")
+    assert json.loads(note.read_text())["done"] == 24
+    assert sorted(path.name for path in note.parent.iterdir()) == ["done.json", "stage0.npy"]
+
+
+def test_a_bad_image_is_named(tmp_path, encoder, data) -> None:
+    (tmp_path / "images").mkdir()
+    source = SourceOptions(name="squares", captions=str(data / "captions.json"), images=("images",))
+    examples = load_examples([source], tmp_path, "train")
+    with pytest.raises(DataError, match=r"00\.png"):
+        build(tmp_path / "cache", encoder, examples)
+    (tmp_path / "images" / "00.png").write_text("no image")
+    with pytest.raises(NotAnImageError, match=r"squares/00\.png: not an image"):
+        build(tmp_path / "cache", encoder, examples)
