@@ -163,7 +163,7 @@ def read_file(path: Path, max_bytes: int) -> tuple[bytes, str]:
                 raise ImageUnreadableError("not a regular file")
             if status.st_size > max_bytes:
                 raise too_many_bytes(max_bytes)
-            return file.read(max_bytes), stamp_of(status)
+            return file.read(status.st_size), stamp_of(status)
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         raise ImageUnreadableError(getattr(error, "strerror", None) or "not a valid path") from error
 

@@ -1,0 +1,249 @@
+"""Every format, read back by the programs that people read it with."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.serving import make_image
+
+from captioner.folder.text import TextOptions
+from captioner.results import Caption
+
+
+@pytest.fixture
+def records(photos: Path, tmp_path: Path, batch) -> list[dict]:
+    """What JSON Lines have, with maps and alternatives."""
+    out = tmp_path / "expected.jsonl"
+    assert batch(photos, "-o", out, "--attention", "--alternatives", "2") == 1
+    return [json.loads(line) for line in out.read_text().splitlines()]
+
+
+def test_json_lines_are_the_records_of_the_library(records, photos, tiny_captioner) -> None:
+    from captioner.options import CaptionOptions
+
+    good = [record for record in records if "error" not in record]
+    first = Caption.from_dict(good[0])
+    [expected] = tiny_captioner.caption([photos / good[0]["image"]], CaptionOptions(alternatives=2))
+    assert first.text == expected.text and first.model == tiny_captioner.model
+    assert np.allclose(first.words[0].attention, expected.words[0].attention, atol=1e-5)
+    assert len(first.alternatives) == 2
+
+
+def test_csv(records, photos, tmp_path, batch) -> None:
+    out = tmp_path / "out.csv"
+    assert batch(photos, "-o", out) == 1
+    with out.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["image"] for row in rows] == [record["image"] for record in records]
+    assert [row["error_code"] for row in rows] == [r.get("error", {}).get("code", "") for r in records]
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_parquet(records, photos, tmp_path, batch) -> None:
+    parquet, duckdb = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("duckdb")
+    out = tmp_path / "out.parquet"
+    assert batch(photos, "-o", out, "--attention", "--alternatives", "2") == 1
+    table = parquet.read_table(out)
+    assert table.schema.metadata[b"rows"] == b"4" and table.schema.metadata[b"columns"] == b"4"
+    rows = table.to_pylist()
+    assert [row["caption"] for row in rows] == [record.get("caption") for record in records]
+    assert rows[0]["words"] is None  # broken.jpg
+    expected = Caption.from_dict(records[1]).words
+    assert str(table.schema.field("words").type.value_type.field("attention").type).startswith("fixed_size")
+    maps = [np.reshape(word["attention"], (4, 4)) for word in rows[1]["words"]]
+    assert all(np.allclose(a, b.attention) for a, b in zip(maps, expected, strict=True))
+    query = f"SELECT count(*), sum(len(words)), count(error_code) FROM '{out}'"
+    words = sum(len(record.get("words", ())) for record in records)
+    assert duckdb.sql(query).fetchone() == (90, words, 1)
+
+
+def test_coco(photos, tmp_path, batch, capsys) -> None:
+    coco = pytest.importorskip("pycocotools.coco")
+    assert batch(photos / "day0", photos / "broken.jpg", "-o", tmp_path / "o.json", "--format", "coco") == 2
+    assert "broken.jpg does not end with a number" in capsys.readouterr().err
+    assert batch(photos, "--exclude", "broken*", "-o", tmp_path / "o.json", "--format", "coco") == 2
+    assert "have the same COCO id" in capsys.readouterr().err
+    out = tmp_path / "results.json"
+    assert batch(photos / "day0", "-o", out, "--format", "coco") == 0
+    images = [{"id": number, "file_name": f"{number:03}.png"} for number in range(30)]
+    annotations = [{"id": n, "image_id": n, "caption": "a thing"} for n in range(30)]
+    truth = tmp_path / "truth.json"
+    truth.write_text(
+        json.dumps({"images": images, "annotations": annotations, "info": {}, "licenses": []}), "utf-8"
+    )
+    results = coco.COCO(str(truth)).loadRes(str(out))
+    assert len(results.getAnnIds()) == 30
+    assert (
+        batch(photos / "day0", "-o", tmp_path / "by-file.json", "--format", "coco", "--coco-ids", truth) == 0
+    )
+    assert (tmp_path / "by-file.json").read_text() == out.read_text()
+
+
+def test_sidecars_in_a_tree_and_beside(records, photos, tmp_path, batch) -> None:
+    tree = tmp_path / "tree"
+    assert batch(photos, "-o", tree, "--format", "txt", "--sentence") == 1
+    for record in records:
+        target = tree / Path(record["image"]).with_suffix(".txt")
+        if "error" in record:
+            assert not target.exists()
+        else:
+            assert target.read_text() == TextOptions(sentence=True).apply(record["caption"], "") + "\n"
+    assert batch(photos, "-o", photos, "--format", "caption") == 1
+    assert (photos / "day0" / "000.caption").is_file()
+    before = {path: path.stat().st_mtime_ns for path in photos.rglob("*.caption")}
+    assert batch(photos, "-o", photos, "--format", "caption") == 1
+    assert {path: path.stat().st_mtime_ns for path in before} == before and len(before) == 89
+
+
+def test_sidecars_of_others_are_kept(tmp_path, batch) -> None:
+    root = tmp_path / "photos"
+    root.mkdir()
+    for name in ("a.png", "a.jpg", "b.png", "c.png"):
+        (root / name).write_bytes(make_image(len(name)))
+    (root / "b.txt").write_text("written by hand")
+    assert batch(root, "-o", root, "--format", "txt") == 0
+    assert (root / "b.txt").read_text() == "written by hand"
+    assert (root / "a.txt").is_file() and (root / "a.png.txt").is_file()
+    (root / "c.txt").unlink()
+    (root / "a.txt").write_text("corrected")
+    assert batch(root, "-o", root, "--format", "txt", "--prefix", "now ") == 0
+    assert (root / "a.txt").read_text() == "corrected"
+    assert (root / "a.png.txt").read_text().startswith("now ")
+    assert (root / "c.txt").read_text().startswith("now ")
+    assert batch(root, "-o", root, "--format", "txt", "--replace-existing") == 0
+    assert (root / "b.txt").read_text() != "written by hand"
+
+
+def test_a_name_cannot_lead_out_of_the_tree(photos, tmp_path, batch, capsys) -> None:
+    listed = tmp_path / "list"
+    listed.write_text("../outside.png\n")
+    (tmp_path / "outside.png").write_bytes(make_image(1))
+    assert batch(photos, "--files-from", listed, "-o", tmp_path / "tree", "--format", "txt") == 2
+    assert "would be outside of" in capsys.readouterr().err
+    assert not (tmp_path / "outside.txt").exists()
+
+
+needs_exiftool = pytest.mark.skipif(
+    shutil.which("exiftool") is None, reason="the program exiftool is not here"
+)
+
+
+def read_tags(path: Path) -> dict[str, str]:
+    done = subprocess.run(["exiftool", "-j", "-G1", "-n", path], capture_output=True, check=True)
+    tags: dict[str, str] = json.loads(done.stdout)[0]
+    return tags
+
+
+@pytest.fixture
+def few(tmp_path: Path) -> Path:
+    root = tmp_path / "few"
+    root.mkdir()
+    for name, format in (("a.jpg", "JPEG"), ("b.png", "PNG"), ("c.webp", "WEBP"), ("d.tif", "TIFF")):
+        (root / name).write_bytes(make_image(len(name), format=format))
+    return root
+
+
+@needs_exiftool
+def test_xmp_sidecars(few, tmp_path, batch) -> None:
+    pytest.importorskip("exiftool")
+    out = tmp_path / "xmp"
+    out.mkdir()
+    theirs = out / "b.png.xmp"
+    subprocess.run(
+        ["exiftool", "-q", "-XMP-dc:Description=by hand", "-XMP-dc:Creator=me", theirs], check=True
+    )
+    for _ in range(2):
+        assert batch(few, "-o", out, "--format", "xmp") == 0
+        tags = read_tags(out / "a.jpg.xmp")
+        assert tags["XMP-dc:Description"] == tags["XMP-iptcCore:AltTextAccessibility"] != ""
+        kept = read_tags(theirs)
+        assert kept["XMP-dc:Description"] == "by hand" and kept["XMP-dc:Creator"] == "me"
+        assert kept["XMP-iptcCore:AltTextAccessibility"]
+    assert batch(few, "-o", out, "--format", "xmp", "--suffix", "!") == 0
+    assert read_tags(out / "a.jpg.xmp")["XMP-dc:Description"].endswith("!")
+    assert read_tags(theirs)["XMP-dc:Description"] == "by hand"
+
+
+@needs_exiftool
+def test_embedding_keeps_the_rest_of_the_file(few, tmp_path, batch, monkeypatch) -> None:
+    pytest.importorskip("exiftool")
+    subprocess.run(
+        ["exiftool", "-q", "-overwrite_original", "-IPTC:Caption-Abstract=by hand", "-EXIF:Artist=me"]
+        + [few / "a.jpg"],
+        check=True,
+    )
+    pixels = {path.name: np.asarray(Image.open(path)).tobytes() for path in few.iterdir()}
+    scan = (few / "a.jpg").read_bytes().partition(b"\xff\xda")[2]
+    times = {path.name: path.stat().st_mtime for path in few.glob("*.*") if not path.name.startswith(".")}
+    for _ in range(2):
+        assert batch(few, "-o", few, "--format", "xmp", "--embed") == 0
+    for path in few.glob("[a-d].*"):
+        tags = read_tags(path)
+        assert tags["XMP-iptcCore:AltTextAccessibility"]
+        assert ("XMP-dc:Description" in tags) == (path.name != "a.jpg")
+        assert np.asarray(Image.open(path)).tobytes() == pixels[path.name]
+        assert path.stat().st_mtime == pytest.approx(times[path.name], abs=1)
+    assert read_tags(few / "a.jpg")["IFD0:Artist"] == "me"
+    assert (few / "a.jpg").read_bytes().partition(b"\xff\xda")[2] == scan
+    captioned = []
+    monkeypatch.setattr("captioner.captioner.Captioner.caption_pixels", lambda *_: captioned.append(1))
+    assert batch(few, "-o", few, "--format", "xmp", "--embed") == 0
+    assert captioned == []
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"capitalize": True}, "A photo of a dog"),
+        ({"drop_openings": True}, "a dog"),
+        ({"drop_openings": True, "sentence": True}, "A dog."),
+        ({"prefix": "sks, ", "suffix": ", 4k"}, "sks, a photo of a dog, 4k"),
+        ({"template": "{folder}/{stem}: {caption}"}, "dogs/1: a photo of a dog"),
+    ],
+)
+def test_wording(options, expected) -> None:
+    assert TextOptions(**options).apply("a photo of a dog", "x/dogs/1.jpg") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("there is a man in a hat", "a man in a hat"),
+        ("a close up of a plate of food", "a plate of food"),
+        ("a black and white photo of two dogs", "two dogs"),
+        ("a picture of", "a picture of"),
+        ("a view of the sea", "the sea"),
+        ("a man taking a photo of a dog", "a man taking a photo of a dog"),
+    ],
+)
+def test_openings(text, expected) -> None:
+    assert TextOptions(drop_openings=True).apply(text, "x") == expected
+
+
+def test_confidence_leaves_out_what_is_not_believed(photos, tmp_path, tiny_bundle, capsys) -> None:
+    from captioner.bundle import write_manifest
+    from captioner.cli.main import main
+
+    bundle = tmp_path / "bundle"
+    shutil.copytree(tiny_bundle, bundle)
+    manifest = json.loads((bundle / "bundle.json").read_text())
+    del manifest["files"]
+    del manifest["format"]
+    write_manifest(bundle, {**manifest, "confidence": {"slope": 50, "intercept": 5, "event": "a good one"}})
+    arguments = ["batch", str(photos), "--model", str(bundle), "--device", "cpu", "-o"]
+    assert main([*arguments, str(tmp_path / "all.jsonl"), "--min-confidence", "0"]) == 1
+    every = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
+    values = sorted(record["confidence"] for record in every if "caption" in record)
+    assert 0 <= values[0] < values[-1] <= 1
+    limit = str(values[-1])
+    assert main([*arguments, str(tmp_path / "some.jsonl"), "--min-confidence", limit]) == 1
+    some = [json.loads(line) for line in (tmp_path / "some.jsonl").read_text().splitlines()]
+    left_out = [r["image"] for r in some if r.get("error", {}).get("code") == "low_confidence"]
+    assert left_out == [r["image"] for r in every if r.get("confidence", 1) < float(limit)] != []
