@@ -1,0 +1,109 @@
+"""A bundle says what the network says."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support import squares
+
+from captioner.bundle import Bundle
+from captioner.captioner import Captioner
+from captioner.decoding import search
+from captioner.errors import DataError
+from captioner.nn.model import CaptionModel
+from captioner.nn.stepper import TorchStepper
+from captioner.training import checkpoint
+from captioner.training.export import ParityError, check_parity, export_bundle
+from captioner.vocabulary import SPECIAL
+
+WORDS = [*SPECIAL, *["a", "the", "red", "green", "blue", "square", "on", "is", "left", "right", "that"]]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of a network that knows nothing, but is sure of it."""
+    torch.manual_seed(0)
+    options = squares.options()
+    options = dataclasses.replace(options, model=dataclasses.replace(options.model, decoder="two_lstm"))
+    model = CaptionModel(options.model, len(WORDS))
+    with torch.no_grad():
+        model.decoder.embedding.weight.mul_(4)
+        model.decoder.bias[2] += 1
+    path = tmp_path_factory.mktemp("run") / "best.pt"
+    checkpoint.save(
+        path,
+        {
+            "options": options.to_dict(),
+            "vocabulary": WORDS,
+            "model": model.state_dict(),
+            "scores": {"squares": {"cider": 12.34, "bleu_4": 5.0, "rouge_l": 6.0}},
+        },
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def exported(saved: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("out") / "deep" / "bundle"
+    photos = sorted((data / "images").iterdir())[:5]
+    parity = export_bundle(saved, folder, name="squares", images=photos)
+    assert parity.captions == 1 + 2 + 7
+    assert parity.log_prob < 1e-4 and parity.attention < 1e-5
+    assert [path.name for path in folder.parent.iterdir()] == ["bundle"]  # nothing is left beside it
+    return folder
+
+
+def test_a_bundle_is_complete(exported: Path) -> None:
+    bundle = Bundle.load(exported)
+    assert (bundle.name, bundle.image_size, bundle.grid) == ("squares", squares.SIZE, (4, 4))
+    assert bundle.vocabulary.words == tuple(WORDS)
+    assert bundle.decoding.beam_size == 3 and bundle.decoding.max_words == 8
+    manifest = json.loads((exported / "bundle.json").read_text())
+    assert manifest["training"]["model"]["decoder"] == "two_lstm"
+    assert manifest["scores"]["squares"]["cider"] == 12.34
+    card = (exported / "MODEL_CARD.md").read_text()
+    assert card.startswith("# squares\n") and "| squares | 12.3 | 5.0 | 6.0 |" in card
+
+
+@pytest.mark.parametrize("batch", [1, 2, 7])
+def test_captions_words_and_maps_are_those_of_the_network(saved: Path, exported: Path, batch: int) -> None:
+    captioner = Captioner.load(exported, device="cpu", threads=1)
+    model, *_ = checkpoint.load_model(saved)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(parameter.half().float())  # as a bundle stores them
+    pixels = np.random.default_rng(batch).integers(0, 256, (batch, 32, 32, 3), dtype=np.uint8)
+    with torch.inference_mode():
+        stepper = TorchStepper(model.decoder, *model.encode(torch.from_numpy(pixels)))
+        expected = search(stepper, batch, captioner.defaults)
+    for caption, [best] in zip(captioner.caption_pixels(pixels), expected, strict=True):
+        assert [w.text for w in caption.words] == [WORDS[token] for token in best.tokens]
+        assert caption.log_prob == pytest.approx(best.log_prob, abs=1e-3)
+        for word, log_prob, looked in zip(caption.words, best.log_probs, best.attention, strict=False):
+            assert word.log_prob == pytest.approx(log_prob, abs=1e-3)
+            assert word.attention is not None
+            np.testing.assert_allclose(word.attention.ravel(), looked, atol=1e-4)
+
+
+@pytest.mark.parametrize("part", ["decoder.bias", "decoder.gate.weight", "encoder.norm.weight"])
+def test_graphs_of_other_weights_are_noticed(saved: Path, exported: Path, part: str) -> None:
+    model, *_ = checkpoint.load_model(saved)
+    captioner = Captioner.load(exported, device="cpu", threads=1)
+    check_parity(model, captioner)
+    with torch.no_grad():
+        value = model.get_parameter(part)
+        value.add_(torch.linspace(0, 0.3, value.numel()).view_as(value))
+    with pytest.raises(ParityError):
+        check_parity(model, captioner)
+
+
+def test_a_folder_that_exists_is_not_written_over(saved: Path, exported: Path) -> None:
+    before = (exported / "bundle.json").read_bytes()
+    with pytest.raises(DataError, match="exists already"):
+        export_bundle(saved, exported)
+    assert (exported / "bundle.json").read_bytes() == before

@@ -1,0 +1,204 @@
+"""Training from one end to the other, on squares that a tiny network learns to name."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support import squares
+
+from captioner.errors import DataError
+from captioner.training import checkpoint
+from captioner.training.options import TrainOptions
+from captioner.training.trainer import Trainer
+
+CPU = torch.device("cpu")
+TWO_STAGES = (
+    squares.stage(name="words", epochs=1, tuned_segments=1),
+    squares.stage(name="sight", epochs=2, learning_rate=3e-3),
+)
+
+
+def trainer(options: TrainOptions, folder: Path, data: Path, cache: Path, **changes: Any) -> Trainer:
+    return Trainer(options, folder, data, cache, CPU, squares.Silent(), **changes)
+
+
+def same_weights(one: Path, two: Path) -> None:
+    ours, theirs = (checkpoint.load(folder / "last.pt") for folder in (one, two))
+    assert ours["position"] == theirs["position"]
+    for part in ("model", "ema"):
+        assert ours[part].keys() == theirs[part].keys()
+        for name, value in ours[part].items():
+            assert torch.equal(value, theirs[part][name]), name
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(data: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two stages; the folder of it."""
+    folder = tmp_path_factory.mktemp("run")
+    trainer(squares.options(TWO_STAGES), folder, data, cache).run()
+    return folder
+
+
+def test_squares_are_learnt(data: Path, cache: Path, tmp_path: Path) -> None:
+    source = dataclasses.replace(squares.options().data[0], repeat=4)
+    options = squares.options((squares.stage(epochs=4),), data=(source,))
+    history = trainer(options, tmp_path, data, cache).run()
+    assert history[-1]["loss"] < 0.7 * history[0]["loss"]
+    assert history[-1]["val"]["squares"]["cider"] > 1.5 * max(10, history[0]["val"]["squares"]["cider"])
+    model, vocabulary, *_ = checkpoint.load_model(tmp_path / "best.pt")
+    # What is best is told by its scores, and the captions of unseen squares are right.
+    assert checkpoint.load(tmp_path / "best.pt")["scores"]["squares"]["cider"] == max(
+        record["val"]["squares"]["cider"] for record in history
+    )
+    right = 0
+    for number, color in enumerate(squares.COLORS):
+        pixels = torch.from_numpy(np.array(squares.draw(color, "left", 100 + number)))[None]
+        memory, state = model.encode(pixels)
+        tokens = torch.tensor([[[vocabulary.start_id, *vocabulary.encode("a")]]])
+        logits, _ = model.decoder(tokens, memory, state)
+        colors = vocabulary.encode(" ".join(squares.COLORS))
+        right += colors[int(logits[0, 0, -1, colors].argmax())] == vocabulary.encode(color)[0]
+    assert right == 3
+
+
+def test_what_a_run_leaves(uninterrupted: Path) -> None:
+    names = sorted(path.name for path in uninterrupted.iterdir())
+    assert names == ["best.pt", "curves.png", "last.pt", "log.jsonl"]
+    records = [json.loads(line) for line in (uninterrupted / "log.jsonl").read_text().splitlines()]
+    assert [(r["stage"], r["epoch"]) for r in records] == [("words", 1), ("sight", 1), ("sight", 2)]
+    assert all(r["loss"] > 0 and "cider" in r["val"]["squares"] for r in records)
+    assert checkpoint.load(uninterrupted / "last.pt")["position"] == [1, 2, 0]
+
+
+def test_options_are_saved_with_the_weights(uninterrupted: Path) -> None:
+    for name in ("best.pt", "last.pt"):
+        saved = checkpoint.load(uninterrupted / name)
+        assert TrainOptions.from_dict(saved["options"]) == squares.options(TWO_STAGES)
+
+
+def test_a_run_again_is_the_same(uninterrupted: Path, data: Path, cache: Path, tmp_path: Path) -> None:
+    trainer(squares.options(TWO_STAGES), tmp_path, data, cache).run()
+    same_weights(uninterrupted, tmp_path)
+
+
+KILLED = """
+import os, signal, sys
+from contextlib import contextmanager
+from pathlib import Path
+import torch
+from support import squares
+from captioner.training.trainer import Trainer
+from training.test_trainer import TWO_STAGES
+
+torch.set_num_threads(1)
+
+class Deadly(squares.Silent):
+    @contextmanager
+    def task(self, what, total, done):
+        def tell(now, remark):
+            if what.startswith("sight 2") and now == total // 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+        yield tell
+
+data, cache, folder = map(Path, sys.argv[1:])
+options = squares.options(TWO_STAGES)
+Trainer(options, folder, data, cache, torch.device("cpu"), Deadly(), checkpoint_every_s=0.0).run()
+"""
+
+
+def test_a_killed_run_goes_on_to_the_same_weights(uninterrupted, data, cache, tmp_path) -> None:
+    """Killed with signal 9 in mid-epoch, then resumed in another process: equal to the last bit."""
+    tests = Path(__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, data, cache, tmp_path],
+        cwd=tests,
+        env={"PYTHONPATH": str(tests), "OMP_NUM_THREADS": "1"},
+        timeout=280,
+    )
+    assert done.returncode == -signal.SIGKILL
+    stage, epoch, batch = checkpoint.load(tmp_path / "last.pt")["position"]
+    assert (stage, epoch) == (1, 1) and batch > 0
+    trainer(squares.options(TWO_STAGES), tmp_path, data, cache).run()
+    same_weights(uninterrupted, tmp_path)
+
+
+def test_a_finished_run_is_not_run_again(uninterrupted: Path, data: Path, cache: Path) -> None:
+    before = (uninterrupted / "last.pt").read_bytes()
+    history = trainer(squares.options(TWO_STAGES), uninterrupted, data, cache).run()
+    assert len(history) == 3
+    assert (uninterrupted / "last.pt").read_bytes() == before
+
+
+def test_a_folder_of_another_run_is_refused(
+    uninterrupted: Path, data: Path, cache: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match="holds a run with other options"):
+        trainer(squares.options(TWO_STAGES, seed=2), uninterrupted, data, cache)
+    other = tmp_path / "data"
+    path = squares.write(other)
+    path.write_text(path.read_text().replace("a square that is", "there is a"))
+    with pytest.raises(DataError, match="holds a run on other captions"):
+        trainer(squares.options(TWO_STAGES), uninterrupted, other, cache)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "last.pt").write_bytes((uninterrupted / "best.pt").read_bytes())
+    with pytest.raises(DataError, match="cannot be resumed from"):
+        trainer(squares.options(TWO_STAGES), tmp_path / "run", data, cache)
+
+
+def test_a_loss_that_explodes_stops_the_run(data: Path, cache: Path, tmp_path: Path) -> None:
+    options = squares.options((squares.stage(learning_rate=1e30, gradient_norm=1e30, warmup_steps=0),))
+    with pytest.raises(DataError, match="the loss is (nan|inf) at batch .*: try a smaller learning_rate"):
+        trainer(options, tmp_path, data, cache).run()
+
+
+def test_without_an_average_the_last_weights_count(data: Path, cache: Path, tmp_path: Path) -> None:
+    options = squares.options((squares.stage(epochs=1),), ema_decay=0.0)
+    trainer(options, tmp_path, data, cache).run()
+    best, last = (checkpoint.load_model(tmp_path / name)[0].state_dict() for name in ("best.pt", "last.pt"))
+    for name, value in last.items():
+        assert torch.equal(best[name], value.half().float()), name
+
+
+def test_self_critical_training_raises_the_reward(data: Path, cache: Path, tmp_path: Path) -> None:
+    options = squares.options(
+        (
+            squares.stage(epochs=2),
+            squares.stage(
+                name="reward",
+                objective="self_critical",
+                epochs=6,
+                learning_rate=3e-3,
+                batch_captions=30,
+                samples=6,
+            ),
+        )
+    )
+    started = trainer(options, tmp_path, data, cache)
+    rewards: list[float] = []
+    begin = started._start_stage
+
+    def listen() -> None:
+        begin()
+        if started.current.objective == "self_critical":
+            score = started.rewarder.scores
+
+            def scores(rows, said):
+                found = score(rows, said)
+                rewards.append(float(np.mean(found)))
+                return found
+
+            started.rewarder.scores = scores  # type: ignore[method-assign]
+
+    started._start_stage = listen  # type: ignore[method-assign]
+    started.run()
+    quarter = len(rewards) // 4
+    assert np.mean(rewards[-quarter:]) > 1.2 * np.mean(rewards[:quarter])
