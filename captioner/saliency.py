@@ -15,7 +15,7 @@ from PIL import Image, ImageEnhance
 
 Map = npt.NDArray[np.float32]
 
-FAINTEST_PEAK = 4.0
+FAINTEST_PEAK = 3.0
 """A map reaches full colour at its own peak, or at this many times the uniform weight when its peak is
 lower: a word that looked everywhere stays faint instead of having its noise blown up."""
 
@@ -70,17 +70,20 @@ def _spline(cells: int, pixels: int, shift: float) -> Map:
 
 
 def relative(weights: npt.ArrayLike, size: tuple[int, int], shift: tuple[float, float] = (0.0, 0.0)) -> Map:
-    """The map at `size` (height, width), from 0 (no weight) to 1 (see `FAINTEST_PEAK`), float32."""
-    values = resample(weights, size, shift) / np.float32(display_peak(weights))
+    """The map at `size` (height, width) as it is shown, float32: from 0 where the weight is average or
+    less, which says nothing about a place, to 1 at the peak (see `FAINTEST_PEAK`)."""
+    floor, peak = display_range(weights)
+    values = (resample(weights, size, shift) - floor) / (peak - floor)
     return np.clip(values, 0, 1).astype(np.float32)
 
 
-def display_peak(weights: npt.ArrayLike) -> float:
-    """The weight of a cell, after smoothing, that is shown in full colour."""
+def display_range(weights: npt.ArrayLike) -> tuple[float, float]:
+    """The weights of a cell, after smoothing, where colour begins and where it is full."""
     values = np.asarray(weights, dtype=np.float32)
     rows, columns = values.shape
     smooth_peak = float(resample(values, (3 * rows, 3 * columns)).max())  # odd, so centres are sampled
-    return max(smooth_peak, min(1.0, FAINTEST_PEAK / values.size))
+    floor = float(values.mean())
+    return floor, max(smooth_peak, min(1.0, FAINTEST_PEAK / values.size), floor + 1e-6)
 
 
 def gaze(weights: npt.ArrayLike) -> tuple[float, float]:

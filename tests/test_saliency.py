@@ -46,10 +46,14 @@ def test_a_shift_moves_the_map_by_cells():
 
 
 def test_words_that_looked_everywhere_stay_faint():
-    assert saliency.relative(np.full((14, 14), 1 / 196), (50, 50)).max() == pytest.approx(0.25)
+    everywhere = np.full((14, 14), 1 / 196)
+    assert saliency.relative(everywhere, (50, 50)).max() < 1e-4
+    twice_as_much_on_one_half = np.where(np.arange(14) < 7, 4 / 3, 2 / 3) * np.ones((14, 1)) / 196
+    assert saliency.relative(twice_as_much_on_one_half, (50, 50)).max() == pytest.approx(1 / 6, abs=0.01)
     assert saliency.relative(blob(5, 5, 1), (140, 140)).max() == pytest.approx(1, abs=0.02)
     assert saliency.relative(0.5 * blob(5, 5, 1), (140, 140)).max() == pytest.approx(1, abs=0.02)
     assert saliency.relative(np.zeros((14, 14)), (9, 9)).max() == 0
+    assert saliency.relative(np.ones((1, 1)), (9, 9)).max() == 0
 
 
 def test_gaze_is_the_place_of_the_peak():

@@ -13,11 +13,11 @@ from PIL import Image
 
 from captioner.image import ImageInput
 from captioner.results import Caption
-from captioner.saliency import Map, fit_photo, gaze, relative
+from captioner.saliency import Map, fit_photo, gaze
 from captioner_client.overlay.canvas import INK, MUTED, Canvas, text_width
 from captioner_client.overlay.scene import OverlayOptions, Scene, ShownWord, check_style, make_scene
 from captioner_client.overlay.styles import PAINTED
-from captioner_client.overlay.styles.style import Style
+from captioner_client.overlay.styles.style import Field, Style
 from captioner_client.overlay.text import clean, fit, font_for
 
 DEFAULT_WIDTH = 480
@@ -111,16 +111,16 @@ def draw_frames(scene: Scene, style: Style) -> Iterator[Frame]:
     yield Frame(stage.draw(stage.photo, -1, 1.0), OPENING_MS)
     before: ShownWord | None = None
     for number, word in enumerate(scene.words):
+        resting = style.paint(stage.photo, style.field(word.attention, stage.size, (0.0, 0.0)), scene.options)
         for step in range(1, SACCADE_STEPS):
-            progress = step / SACCADE_STEPS
-            picture = style.paint(
-                stage.photo, _between(before, word, _ease(progress), stage.size), scene.options
-            )
+            progress = _ease(step / SACCADE_STEPS)
             if before is None:
-                picture = Image.blend(stage.photo, picture, progress)
-            yield Frame(stage.draw(picture, number, progress), STEP_MS)
-        picture = style.paint(stage.photo, relative(word.attention, stage.size), scene.options)
-        yield Frame(stage.draw(picture, number, 1.0), FIXATION_MS)
+                picture = Image.blend(stage.photo, resting, progress)
+            else:
+                field = travel(before.attention, word.attention, progress, stage.size, style.field)
+                picture = style.paint(stage.photo, field, scene.options)
+            yield Frame(stage.draw(picture, number, step / SACCADE_STEPS), STEP_MS)
+        yield Frame(stage.draw(resting, number, 1.0), FIXATION_MS)
         before = word
     yield Frame(stage.draw(stage.photo, len(scene.words), 1.0), ENDING_MS)
 
@@ -129,17 +129,15 @@ def _ease(progress: float) -> float:
     return progress * progress * (3 - 2 * progress)
 
 
-def _between(before: ShownWord | None, after: ShownWord, progress: float, size: tuple[int, int]) -> Map:
-    """The map on its way from one word to the next: both move along the line between their gazes while
+def travel(before: Map, after: Map, progress: float, size: tuple[int, int], field: Field) -> Map:
+    """The field on its way from one map to the next: both move along the line between their gazes while
     one fades into the other."""
-    if before is None:
-        return relative(after.attention, size) * np.float32(progress)
-    (y0, x0), (y1, x1) = gaze(before.attention), gaze(after.attention)
-    leaving, arriving = before.attention.shape, after.attention.shape
-    way_out = ((y1 - y0) * progress * leaving[0], (x1 - x0) * progress * leaving[1])
-    way_in = ((y0 - y1) * (1 - progress) * arriving[0], (x0 - x1) * (1 - progress) * arriving[1])
-    old = relative(before.attention, size, way_out)
-    new = relative(after.attention, size, way_in)
+    (y0, x0), (y1, x1) = gaze(before), gaze(after)
+    down, across = y1 - y0, x1 - x0
+    rows, columns = before.shape
+    old = field(before, size, (down * progress * rows, across * progress * columns))
+    rows, columns = after.shape
+    new = field(after, size, (down * (progress - 1) * rows, across * (progress - 1) * columns))
     return old * np.float32(1 - progress) + new * np.float32(progress)
 
 

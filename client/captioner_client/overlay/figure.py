@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from PIL import Image
 
-from captioner.saliency import fit_photo, relative
+from captioner.saliency import fit_photo
 from captioner_client.overlay.canvas import MUTED, Canvas, text_width
 from captioner_client.overlay.scene import Scene, ShownWord
 from captioner_client.overlay.styles.style import Style
@@ -62,8 +62,8 @@ def draw_figure(scene: Scene, style: Style) -> Image.Image:
         picture = photo
         if place > 0:
             word = scene.words[place - 1]
-            values = relative(word.attention, (photo.height, photo.width))
-            picture = style.paint(photo, values, scene.options)
+            field = style.field(word.attention, (photo.height, photo.width), (0.0, 0.0))
+            picture = style.paint(photo, field, scene.options)
             _draw_label(canvas, x, y + grid.image_height, grid, word)
         canvas.photo(
             x + (grid.panel_width - photo.width) // 2,

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from captioner.results import Caption
-from captioner.saliency import Map, display_peak, fit_photo, resample, stops
+from captioner.saliency import Map, display_range, fit_photo, resample, stops
 from captioner_client.overlay.scene import OverlayOptions, ShownWord, probability
 from captioner_client.overlay.text import clean
 
@@ -73,13 +73,15 @@ def _grid(words: tuple[ShownWord, ...]) -> tuple[int, int]:
 def _word(word: ShownWord, grid: tuple[int, int]) -> dict[str, Any]:
     weights: Map = word.attention if word.attention.shape == grid else resample(word.attention, grid)
     largest = float(weights.max())
+    floor, peak = display_range(weights)
     levels = (weights / (largest or 1.0) * 255).round().astype(np.uint8)
     return {
         "text": clean(word.text),
         "probability": round(word.probability, 4),
         "sentinel": None if word.sentinel is None else round(_finite(word.sentinel), 4),
         "max": largest,
-        "peak": display_peak(weights),
+        "floor": floor,
+        "peak": peak,
         "map": base64.b64encode(levels.tobytes()).decode(),
     }
 

@@ -9,9 +9,9 @@ from PIL import Image
 from support.captions import HOSTILE_TEXTS, blob, make_caption
 
 from captioner.errors import OptionsError
+from captioner.saliency import relative
 from captioner_client import render_animation
-from captioner_client.overlay.animation import ENDING_MS, FIXATION_MS, SACCADE_STEPS, _between
-from captioner_client.overlay.scene import show_word
+from captioner_client.overlay.animation import ENDING_MS, FIXATION_MS, SACCADE_STEPS, travel
 
 
 def frames(data: bytes) -> list[tuple[Image.Image, int]]:
@@ -54,8 +54,7 @@ def test_a_matrix_does_not_move(photo):
 
 
 def test_the_gaze_travels_between_words():
-    first, second = make_caption(("a", "b"), [blob(3, 3, 1), blob(10, 10, 1)]).words
-    field = _between(show_word(first, 1), show_word(second, 2), 0.5, (140, 140))
+    field = travel(blob(3, 3, 1), blob(10, 10, 1), 0.5, (140, 140), relative)
     y, x = np.unravel_index(field.argmax(), field.shape)
     assert (y / 10, x / 10) == pytest.approx((7, 7), abs=0.3)
 

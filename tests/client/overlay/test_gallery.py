@@ -278,6 +278,15 @@ def test_a_gallery_replaces_itself_and_nothing_else(tmp_path, folder, records):
         write_gallery(records, page / "below-a-file.html", folder)
 
 
+def test_a_page_without_its_folder_says_so(browser, tmp_path, gallery):
+    alone = tmp_path / gallery.name
+    alone.write_bytes(gallery.read_bytes())
+    page = browser.new_page()
+    page.goto(alone.resolve().as_uri())
+    assert "my photos #1 100%.files is missing" in page.locator(".nothing").text_content()
+    page.close()
+
+
 def test_copies_of_photos_carry_no_metadata(tmp_path):
     exif = Image.Exif()
     exif[0x010E] = "a secret place"

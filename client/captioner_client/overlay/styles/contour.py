@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
-from captioner.saliency import Map, colorize
+from captioner.saliency import FAINTEST_PEAK, Map, colorize, resample
 from captioner_client.overlay.scene import OverlayOptions
 from captioner_client.overlay.styles.style import Style
 
@@ -16,7 +16,8 @@ def _paint(photo: Image.Image, values: Map, options: OverlayOptions) -> Image.Im
     pixels = np.asarray(photo, dtype=np.float32)
     line_width = max(1.5, min(values.shape) / 110)
     lines = levels(values)
-    opacity = options.alpha * min(1.0, 1.6 * lines[-1])  # a map without a peak draws faint lines
+    # A map without a peak draws faint lines.
+    opacity = options.alpha * min(1.0, lines[-1] / FAINTEST_PEAK / max(float(values.mean()), 1e-9))
     for level, tone in zip(lines, (0.55, 0.78, 1.0), strict=True):
         color = colorize(np.float32(tone), options.colormap).astype(np.float32)
         inside = (values >= level)[..., None] * 0.12 * opacity
@@ -44,4 +45,9 @@ def _distance(values: Map, level: float) -> Map:
     return np.abs(values - level) / np.maximum(np.hypot(down, across), 1e-6)
 
 
-STYLE = Style(_paint, "Lines: the areas that hold 25, 50 and 75 % of the attention", shows_colormap=False)
+STYLE = Style(
+    _paint,
+    "Lines: the areas that hold 25, 50 and 75 % of the attention",
+    shows_colormap=False,
+    field=resample,  # shares are of all weight, also of what `relative` leaves out
+)

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 
 from PIL import Image
 
-from captioner.saliency import Map
+from captioner.saliency import Map, relative
 from captioner_client.overlay.scene import OverlayOptions
+
+Field = Callable[[Map, tuple[int, int], tuple[float, float]], Map]
+"""(map, (height, width), shift in cells) to a field, as `resample` and `relative` of
+`captioner.saliency` make one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +20,10 @@ class Style:
     """A way to paint a map over a photo."""
 
     paint: Callable[[Image.Image, Map, OverlayOptions], Image.Image]
-    """(RGB photo, values 0 to 1 of (height, width) as the photo, options) to a picture of the same size."""
+    """(RGB photo, field of (height, width) as the photo, options) to a picture of the same size."""
     legend: str
     """What the reader sees, in a few words."""
     shows_colormap: bool = True
     """Whether a colour bar belongs beside the legend."""
+    field: Field = relative
+    """What `paint` is given."""

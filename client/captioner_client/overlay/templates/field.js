@@ -24,7 +24,7 @@ function smoothField(word, [rows, columns], scale) {
   const values = new Float32Array(height * width);
   if (!word.map) return { values, width, height };
   const cells = Uint8Array.from(atob(word.map), (letter) => letter.charCodeAt(0));
-  const gain = word.max / 255 / word.peak;
+  const gain = word.max / 255 / (word.peak - word.floor), offset = word.floor / (word.peak - word.floor);
   const down = splineMatrix(rows, height), across = splineMatrix(columns, width);
   const stretched = new Float32Array(rows * width);
   for (let row = 0; row < rows; row++)
@@ -37,7 +37,7 @@ function smoothField(word, [rows, columns], scale) {
     for (let x = 0; x < width; x++) {
       let sum = 0;
       for (let row = 0; row < rows; row++) sum += down[y][row] * stretched[row * width + x];
-      values[y * width + x] = Math.min(1, sum * gain);
+      values[y * width + x] = Math.min(1, Math.max(0, sum * gain - offset));
     }
   return { values, width, height };
 }

@@ -129,6 +129,9 @@ const captionerGallery = (() => {
     const all = photos.length.toLocaleString(), some = chosen.length.toLocaleString();
     count.textContent = chosen.length === photos.length ? `${all} ${photos.length === 1 ? "photo" : "photos"}` : `${some} of ${all}`;
     find(".nothing").hidden = chosen.length > 0;
+    if (!photos.length && document.scripts.length > 1)
+      find(".nothing").textContent = `The folder ${decodeURIComponent(files)} is missing; it must lie beside this page.`;
+
   }
 
   function updateFromTools() {
