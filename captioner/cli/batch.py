@@ -7,7 +7,7 @@ import dataclasses
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -30,11 +30,22 @@ _INTERRUPTED = 128 + 2
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.engine == "ray":
+        from captioner.cli.batch_ray import run_ray
+
+        return run_ray(args)
+    args.sources, args.output = [Path(place) for place in args.sources], Path(args.output)
+    return _run_here(args)
+
+
+def _run_here(args: argparse.Namespace) -> int:
     from captioner.cli.batch_progress import Progress
     from captioner.folder.outputs import make_output
     from captioner.folder.run import FolderRun
 
     options = dataclasses.replace(caption_options(args), attention=args.attention)
+    if args.gallery:
+        _check_gallery(args)
     sources = _make_sources(args)
     with _open_engine(args) as engine:
         output = make_output(args.output, _output_options(args, options, engine), args.format)
@@ -97,7 +108,7 @@ def _output_options(args: argparse.Namespace, options: CaptionOptions, engine: E
         attention=args.attention,
         alternatives=options.alternatives > 0,
         grid=options.attention_size or engine.grid,
-        shape=_make_shape(args, engine),
+        shape=make_shape(args, engine.manifest),
         root=args.sources[0] if args.sources and args.sources[0].is_dir() else None,
         embed=args.embed,
         replace_existing=args.replace_existing,
@@ -106,19 +117,26 @@ def _output_options(args: argparse.Namespace, options: CaptionOptions, engine: E
     )
 
 
-def _make_shape(args: argparse.Namespace, engine: Engine) -> Callable[[Any], Any]:
-    """What the flags make of a record."""
+def make_shape(args: argparse.Namespace, manifest: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """What the flags make of a record, `manifest` being what the model's bundle says."""
     from captioner.folder.confidence import Calibration, ConfidenceFilter
     from captioner.folder.outputs.options import unchanged
     from captioner.folder.text import TextOptions
 
-    names = ("drop_openings", "capitalize", "sentence", "template", "prefix", "suffix")
-    text = TextOptions(**{name: getattr(args, name) for name in names})
+    text = TextOptions(**{field.name: getattr(args, field.name) for field in dataclasses.fields(TextOptions)})
     reword = unchanged if text == TextOptions() else text.shape
     if args.min_confidence is None:
         return reword
-    believe = ConfidenceFilter(Calibration.of(engine.manifest), args.min_confidence).shape
+    believe = ConfidenceFilter(Calibration.of(manifest), args.min_confidence).shape
     return lambda record: reword(believe(record))
+
+
+def _check_gallery(args: argparse.Namespace) -> None:
+    from captioner.folder.outputs import format_of
+
+    from_folder = len(args.sources) == 1 and args.sources[0].is_dir()
+    if not (from_folder and args.attention and format_of(args.output, args.format) == "jsonl"):
+        raise OptionsError("--gallery is for one folder, with --attention and jsonl", "gallery")
 
 
 def _write_gallery(args: argparse.Namespace) -> None:

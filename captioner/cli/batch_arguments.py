@@ -19,10 +19,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog="Exit status: 0 all done; 1 some images have no caption, each named on stderr; 2 wrong usage, "
         "or the output cannot be written; 130 interrupted, what was in flight is kept.",
     )
-    parser.add_argument(
-        "sources", nargs="*", type=Path, metavar="FOLDER", help="folder, zip or tar archive of images"
-    )
-    parser.add_argument("-o", "--output", required=True, type=Path, metavar="OUT")
+    parser.add_argument("sources", nargs="*", metavar="FOLDER", help="folder, zip or tar archive of images")
+    parser.add_argument("-o", "--output", required=True, metavar="OUT")
     parser.add_argument("--format", choices=FORMATS, help="default: as the name of OUT says")
     _add_input(parser.add_argument_group("input"))
     run = parser.add_argument_group("run")
@@ -32,6 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     run.add_argument("--retry-failed", action="store_true", help="try images again that failed before")
     run.add_argument("--batch-size", type=_count, default=32, metavar="N", help="images a batch (32)")
     run.add_argument("--workers", type=_count, metavar="N", help="threads that read images (one a core)")
+    _add_cluster(parser.add_argument_group("cluster (--engine ray)"))
     _add_output(parser.add_argument_group("output"))
     _add_text(parser.add_argument_group("text"))
     parser.add_argument("--attention", action="store_true", help="write words with their attention maps")
@@ -52,6 +51,22 @@ def _add_input(group: argparse._ArgumentGroup) -> None:
         "--exclude", action="append", default=[], metavar="P", help="no files or folders like P; repeatable"
     )
     group.add_argument("--hidden", action="store_true", help="also files and folders that start with a dot")
+
+
+def _add_cluster(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--engine",
+        choices=("local", "ray"),
+        default="local",
+        help="ray spreads the work over Ray; FOLDER and OUT may then be s3:// or gs:// URIs, OUT is a folder "
+        "of Parquet files, and RAY_ADDRESS names the cluster (default: local)",
+    )
+    group.add_argument("--actors", type=_count, default=2, metavar="N", help="models that work at once (2)")
+    group.add_argument("--cpus-per-actor", type=float, default=1.0, metavar="N", help="default: 1")
+    group.add_argument("--gpus-per-actor", type=float, default=0.0, metavar="N", help="default: 0, a CPU")
+    group.add_argument(
+        "--shard-size", type=_count, default=10_000, metavar="N", help="images in one file of OUT (10000)"
+    )
 
 
 def _add_output(group: argparse._ArgumentGroup) -> None:

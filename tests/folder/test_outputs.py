@@ -61,7 +61,7 @@ def test_parquet(records, photos, tmp_path, batch) -> None:
     assert all(np.allclose(a, b.attention) for a, b in zip(maps, expected, strict=True))
     query = f"SELECT count(*), sum(len(words)), count(error_code) FROM '{out}'"
     words = sum(len(record.get("words", ())) for record in records)
-    assert duckdb.sql(query).fetchone() == (90, words, 1)
+    assert duckdb.sql(query).fetchall() == [(90, words, 1)]
 
 
 def test_coco(photos, tmp_path, batch, capsys) -> None:
@@ -130,9 +130,7 @@ def test_a_name_cannot_lead_out_of_the_tree(photos, tmp_path, batch, capsys) -> 
     assert not (tmp_path / "outside.txt").exists()
 
 
-needs_exiftool = pytest.mark.skipif(
-    shutil.which("exiftool") is None, reason="the program exiftool is not here"
-)
+needs_exiftool = pytest.mark.skipif(shutil.which("exiftool") is None, reason="needs the program exiftool")
 
 
 def read_tags(path: Path) -> dict[str, str]:
@@ -175,8 +173,10 @@ def test_xmp_sidecars(few, tmp_path, batch) -> None:
 def test_embedding_keeps_the_rest_of_the_file(few, tmp_path, batch, monkeypatch) -> None:
     pytest.importorskip("exiftool")
     subprocess.run(
-        ["exiftool", "-q", "-overwrite_original", "-IPTC:Caption-Abstract=by hand", "-EXIF:Artist=me"]
-        + [few / "a.jpg"],
+        [
+            *["exiftool", "-q", "-overwrite_original", "-EXIF:Artist=me", "-IPTC:Caption-Abstract=old"],
+            few / "a.jpg",
+        ],
         check=True,
     )
     pixels = {path.name: np.asarray(Image.open(path)).tobytes() for path in few.iterdir()}

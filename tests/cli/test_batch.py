@@ -1,0 +1,97 @@
+"""`captioner batch` against servers, with a gallery, and the same from Python."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from support.processes import server_process
+from support.serving import RunningServer, make_image
+
+import captioner
+from captioner.captioner import Captioner
+from captioner.cli.main import main
+from captioner.folder.sources import Selection
+from captioner_server.options import ServerOptions
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    root = tmp_path / "photos"
+    root.mkdir()
+    for number in range(40):
+        (root / f"{number:02}.png").write_bytes(make_image(number))
+    (root / "broken.png").write_bytes(b"no image")
+    return root
+
+
+def read(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_servers_write_what_the_model_here_writes(photos, tmp_path, tiny_captioner, tiny_bundle) -> None:
+    local = tmp_path / "local.jsonl"
+    assert main(["batch", str(photos), "-o", str(local), "--model", str(tiny_bundle), "--device", "cpu"]) == 1
+    servers = [RunningServer(tiny_captioner, ServerOptions(port=0)) for _ in range(2)]
+    try:
+        out = tmp_path / "out.jsonl"
+        addresses = ",".join(server.address for server in servers)
+        arguments = ["batch", str(photos), "-o", str(out), "--server", addresses]
+        assert main(arguments) == 1
+        records = read(out)
+        assert [(r["image"], r.get("caption")) for r in records] == [
+            (r["image"], r.get("caption")) for r in read(local)
+        ]
+        before = out.read_bytes()
+        assert main(arguments) == 1
+        assert out.read_bytes() == before
+    finally:
+        for server in servers:
+            server.close()
+
+
+def test_a_server_that_dies_costs_nothing(photos, tmp_path, capsys) -> None:
+    out = tmp_path / "out.jsonl"
+    with server_process(image_s=0.05) as first, server_process(image_s=0.05) as second:
+        arguments = ["batch", str(photos), "-o", str(out), "--timeout-s", "20", "--server"]
+        import threading
+
+        threading.Timer(1.0, first.process.kill).start()
+        assert main([*arguments, f"{first.address},{second.address}"]) == 1
+    records = read(out)
+    assert len(records) == 41 and sum("error" in record for record in records) == 1
+    capsys.readouterr()
+    assert main([*arguments, "localhost:1", "--overwrite"]) in (1, 2)
+    assert "Traceback" not in capsys.readouterr().err
+    assert read(out) == records
+
+
+def test_a_gallery_of_the_batch(tmp_path, tiny_bundle) -> None:
+    root = tmp_path / "photos"
+    root.mkdir()
+    shutil.copy(EXAMPLES / "cat.jpg", root)
+    page = tmp_path / "gallery.html"
+    flags = ["--model", str(tiny_bundle), "--device", "cpu", "--gallery", str(page)]
+    out = tmp_path / "out.jsonl"
+    assert main(["batch", str(root), "-o", str(out), *flags]) == 2
+    assert main(["batch", str(root), "-o", str(out), *flags, "--attention"]) == 0
+    assert page.is_file() and len(list(page.with_suffix(".files").glob("photos/*"))) == 1
+
+
+def test_from_python(photos, tmp_path, tiny_captioner: Captioner) -> None:
+    results = list(captioner.caption_folder(photos, captioner=tiny_captioner))
+    assert [result.image for result in results][-1] == "broken.png"
+    assert results[-1].error is not None and results[0].caption is not None
+    out = tmp_path / "out.csv"
+    some = captioner.caption_folder(photos, out, captioner=tiny_captioner, batch_size=8)
+    assert next(some).image == "00.png"
+    some.close()
+    assert not out.exists()
+    rest = list(captioner.caption_folder(photos, out, captioner=tiny_captioner, batch_size=8))
+    assert len(rest) == 33 and len(out.read_text().splitlines()) == 42
+    only = Selection(patterns=["0*.png"])
+    assert len(list(captioner.caption_folder(photos, captioner=tiny_captioner, selection=only))) == 10
