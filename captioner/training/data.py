@@ -75,11 +75,12 @@ def make_groups(examples: Sequence[Example], vocabulary: Vocabulary, max_words: 
     return groups
 
 
-def make_image_groups(examples: Sequence[Example]) -> list[Group]:
-    """Each image once, without captions: what self-critical training samples captions for."""
+def make_image_groups(examples: Sequence[Example], min_references: int) -> list[Group]:
+    """Each image with enough captions once, without them: what self-critical training samples for."""
     return [
         Group(index, (), not any(_SIDED.search(caption) for caption in example.image.captions))
         for index, example in enumerate(examples)
+        if len(example.image.captions) >= min_references
         for _ in range(example.repeat)
     ]
 

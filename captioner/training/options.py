@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from captioner.errors import DataError
+from captioner.errors import DataError, OptionsError
 from captioner.nn.model import ModelOptions
 from captioner.options import CaptionOptions
 
@@ -66,13 +66,19 @@ class StageOptions:
     """Show images mirrored half of the time, except where a caption says left or right."""
     samples: int = 5
     """Captions sampled per image (self-critical training)."""
+    temperature: float = 1.0
+    """The sampled policy is softmax(logits / temperature). Label smoothing leaves a tenth of the probability
+    on words at random: at 1 most samples have one of them, and all there is to learn is to avoid them."""
+    min_references: int = 1
+    """Images with fewer captions are left out of self-critical training: their reward is mostly noise."""
     gradient_norm: float = 1.0
     """Gradients are clipped to this norm."""
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
             raise DataError(f"stage {self.name}: objective must be one of {', '.join(OBJECTIVES)}")
-        _at_least(self, 1, "epochs", "batch_captions")
+        _at_least(self, 1, "epochs", "batch_captions", "min_references")
+        _at_least(self, 0.01, "temperature")
         _at_least(self, 2, "samples")
         _at_least(
             self,
@@ -120,6 +126,10 @@ class TrainOptions:
             raise DataError("a run needs at least one data set and one stage")
         if not 0 <= self.ema_decay < 1:
             raise DataError(f"ema_decay must be at least 0 and below 1, got {self.ema_decay}")
+        try:
+            _ = self.search
+        except OptionsError as error:
+            raise DataError(str(error)) from None
         for names in ([source.name for source in self.data], [stage.name for stage in self.stages]):
             if len(set(names)) != len(names):
                 raise DataError(f"names must differ: {', '.join(names)}")

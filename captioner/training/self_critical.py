@@ -14,7 +14,9 @@ from captioner.vocabulary import Vocabulary
 
 
 @torch.no_grad()
-def sample(decoder: Decoder, memory: Tensors, state: Tensors, samples: int, max_words: int) -> Tensor:
+def sample(
+    decoder: Decoder, memory: Tensors, state: Tensors, samples: int, max_words: int, temperature: float = 1.0
+) -> Tensor:
     """Captions drawn word by word from the model: int64 (batch, samples, length + 1), start token first,
     padded behind the end token. One that reaches `max_words` has no end token."""
     batch = next(iter(memory.values())).shape[0]
@@ -25,7 +27,7 @@ def sample(decoder: Decoder, memory: Tensors, state: Tensors, samples: int, max_
     sequence = [tokens]
     for _ in range(max_words + 1):
         step = decoder.step(tokens, memory, state)
-        logits = step.logits.float()
+        logits = step.logits.float() / temperature
         logits[..., [Vocabulary.pad_id, Vocabulary.start_id, Vocabulary.unknown_id]] = -torch.inf
         drawn = torch.multinomial(torch.softmax(logits, dim=-1).flatten(0, 1), 1).view(batch, samples)
         tokens = drawn.masked_fill(ended, Vocabulary.pad_id)

@@ -154,20 +154,24 @@ class Trainer:
     def _self_critical_loss(
         self, batch: Batch, memory: dict[str, Tensor], state: dict[str, Tensor]
     ) -> Tensor:
-        # Sampling without dropout draws what would be said; the gradient is taken with it.
+        stage = self.current
+        # Without dropout, so that the gradient is taken of the policy that drew the captions.
         self.model.decoder.eval()
-        sampled = sample(self.model.decoder, memory, state, self.current.samples, self.options.max_words)
-        self.model.decoder.train()
+        sampled = sample(
+            self.model.decoder, memory, state, stage.samples, self.options.max_words, stage.temperature
+        )
         said = [
             [*self.vocabulary.decode(ids), *([END] if Vocabulary.end_id in ids else [])]
             for ids in sampled[:, :, 1:].flatten(0, 1).tolist()
         ]
-        rows = batch.images.repeat_interleave(self.current.samples).tolist()
+        rows = batch.images.repeat_interleave(stage.samples).tolist()
         rewards = torch.tensor(self.rewarder.scores(rows, said), dtype=torch.float32).view(
             len(batch.images), -1
         )
         logits, _ = self.model.decoder(sampled[:, :, :-1], memory, state)
-        return policy_gradient(logits, sampled[:, :, 1:], advantages(rewards).to(self.device))
+        return policy_gradient(
+            logits / stage.temperature, sampled[:, :, 1:], advantages(rewards).to(self.device)
+        )
 
     def _start_stage(self) -> None:
         """Choose what is trained, with a fresh optimiser."""
@@ -197,7 +201,7 @@ class Trainer:
         if stage.objective == "cross_entropy":
             self.groups = make_groups(self.train_examples, self.vocabulary, self.options.max_words)
         else:
-            self.groups = make_image_groups(self.train_examples)
+            self.groups = make_image_groups(self.train_examples, stage.min_references)
             # The end token is scored like a word, so that stopping in mid-sentence does not pay.
             self.rewarder = CiderReward(
                 [[[*tokenize(c), END] for c in example.image.captions] for example in self.train_examples]
