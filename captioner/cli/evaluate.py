@@ -9,7 +9,7 @@ from pathlib import Path
 
 from captioner.cli.common import add_caption_arguments, caption_options, open_captioner
 from captioner.cli.score import print_scores
-from captioner.errors import CaptionerError, DataError
+from captioner.errors import CaptionerError, DataError, OutputError
 
 BATCH = 64
 
@@ -51,7 +51,9 @@ def run(args: argparse.Namespace) -> int:
     lines = []
     with open_captioner(args) as captioner:
         starts = range(0, len(images), BATCH)
-        for start in track(starts, description="captioning", console=Console(stderr=True), transient=True):
+        console = Console(stderr=True)
+        quiet = not console.is_terminal
+        for start in track(starts, "captioning", console=console, transient=True, disable=quiet):
             part = images[start : start + BATCH]
             results = captioner.caption([files.read(i.name) for i in part], options, return_errors=True)
             for image, caption in zip(part, results, strict=True):
@@ -60,6 +62,9 @@ def run(args: argparse.Namespace) -> int:
                 captions[image.name] = caption.text
                 lines.append(json.dumps(caption.to_dict(image.name, words=False, alternatives=False)))
     if args.captions:
-        args.captions.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        try:
+            args.captions.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise OutputError(f"cannot write {args.captions}: {error.strerror}") from None
     print_scores(evaluate_captions(captions, {i.name: i.captions for i in images}), as_json=args.json)
     return 0

@@ -78,9 +78,11 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print(f"captioner: interrupted; the same command goes on from {folder / 'last.pt'}", file=sys.stderr)
         raise
-    progress.note(
-        f"the best weights are in {folder / 'best.pt'}: captioner export {folder / 'best.pt'} -o BUNDLE"
-    )
+    if (folder / "best.pt").exists():
+        kept, what = folder / "best.pt", "best"
+    else:  # nothing was validated
+        kept, what = folder / "last.pt", "last"
+    progress.note(f"the {what} weights are in {kept}: captioner export {kept} -o BUNDLE")
     return 0
 
 

@@ -91,6 +91,12 @@ def stage(**changes: Any) -> StageOptions:
     return StageOptions(**(values | changes))
 
 
+TWO_STAGES = (
+    stage(name="words", epochs=1, tuned_segments=1),
+    stage(name="sight", epochs=2, learning_rate=3e-3),
+)
+
+
 class Silent(Progress):
     """Keeps what was noted."""
 

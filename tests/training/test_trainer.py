@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -21,10 +22,6 @@ from captioner.training.options import TrainOptions
 from captioner.training.trainer import Trainer
 
 CPU = torch.device("cpu")
-TWO_STAGES = (
-    squares.stage(name="words", epochs=1, tuned_segments=1),
-    squares.stage(name="sight", epochs=2, learning_rate=3e-3),
-)
 
 
 def trainer(options: TrainOptions, folder: Path, data: Path, cache: Path, **changes: Any) -> Trainer:
@@ -44,7 +41,7 @@ def same_weights(one: Path, two: Path) -> None:
 def uninterrupted(data: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two stages; the folder of it."""
     folder = tmp_path_factory.mktemp("run")
-    trainer(squares.options(TWO_STAGES), folder, data, cache).run()
+    trainer(squares.options(squares.TWO_STAGES), folder, data, cache).run()
     return folder
 
 
@@ -82,11 +79,11 @@ def test_what_a_run_leaves(uninterrupted: Path) -> None:
 def test_options_are_saved_with_the_weights(uninterrupted: Path) -> None:
     for name in ("best.pt", "last.pt"):
         saved = checkpoint.load(uninterrupted / name)
-        assert TrainOptions.from_dict(saved["options"]) == squares.options(TWO_STAGES)
+        assert TrainOptions.from_dict(saved["options"]) == squares.options(squares.TWO_STAGES)
 
 
 def test_a_run_again_is_the_same(uninterrupted: Path, data: Path, cache: Path, tmp_path: Path) -> None:
-    trainer(squares.options(TWO_STAGES), tmp_path, data, cache).run()
+    trainer(squares.options(squares.TWO_STAGES), tmp_path, data, cache).run()
     same_weights(uninterrupted, tmp_path)
 
 
@@ -97,7 +94,6 @@ from pathlib import Path
 import torch
 from support import squares
 from captioner.training.trainer import Trainer
-from training.test_trainer import TWO_STAGES
 
 torch.set_num_threads(1)
 
@@ -110,7 +106,7 @@ class Deadly(squares.Silent):
         yield tell
 
 data, cache, folder = map(Path, sys.argv[1:])
-options = squares.options(TWO_STAGES)
+options = squares.options(squares.TWO_STAGES)
 Trainer(options, folder, data, cache, torch.device("cpu"), Deadly(), checkpoint_every_s=0.0).run()
 """
 
@@ -120,20 +116,19 @@ def test_a_killed_run_goes_on_to_the_same_weights(uninterrupted, data, cache, tm
     tests = Path(__file__).parents[1]
     done = subprocess.run(
         [sys.executable, "-c", KILLED, data, cache, tmp_path],
-        cwd=tests,
-        env={"PYTHONPATH": str(tests), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": str(tests)},
         timeout=280,
     )
     assert done.returncode == -signal.SIGKILL
     stage, epoch, batch = checkpoint.load(tmp_path / "last.pt")["position"]
     assert (stage, epoch) == (1, 1) and batch > 0
-    trainer(squares.options(TWO_STAGES), tmp_path, data, cache).run()
+    trainer(squares.options(squares.TWO_STAGES), tmp_path, data, cache).run()
     same_weights(uninterrupted, tmp_path)
 
 
 def test_a_finished_run_is_not_run_again(uninterrupted: Path, data: Path, cache: Path) -> None:
     before = (uninterrupted / "last.pt").read_bytes()
-    history = trainer(squares.options(TWO_STAGES), uninterrupted, data, cache).run()
+    history = trainer(squares.options(squares.TWO_STAGES), uninterrupted, data, cache).run()
     assert len(history) == 3
     assert (uninterrupted / "last.pt").read_bytes() == before
 
@@ -142,21 +137,21 @@ def test_a_folder_of_another_run_is_refused(
     uninterrupted: Path, data: Path, cache: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(DataError, match="holds a run with other options"):
-        trainer(squares.options(TWO_STAGES, seed=2), uninterrupted, data, cache)
+        trainer(squares.options(squares.TWO_STAGES, seed=2), uninterrupted, data, cache)
     other = tmp_path / "data"
     path = squares.write(other)
     path.write_text(path.read_text().replace("a square that is", "there is a"))
     with pytest.raises(DataError, match="holds a run on other captions"):
-        trainer(squares.options(TWO_STAGES), uninterrupted, other, cache)
+        trainer(squares.options(squares.TWO_STAGES), uninterrupted, other, cache)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "last.pt").write_bytes((uninterrupted / "best.pt").read_bytes())
     with pytest.raises(DataError, match="cannot be resumed from"):
-        trainer(squares.options(TWO_STAGES), tmp_path / "run", data, cache)
+        trainer(squares.options(squares.TWO_STAGES), tmp_path / "run", data, cache)
 
 
 def test_a_loss_that_explodes_stops_the_run(data: Path, cache: Path, tmp_path: Path) -> None:
     options = squares.options((squares.stage(learning_rate=1e30, gradient_norm=1e30, warmup_steps=0),))
-    with pytest.raises(DataError, match="the loss is (nan|inf) at batch .*: try a smaller learning_rate"):
+    with pytest.raises(DataError, match=r"the loss is (nan|inf) at batch .*: try a smaller learning_rate"):
         trainer(options, tmp_path, data, cache).run()
 
 

@@ -1,0 +1,214 @@
+"""`captioner train`, `export` and `evaluate`: from captions to a scored bundle, as a user does it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support import squares
+from support.one_thread import one_thread, seeded  # noqa: F401
+
+from captioner.bundle import Bundle
+from captioner.cli.main import main
+
+CONFIG = """
+name = "squares"
+weights = "random"
+min_count = 1
+max_words = 8
+ema_decay = 0.9
+
+[model]
+encoder = "tiny_cnn"
+image_size = 32
+stride = 8
+features = 24
+attention_hidden = 16
+hidden = 32
+embedding = 24
+
+[[data]]
+name = "squares"
+captions = "captions.json"
+images = ["images"]
+
+[[stages]]
+name = "words"
+epochs = 1
+batch_captions = 20
+learning_rate = 1e-2
+encoder_learning_rate = 3e-3
+warmup_steps = 3
+tuned_segments = 3
+"""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("squares")
+    squares.write(folder)
+    (folder / "squares.toml").write_text(CONFIG)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(data: Path) -> Path:
+    """The folder of a finished run."""
+    folder = data / "run"
+    assert train(data, folder) == 0
+    return folder
+
+
+def train(data: Path, folder: Path, *arguments: str, config: str = "squares.toml") -> int:
+    place = ["--cache", str(data / "cache"), "--device", "cpu", "--threads", "1"]
+    return main(["train", str(data / config), "-o", str(folder), *place, *arguments])
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> str:
+    output, errors = capsys.readouterr()
+    assert output == ""
+    return errors
+
+
+def test_training_tells_how_it_goes_and_what_comes_next(data, tmp_path, capsys) -> None:
+    assert train(data, tmp_path) == 0
+    errors = told(capsys)
+    assert "words 1: loss" in errors and "squares CIDEr" in errors
+    assert f"captioner export {tmp_path / 'best.pt'} -o BUNDLE" in errors
+    assert train(data, tmp_path) == 0  # there is nothing left to do
+    assert "loss" not in told(capsys)
+
+
+def test_options_are_changed_by_name(data, tmp_path) -> None:
+    changes = ["--set", "model.hidden=20", "--set", "stages.0.doubly_stochastic=0", "--decoder", "two_lstm"]
+    assert train(data, tmp_path, *changes) == 0
+    from captioner.training.checkpoint import load_model
+
+    _, _, options, _ = load_model(tmp_path / "best.pt")
+    assert (options.model.hidden, options.model.decoder) == (20, "two_lstm")
+    assert options.stages[0].doubly_stochastic == 0
+
+
+def test_without_validation_the_last_weights_are_named(data, tmp_path, capsys) -> None:
+    assert train(data, tmp_path, "--set", 'data.0.val=""') == 0
+    assert f"captioner export {tmp_path / 'last.pt'} -o BUNDLE" in told(capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--set", "seed"], "--set takes NAME=VALUE, got 'seed'"),
+        (["--set", "sed=1"], "unknown options sed"),
+        (["--set", "seed=one"], "seed must be a int"),
+        (["--set", "stages.7.epochs=1"], "there is no option stages.7.epochs"),
+        (["--set", "stages.0.epochs=0"], "epochs must be at least 1"),
+        (["--decoder", "gru"], "unknown decoder 'gru'"),
+        (["--attention", "none"], "unknown attention 'none'"),
+        (["--encoder", "no_such"], "torchvision has no network called no_such"),
+        (["--set", "data.0.captions=none.json"], "none.json"),
+        (["--set", "data.0.images=['nowhere']"], "neither a folder nor a zip file"),
+        (["--set", "data.0.train=holidays"], "holidays"),
+        (["--set", "beam_size=99"], "beam_size must be from 1 to 16"),
+        (["--set", "max_words=100"], "max_words must be from 1 to 64"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_at_once(data, tmp_path, capsys, arguments, reason) -> None:
+    assert train(data, tmp_path / "run", *arguments) == 2
+    errors = told(capsys)
+    assert reason in errors and errors.startswith("captioner: ") and errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [("nowhere.toml", "cannot read the configuration"), ("captions.json", "not valid TOML")],
+)
+def test_a_configuration_that_is_none(data, tmp_path, capsys, config, reason) -> None:
+    assert train(data, tmp_path, config=config) == 2
+    errors = told(capsys)
+    assert reason in errors and errors.count("\n") == 1
+
+
+def test_the_recipe_that_comes_along_is_known(tmp_path, capsys) -> None:
+    assert main(["train", "default", "-o", str(tmp_path), "--data-root", str(tmp_path)]) == 2
+    assert str(tmp_path) in told(capsys)  # where its data would be
+
+
+@pytest.mark.skipif("__import__('torch').cuda.is_available()", reason="there is a GPU")
+def test_training_on_a_gpu_that_is_not_there(data, tmp_path, capsys) -> None:
+    assert train(data, tmp_path, "--device", "cuda") == 2
+    assert "CUDA cannot be used" in told(capsys)
+
+
+def test_from_a_checkpoint_to_scores(data, run, tmp_path, capsys) -> None:
+    bundle, found = tmp_path / "bundle", tmp_path / "captions.jsonl"
+    card = tmp_path / "card.md"
+    card.write_text("# Squares\n")
+    photos = [str(path) for path in sorted((data / "images").iterdir())[:3]]
+    capsys.readouterr()
+    arguments = [
+        "export",
+        str(run / "best.pt"),
+        "-o",
+        str(bundle),
+        "--name",
+        "squares-1",
+        "--card",
+        str(card),
+    ]
+    assert main([*arguments, "--beam", "2", "--images", *photos]) == 0
+    assert "3 captions alike in ONNX and PyTorch" in told(capsys)
+    loaded = Bundle.load(bundle)
+    assert (loaded.name, loaded.decoding.beam_size) == ("squares-1", 2)
+    assert (bundle / "MODEL_CARD.md").read_text() == "# Squares\n"
+
+    arguments = ["evaluate", str(data / "captions.json"), "--images", str(data / "images"), "--split", "val"]
+    options = ["--model", str(bundle), "--device", "cpu", "--json", "-o", str(found)]
+    assert main([*arguments, *options]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert scores["cider"] >= 0 and 0 <= scores["bleu_4"] <= 100
+    records = [json.loads(line) for line in found.read_text().splitlines()]
+    assert [r["image"] for r in records] == [f"{n}.png" for n in range(24, 30)]
+    # What the trainer validated is what was shipped.
+    saved = json.loads((run / "log.jsonl").read_text().splitlines()[-1])["val"]["squares"]
+    assert main([*arguments, *options[:-2], "--beam", "3", "--no-repeat-ngram", "3"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["cider"] == pytest.approx(saved["cider"], abs=0.1)
+
+    assert main(["export", str(run / "best.pt"), "-o", str(bundle)]) == 2
+    assert "exists already" in told(capsys)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "arguments", "reason"),
+    [
+        ("nowhere.pt", [], "cannot read"),
+        ("captions.json", [], "not a file of tensors"),
+        ("run/best.pt", ["--card", "nowhere.md"], "cannot read the model card"),
+    ],
+)
+def test_what_cannot_be_exported(data, run, tmp_path, capsys, checkpoint, arguments, reason) -> None:
+    capsys.readouterr()
+    assert main(["export", str(data / checkpoint), "-o", str(tmp_path / "bundle"), *arguments]) == 2
+    errors = told(capsys)
+    assert reason in errors and errors.count("\n") == 1
+    assert not (tmp_path / "bundle").exists()
+
+
+@pytest.mark.parametrize(
+    ("references", "arguments", "reason"),
+    [
+        ("nowhere.json", [], "nowhere.json"),
+        ("squares.toml", [], "squares.toml"),
+        ("captions.json", [], "in none of the places named"),
+        ("captions.json", ["--split", "holidays"], "holidays"),
+        ("captions.json", ["--images", "nowhere"], "neither a folder nor a zip file"),
+        ("captions.json", ["--images", "{data}/images", "-o", "/nowhere/captions.jsonl"], "cannot write"),
+    ],
+)
+def test_what_cannot_be_evaluated(data, tiny_bundle, capsys, references, arguments, reason) -> None:
+    arguments = [argument.replace("{data}", str(data)) for argument in arguments]
+    options = ["--model", str(tiny_bundle), "--device", "cpu"]
+    assert main(["evaluate", str(data / references), *options, *arguments]) == 2
+    errors = told(capsys)
+    assert reason in errors and errors.count("\n") == 1
