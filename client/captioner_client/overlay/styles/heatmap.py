@@ -18,4 +18,4 @@ def _paint(photo: Image.Image, values: Map, options: OverlayOptions) -> Image.Im
     )
 
 
-STYLE = Style(_paint, "Colour: where the model looked, from none to most")
+STYLE = Style(_paint, "Colour: where the model looked, from average to most")
