@@ -8,7 +8,7 @@ from pathlib import Path
 
 from captioner.image import ImageInput
 from captioner.results import Caption
-from captioner_client.overlay import templates
+from captioner_client.overlay import template
 from captioner_client.overlay.payload import encode_photo, make_payload
 from captioner_client.overlay.scene import OverlayOptions, check_style, make_scene
 
@@ -43,31 +43,31 @@ def render_html(
     photo = base64.b64encode(encode_photo(scene.photo, width or DEFAULT_WIDTH, JPEG_QUALITY)).decode()
     mode = "spotlight" if style == "spotlight" else "heat"
     payload = make_payload(caption, scene.words, scene.photo.size, options, mode)
-    css = templates.load("theme.css", "view.css", "page.css")
-    script = "'use strict';\n" + templates.load("theme.js", "field.js", "view.js", "page.js")
-    escaped = templates.escape(caption.text)
-    view = templates.fill(
-        templates.load("view.html"),
+    css = template.load("theme.css", "view.css", "page.css")
+    script = "'use strict';\n" + template.load("theme.js", "field.js", "view.js", "page.js")
+    escaped = template.escape(caption.text)
+    view = template.fill(
+        template.load("view.html"),
         {
             "photo": f'<img alt="{escaped}" src="data:image/jpeg;base64,{photo}">',
             "heading": f'<h1 class="unseen">{escaped}</h1>',
         },
     )
     policy = (
-        f"default-src 'none'; img-src data:; style-src {templates.content_hash(css)}; "
-        f"script-src {templates.content_hash(script)}; base-uri 'none'; form-action 'none'; "
+        f"default-src 'none'; img-src data:; style-src {template.content_hash(css)}; "
+        f"script-src {template.content_hash(script)}; base-uri 'none'; form-action 'none'; "
         "require-trusted-types-for 'script'; trusted-types 'none'"
     )
-    return templates.fill(
-        templates.load("page.html"),
+    return template.fill(
+        template.load("page.html"),
         {
             "policy": policy,
-            "title": templates.escape(f"{caption.text} – {name}" if name else caption.text),
-            "name": templates.escape(name),
+            "title": template.escape(f"{caption.text} – {name}" if name else caption.text),
+            "name": template.escape(name),
             "caption": escaped,
             "style": css,
             "view": view,
-            "data": templates.to_json(payload),
+            "data": template.to_json(payload),
             "script": script,
         },
     )

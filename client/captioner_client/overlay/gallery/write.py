@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from captioner.errors import OptionsError
-from captioner_client.overlay import templates
+from captioner_client.overlay import template
 from captioner_client.overlay.gallery.entry import Entry, make_entry
 
 CHUNK = 1000
@@ -90,14 +90,14 @@ def _write_entry(entry: Entry, number: int, files: Path) -> None:
     if entry.photo is not None:
         (files / "photos" / f"{number}.jpg").write_bytes(entry.photo)
     # Scripts and not JSON: a page that is opened from disk may load scripts beside it, but not fetch.
-    call = f"captionerGallery.receiveView({number},{templates.to_json(entry.view)});\n"
+    call = f"captionerGallery.receiveView({number},{template.to_json(entry.view)});\n"
     (files / "views" / f"{number}.js").write_text(call, encoding="ascii")
 
 
 def _write_index(rows: list[list[Any]], files: Path) -> int:
     chunks = list(_chunked(rows))
     for number, chunk in enumerate(chunks):
-        call = f"captionerGallery.receiveIndex({templates.to_json(chunk)});\n"
+        call = f"captionerGallery.receiveIndex({template.to_json(chunk)});\n"
         (files / "index" / f"{number}.js").write_text(call, encoding="ascii")
     return len(chunks)
 
@@ -108,21 +108,21 @@ def _chunked(rows: list[list[Any]]) -> Iterator[list[list[Any]]]:
 
 
 def _page(title: str, files_name: str, chunks: int) -> str:
-    css = templates.load(*STYLES)
-    script = "'use strict';\n" + templates.load(*SCRIPTS)
+    css = template.load(*STYLES)
+    script = "'use strict';\n" + template.load(*SCRIPTS)
     base = quote(files_name, errors="surrogateescape")
     policy = (
-        f"default-src 'none'; img-src 'self' data:; style-src {templates.content_hash(css)}; "
-        f"script-src 'self' {templates.content_hash(script)}; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; img-src 'self' data:; style-src {template.content_hash(css)}; "
+        f"script-src 'self' {template.content_hash(script)}; base-uri 'none'; form-action 'none'"
     )
     heading = '<h2 class="unseen view-title"></h2>'
-    view = templates.fill(templates.load("view.html"), {"photo": '<img alt="">', "heading": heading})
+    view = template.fill(template.load("view.html"), {"photo": '<img alt="">', "heading": heading})
     index = "\n".join(f'<script src="{base}/index/{number}.js"></script>' for number in range(chunks))
-    return templates.fill(
-        templates.load("gallery.html"),
+    return template.fill(
+        template.load("gallery.html"),
         {
             "policy": policy,
-            "title": templates.escape(title),
+            "title": template.escape(title),
             "base": base,
             "style": css,
             "view": view,
