@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from captioner.captioner import Captioner
-from captioner.errors import CaptionerError, DataError, RuntimeMissingError
+from captioner.errors import CaptionerError, DataError, DeviceError, OutputError, RuntimeMissingError
 from captioner.folder.items import Item
 from captioner.folder.outputs.options import OutputOptions, Record, unchanged
 from captioner.folder.outputs.parquet import write_parquet
@@ -130,7 +130,8 @@ class RayRun:
         retry_failed: bool = False,
     ) -> None:
         """`model` is the NAME@DIGEST of `bundle`; `wording` stands for what `shape` does. Raises
-        `DataError` or `OutputError`."""
+        `DataError`, `OutputError`, or `RuntimeMissingError` without Ray."""
+        _import_ray()
         if "://" not in uri:
             uri = os.path.abspath(uri)  # noqa: PTH100 (workers have another current folder)
         if "://" not in out:
@@ -153,7 +154,7 @@ class RayRun:
     def __iter__(self) -> Iterator[ShardDone]:
         """Each shard as it is done; at the end, parts that are of an earlier state of things are removed."""
         if self._pending:
-            for row in self._start():
+            for row in self._work():
                 yield ShardDone(int(row["images"]), json.loads(row["failed"]))
         for name in self._parts.names() - {shard.file for shard in self._shards}:
             self._parts.remove(name)
@@ -162,11 +163,22 @@ class RayRun:
         """Images without a caption, those of earlier runs included."""
         return sum(self._parts.count_failed(shard.file) for shard in self._shards)
 
-    def _start(self) -> Iterator[dict[str, Any]]:
+    def _work(self) -> Iterator[dict[str, Any]]:
         ray = _import_ray()
+        try:
+            yield from self._start(ray)
+        except (ray.exceptions.RayError, ConnectionError) as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise OutputError(f"Ray gave up: {reason}; the same command goes on") from error
+
+    def _start(self, ray: Any) -> Iterator[dict[str, Any]]:
         if not ray.is_initialized():
             # RAY_ADDRESS in the environment names the cluster; without it, Ray starts on this machine.
             ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        # For what this machine lacks Ray would wait for ever; a cluster may yet grow.
+        wanted = self._job.ray.gpus_per_actor
+        if "RAY_ADDRESS" not in os.environ and ray.cluster_resources().get("GPU", 0) < wanted:
+            raise DeviceError("Ray finds no GPU for --gpus-per-actor on this machine")
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         ray.data.DataContext.get_current().enable_progress_bars = False
         settings = self._job.ray
