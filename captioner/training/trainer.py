@@ -202,6 +202,8 @@ class Trainer:
             self.groups = make_groups(self.train_examples, self.vocabulary, self.options.max_words)
         else:
             self.groups = make_image_groups(self.train_examples, stage.min_references)
+            if not self.groups:
+                raise DataError(f"stage {stage.name}: no image has {stage.min_references} captions")
             # The end token is scored like a word, so that stopping in mid-sentence does not pay.
             self.rewarder = CiderReward(
                 [[[*tokenize(c), END] for c in example.image.captions] for example in self.train_examples]

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from captioner.decoding import Floats, Hypothesis, Ints
-from captioner.vocabulary import Vocabulary
+from captioner.vocabulary import SPECIAL, Vocabulary
 
 END = Vocabulary.end_id
-FIRST_WORD = len(("pad", "start", "end", "unknown"))
+FIRST_WORD = len(SPECIAL)
 CELLS = 5
 
 

@@ -163,6 +163,12 @@ def test_without_an_average_the_last_weights_count(data: Path, cache: Path, tmp_
         assert torch.equal(best[name], value.half().float()), name
 
 
+def test_a_stage_without_any_image_is_refused(data: Path, cache: Path, tmp_path: Path) -> None:
+    options = squares.options((squares.stage(objective="self_critical", min_references=6),))
+    with pytest.raises(DataError, match="stage words: no image has 6 captions"):
+        trainer(options, tmp_path, data, cache)
+
+
 def test_self_critical_training_raises_the_reward(data: Path, cache: Path, tmp_path: Path) -> None:
     options = squares.options(
         (
