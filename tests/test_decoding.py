@@ -99,11 +99,11 @@ def test_words_are_streamed_as_they_are_decoded() -> None:
 
 def test_length_normalisation_makes_captions_longer() -> None:
     language = Language(words=4, end_bias=0.5)
-    images = list(range(40))
+    images = list(range(20))
     lengths = []
     for alpha in (0.0, 0.7, 1.5):
         asked = options(4, 10, length_normalization=alpha)
-        found = search(Speaker(language, images), 40, asked)
+        found = search(Speaker(language, images), 20, asked)
         lengths.append(np.mean([len(best.tokens) for [best] in found]))
     assert lengths[0] < lengths[1] < lengths[2]
 

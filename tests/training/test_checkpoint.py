@@ -83,7 +83,7 @@ from captioner.training import checkpoint
 number = 0
 while True:
     number += 1
-    checkpoint.save(Path(sys.argv[1]), {"number": number, "model": torch.full((400_000,), float(number))})
+    checkpoint.save(Path(sys.argv[1]), {"number": number, "model": torch.full((50_000,), float(number))})
     print(number, flush=True)
 """
 
