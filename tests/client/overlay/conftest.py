@@ -7,7 +7,9 @@ from PIL import Image
 from support.browser import launch_browser
 
 
-@pytest.fixture(scope="session")
+# Not for the session: while Playwright is open its event loop is the thread's running one, and other tests
+# could not run any.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with launch_browser() as started:
         yield started
