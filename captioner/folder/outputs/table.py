@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -12,7 +13,7 @@ from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.state import State
 
 
-class Table:
+class Table(ABC):
     """Base of the tables: a subclass writes all records to a file in one pass."""
 
     name = ""
@@ -30,8 +31,8 @@ class Table:
         with writing(self._path), self._path.parent.joinpath(f"{self._path.name}.partial").open("wb"):
             pass  # better to know now than after hours that it cannot be written
 
-    def advance(self, state: State) -> None:
-        pass
+    def advance(self, state: State) -> None:  # noqa: B027
+        """Nothing: a table appears at the end."""
 
     def finish(self, state: State) -> None:
         with replacing(self._path) as file:
@@ -40,8 +41,9 @@ class Table:
     def close(self) -> None:
         self._path.with_name(f"{self._path.name}.partial").unlink(missing_ok=True)
 
+    @abstractmethod
     def write(self, file: IO[bytes], records: Iterator[Record]) -> None:
-        raise NotImplementedError
+        """Write all records, whole and in order."""
 
 
 def flatten(record: Record) -> dict[str, Any]:

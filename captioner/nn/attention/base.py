@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 
 
-class Attention(nn.Module):
+class Attention(nn.Module, ABC):
     """Where to look: a query is compared with every cell of a grid.
 
     The work that depends on the grid alone is done once per image by `keys`.
@@ -15,13 +17,13 @@ class Attention(nn.Module):
     def __init__(self, query_features: int, grid_features: int, hidden: int) -> None:
         super().__init__()
 
+    @abstractmethod
     def keys(self, grid: Tensor) -> Tensor:
         """(batch, cells, grid features) -> what scores are computed from, (batch, cells, key features)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def scores(self, query: Tensor, keys: Tensor) -> Tensor:
         """(batch, queries, query features), (batch, cells, key features) -> (batch, queries, cells)."""
-        raise NotImplementedError
 
     def forward(
         self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None

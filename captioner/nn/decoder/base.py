@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
@@ -21,7 +22,7 @@ class Step(NamedTuple):
     """(batch, beams, cells); sums to 1, or to 1 minus the share of a visual sentinel."""
 
 
-class Decoder(nn.Module):
+class Decoder(nn.Module, ABC):
     """Says one word at a time while looking at a grid.
 
     Several hypotheses (beams, or the reference captions in training) of one image share its memory.
@@ -29,6 +30,7 @@ class Decoder(nn.Module):
 
     has_sentinel = False
 
+    @abstractmethod
     def prepare(self, grid: Tensor, mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
         """What is computed once per image.
 
@@ -36,11 +38,10 @@ class Decoder(nn.Module):
         (batch, …), and the state before the first word, each (batch, 1, …): one beam, which the caller
         repeats.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def step(self, tokens: Tensor, memory: Tensors, state: Tensors) -> Step:
         """Read the last word of each hypothesis, int64 (batch, beams), and predict the next."""
-        raise NotImplementedError
 
     def forward(self, tokens: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor]:
         """Teacher forcing: all steps of known captions, int64 (batch, captions, length) from the start token.
