@@ -17,7 +17,7 @@ from types import ModuleType
 
 import captioner
 from captioner.cli.output import printable
-from captioner.errors import CaptionerError, RuntimeMissingError
+from captioner.errors import CaptionerError, OutputError, RuntimeMissingError
 
 COMMANDS = {
     "caption": "caption images",
@@ -75,6 +75,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, `head` for instance, has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's exit complains
         return _BROKEN_PIPE
+    except OSError as error:  # a full disk, a folder that may not be written
+        where = f": {error.filename}" if error.filename else ""
+        print(f"captioner: {printable(f'{error.strerror or error}{where}')}", file=sys.stderr)
+        return OutputError.exit_status
 
 
 def _run(arguments: list[str]) -> int:

@@ -212,3 +212,9 @@ def test_what_cannot_be_evaluated(data, tiny_bundle, capsys, references, argumen
     assert main(["evaluate", str(data / references), *options, *arguments]) == 2
     errors = told(capsys)
     assert reason in errors and errors.count("\n") == 1
+
+
+def test_a_run_that_cannot_be_written_is_told_in_a_line(data, tmp_path, capsys) -> None:
+    (tmp_path / "file").write_text("")
+    assert train(data, tmp_path / "file" / "run") == 2
+    assert told(capsys).splitlines()[-1] == f"captioner: Not a directory: {tmp_path / 'file' / 'run'}"
