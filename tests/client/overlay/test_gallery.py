@@ -107,7 +107,7 @@ def test_a_click_opens_the_interactive_view(browser, gallery):
             page.locator(".photo img").evaluate("(image) => image.decode().then(() => image.naturalWidth)")
             == 200
         )
-        assert "photo=1.jpg" in page.url
+        page.wait_for_url("**photo=1.jpg")  # the address follows a moment after the view
         page.wait_for_timeout(300)
         take_screenshot(page, "gallery-view")
         page.keyboard.press("PageDown")
@@ -117,7 +117,7 @@ def test_a_click_opens_the_interactive_view(browser, gallery):
         assert page.locator(".viewer-name").text_content() == "2.jpg"
         page.keyboard.press("Escape")
         assert page.locator(".viewer").is_hidden()
-        assert "photo=" not in page.url
+        page.wait_for_url(lambda url: "photo=" not in url)
 
 
 def test_the_keyboard_alone(browser, gallery):
