@@ -131,8 +131,13 @@ def test_the_keyboard_alone(browser, gallery):
         page.keyboard.press("ArrowRight")
         assert page.locator('.word[aria-pressed="true"] bdi').text_content() == "white"
         page.keyboard.press("Escape")
+        page.wait_for_url(lambda url: "photo=" not in url)
+        page.wait_for_function("document.activeElement.querySelector('.says') !== null")
         page.keyboard.press("ArrowRight")
         page.keyboard.press("ArrowRight")
+        page.wait_for_function(
+            "(text) => document.activeElement.querySelector('.says').textContent === text", arg=TEXTS[2]
+        )
         assert page.evaluate("document.activeElement.querySelector('.says').textContent") == TEXTS[2]
 
 
