@@ -69,9 +69,10 @@ class Trainer:
         folder.mkdir(parents=True, exist_ok=True)
         self.cache = self._cache(cache, self.train_examples, "features of training images")
         self.val_cache = self._cache(cache, self.val_examples, "features of validation images")
-        self._start_stage()
         if (folder / "last.pt").exists():
-            self._resume()
+            self._resume()  # starts the stage it finds there
+        else:
+            self._start_stage()
 
     def run(self) -> list[dict[str, Any]]:
         """Train to the end. Returns the history, a record an epoch."""
