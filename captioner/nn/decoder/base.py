@@ -36,7 +36,8 @@ class Decoder(nn.Module, ABC):
 
         `grid` (batch, cells, features), `mask` bool (batch, cells) or None. Returns the memory, each
         (batch, …), and the state before the first word, each (batch, 1, …): one beam, which the caller
-        repeats.
+        repeats. The memory's "mask", bool (batch, cells), says which cells may be looked at: whoever holds
+        the memory can hide cells from the decoder, in PyTorch and in an exported graph alike.
         """
 
     @abstractmethod

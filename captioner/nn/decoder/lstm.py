@@ -46,10 +46,15 @@ class LSTMDecoder(Decoder):
         nn.init.normal_(self.embedding.weight, std=embedding**-0.5)
 
     def prepare(self, grid: Tensor, mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
+        if mask is None:
+            mask = torch.ones(grid.shape[:2], dtype=torch.bool, device=grid.device)
         mean = masked_mean(grid, mask)
-        memory = {"grid": grid, "keys": self.attention.keys(grid), "mean": self.mean(mean)}
-        if mask is not None:
-            memory["mask"] = mask
+        memory = {
+            "grid": grid,
+            "keys": self.attention.keys(grid),
+            "mean": self.mean(mean),
+            "mask": mask,
+        }
         hidden, cell = torch.tanh(self.initial(mean)).unsqueeze(1).chunk(2, dim=-1)
         return memory, {"hidden": hidden, "cell": cell}
 
@@ -76,7 +81,7 @@ class LSTMDecoder(Decoder):
         return self.dropout(self.embedding(tokens) + memory["mean"].unsqueeze(1))
 
     def _look(self, hidden: Tensor, memory: Tensors) -> tuple[Tensor, Tensor]:
-        context, attention = self.attention(hidden, memory["keys"], memory["grid"], memory.get("mask"))
+        context, attention = self.attention(hidden, memory["keys"], memory["grid"], memory["mask"])
         return torch.sigmoid(self.gate(hidden)) * context, attention
 
     def _logits(self, hidden: Tensor, context: Tensor, inputs: Tensor) -> Tensor:
