@@ -16,6 +16,8 @@ from captioner.nn.model import CaptionModel
 
 OPSET = 20
 SMALLEST_HALVED = 1024  # values; smaller tensors are not worth a cast
+TRANSPOSED = ".transposed"
+"""Ends the name of a weight that a graph holds transposed."""
 
 
 def encoder_graph(model: CaptionModel) -> onnx.ModelProto:
@@ -109,6 +111,7 @@ def _export(
     optimizer.fold_constants(program.model)
     optimizer.remove_unused_nodes(program.model)
     graph = program.model_proto
+    _name_weights(graph, module)
     _store_halves(graph)
     # Where the exporter found each node in our sources is of no use to anyone else.
     for node in graph.graph.node:
@@ -116,6 +119,31 @@ def _export(
         node.doc_string = ""
     onnx.checker.check_model(graph)
     return graph
+
+
+def _name_weights(model: onnx.ModelProto, module: nn.Module) -> None:
+    """Give weights that the exporter transposed or reshaped their names back, so that a graph can be read
+    as a state dict (`captioner.training.start`)."""
+    held = {tensor.name for tensor in model.graph.initializer}
+    lost = {name: value.numpy() for name, value in module.state_dict().items() if name not in held}
+    names = {}
+    for tensor in model.graph.initializer:
+        values = numpy_helper.to_array(tensor)
+        for name, weight in lost.items():
+            if weight.size == values.size > 1 and tensor.name not in module.state_dict():
+                if np.array_equal(weight.ravel(), values.ravel()):
+                    names[tensor.name] = name
+                elif np.array_equal(weight.T.ravel(), values.ravel()):
+                    names[tensor.name] = name + TRANSPOSED
+                else:
+                    continue
+                del lost[name]
+                break
+    for tensor in model.graph.initializer:
+        tensor.name = names.get(tensor.name, tensor.name)
+    for node in model.graph.node:
+        for index, name in enumerate(node.input):
+            node.input[index] = names.get(name, name)
 
 
 def _store_halves(model: onnx.ModelProto) -> None:

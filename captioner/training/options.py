@@ -105,6 +105,9 @@ class TrainOptions:
     data: tuple[SourceOptions, ...]
     stages: tuple[StageOptions, ...]
     seed: int = 1
+    start: str = ""
+    """A trained model to go on from, of the same architecture: "default" for the embedded one, or a bundle or
+    a checkpoint below the data root. Its words are kept, and new ones of the captions added."""
     weights: str = "imagenet"
     """Of the backbone: imagenet, random, or a file."""
     precision: str = "float32"

@@ -30,6 +30,7 @@ from captioner.training.objectives import attention_entropy, cross_entropy, doub
 from captioner.training.options import StageOptions, TrainOptions
 from captioner.training.progress import Progress
 from captioner.training.self_critical import advantages, sample
+from captioner.training.start import Start
 from captioner.training.validation import caption_cached, score
 from captioner.vocabulary import END, Vocabulary, tokenize
 
@@ -59,10 +60,15 @@ class Trainer:
         self.val_examples = load_examples(options.data, data_root, "val")
         captions = (c for example in self.train_examples for c in example.image.captions)
         self.vocabulary = Vocabulary.build(captions, options.min_count)
+        start = Start.read(options.start, data_root) if options.start else None
+        if start:
+            self.vocabulary = start.extended(self.vocabulary)
         self.frozen = 3 - options.tuned_segments
         torch.manual_seed(options.seed)
-        weights = None if options.weights == "random" else options.weights
+        weights = None if options.weights == "random" or start else options.weights
         self.model = CaptionModel(options.model, len(self.vocabulary), weights).to(device)
+        if start:
+            start.give(self.model)
         self.ema = MovingAverage(self.model, options.ema_decay)
         self.history: list[dict[str, Any]] = []
         self.stage = self.epoch = self.batch = 0
@@ -302,7 +308,7 @@ class Trainer:
             return build_cache(
                 folder,
                 self.model.encoder,
-                self.options.weights,
+                self.options.start or self.options.weights,
                 model.encoder,
                 model.image_size,
                 self.frozen,

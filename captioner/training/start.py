@@ -1,0 +1,74 @@
+"""Weights to start from: those of a checkpoint, or of a bundle, so that a model can be taught more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+from onnx import numpy_helper
+from torch import Tensor
+
+from captioner.bundle import Bundle
+from captioner.errors import DataError
+from captioner.nn.model import CaptionModel
+from captioner.training.checkpoint import load_model
+from captioner.training.graphs import TRANSPOSED
+from captioner.vocabulary import Vocabulary
+
+EMBEDDED = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A trained model: its words and its weights by the names that `CaptionModel` gives them."""
+
+    vocabulary: Vocabulary
+    weights: dict[str, Tensor]
+
+    @classmethod
+    def read(cls, place: str, root: Path) -> Start:
+        """`place` is "default" for the embedded model, or a bundle or a checkpoint below `root`.
+
+        Raises `DataError` or `BundleError` when there is nothing to start from.
+        """
+        path = root / place
+        if path.is_file():
+            model, vocabulary, *_ = load_model(path)
+            return cls(vocabulary, {**model.state_dict()})
+        bundle = Bundle.load(None if place == EMBEDDED and not path.exists() else path)
+        return cls(bundle.vocabulary, {**_weights(bundle.encoder), **_weights(bundle.decoder)})
+
+    def extended(self, learnt: Vocabulary) -> Vocabulary:
+        """The words of the start, then those of `learnt` that it lacks."""
+        known = set(self.vocabulary.words)
+        return Vocabulary([*self.vocabulary.words, *(w for w in learnt.words if w not in known)])
+
+    @torch.no_grad()
+    def give(self, model: CaptionModel) -> None:
+        """Copy the weights into `model`, whose vocabulary is that of the start, extended: a new word keeps
+        its fresh embedding. Raises `DataError` if it is a model of another architecture."""
+        old = len(self.vocabulary)
+        for name, value in model.state_dict().items():
+            if not value.is_floating_point():
+                continue  # counters of batches, which nothing reads
+            given = self.weights.get(name)
+            rows = slice(None)
+            if given is not None and len(given) == old and value.shape[1:] == given.shape[1:]:
+                rows = slice(old)
+            if given is None or value[rows].numel() != given.numel():
+                raise DataError(f"the model to start from is of another architecture: {name} does not fit")
+            value[rows] = given.view_as(value[rows])
+
+
+def _weights(graph: bytes) -> dict[str, Tensor]:
+    weights = {}
+    for tensor in onnx.load_from_string(graph).graph.initializer:
+        values = np.array(numpy_helper.to_array(tensor), dtype=np.float32)
+        name = tensor.name.removesuffix(".half").removeprefix("model.")
+        if name.endswith(TRANSPOSED):
+            name, values = name.removesuffix(TRANSPOSED), values.T.copy()
+        weights[name] = torch.from_numpy(values)
+    return weights

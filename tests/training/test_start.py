@@ -1,0 +1,81 @@
+"""Going on from a trained model."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from support import squares
+
+from captioner.errors import BundleError, DataError
+from captioner.training import checkpoint
+from captioner.training.export import export_bundle
+from captioner.training.start import Start
+from captioner.training.trainer import Trainer
+
+
+@pytest.fixture(scope="module")
+def trained(data: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has learnt a little, and its bundle."""
+    folder = tmp_path_factory.mktemp("trained")
+    run(squares.options((squares.stage(epochs=1),)), folder / "run", data, cache)
+    export_bundle(folder / "run" / "best.pt", folder / "bundle")
+    return folder
+
+
+def run(options: object, folder: Path, data: Path, cache: Path) -> Trainer:
+    trainer = Trainer(options, folder, data, cache, torch.device("cpu"), squares.Silent())  # type: ignore[arg-type]
+    trainer.run()
+    return trainer
+
+
+@pytest.mark.parametrize("decoder", ["lstm", "two_lstm"])
+def test_a_bundle_holds_the_weights_of_its_checkpoint(
+    decoder: str, data: Path, cache: Path, tmp_path: Path
+) -> None:
+    options = squares.options((squares.stage(epochs=1),))
+    options = dataclasses.replace(options, model=dataclasses.replace(options.model, decoder=decoder))
+    run(options, tmp_path / "run", data, cache)
+    export_bundle(tmp_path / "run" / "best.pt", tmp_path / "bundle")
+    model, vocabulary, *_ = checkpoint.load_model(tmp_path / "run" / "best.pt")
+    start = Start.read("bundle", tmp_path)
+    assert start.vocabulary.words == vocabulary.words
+    again = type(model)(options.model, len(vocabulary))
+    start.give(again)
+    for (name, ours), theirs in zip(model.state_dict().items(), again.state_dict().values(), strict=True):
+        if ours.is_floating_point():
+            assert torch.equal(ours.half().float() if "running" not in name else ours, theirs), name
+
+
+@pytest.mark.parametrize("place", ["run/best.pt", "bundle"])
+def test_training_goes_on_from_it_with_new_words(
+    place: str, trained: Path, data: Path, cache: Path, tmp_path: Path
+) -> None:
+    images = tmp_path / "images"
+    images.symlink_to(data / "images")
+    (tmp_path / "captions.json").write_text(
+        (data / "captions.json").read_text().replace('"a red square"', '"a crimson tile"')
+    )
+    (tmp_path / "start").symlink_to(trained / place)
+    options = squares.options((squares.stage(epochs=1, learning_rate=0.0),), start="start", ema_decay=0.0)
+    trainer = run(options, tmp_path / "run", tmp_path, cache)
+    before = Start.read("start", tmp_path)
+    words = trainer.vocabulary.words
+    assert words[: len(before.vocabulary)] == before.vocabulary.words
+    assert set(words[len(before.vocabulary) :]) == {"crimson", "tile"}
+    after = trainer.model.state_dict()["decoder.embedding.weight"]
+    assert torch.equal(after[: len(before.vocabulary)], before.weights["decoder.embedding.weight"])
+
+
+def test_another_architecture_is_refused(trained: Path, data: Path, cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "captions.json").symlink_to(data / "captions.json")
+    (tmp_path / "images").symlink_to(data / "images")
+    (tmp_path / "bundle").symlink_to(trained / "bundle")
+    options = squares.options((squares.stage(epochs=1),), start="bundle")
+    options = dataclasses.replace(options, model=dataclasses.replace(options.model, hidden=16))
+    with pytest.raises(DataError, match="another architecture"):
+        run(options, tmp_path / "run", tmp_path, cache)
+    with pytest.raises(BundleError, match="does not exist"):
+        run(dataclasses.replace(options, start="nowhere"), tmp_path / "run", tmp_path, cache)
