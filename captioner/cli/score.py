@@ -18,6 +18,9 @@ _LABELS = {
     **{f"bleu_{n}": f"BLEU-{n}" for n in range(1, 5)},
     "rouge_l": "ROUGE-L",
     "cider": "CIDEr-D",
+    "chair_i": "objects that are not there (CHAIRi)",
+    "chair_s": "captions with such (CHAIRs)",
+    "object_recall": "objects mentioned (recall)",
 }
 _DIVERSITY = {
     "distinct_1": ("distinct words / words", "{:.3f}"),
@@ -34,7 +37,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "score",
         help="score captions against references",
         description="Score captions with BLEU, METEOR, ROUGE-L and CIDEr-D, times 100, with 95% confidence "
-        "intervals over images, and count how varied they are. Images are matched by file name, without "
+        "intervals over images, and count how varied they are; where the references list objects, also the "
+        "mentioned objects that are not there (CHAIR). Images are matched by file name, without "
         "folder and extension; every image of the references must have a caption.",
     )
     parser.add_argument(
@@ -63,7 +67,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     from captioner.metrics import Meteor, compare_captions, evaluate_captions
-    from captioner.metrics.captions import read_captions, references_by_image
+    from captioner.metrics.captions import objects_by_image, read_captions, references_by_image
     from captioner.references import read_references
 
     if args.samples < 1 or args.seed < 0:
@@ -78,7 +82,12 @@ def run(args: argparse.Namespace) -> int:
     if meteor is not None and meteor.key != "meteor":
         variant = _label(meteor.key)
         print(f"captioner: {variant}; for METEOR 1.5: pip install 'captioner[metrics]'", file=sys.stderr)
-    options: dict[str, Any] = {"meteor": meteor or False, "samples": args.samples, "seed": args.seed}
+    options: dict[str, Any] = {
+        "objects": objects_by_image(images),
+        "meteor": meteor or False,
+        "samples": args.samples,
+        "seed": args.seed,
+    }
     if len(systems) == 1:
         print_scores(evaluate_captions(systems[0], references, **options), as_json=args.json)
     else:

@@ -27,6 +27,14 @@ def references_by_image(images: Sequence[CaptionedImage]) -> dict[str, tuple[str
     return references
 
 
+def objects_by_image(images: Sequence[CaptionedImage]) -> dict[str, tuple[str, ...]] | None:
+    """The objects by `CaptionedImage.key`; None where the references know of none at all. An image without
+    any, among others that have some, has none in it."""
+    if not any(image.objects for image in images):
+        return None
+    return {image.key: image.objects for image in images}
+
+
 def read_captions(path: str | Path, images: Sequence[CaptionedImage]) -> dict[str, str]:
     """The captions of a file by `CaptionedImage.key`; those of other images than `images` too, where their
     names are known. Raises `DataError` when the file is malformed or has two captions for one image."""

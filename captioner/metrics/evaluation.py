@@ -11,6 +11,7 @@ import numpy as np
 from captioner.errors import DataError
 from captioner.metrics.bleu import bleu, bleu_statistics
 from captioner.metrics.bootstrap import Array, Statistics, interval, mean_of, p_value, resampled_scores
+from captioner.metrics.chair import chair_statistics
 from captioner.metrics.cider import CiderReward
 from captioner.metrics.diversity import Diversity, diversity
 from captioner.metrics.meteor import Meteor, meteor_score
@@ -21,6 +22,8 @@ SAMPLES = 1000
 """Resamples of the bootstrap."""
 
 Tokens = list[str]
+Objects = Mapping[str, Sequence[str]]
+"""COCO categories by image."""
 Metrics = dict[tuple[str, ...], Statistics]
 """Statistics by the names of the scores that they give."""
 
@@ -34,7 +37,8 @@ class Scores:
     images: int
     values: Mapping[str, float]
     """`bleu_1` to `bleu_4`, `meteor` (or `meteor_exact_stem` and the like, where METEOR's data are not
-    installed), `rouge_l`, and `cider`, which is CIDEr-D."""
+    installed), `rouge_l`, and `cider`, which is CIDEr-D; given objects also `chair_i`, `chair_s` (both better
+    when low) and `object_recall`."""
     intervals: Mapping[str, tuple[float, float]]
     """95% confidence intervals of `values` over images."""
     diversity: Diversity
@@ -73,17 +77,19 @@ def evaluate_captions(
     candidates: Mapping[str, str],
     references: Mapping[str, Sequence[str]],
     *,
+    objects: Objects | None = None,
     meteor: Meteor | bool = True,
     samples: int = SAMPLES,
     seed: int = 0,
 ) -> Scores:
     """Score captions against references, both by image; all text as people write it, not tokenized.
 
+    `objects`: the COCO categories that are in each image of the references, for CHAIR.
     `meteor`: True takes `Meteor.load()`, False leaves METEOR out (its paraphrases take seconds to read).
     Raises `DataError` when an image of the references has no caption; captions of others are ignored.
     """
     [tokens], truth = _tokenize([candidates], references)
-    [measured] = _measure([tokens], truth, meteor)
+    [measured] = _measure([tokens], truth, _of(references, objects), meteor)
     resampled = resampled_scores(list(measured.values()), samples, seed)
     return _scores(tokens, measured, resampled)
 
@@ -93,13 +99,14 @@ def compare_captions(
     second: Mapping[str, str],
     references: Mapping[str, Sequence[str]],
     *,
+    objects: Objects | None = None,
     meteor: Meteor | bool = True,
     samples: int = SAMPLES,
     seed: int = 0,
 ) -> Comparison:
     """Score two sets of captions and their differences, with a paired bootstrap over the same images."""
     tokens, truth = _tokenize([first, second], references)
-    measured = _measure(tokens, truth, meteor)
+    measured = _measure(tokens, truth, _of(references, objects), meteor)
     resampled = [resampled_scores(list(metrics.values()), samples, seed) for metrics in measured]
     one, other = (_scores(*system) for system in zip(tokens, measured, resampled, strict=True))
     differences = {}
@@ -129,8 +136,16 @@ def _tokenize(
     return [[tokenize(candidates[image]) for image in references] for candidates in systems], truth
 
 
+def _of(references: Mapping[str, Sequence[str]], objects: Objects | None) -> list[Sequence[str]] | None:
+    """The objects in the order of the references."""
+    return None if objects is None else [objects[image] for image in references]
+
+
 def _measure(
-    systems: Sequence[Sequence[Tokens]], truth: Sequence[Sequence[Tokens]], meteor: Meteor | bool
+    systems: Sequence[Sequence[Tokens]],
+    truth: Sequence[Sequence[Tokens]],
+    objects: Sequence[Sequence[str]] | None,
+    meteor: Meteor | bool,
 ) -> list[Metrics]:
     """The metrics of each system."""
     cider = CiderReward(truth)
@@ -149,6 +164,7 @@ def _measure(
                 **of_meteor,
                 ("rouge_l",): mean_of([rouge_l(*pair) for pair in pairs]),
                 ("cider",): mean_of(cider.scores(range(len(captions)), captions)),
+                **({} if objects is None else chair_statistics(captions, objects)),
             }
         )
     return measured

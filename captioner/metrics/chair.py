@@ -1,0 +1,85 @@
+"""Objects that a caption mentions: which are in the photo, and which are not (CHAIR).
+
+Rohrbach et al. 2018, "Object Hallucination in Image Captioning", arXiv:1809.02156. An object is one of the
+80 categories of COCO; the references of an image list those that are in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from captioner.metrics.bootstrap import Array, Statistics
+from captioner.metrics.object_words import COLORS, ENDS, PHRASES
+
+SCORES = ("chair_i", "chair_s", "object_recall")
+"""The share of mentioned objects that are not there; the share of captions that mention such; the share of
+the objects that are there that are mentioned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """Words of a caption that name a category."""
+
+    category: str
+    """One of `captioner.metrics.object_words.CATEGORIES`."""
+    start: int
+    """Index of the first word."""
+    end: int
+    """Index behind the last word, which is the head: "hot dog", "fire hydrant"."""
+
+
+def find_mentions(words: Sequence[str]) -> list[Mention]:
+    """The mentions in a tokenized caption, in order; the longest phrase at each place, so that a "hot dog"
+    is no dog, and what only sounds like an object ("toilet paper", "an orange shirt") none."""
+    words = [word.lower() for word in words]
+    found = []
+    start = 0
+    while start < len(words):
+        longest = min(_LONGEST, len(words) - start)
+        length = next((n for n in range(longest, 0, -1) if tuple(words[start : start + n]) in PHRASES), 1)
+        end = start + length
+        category = PHRASES.get(tuple(words[start:end]))
+        if category and not (words[start] == "orange" and _is_color(words, start)):
+            found.append(Mention(category, start, end))
+        start = end
+    return found
+
+
+def chair_statistics(
+    captions: Sequence[Sequence[str]], objects: Sequence[Sequence[str]]
+) -> dict[tuple[str, ...], Statistics]:
+    """`SCORES` of tokenized captions, given the categories that are in each image.
+
+    CHAIR counts every mention; where none is made, there is nothing to get wrong and CHAIR is 0.
+    """
+    rows = [_count(words, set(there)) for words, there in zip(captions, objects, strict=True)]
+    return {SCORES: Statistics(np.array(rows, dtype=np.float64).reshape(-1, 6), _combine)}
+
+
+def _count(words: Sequence[str], there: set[str]) -> list[int]:
+    said = [mention.category for mention in find_mentions(words)]
+    wrong = sum(category not in there for category in said)
+    return [wrong, len(said), wrong > 0, 1, len(there & set(said)), len(there)]
+
+
+def _combine(sums: Array) -> Array:
+    return sums[..., 0::2] / np.maximum(sums[..., 1::2], 1)
+
+
+def _is_color(words: Sequence[str], place: int) -> bool:
+    """Whether "orange" at `place` is the colour: "an orange shirt", "in orange", "orange and white"."""
+    before = words[place - 1] if place else ""
+    behind = list(words[place + 1 : place + 3])
+    if before in ("in", "wearing", "dressed", "bright", "light", "dark") or before in COLORS:
+        return True
+    if before == "and" and place > 1 and words[place - 2] in COLORS:
+        return True
+    if behind[:1] == ["and"] and len(behind) == 2 and behind[1] in COLORS:
+        return True
+    return bool(behind) and behind[0] not in ENDS
+
+
+_LONGEST = max(map(len, PHRASES))

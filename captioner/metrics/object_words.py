@@ -1,0 +1,188 @@
+"""What people call the 80 object categories of COCO (Lin et al. 2014, arXiv:1405.0312) in captions."""
+
+from __future__ import annotations
+
+_SYNONYMS = """
+person: man, woman, boy, girl, child, kid, baby, toddler, infant, lady, guy, gentleman, male, female,
+    teenager, teen, youth, youngster, human, people, crowd, couple, family, player, surfer, skier,
+    snowboarder, skateboarder, skater, rider, biker, cyclist, bicyclist, motorcyclist, driver, passenger,
+    pedestrian, batter, pitcher, catcher, umpire, hitter, swimmer, runner, jogger, dancer, athlete, chef,
+    cook, waiter, waitress, officer, policeman, police officer, fireman, firefighter, soldier, worker,
+    student, teacher, businessman, farmer, fisherman, boater, sailor, hiker, climber, tourist, spectator,
+    bride, groom, mother, father, mom, dad, son, daughter, brother, sister, friend, bystander, cowboy,
+    clown, goalie, referee, doctor, nurse, musician, singer, guitarist, customer, shopper, vendor, someone,
+    somebody, baseball player, tennis player, soccer player, football player, basketball player, bike rider,
+    bicycle rider, horse rider, motorcycle rider, bull rider, dog walker, train conductor, bus driver, truck
+    driver, skate boarder, snow boarder
+bicycle: bike, mountain bike, tricycle, bmx bike
+car: automobile, sedan, suv, minivan, van, taxi, cab, jeep, hatchback, limo, limousine, race car, police
+    car, sports car, station wagon
+motorcycle: motorbike, motor bike, motor cycle, dirt bike, dirtbike, scooter, motor scooter, moped, vespa
+airplane: plane, aeroplane, jet, aircraft, airliner, jetliner, biplane, jumbo jet, passenger jet, fighter
+    jet, jet plane, sea plane, seaplane, jet airplane, air plane
+bus: double decker, tour bus, school bus, city bus, minibus, trolley bus
+train: locomotive, passenger train, steam engine, train car, train engine, subway train, freight train,
+    caboose
+truck: pickup, pickup truck, pick up truck, semi truck, fire truck, firetruck, fire engine, tow truck, dump
+    truck, garbage truck, food truck, lorry, delivery truck
+boat: ship, canoe, kayak, sailboat, sail boat, rowboat, row boat, motorboat, motor boat, speedboat, ferry,
+    yacht, tugboat, tug boat, raft, gondola, barge, fishing boat, cruise ship, dinghy, catamaran
+traffic light: stoplight, stop light, traffic signal
+fire hydrant: hydrant, fireplug, fire plug
+stop sign
+parking meter
+bench: park bench
+bird: duck, goose, geese, seagull, sea gull, gull, pigeon, parrot, owl, eagle, hawk, swan, ostrich, crow,
+    raven, sparrow, robin, flamingo, pelican, heron, parakeet, cockatoo, penguin, hummingbird, finch,
+    cardinal, woodpecker, rooster, hen, egret, stork, duckling, peacock, vulture, falcon, toucan, macaw,
+    dove, ibis, cormorant
+cat: kitten, kitty, feline, tabby, kitty cat, tomcat, calico cat
+dog: puppy, canine, pup, doggy, doggie, hound, greyhound, poodle, terrier, bulldog, retriever, labrador,
+    beagle, dachshund, collie, sheepdog, sheep dog, german shepherd, rottweiler, dalmatian, husky, pug,
+    chihuahua, corgi, pit bull, puppy dog
+horse: pony, foal, mare, stallion, colt
+sheep: lamb, ewe, ram
+cow: cattle, calf, calves, bull, ox, oxen, heifer, dairy cow
+elephant
+bear: polar bear, grizzly, brown bear, black bear, bear cub, grizzly bear, panda, panda bear
+zebra
+giraffe
+backpack: knapsack, rucksack, back pack
+umbrella: parasol
+handbag: purse, hand bag, tote bag, shoulder bag, pocketbook
+tie: necktie, neck tie, bow tie, bowtie
+suitcase: luggage, suit case, carry on bag, baggage, briefcase
+frisbee: flying disc
+skis: ski, pair of skis
+snowboard: snow board
+sports ball: ball, soccer ball, tennis ball, basket ball, volley ball, beach ball, rugby ball, bowling ball,
+    golf ball
+kite
+baseball bat: bat
+baseball glove: mitt, baseball mitt
+skateboard: skate board, longboard
+surfboard: surf board, boogie board, paddle board, paddleboard, wakeboard, wake board
+tennis racket: racket, racquet, tennis racquet
+bottle: beer bottle, wine bottle, water bottle
+wine glass: wineglass, glass of wine, glass of red wine, glass of white wine, champagne glass
+cup: mug, coffee cup, teacup, tea cup, coffee mug, cup of coffee, cup of tea
+fork
+knife: knives, steak knife, butter knife, pocket knife
+spoon: ladle, teaspoon, tablespoon
+bowl: cereal bowl, salad bowl
+banana
+apple
+sandwich: burger, hamburger, cheeseburger, sub sandwich, panini
+orange: tangerine, mandarin, clementine
+broccoli
+carrot
+hot dog: hotdog, chili dog, corn dog
+pizza: pepperoni pizza, slice of pizza, pizza pie, cheese pizza
+donut: doughnut
+cake: cupcake, birthday cake, wedding cake, cheesecake, shortcake, layer cake
+chair: armchair, arm chair, recliner, rocking chair, stool, lawn chair, office chair, beach chair,
+    wheelchair, high chair, desk chair, barstool, bar stool, folding chair
+couch: sofa, loveseat, love seat, futon, settee
+potted plant: houseplant, house plant, flower pot, flowerpot, pot plant
+bed: bunk bed, crib, cot
+dining table: table, dinner table, kitchen table, dining room table, picnic table, coffee table, end table,
+    desk
+toilet: urinal, toilet bowl
+tv: television, television set, tv set, flat screen, flatscreen, flat screen tv, flat screen television
+laptop: laptop computer, notebook computer, macbook, lap top
+mouse: computer mouse, mice
+remote: remote control, wii remote, controller, wii controller, game controller, wiimote, video game
+    controller
+keyboard: computer keyboard
+cell phone: phone, cellphone, mobile phone, smartphone, smart phone, cellular phone, iphone, telephone
+microwave: microwave oven
+oven: stove, stovetop, stove top
+toaster: toaster oven
+sink: basin, bathroom sink, kitchen sink, wash basin, washbasin
+refrigerator: fridge
+book: textbook, paperback
+clock: clock tower, alarm clock, wall clock
+vase
+scissors: pair of scissors, shears
+teddy bear: teddy, stuffed bear, teddybear, plush bear, toy bear, stuffed teddy bear
+hair drier: hair dryer, blow dryer, hairdryer, hairdrier, blow drier
+toothbrush: tooth brush
+"""
+
+_NO_OBJECTS = """
+    train station, train track, train tracks, train platform, bus stop, bus station, bus shelter, bus
+    terminal, car park, car seat, car window, car mirror, car door, truck bed, truck stop, airplane
+    hangar, airplane wing, airplane window, plane window, dog house, dog bed, dog food, dog bowl, dog
+    park, dog collar, dog leash, dog toy, cat food, cat toy, bird house, bird cage, bird feeder, horse
+    race, horse racing, horse track, horse show, toilet paper, toilet tissue, chair lift, ski lift, ski
+    lodge, ski slope, ski slopes, ski resort, ski pole, ski poles, ski jump, ski hill, ski suit, ski
+    jacket, ski gear, ski goggles, ski boots, ski run, ski trail, ski track, ski tracks, bed room, flower
+    bed, bed spread, bed sheets, book shelf, book shelves, book case, book store, book bag, tv stand, tv
+    show, table cloth, table top, tennis table, table tennis, cake stand, cake pan, cake plate, pizza box,
+    pizza shop, pizza parlor, pizza oven, orange juice, orange slice, apple juice, apple pie, apple tree,
+    orange tree, banana tree, banana bread, cup holder, phone booth, telephone booth, telephone pole,
+    phone box, telephone wire, boat house, boat dock, boat ramp, kite festival, kite flying, tie dye,
+    skate park, traffic cone, ball game, ball park, ball field, couple of, crowd of, group of, cook top,
+    mouse pad, piano keyboard, pitcher of, pitchers mound, passenger seat, passenger side, chef hat, baby
+    stroller, baby food
+"""
+
+_IRREGULAR = {
+    "calf": "calves",
+    "child": "children",
+    "goose": "geese",
+    "knife": "knives",
+    "man": "men",
+    "mouse": "mice",
+    "ox": "oxen",
+    "sheep": "sheep",
+    "woman": "women",
+}
+_ANIMALS = ("bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe")
+_OF_ANIMALS = ("baby", "adult", "male", "female")
+
+COLORS = frozenset("black white red blue green yellow brown gray grey pink purple gold silver tan".split())  # noqa: SIM905
+"""Beside these "orange" is one of them."""
+ENDS = frozenset(
+    """a an the and or but with on in at by of from for to into onto over under near next beside behind
+    between is are was were that which while as sitting laying lying sits lays hanging cut sliced""".split()  # noqa: SIM905
+)
+"""What can follow "orange" where it is a fruit."""
+
+
+def _plural(word: str) -> str:
+    for ending, plural in _IRREGULAR.items():
+        if word == ending or (ending == "man" and word.endswith("man")):
+            return word.removesuffix(ending) + plural
+    if word.endswith(("s", "x", "z", "ch", "sh")):
+        return word + "es"
+    if word.endswith("y") and word[-2:-1] not in "aeiou":
+        return word[:-1] + "ies"
+    return word + "s"
+
+
+def _entries(text: str) -> dict[str, list[str]]:
+    entries = {}
+    for line in text.replace("\n    ", " ").strip().splitlines():
+        category, _, synonyms = line.partition(":")
+        entries[category] = [" ".join(phrase.split()) for phrase in synonyms.split(",") if phrase.strip()]
+    return entries
+
+
+def _phrases() -> dict[tuple[str, ...], str | None]:
+    phrases: dict[tuple[str, ...], str | None] = {}
+    for category, synonyms in CATEGORIES.items():
+        for phrase in (category, *synonyms):
+            *front, head = phrase.split()
+            for words in ((*front, head), (*front, _plural(head))):
+                phrases[words] = category
+                if category in _ANIMALS:
+                    phrases.update({(kind, *words): category for kind in _OF_ANIMALS})
+    phrases.update({tuple(phrase.split()): None for phrase in " ".join(_NO_OBJECTS.split()).split(", ")})
+    return phrases
+
+
+CATEGORIES = _entries(_SYNONYMS)
+"""The other words for each of the 80 categories."""
+PHRASES = _phrases()
+"""Words in a row, lower case, and the category that they name; None where they only sound like one."""
