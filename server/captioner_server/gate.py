@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import Enum
 
 from captioner_server.errors import NotServingError
@@ -27,6 +25,8 @@ class Gate:
         self._empty = asyncio.Event()
         self._empty.set()
         self._draining = asyncio.Event()
+        self._holding = False
+        self._closed = asyncio.Event()
         self._refused_s = 0.0
 
     @property
@@ -40,17 +40,15 @@ class Gate:
         self._refused_s = time.monotonic()
         return NotServingError(self.state.value, self._retry_after_s)
 
-    @contextmanager
-    def call(self) -> Iterator[None]:
-        """Around everything that is done for an accepted call."""
+    def enter(self) -> None:
+        """An accepted call is open, until its answer has been sent."""
         self.open_calls += 1
         self._empty.clear()
-        try:
-            yield
-        finally:
-            self.open_calls -= 1
-            if not self.open_calls:
-                self._empty.set()
+
+    def leave(self) -> None:
+        self.open_calls -= 1
+        if not self.open_calls:
+            self._empty.set()
 
     def drain(self) -> None:
         self.state = State.DRAINING
@@ -65,12 +63,22 @@ class Gate:
         await self._empty.wait()
 
     async def quiet(self, quiet_s: float, limit_s: float) -> None:
-        """Returns once nobody has been refused for `quiet_s`, or after `limit_s`.
+        """Hold refused calls from now on; returns once none has come for `quiet_s`, or after `limit_s`.
 
-        What reaches a port that is just being closed is cancelled by gRPC; callers who were refused stay
-        away for a while.
+        What reaches a port that is just being closed is cancelled by gRPC. Callers who were refused stay
+        away for a while; those who do not are held, and who waits for an answer does not call again.
         """
+        self._holding = True
         limit = time.monotonic() + limit_s
         self._refused_s = time.monotonic()
         while (now := time.monotonic()) < min(self._refused_s + quiet_s, limit):
             await asyncio.sleep(min(self._refused_s + quiet_s, limit) - now)
+
+    async def held(self) -> None:
+        """To be awaited before a call is told that it is refused."""
+        if self._holding:
+            await self._closed.wait()
+
+    def close(self) -> None:
+        """The port is closed: let go who is held."""
+        self._closed.set()

@@ -18,7 +18,14 @@ import grpc
 
 from captioner.errors import CaptionerError
 from captioner_server.call import Call, current_call
-from captioner_server.errors import INTERNAL, BusyError, UnauthenticatedError, status_code, to_trailers
+from captioner_server.errors import (
+    INTERNAL,
+    BusyError,
+    NotServingError,
+    UnauthenticatedError,
+    status_code,
+    to_trailers,
+)
 from captioner_server.gate import Gate
 from captioner_server.metrics import Metrics
 from captioner_server.wire import Malformed, lenient, malformed
@@ -112,13 +119,19 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 raise malformed()
             if refusal := self._refusal(method):
                 raise refusal
-            with self._gate.call():
-                stream = method in _STREAMS
-                self._streams += stream
-                try:
-                    return await behaviour(request, context)
-                finally:
-                    self._streams -= stream
+            self._gate.enter()
+            stream = method in _STREAMS
+            self._streams += stream
+            try:
+                answer = await behaviour(request, context)
+            except BaseException:
+                self._gate.leave()
+                raise
+            finally:
+                self._streams -= stream
+            # Only when the answer has been sent is the call over.
+            context.add_done_callback(lambda _: self._gate.leave())  # type: ignore[arg-type]
+            return answer
 
         return checked
 
@@ -139,6 +152,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 return answer
             except CaptionerError as error:
                 code, reason = error.grpc_code, str(error)
+                if isinstance(error, NotServingError):
+                    await self._gate.held()
                 await context.abort(status_code(error), reason, (*_trailers(call), *to_trailers(error)))
             except Exception as error:
                 code, reason = "INTERNAL", type(error).__name__

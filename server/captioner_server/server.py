@@ -29,8 +29,9 @@ SERVICES = tuple(
     for service in file.services_by_name.values()
 )
 _RETRY_AFTER_S = 1.0
-_FLUSH_S = 2.0  # for answers that are still on their way; streams that watch health use it up
 _QUIET_S, _QUIET_LIMIT_S = 0.2, 2.0  # well under and over _RETRY_AFTER_S
+_GO_AWAY_S = 0.1  # for callers to learn that the port is closed
+_FLUSH_S = 2.0  # for the last refusals; streams that watch health use it up
 
 
 class CaptionServer:
@@ -99,7 +100,10 @@ class CaptionServer:
             await self.stop()
             return False
         await self.gate.quiet(_QUIET_S, _QUIET_LIMIT_S)
-        await self.stop(_FLUSH_S)
+        stopping = asyncio.create_task(self.stop(_FLUSH_S))
+        await asyncio.sleep(_GO_AWAY_S)
+        self.gate.close()
+        await stopping
         return True
 
     async def stop(self, grace_s: float = 0) -> None:

@@ -1,15 +1,26 @@
 """Loading, serving, draining: as health checks and callers see it."""
 
+import asyncio
+import dataclasses
+import math
+import socket
 import threading
 import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 
 import grpc
+import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from support.engines import FakeEngine
 from support.serving import make_image, serve
 
+from captioner.options import CaptionOptions
+from captioner.results import Caption
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
 from captioner_server.server import SERVICES
@@ -112,3 +123,84 @@ def test_the_grace_period_ends() -> None:
         assert not server.call(server.server.drain())
         assert held.exception(TIMEOUT_S) is not None
         engine.hold.set()
+
+
+def test_who_keeps_calling_while_the_port_closes_is_told_that_it_is_unavailable() -> None:
+    async def call_until_closed(address: str) -> Counter[str]:
+        codes: Counter[str] = Counter()
+
+        async def call(stub: CaptionServiceStub) -> None:
+            while "connect" not in codes:
+                try:
+                    await stub.GetModel(pb.GetModelRequest(), timeout=TIMEOUT_S)
+                    codes["OK"] += 1
+                except grpc.aio.AioRpcError as error:
+                    codes["connect" if "connect" in error.details() else error.code().name] += 1
+
+        async with grpc.aio.insecure_channel(address, [("grpc.enable_retries", 0)]) as channel:
+            await asyncio.gather(*[call(CaptionServiceStub(channel)) for _ in range(32)])
+        return codes
+
+    with serve(FakeEngine()) as server, ThreadPoolExecutor(1) as caller:
+        codes = caller.submit(asyncio.run, call_until_closed(server.address))
+        time.sleep(0.2)
+        assert server.call(server.server.drain())
+        assert set(codes.result(TIMEOUT_S)) == {"OK", "UNAVAILABLE", "connect"}
+
+
+class TalkativeEngine(FakeEngine):
+    """What it says fits in no buffer on the way."""
+
+    def describe(self, pixels: np.ndarray, options: CaptionOptions | None = None) -> Caption:
+        return dataclasses.replace(super().describe(pixels, options), text="word " * 4_000_000)
+
+
+@contextmanager
+def narrow_way(address: str) -> Iterator[tuple[str, threading.Event]]:
+    """An address that leads to another, and an event: before it is set, next to nothing comes back."""
+    opened, socks = threading.Event(), []
+
+    def pump(source: socket.socket, sink: socket.socket, free_bytes: float) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                free_bytes -= len(data)
+                if free_bytes < 0:
+                    opened.wait()
+                sink.sendall(data)
+
+    host, port = address.split(":")
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(3) as pumps:
+
+        def lead() -> None:
+            with suppress(OSError):
+                near, _ = listener.accept()
+                socks.extend((near, far := socket.create_connection((host, int(port)))))
+                pumps.submit(pump, near, far, math.inf)
+                pumps.submit(pump, far, near, 100_000)
+
+        pumps.submit(lead)
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}", opened
+        finally:
+            opened.set()
+            for sock in socks:
+                sock.close()
+
+
+def test_an_answer_that_is_still_on_its_way_is_waited_for() -> None:
+    unlimited = [("grpc.max_receive_message_length", -1)]
+    with (
+        serve(TalkativeEngine()) as server,
+        narrow_way(server.address) as (address, opened),
+        grpc.insecure_channel(address, unlimited) as channel,
+    ):
+        answer = CaptionServiceStub(channel).Caption.future(pb.CaptionRequest(image=make_image(1)))
+        while server.metric("calls_total", method="/captioner.v1.CaptionService/Caption", code="OK") < 1:
+            time.sleep(0.001)
+        time.sleep(0.05)
+        assert server.server.gate.open_calls == 1
+        drained = server.start(server.server.drain())
+        time.sleep(0.05)
+        opened.set()
+        assert answer.result(TIMEOUT_S).caption.text.endswith("word ")
+        assert drained.result(TIMEOUT_S)

@@ -16,7 +16,7 @@ from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
 from captioner_server import probe
 
-SIGTERMS = 3  # benchmarks/serve_sigterm.py does twenty
+SIGTERMS = 3  # benchmarks/serving/sigterm.py does twenty
 
 
 def call_until_told(address: str, stop: threading.Event, outcomes: list[str]) -> None:
