@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from captioner.errors import DataError
 from captioner.nn.attention import ATTENTIONS
 from captioner.nn.decoder import DECODERS, Decoder, Tensors
-from captioner.nn.encoder import STRIDES, GridEncoder, build_backbone
+from captioner.nn.encoder import STRIDES, GridEncoder, GridRefiner, build_backbone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,9 +22,16 @@ class ModelOptions:
     stride: int = 16
     """Pixels between cells of the grid: 8, 16 or 32; 16 at 224 pixels gives 14 x 14 cells."""
     features: int = 512
+    refiner_layers: int = 0
+    """Of self-attention over the grid, before the decoder sees it; 0 for none."""
     attention: str = "additive"
     attention_hidden: int = 256
+    attention_heads: int = 8
+    """Of an attention with several, whose `attention_hidden` is a multiple of it; of the transformer, whose
+    `hidden` is; of the refiner, for which `features` is."""
     decoder: str = "lstm"
+    layers: int = 2
+    """Of the transformer; an LSTM has one."""
     hidden: int = 512
     embedding: int = 512
     dropout: float = 0.5
@@ -37,9 +44,11 @@ class ModelOptions:
             raise DataError(f"stride must be one of {STRIDES}, got {self.stride}")
         if self.image_size < 32 or self.image_size % 32:
             raise DataError(f"image_size must be a multiple of 32, got {self.image_size}")
-        for name in ("features", "attention_hidden", "hidden", "embedding"):
+        for name in ("features", "attention_hidden", "attention_heads", "layers", "hidden", "embedding"):
             if getattr(self, name) < 1:
                 raise DataError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.refiner_layers < 0:
+            raise DataError(f"refiner_layers must be at least 0, got {self.refiner_layers}")
         if not 0 <= self.dropout < 1:
             raise DataError(f"dropout must be at least 0 and below 1, got {self.dropout}")
 
@@ -60,10 +69,26 @@ class CaptionModel(nn.Module):
         """`vocabulary` is its size; `weights` those of the backbone (see `build_backbone`)."""
         super().__init__()
         self.options = options
-        self.encoder = GridEncoder(build_backbone(options.encoder, weights), options.stride, options.features)
-        attention = ATTENTIONS[options.attention](options.hidden, options.features, options.attention_hidden)
+        refiner = None
+        if options.refiner_layers:
+            refiner = GridRefiner(
+                options.features, options.refiner_layers, options.attention_heads, options.dropout
+            )
+        self.encoder = GridEncoder(
+            build_backbone(options.encoder, weights), options.stride, options.features, refiner
+        )
+        attention = ATTENTIONS[options.attention](
+            options.hidden, options.features, options.attention_hidden, options.attention_heads
+        )
         self.decoder = DECODERS[options.decoder](
-            attention, vocabulary, options.features, options.hidden, options.embedding, options.dropout
+            attention,
+            vocabulary,
+            options.features,
+            options.hidden,
+            options.embedding,
+            options.dropout,
+            options.layers,
+            options.attention_heads,
         )
 
     def encode(self, pixels: Tensor) -> tuple[Tensors, Tensors]:

@@ -42,6 +42,6 @@ def test_from_pixels_to_a_first_step(stride: int, side: int) -> None:
     assert options.grid == (side, side)
     model = CaptionModel(options, vocabulary=11).eval()
     memory, state = model.encode(torch.randint(0, 256, (2, 64, 64, 3), dtype=torch.uint8))
-    assert memory["grid"].shape == (2, side * side, 8)
+    assert memory["values"].shape == (2, side * side, 8)
     step = model.decoder.step(torch.ones(2, 1, dtype=torch.int64), memory, state)
     assert step.logits.shape == (2, 1, 11) and step.attention.shape == (2, 1, side * side)

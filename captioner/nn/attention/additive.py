@@ -19,8 +19,8 @@ class AdditiveAttention(Attention):
     w and b (hidden). The keys are K g[i] + b.
     """
 
-    def __init__(self, query_features: int, grid_features: int, hidden: int) -> None:
-        super().__init__(query_features, grid_features, hidden)
+    def __init__(self, query_features: int, grid_features: int, hidden: int, heads: int = 8) -> None:
+        super().__init__(query_features, grid_features, hidden, heads)
         self.query = nn.Linear(query_features, hidden, bias=False)
         self.key = nn.Linear(grid_features, hidden)
         self.score = nn.Linear(hidden, 1, bias=False)

@@ -7,47 +7,93 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
+from captioner.errors import DataError
+
 
 class Attention(nn.Module, ABC):
     """Where to look: a query is compared with every cell of a grid.
 
-    The work that depends on the grid alone is done once per image by `keys`.
+    The work that depends on the grid alone is done once per image, by `keys` and `values`.
     """
 
-    def __init__(self, query_features: int, grid_features: int, hidden: int) -> None:
+    has_sentinel = False
+    """Whether a part of the attention may go to no cell; `forward` then wants a sentinel."""
+    heads = 1
+    """Maps that a query has; their mean is what `forward` returns."""
+
+    def __init__(self, query_features: int, grid_features: int, hidden: int, heads: int = 8) -> None:
+        """`hidden` is the size in which queries and cells are compared, `heads` how many comparisons share
+        it, where there are several; an attention without such a choice ignores them."""
         super().__init__()
 
     @abstractmethod
     def keys(self, grid: Tensor) -> Tensor:
-        """(batch, cells, grid features) -> what scores are computed from, (batch, cells, key features)."""
+        """(batch, cells, grid features) -> what scores are computed from, (batch, …)."""
+
+    def values(self, grid: Tensor) -> Tensor:
+        """(batch, cells, grid features) -> what the context is made of, (batch, …): the cells themselves."""
+        return grid
 
     @abstractmethod
     def scores(self, query: Tensor, keys: Tensor) -> Tensor:
-        """(batch, queries, query features), (batch, cells, key features) -> (batch, queries, cells)."""
+        """(batch, queries, query features) and keys -> (batch, queries, cells), or with several heads
+        (batch, heads, queries, cells)."""
+
+    def attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, sentinel: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """`forward` for queries (batch, queries, query features)."""
+        weights = masked_softmax(self.scores(query, keys), mask)
+        return weights @ values, weights
 
     def forward(
-        self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None = None,
+        sentinel: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Attend.
 
-        query   (batch, query features) or (batch, queries, query features)
-        keys    (batch, cells, key features), from `keys`
-        values  (batch, cells, grid features)
-        mask    bool (batch, cells), True where a cell may be looked at; None for all
+        query     (batch, query features) or (batch, queries, query features)
+        keys      (batch, …), from `keys`
+        values    (batch, …), from `values`
+        mask      bool (batch, cells), True where a cell may be looked at; None for all
+        sentinel  as query: what is known without looking; only needed where `has_sentinel`
 
         Returns the context, (batch, [queries,] grid features), and the weights, (batch, [queries,] cells):
-        non-negative, summing to 1 over the unmasked cells. A row with no cell to look at gets zeros.
+        non-negative, summing to 1, or to 1 minus the share of the sentinel, over the unmasked cells.
+
+        A row with no cell to look at is a mistake, and raises `DataError`; an exported or compiled graph,
+        which cannot look at the mask, gives zeros.
         """
-        single = query.dim() == 2
-        weights = masked_softmax(self.scores(query.unsqueeze(1) if single else query, keys), mask)
-        context = weights @ values
-        return (context.squeeze(1), weights.squeeze(1)) if single else (context, weights)
+        if query.dim() == 2:
+            if sentinel is not None:
+                sentinel = sentinel.unsqueeze(1)
+            context, weights = self(query.unsqueeze(1), keys, values, mask, sentinel)
+            return context.squeeze(1), weights.squeeze(1)
+        context, weights = self.attend(query, keys, values, mask, sentinel)
+        if mask is not None:
+            seen = mask.any(dim=1)
+            if torch.compiler.is_compiling():
+                context = context * seen[:, None, None]
+            elif not seen.all():
+                raise DataError(f"image {int(seen.int().argmin()) + 1} of the batch has no cell to look at")
+        return context, weights
+
+    def maps(self, query: Tensor, keys: Tensor, mask: Tensor | None = None) -> Tensor | None:
+        """The map of each head, (batch, queries, heads, cells), for queries (batch, queries, query
+        features); None where there is one head. Their mean is the weights of `forward`."""
+        if self.heads == 1:
+            return None
+        return masked_softmax(self.scores(query, keys), mask).transpose(1, 2)
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Softmax over the last axis of (batch, queries, cells), zero where the (batch, cells) mask is False."""
+    """Softmax over the last axis of (batch, …, cells), zero where the (batch, cells) mask is False."""
     if mask is None:
         return torch.softmax(scores, dim=-1)
-    allowed = mask.unsqueeze(1)
+    allowed = mask.unsqueeze(1) if scores.dim() == 3 else mask.unsqueeze(1).unsqueeze(1)
     weights = torch.softmax(scores.masked_fill(~allowed, torch.finfo(scores.dtype).min), dim=-1)
     return weights * allowed

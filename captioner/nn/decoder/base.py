@@ -20,6 +20,8 @@ class Step(NamedTuple):
     """Each (batch, beams, …), to be handed to the next step."""
     attention: Tensor
     """(batch, beams, cells); sums to 1, or to 1 minus the share of a visual sentinel."""
+    heads: Tensor | None = None
+    """Of a decoder with several heads, (batch, beams, heads, cells): the maps whose mean is `attention`."""
 
 
 class Decoder(nn.Module, ABC):
@@ -29,6 +31,9 @@ class Decoder(nn.Module, ABC):
     """
 
     has_sentinel = False
+    """Whether a part of the attention may go to no cell."""
+    heads = 1
+    """Maps that a word has; their mean is its attention."""
 
     @abstractmethod
     def prepare(self, grid: Tensor, mask: Tensor | None = None) -> tuple[Tensors, Tensors]:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from captioner.nn.attention import Attention
+from captioner.nn.attention import Attention, Sentinel
 from captioner.nn.decoder.base import Decoder, Step, Tensors, masked_mean
 
 
@@ -32,9 +32,13 @@ class LSTMDecoder(Decoder):
         hidden: int,
         embedding: int,
         dropout: float,
+        layers: int = 1,
+        heads: int = 1,
     ) -> None:
         super().__init__()
         self.attention = attention
+        self.has_sentinel, self.heads = attention.has_sentinel, attention.heads
+        self.sentinel = Sentinel(embedding, hidden) if attention.has_sentinel else None
         self.embedding = nn.Embedding(vocabulary, embedding)
         self.mean = nn.Linear(features, embedding)
         self.initial = nn.Linear(features, 2 * hidden)
@@ -50,7 +54,7 @@ class LSTMDecoder(Decoder):
             mask = torch.ones(grid.shape[:2], dtype=torch.bool, device=grid.device)
         mean = masked_mean(grid, mask)
         memory = {
-            "grid": grid,
+            "values": self.attention.values(grid),
             "keys": self.attention.keys(grid),
             "mean": self.mean(mean),
             "mask": mask,
@@ -60,16 +64,20 @@ class LSTMDecoder(Decoder):
 
     def step(self, tokens: Tensor, memory: Tensors, state: Tensors) -> Step:
         inputs = self._inputs(tokens, memory)
-        hidden, cell = lstm_step(self.lstm, inputs, state["hidden"], state["cell"])
-        context, attention = self._look(hidden, memory)
-        logits = self._logits(hidden, context, inputs)
-        return Step(logits, {"hidden": hidden, "cell": cell}, attention)
+        hidden, cell, sentinel = self._listen(inputs, state)
+        context, attention = self._look(hidden, memory, sentinel)
+        return Step(
+            self._logits(hidden, context, inputs),
+            {"hidden": hidden, "cell": cell},
+            attention,
+            self.attention.maps(hidden, memory["keys"], memory["mask"]),
+        )
 
     def forward(self, tokens: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor]:
         shape = tokens.shape
         inputs = self._inputs(tokens.flatten(1), memory)
-        hidden = lstm_sequence(self.lstm, inputs, shape, state["hidden"], state["cell"])
-        context, attention = self._look(hidden, memory)
+        hidden, sentinel = self._listen_to_all(inputs, shape, state)
+        context, attention = self._look(hidden, memory, sentinel)
         return (
             self._logits(hidden, context, inputs).unflatten(1, shape[1:]),
             attention.unflatten(1, shape[1:]),
@@ -80,8 +88,26 @@ class LSTMDecoder(Decoder):
     def _inputs(self, tokens: Tensor, memory: Tensors) -> Tensor:
         return self.dropout(self.embedding(tokens) + memory["mean"].unsqueeze(1))
 
-    def _look(self, hidden: Tensor, memory: Tensors) -> tuple[Tensor, Tensor]:
-        context, attention = self.attention(hidden, memory["keys"], memory["grid"], memory["mask"])
+    def _listen(self, inputs: Tensor, state: Tensors) -> tuple[Tensor, Tensor, Tensor | None]:
+        """One step of the LSTM: its new state and cell, and the sentinel of an attention that wants one."""
+        hidden, cell = lstm_step(self.lstm, inputs, state["hidden"], state["cell"])
+        if self.sentinel is None:
+            return hidden, cell, None
+        return hidden, cell, self.sentinel(inputs, state["hidden"], cell)
+
+    def _listen_to_all(
+        self, inputs: Tensor, shape: torch.Size, state: Tensors
+    ) -> tuple[Tensor, Tensor | None]:
+        """All steps of known captions: the states, and the sentinels of an attention that wants them."""
+        if self.sentinel is None:
+            return lstm_sequence(self.lstm, inputs, shape, state["hidden"], state["cell"]), None
+        before, hidden, cell = lstm_cells(self.lstm, inputs, shape, state["hidden"], state["cell"])
+        return hidden, self.sentinel(inputs, before, cell)
+
+    def _look(self, hidden: Tensor, memory: Tensors, sentinel: Tensor | None) -> tuple[Tensor, Tensor]:
+        context, attention = self.attention(
+            hidden, memory["keys"], memory["values"], memory["mask"], sentinel
+        )
         return torch.sigmoid(self.gate(hidden)) * context, attention
 
     def _logits(self, hidden: Tensor, context: Tensor, inputs: Tensor) -> Tensor:
@@ -95,7 +121,14 @@ def lstm_step(lstm: nn.LSTM, inputs: Tensor, hidden: Tensor, cell: Tensor) -> tu
     Written out so that it exports as two matrix products, whatever the number of leading dimensions.
     """
     (from_input, from_hidden, input_bias, hidden_bias) = lstm.all_weights[0]
-    gates = F.linear(inputs, from_input, input_bias) + F.linear(hidden, from_hidden, hidden_bias)
+    return lstm_cell(
+        F.linear(inputs, from_input, input_bias) + F.linear(hidden, from_hidden, hidden_bias), cell
+    )
+
+
+def lstm_cell(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    """The new hidden and cell state, each (…, hidden), from the gates before their sigmoids (…, 4 hidden), in
+    PyTorch's order, and the cell state."""
     enter, forget, new, leave = gates.chunk(4, dim=-1)
     cell = torch.sigmoid(forget) * cell + torch.sigmoid(enter) * torch.tanh(new)
     return torch.sigmoid(leave) * torch.tanh(cell), cell
@@ -111,3 +144,18 @@ def lstm_sequence(lstm: nn.LSTM, inputs: Tensor, shape: torch.Size, hidden: Tens
     )
     outputs, _ = lstm(inputs.reshape(batch * captions, length, -1), (start[0], start[1]))
     return outputs.reshape(batch, captions * length, -1)
+
+
+def lstm_cells(
+    lstm: nn.LSTM, inputs: Tensor, shape: torch.Size, hidden: Tensor, cell: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As `lstm_sequence`, with what `nn.LSTM` keeps to itself: the states before each step, those after it,
+    and the cells, each (batch, captions * length, …)."""
+    hidden, cell = (value.expand(-1, shape[1], -1) for value in (hidden, cell))
+    steps = []
+    for position in inputs.unflatten(1, shape[1:]).unbind(dim=2):
+        before = hidden
+        hidden, cell = lstm_step(lstm, position, hidden, cell)
+        steps.append((before, hidden, cell))
+    before, hidden, cell = (torch.stack(values, dim=2).flatten(1, 2) for values in zip(*steps, strict=True))
+    return before, hidden, cell

@@ -31,6 +31,8 @@ class TwoLSTMDecoder(LSTMDecoder):
         hidden: int,
         embedding: int,
         dropout: float,
+        layers: int = 1,
+        heads: int = 1,
     ) -> None:
         super().__init__(attention, vocabulary, features, hidden, embedding, dropout)
         self.language_lstm = nn.LSTM(features + hidden, hidden, batch_first=True)
@@ -43,8 +45,8 @@ class TwoLSTMDecoder(LSTMDecoder):
 
     def step(self, tokens: Tensor, memory: Tensors, state: Tensors) -> Step:
         inputs = self._inputs(tokens, memory)
-        hidden, cell = lstm_step(self.lstm, inputs, state["hidden"], state["cell"])
-        context, attention = self._look(hidden, memory)
+        hidden, cell, sentinel = self._listen(inputs, state)
+        context, attention = self._look(hidden, memory, sentinel)
         language_hidden, language_cell = lstm_step(
             self.language_lstm,
             self.dropout(torch.cat([context, hidden], dim=-1)),
@@ -60,13 +62,14 @@ class TwoLSTMDecoder(LSTMDecoder):
                 "language_cell": language_cell,
             },
             attention,
+            self.attention.maps(hidden, memory["keys"], memory["mask"]),
         )
 
     def forward(self, tokens: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor]:
         shape = tokens.shape
         inputs = self._inputs(tokens.flatten(1), memory)
-        hidden = lstm_sequence(self.lstm, inputs, shape, state["hidden"], state["cell"])
-        context, attention = self._look(hidden, memory)
+        hidden, sentinel = self._listen_to_all(inputs, shape, state)
+        context, attention = self._look(hidden, memory, sentinel)
         language = lstm_sequence(
             self.language_lstm,
             self.dropout(torch.cat([context, hidden], dim=-1)),
