@@ -10,7 +10,7 @@ bigrams, which matters only for captions of no word.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,6 +95,14 @@ class CiderD:
         )
         return 10 * total / (MAX_N * len(similarities))
 
+    def units(self, tokens: Sequence[str]) -> Iterator[tuple[Ngram, float]]:
+        """The tf-idf vectors of a caption, those of each length of n-gram with norm 1."""
+        for n in range(1, MAX_N + 1):
+            vector, norm = self._vector(tokens, n)
+            for ngram, weight in vector.items():
+                if weight:
+                    yield ngram, weight / norm
+
     def _vector(self, tokens: Sequence[str], n: int) -> tuple[dict[Ngram, float], float]:
         """tf-idf weights of the n-grams, and their Euclidean norm."""
         vector = {
@@ -117,6 +125,7 @@ class CiderReward:
         self._cider = CiderD(DocumentFrequencies.of(references))
         self._references = references
         self._vectors: dict[int, ReferenceVectors] = {}
+        self._mean: dict[Ngram, float] = {}
 
     def scores(self, indices: Sequence[int], candidates: Sequence[Sequence[str]]) -> npt.NDArray[np.float64]:
         """(candidates,): CIDEr-D, 0 to 10, of each candidate as a caption of image `indices[i]`."""
@@ -124,6 +133,23 @@ class CiderReward:
             [
                 self._cider.score(candidate, self._of(int(index)))
                 for index, candidate in zip(indices, candidates, strict=True)
+            ],
+            dtype=np.float64,
+        )
+
+    def typicality(self, candidates: Sequence[Sequence[str]]) -> npt.NDArray[np.float64]:
+        """(candidates,): how well each would do, on average, as a caption of any image of the corpus: its mean
+        CIDEr, 0 to 10, without clipping and length penalty, for which all images are one mean vector."""
+        if not self._mean:
+            for references in self._references:
+                weight = 1 / (len(references) * len(self._references))
+                for reference in references:
+                    for ngram, unit in self._cider.units(reference):
+                        self._mean[ngram] = self._mean.get(ngram, 0.0) + weight * unit
+        return np.array(
+            [
+                10 / MAX_N * sum(unit * self._mean.get(ngram, 0.0) for ngram, unit in self._cider.units(said))
+                for said in candidates
             ],
             dtype=np.float64,
         )

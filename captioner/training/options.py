@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -62,6 +62,11 @@ class StageOptions:
     """Weight of the penalty on cells that a caption looks at unequally (Xu et al. 2015, equation 14)."""
     attention_entropy: float = 0.0
     """Weight of the mean entropy of the maps, which makes them crisp."""
+    hard_reward: float = 1.0
+    """Weight of the reward that hard attention gets for the cells it drew (Xu et al. 2015, lambda_r)."""
+    hard_entropy: float = 0.01
+    """Weight of the mean entropy that hard attention is paid for, so that it goes on trying other cells
+    (Xu et al. 2015, lambda_e)."""
     mirror: bool = True
     """Show images mirrored half of the time, except where a caption says left or right."""
     samples: int = 5
@@ -71,6 +76,9 @@ class StageOptions:
     on words at random: at 1 most samples have one of them, and all there is to learn is to avoid them."""
     min_references: int = 1
     """Images with fewer captions are left out of self-critical training: their reward is mostly noise."""
+    contrast: float = 0.0
+    """How much of a sample's mean CIDEr as a caption of any image is taken from its reward (self-critical
+    training): what could be said of many photos pays less, so that captions say what is particular."""
     gradient_norm: float = 1.0
     """Gradients are clipped to this norm."""
 
@@ -88,6 +96,9 @@ class StageOptions:
             "weight_decay",
             "doubly_stochastic",
             "attention_entropy",
+            "hard_reward",
+            "hard_entropy",
+            "contrast",
         )
         _at_least(self, 0, "learning_rate", "final_learning_rate", "gradient_norm")
         if not 0 <= self.tuned_segments <= 3:
@@ -101,13 +112,13 @@ class TrainOptions:
     """A whole run."""
 
     name: str
-    model: ModelOptions
+    model: ModelOptions = field(default_factory=ModelOptions)
     data: tuple[SourceOptions, ...]
     stages: tuple[StageOptions, ...]
     seed: int = 1
     start: str = ""
-    """A trained model to go on from, of the same architecture: "default" for the embedded one, or a bundle or
-    a checkpoint below the data root. Its words are kept, and new ones of the captions added."""
+    """A trained model to go on from: "default" for the embedded one, or a bundle or a checkpoint below the
+    data root. The run has its architecture, and its words with those of the captions added."""
     weights: str = "imagenet"
     """Of the backbone: imagenet, random, or a file."""
     precision: str = "float32"

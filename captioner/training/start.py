@@ -13,7 +13,7 @@ from torch import Tensor
 
 from captioner.bundle import Bundle
 from captioner.errors import DataError
-from captioner.nn.model import CaptionModel
+from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.training.checkpoint import load_model
 from captioner.training.graphs import TRANSPOSED
 from captioner.vocabulary import Vocabulary
@@ -23,9 +23,10 @@ EMBEDDED = "default"
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A trained model: its words and its weights by the names that `CaptionModel` gives them."""
+    """A trained model; its weights have the names that `CaptionModel` gives them."""
 
     vocabulary: Vocabulary
+    model: ModelOptions
     weights: dict[str, Tensor]
 
     @classmethod
@@ -37,9 +38,13 @@ class Start:
         path = root / place
         if path.is_file():
             model, vocabulary, *_ = load_model(path)
-            return cls(vocabulary, {**model.state_dict()})
+            return cls(vocabulary, model.options, dict(model.state_dict()))
         bundle = Bundle.load(None if place == EMBEDDED and not path.exists() else path)
-        return cls(bundle.vocabulary, {**_weights(bundle.encoder), **_weights(bundle.decoder)})
+        try:
+            options = ModelOptions(**bundle.manifest["training"]["model"])
+        except (KeyError, TypeError):
+            raise DataError(f"the bundle {place} does not say how its model is built") from None
+        return cls(bundle.vocabulary, options, {**_weights(bundle.encoder), **_weights(bundle.decoder)})
 
     def extended(self, learnt: Vocabulary) -> Vocabulary:
         """The words of the start, then those of `learnt` that it lacks."""
@@ -49,7 +54,7 @@ class Start:
     @torch.no_grad()
     def give(self, model: CaptionModel) -> None:
         """Copy the weights into `model`, whose vocabulary is that of the start, extended: a new word keeps
-        its fresh embedding. Raises `DataError` if it is a model of another architecture."""
+        its fresh embedding. Raises `DataError` if a weight is missing or of another shape."""
         old = len(self.vocabulary)
         for name, value in model.state_dict().items():
             if not value.is_floating_point():
@@ -59,7 +64,7 @@ class Start:
             if given is not None and len(given) == old and value.shape[1:] == given.shape[1:]:
                 rows = slice(old)
             if given is None or value[rows].numel() != given.numel():
-                raise DataError(f"the model to start from is of another architecture: {name} does not fit")
+                raise DataError(f"the model to start from does not hold {name}, or of another shape")
             value[rows] = given.view_as(value[rows])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import time
@@ -13,7 +14,8 @@ from torch import Tensor
 
 from captioner.errors import DataError
 from captioner.metrics.cider import CiderReward
-from captioner.nn.model import CaptionModel
+from captioner.nn.attention import drawn_cells
+from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.training import checkpoint
 from captioner.training.cache import FeatureCache, build_cache, trained_part
 from captioner.training.curves import plot_curves
@@ -29,6 +31,7 @@ from captioner.training.ema import MovingAverage
 from captioner.training.objectives import attention_entropy, cross_entropy, doubly_stochastic, policy_gradient
 from captioner.training.options import StageOptions, TrainOptions
 from captioner.training.progress import Progress
+from captioner.training.reinforce import CellReward
 from captioner.training.self_critical import advantages, sample
 from captioner.training.start import Start
 from captioner.training.validation import caption_cached, score
@@ -54,13 +57,17 @@ class Trainer:
         checkpoint_every_s: float = 60.0,
     ) -> None:
         """Raises `DataError` for data that cannot be used and for a folder of another run."""
+        start = Start.read(options.start, data_root) if options.start else None
+        if start:
+            if options.model not in (ModelOptions(), start.model):
+                raise DataError(f"{options.start} is of another architecture than [model]: leave that out")
+            options = dataclasses.replace(options, model=start.model)
         self.options, self.folder, self.device, self.progress = options, folder, device, progress
         self.checkpoint_every_s = checkpoint_every_s
         self.train_examples = load_examples(options.data, data_root, "train")
         self.val_examples = load_examples(options.data, data_root, "val")
         captions = (c for example in self.train_examples for c in example.image.captions)
         self.vocabulary = Vocabulary.build(captions, options.min_count)
-        start = Start.read(options.start, data_root) if options.start else None
         if start:
             self.vocabulary = start.extended(self.vocabulary)
         self.frozen = 3 - options.tuned_segments
@@ -70,6 +77,7 @@ class Trainer:
         if start:
             start.give(self.model)
         self.ema = MovingAverage(self.model, options.ema_decay)
+        self.cell_reward = CellReward()
         self.history: list[dict[str, Any]] = []
         self.stage = self.epoch = self.batch = 0
         folder.mkdir(parents=True, exist_ok=True)
@@ -150,12 +158,16 @@ class Trainer:
         self, captions: Tensor, memory: dict[str, Tensor], state: dict[str, Tensor]
     ) -> Tensor:
         targets = captions[:, :, 1:]
-        logits, attention = self.model.decoder(captions[:, :, :-1], memory, state)
+        with drawn_cells(self.model.decoder) as drawn:
+            logits, attention = self.model.decoder(captions[:, :, :-1], memory, state)
         loss = cross_entropy(logits, targets, self.current.label_smoothing)
         if self.current.doubly_stochastic:
             loss = loss + self.current.doubly_stochastic * doubly_stochastic(attention, targets)
         if self.current.attention_entropy:
             loss = loss + self.current.attention_entropy * attention_entropy(attention, targets)
+        if drawn:
+            loss = loss + self.current.hard_reward * self.cell_reward.loss(drawn, logits, targets)
+            loss = loss - self.current.hard_entropy * attention_entropy(attention, targets)
         return loss
 
     def _self_critical_loss(
@@ -172,9 +184,10 @@ class Trainer:
             for ids in sampled[:, :, 1:].flatten(0, 1).tolist()
         ]
         rows = batch.images.repeat_interleave(stage.samples).tolist()
-        rewards = torch.tensor(self.rewarder.scores(rows, said), dtype=torch.float32).view(
-            len(batch.images), -1
-        )
+        scores = self.rewarder.scores(rows, said)
+        if stage.contrast:
+            scores -= stage.contrast * self.rewarder.typicality(said)
+        rewards = torch.tensor(scores, dtype=torch.float32).view(len(batch.images), -1)
         logits, _ = self.model.decoder(sampled[:, :, :-1], memory, state)
         return policy_gradient(
             logits / stage.temperature, sampled[:, :, 1:], advantages(rewards).to(self.device)
@@ -262,6 +275,7 @@ class Trainer:
                 "model": self.model.state_dict(),
                 "ema": self.ema.values,
                 "ema_updates": self.ema.updates,
+                "cell_baseline": self.cell_reward.baseline,
                 "optimizer": self.optimizer.state_dict(),
                 "position": [self.stage, self.epoch, self.batch],
                 "random": torch.get_rng_state(),
@@ -283,6 +297,7 @@ class Trainer:
         self._start_stage()
         self.model.load_state_dict(saved["model"])
         self.ema.values, self.ema.updates = saved["ema"], saved["ema_updates"]
+        self.cell_reward.baseline = saved.get("cell_baseline")
         self.optimizer.load_state_dict(saved["optimizer"])
         torch.set_rng_state(saved["random"].cpu())
         if self.device.type == "cuda":

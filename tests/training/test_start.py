@@ -10,6 +10,7 @@ import torch
 from support import squares
 
 from captioner.errors import BundleError, DataError
+from captioner.nn.model import ModelOptions
 from captioner.training import checkpoint
 from captioner.training.export import export_bundle
 from captioner.training.start import Start
@@ -59,9 +60,12 @@ def test_training_goes_on_from_it_with_new_words(
         (data / "captions.json").read_text().replace('"a red square"', '"a crimson tile"')
     )
     (tmp_path / "start").symlink_to(trained / place)
-    options = squares.options((squares.stage(epochs=1, learning_rate=0.0),), start="start", ema_decay=0.0)
+    options = squares.options(
+        (squares.stage(epochs=1, learning_rate=0.0),), start="start", ema_decay=0.0, model=ModelOptions()
+    )
     trainer = run(options, tmp_path / "run", tmp_path, cache)
     before = Start.read("start", tmp_path)
+    assert trainer.options.model == squares.options().model
     words = trainer.vocabulary.words
     assert words[: len(before.vocabulary)] == before.vocabulary.words
     assert set(words[len(before.vocabulary) :]) == {"crimson", "tile"}
