@@ -138,8 +138,11 @@ class CiderReward:
         )
 
     def typicality(self, candidates: Sequence[Sequence[str]]) -> npt.NDArray[np.float64]:
-        """(candidates,): how well each would do, on average, as a caption of any image of the corpus: its mean
-        CIDEr, 0 to 10, without clipping and length penalty, for which all images are one mean vector."""
+        """(candidates,): how well each would do, on average, as a caption of any image of the corpus.
+
+        It is the mean CIDEr, 0 to 10, without clipping and length penalty, so that one mean vector can stand
+        for all images.
+        """
         if not self._mean:
             for references in self._references:
                 weight = 1 / (len(references) * len(self._references))

@@ -164,6 +164,16 @@ def test_repeating_a_word_gains_no_cider() -> None:
     assert cider.scores([0, 0], [["snow"] * 12, SAID[0]]).argmax() == 1
 
 
+def test_typicality_is_the_mean_over_all_images() -> None:
+    # Of sentences of one length without repeated words, which no clipping or length penalty touches.
+    corpus = [["a red bird sings"], ["a red car stops", "one red car stops"], ["the dog is big"]]
+    cider = CiderReward([[text.split() for text in texts] for texts in corpus])
+    said = [text.split() for text in ("a red bird stops", "the dog is big", "nobody was ever here")]
+    means = np.mean([cider.scores([image] * len(said), said) for image in range(len(corpus))], axis=0)
+    np.testing.assert_allclose(cider.typicality(said), means, atol=1e-9)
+    assert means[0] > means[2] == 0
+
+
 def compute_expected(*, meteor: bool = True) -> dict[str, Any]:
     """What expected.json holds, by pycocoevalcap."""
     from pycocoevalcap.bleu.bleu import Bleu
