@@ -32,7 +32,8 @@ def encoder_graph(model: CaptionModel) -> onnx.ModelProto:
 
 def decoder_graph(model: CaptionModel) -> onnx.ModelProto:
     """tokens and parents, int64 (batch, beams), memory.* and state.* -> log_probs (batch, beams, vocabulary),
-    attention (batch, beams, cells) and the new state, next.*.
+    attention (batch, beams, cells), of a model with several heads their maps, attention_heads (batch, beams,
+    heads, cells), and the new state, next.*.
 
     Beam b of image i continues beam parents[i, b] of the state that comes in; the first state has one beam.
     """
@@ -47,12 +48,13 @@ def decoder_graph(model: CaptionModel) -> onnx.ModelProto:
     shapes = (beams, beams, (*({0: free} for _ in memory), *(beams for _ in state)))
     memory_names = [f"memory.{name}" for name in memory]
     state_names = [f"state.{name}" for name in state]
+    heads = ["attention_heads"] if model.decoder.heads > 1 else []
     return _export(
         _DecoderStep(model.decoder, list(memory), list(state)),
         (tokens, tokens.clone(), *memory.values(), *wide.values()),
         shapes,
         ["tokens", "parents", *memory_names, *state_names],
-        ["log_probs", "attention", *(f"next.{name}" for name in state)],
+        ["log_probs", "attention", *heads, *(f"next.{name}" for name in state)],
     )
 
 
@@ -78,7 +80,8 @@ class _DecoderStep(nn.Module):
             for name, value in zip(self.state, values[len(self.memory) :], strict=True)
         }
         step = self.decoder.step(tokens, memory, state)
-        return [torch.log_softmax(step.logits, dim=-1), step.attention, *(step.state[n] for n in self.state)]
+        maps = [step.attention] if step.heads is None else [step.attention, step.heads]
+        return [torch.log_softmax(step.logits, dim=-1), *maps, *(step.state[n] for n in self.state)]
 
 
 def _continue(value: Tensor, parents: Tensor) -> Tensor:
