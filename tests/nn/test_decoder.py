@@ -17,7 +17,7 @@ BATCH, CAPTIONS, LENGTH, CELLS, FEATURES, HIDDEN, EMBEDDING, WORDS = 2, 3, 5, 6,
 @pytest.fixture(params=sorted(DECODERS))
 def decoder(request: pytest.FixtureRequest) -> Decoder:
     made = DECODERS[request.param](
-        AdditiveAttention(HIDDEN, FEATURES, 5), WORDS, FEATURES, HIDDEN, EMBEDDING, dropout=0.5
+        AdditiveAttention(HIDDEN, FEATURES, 5), WORDS, FEATURES, HIDDEN, EMBEDDING, 0.5, 2, 2
     )
     torch.nn.init.normal_(made.bias)
     return made.eval()

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from captioner.nn.decoder.base import Decoder, Step, Tensors, expand_beams
 from captioner.nn.decoder.lstm import LSTMDecoder
+from captioner.nn.decoder.transformer import TransformerDecoder
 from captioner.nn.decoder.two_lstm import TwoLSTMDecoder
+from captioner.nn.decoder.up_down import UpDownDecoder
 
-DECODERS: dict[str, type[LSTMDecoder]] = {
+DECODERS: dict[str, type[Decoder]] = {
     "lstm": LSTMDecoder,
     "two_lstm": TwoLSTMDecoder,
+    "up_down": UpDownDecoder,
+    "transformer": TransformerDecoder,
 }
 
-__all__ = ["DECODERS", "Decoder", "LSTMDecoder", "Step", "Tensors", "TwoLSTMDecoder", "expand_beams"]
+__all__ = [
+    "DECODERS",
+    "Decoder",
+    "LSTMDecoder",
+    "Step",
+    "Tensors",
+    "TransformerDecoder",
+    "TwoLSTMDecoder",
+    "UpDownDecoder",
+    "expand_beams",
+]

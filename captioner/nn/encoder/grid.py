@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from captioner.nn.encoder.backbone import STRIDES, Backbone
+from captioner.nn.encoder.refiner import GridRefiner
 
 
 class GridEncoder(nn.Module):
@@ -16,10 +17,13 @@ class GridEncoder(nn.Module):
 
     The finest stage says where, the deepest says what: each is projected to `features`, the deeper ones are
     enlarged to the finest, and their sum is normalised. Xu et al. 2015 take one 14 x 14 stage; adding the
-    deep stage to it is the idea of feature pyramids (Lin et al. 2017, arXiv:1612.03144).
+    deep stage to it is the idea of feature pyramids (Lin et al. 2017, arXiv:1612.03144). A `GridRefiner` may
+    follow.
     """
 
-    def __init__(self, backbone: Backbone, stride: int, features: int) -> None:
+    def __init__(
+        self, backbone: Backbone, stride: int, features: int, refiner: GridRefiner | None = None
+    ) -> None:
         super().__init__()
         self.backbone = backbone
         self.stride = stride
@@ -28,10 +32,14 @@ class GridEncoder(nn.Module):
             nn.Linear(channels, features) for channels in backbone.channels[self.first :]
         )
         self.norm = nn.LayerNorm(features)
+        self.refiner = refiner
 
-    def forward(self, pixels: Tensor) -> Tensor:
-        """uint8 (batch, height, width, 3) -> (batch, rows * columns, features), top row first."""
-        return self.fuse(self.stages([self.backbone.normalize(pixels)], 0, len(STRIDES)))
+    def forward(self, pixels: Tensor, mask: Tensor | None = None) -> Tensor:
+        """uint8 (batch, height, width, 3) -> (batch, rows * columns, features), top row first.
+
+        `mask` bool (batch, rows * columns) is False for cells that are no part of the photo.
+        """
+        return self.fuse(self.stages([self.backbone.normalize(pixels)], 0, len(STRIDES)), mask)
 
     def stages(self, maps: Sequence[Tensor], start: int, stop: int) -> list[Tensor]:
         """Run segments `start` to `stop` on the last of `maps`, and keep every stage the grid needs.
@@ -47,7 +55,7 @@ class GridEncoder(nn.Module):
                 kept.append(last)
         return kept or [last]
 
-    def fuse(self, stages: Sequence[Tensor]) -> Tensor:
+    def fuse(self, stages: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
         """Stages (batch, channels, rows, columns), finest first -> (batch, rows * columns, features)."""
         size = stages[0].shape[-2:]
         total = self._project(0, stages[0])
@@ -55,7 +63,8 @@ class GridEncoder(nn.Module):
             total = total + F.interpolate(
                 self._project(index, stage), size=size, mode="bilinear", align_corners=False
             )
-        return self.norm(total.flatten(2).transpose(1, 2))
+        grid = self.norm(total.flatten(2).transpose(1, 2))
+        return grid if self.refiner is None else self.refiner(grid, *size, mask)
 
     def _project(self, index: int, stage: Tensor) -> Tensor:
         # Projecting before enlarging costs a quarter of the other order and gives the same.

@@ -1,0 +1,118 @@
+"""Up-Down: what is said tells the next look where to go."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from captioner.nn.attention import Attention, Sentinel
+from captioner.nn.decoder.base import Decoder, Step, Tensors, expand_beams, masked_mean
+from captioner.nn.decoder.lstm import lstm_cell
+
+
+class UpDownDecoder(Decoder):
+    """The two LSTMs of Anderson et al. 2018 (arXiv:1707.07998, section 3.2): one looks, the other speaks, and
+    each hears the other.
+
+        h[t], m[t] = LSTM_1([s[t-1]; mean(g); E y[t-1]], h[t-1], m[t-1])          the attention LSTM
+        c[t], a[t] = attention(h[t], g)
+        s[t], n[t] = LSTM_2([c[t]; h[t]], s[t-1], n[t-1])                         the language LSTM
+        p(y[t]) = softmax(E (O s[t]) + b)
+
+    y: words, E (vocabulary, embedding), g (cells, features): grid, h, m, s, n (hidden), all zero at first,
+    O (embedding, hidden). In the paper the output is a matrix of its own; here it is tied to the embedding
+    (Press and Wolf 2017, arXiv:1608.05859), O in between.
+
+    As s[t-1] enters h[t], known captions are gone through word by word. `TwoLSTMDecoder` leaves that out,
+    and trains faster. A visual sentinel is made of LSTM_1, which the image's mean enters by its cell alone.
+    """
+
+    def __init__(
+        self,
+        attention: Attention,
+        vocabulary: int,
+        features: int,
+        hidden: int,
+        embedding: int,
+        dropout: float,
+        layers: int = 1,
+        heads: int = 1,
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.has_sentinel, self.heads = attention.has_sentinel, attention.heads
+        self.sentinel = Sentinel(hidden + embedding, hidden) if attention.has_sentinel else None
+        self.hidden = hidden
+        self.embedding = nn.Embedding(vocabulary, embedding)
+        # The gates of LSTM_1, (4 hidden), in parts: of the words, all at once where they are known; of the
+        # image, once; and of both states, [h[t-1]; s[t-1]], at every step.
+        self.word_gates = nn.Linear(embedding, 4 * hidden)
+        self.mean_gates = nn.Linear(features, 4 * hidden, bias=False)
+        self.state_gates = nn.Linear(2 * hidden, 4 * hidden, bias=False)
+        # Those of LSTM_2, of [c[t]; h[t]; s[t-1]].
+        self.language_gates = nn.Linear(features + 2 * hidden, 4 * hidden)
+        self.output = nn.Linear(hidden, embedding)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        self.dropout = nn.Dropout(dropout)
+        nn.init.normal_(self.embedding.weight, std=embedding**-0.5)
+
+    def prepare(self, grid: Tensor, mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
+        if mask is None:
+            mask = torch.ones(grid.shape[:2], dtype=torch.bool, device=grid.device)
+        memory = {
+            "values": self.attention.values(grid),
+            "keys": self.attention.keys(grid),
+            "mean": self.mean_gates(masked_mean(grid, mask)),
+            "mask": mask,
+        }
+        names = ("hidden", "cell", "language_hidden", "language_cell")
+        return memory, {name: grid.new_zeros(len(grid), 1, self.hidden) for name in names}
+
+    def step(self, tokens: Tensor, memory: Tensors, state: Tensors) -> Step:
+        words, gates = self._read(tokens, memory)
+        state, attention = self._advance(words, gates, memory, state)
+        maps = self.attention.maps(state["hidden"], memory["keys"], memory["mask"])
+        return Step(self._logits(state["language_hidden"]), state, attention, maps)
+
+    def forward(self, tokens: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor]:
+        steps = (
+            values.unflatten(1, tokens.shape[1:]).unbind(dim=2)
+            for values in self._read(tokens.flatten(1), memory)
+        )
+        state = expand_beams(state, tokens.shape[1])
+        said, looked = [], []
+        for words, gates in zip(*steps, strict=True):
+            state, attention = self._advance(words, gates, memory, state)
+            said.append(state["language_hidden"])
+            looked.append(attention)
+        return self._logits(torch.stack(said, dim=2)), torch.stack(looked, dim=2)
+
+    # The parts below take (batch, hypotheses or positions, …).
+
+    def _read(self, tokens: Tensor, memory: Tensors) -> tuple[Tensor, Tensor]:
+        """The words, embedded, and what they and the image give to the gates of the attention LSTM."""
+        words = self.dropout(self.embedding(tokens))
+        return words, self.word_gates(words) + memory["mean"].unsqueeze(1)
+
+    def _advance(
+        self, words: Tensor, gates: Tensor, memory: Tensors, state: Tensors
+    ) -> tuple[Tensors, Tensor]:
+        before, said = state["hidden"], state["language_hidden"]
+        hidden, cell = lstm_cell(gates + self.state_gates(torch.cat([before, said], dim=-1)), state["cell"])
+        sentinel = self.sentinel and self.sentinel(torch.cat([said, words], dim=-1), before, cell)
+        context, attention = self.attention(
+            hidden, memory["keys"], memory["values"], memory["mask"], sentinel
+        )
+        language_hidden, language_cell = lstm_cell(
+            self.language_gates(torch.cat([context, hidden, said], dim=-1)), state["language_cell"]
+        )
+        return {
+            "hidden": hidden,
+            "cell": cell,
+            "language_hidden": language_hidden,
+            "language_cell": language_cell,
+        }, attention
+
+    def _logits(self, said: Tensor) -> Tensor:
+        return F.linear(self.output(self.dropout(said)), self.embedding.weight, self.bias)
