@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxscript import optimizer
 from torch import Tensor, nn
 
-from captioner.nn.decoder import Decoder, Tensors
+from captioner.nn.decoder import Decoder, Tensors, expand_beams
 from captioner.nn.model import CaptionModel
 
 OPSET = 20
@@ -36,22 +36,30 @@ def decoder_graph(model: CaptionModel) -> onnx.ModelProto:
     heads, cells), and the new state, next.*.
 
     Beam b of image i continues beam parents[i, b] of the state that comes in; the first state has one beam.
+    A state may grow with every step, as that of a Transformer does.
     """
     size = model.options.image_size
     with torch.no_grad():
         memory, state = model.encode(torch.zeros(2, size, size, 3, dtype=torch.uint8))
-    # Sizes that differ, so that the exporter cannot take one axis for another.
-    wide = {name: value.repeat(1, 4, *[1] * (value.dim() - 2)) for name, value in state.items()}
+        # Sizes that differ, so that the exporter cannot take one axis for another.
+        state = expand_beams(state, 4)
+        for _ in range(5):
+            before = state
+            state = model.decoder.step(torch.zeros(2, 4, dtype=torch.int64), memory, before).state
     tokens = torch.zeros(2, 3, dtype=torch.int64)
     free = torch.export.Dim.DYNAMIC
     beams = {0: free, 1: free}
-    shapes = (beams, beams, (*({0: free} for _ in memory), *(beams for _ in state)))
+    grows = [
+        {axis: free for axis in range(2, value.dim()) if value.shape[axis] != before[name].shape[axis]}
+        for name, value in state.items()
+    ]
+    shapes = (beams, beams, (*({0: free} for _ in memory), *(beams | axes for axes in grows)))
     memory_names = [f"memory.{name}" for name in memory]
     state_names = [f"state.{name}" for name in state]
     heads = ["attention_heads"] if model.decoder.heads > 1 else []
     return _export(
         _DecoderStep(model.decoder, list(memory), list(state)),
-        (tokens, tokens.clone(), *memory.values(), *wide.values()),
+        (tokens, tokens.clone(), *memory.values(), *state.values()),
         shapes,
         ["tokens", "parents", *memory_names, *state_names],
         ["log_probs", "attention", *heads, *(f"next.{name}" for name in state)],
@@ -86,8 +94,9 @@ class _DecoderStep(nn.Module):
 
 def _continue(value: Tensor, parents: Tensor) -> Tensor:
     """(batch, before, …) taken by (batch, beams) -> (batch, beams, …)."""
-    index = parents.view(*parents.shape, *[1] * (value.dim() - 2))
-    return value.gather(1, index.expand(-1, -1, *value.shape[2:]))
+    batch, before = value.shape[:2]
+    rows = parents + torch.arange(batch).unsqueeze(1) * before
+    return value.flatten(0, 1).index_select(0, rows.flatten()).unflatten(0, parents.shape)
 
 
 @torch.no_grad()

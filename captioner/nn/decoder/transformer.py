@@ -80,7 +80,9 @@ class TransformerDecoder(Decoder):
         memory, state = {"mask": mask}, {}
         for number, layer in enumerate(self._layers()):
             memory[f"keys{number}"] = layer.attention.keys(grid)
-            memory[f"values{number}"] = layer.attention.values(grid)
+            values = layer.attention.values(grid)
+            # One tensor is kept once, by one name: an exported graph names each of its outputs once.
+            memory["values" if values is grid else f"values{number}"] = values
             state[f"words{number}"] = layer.image(mean)[:, None, None]
         return memory, state
 
@@ -110,9 +112,8 @@ class TransformerDecoder(Decoder):
         after: Tensors = {}
         for number, layer in enumerate(self._layers()):
             hidden, after[f"words{number}"] = layer.listen(hidden, state[f"words{number}"], future)
-            hidden, attention, queries = layer.look(
-                hidden, memory[f"keys{number}"], memory[f"values{number}"], memory["mask"]
-            )
+            values = memory[f"values{number}" if f"values{number}" in memory else "values"]
+            hidden, attention, queries = layer.look(hidden, memory[f"keys{number}"], values, memory["mask"])
             hidden = layer.think(hidden)
         return hidden, after, attention, queries
 
@@ -143,11 +144,9 @@ class _Layer(nn.Module):
     def listen(self, x: Tensor, before: Tensor, future: Tensor | None) -> tuple[Tensor, Tensor]:
         """`before` (batch, captions, words before, 2 hidden); `future` bool (length, all words), True where a
         word may not be heard yet. Returns x and all words as later ones hear them, shaped as `before`."""
-        query, new = self.words(self.word_norm(x)).tensor_split([x.shape[-1]], dim=-1)
+        query, new = self.words(self.word_norm(x)).split([x.shape[-1], 2 * x.shape[-1]], dim=-1)
         words = torch.cat([before, new], dim=2)
-        query, key, value = (
-            split_heads(part, self.heads) for part in (query, *words.tensor_split(2, dim=-1))
-        )
+        query, key, value = (split_heads(part, self.heads) for part in (query, *words.chunk(2, dim=-1)))
         scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
         if future is not None:
             scores = scores.masked_fill(future, torch.finfo(scores.dtype).min)
