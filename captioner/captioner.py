@@ -78,6 +78,11 @@ class Captioner:
         return self.bundle.grid
 
     @property
+    def heads(self) -> int:
+        """Maps that a word has; `CaptionOptions.attention_head` chooses among them."""
+        return self._runtime.heads
+
+    @property
     def defaults(self) -> CaptionOptions:
         """The model's own options, all resolved."""
         return self.bundle.decoding
@@ -137,8 +142,8 @@ class Captioner:
         self._check(pixels)
         if not len(pixels):
             return []
-        resolved = (options or self.defaults).resolve(self.defaults)
-        found = search(self.show(pixels), len(pixels), resolved)
+        resolved = self._resolve(options)
+        found = search(self.show(pixels).of_head(resolved.attention_head), len(pixels), resolved)
         return [self._caption(best, resolved) for best in found]
 
     def show(self, pixels: Pixels) -> OnnxStepper:
@@ -152,15 +157,21 @@ class Captioner:
     ) -> Iterator[Word | Caption]:
         """Caption one image, uint8 (size, size, 3), by greedy search: each word as soon as it is chosen, the
         whole caption last. The beam size of `options` is not used; alternatives are not found."""
-        resolved = (options or self.defaults).resolve(self.defaults)
+        resolved = self._resolve(options)
         words: list[Word] = []
         log_prob = 0.0
-        for token, chosen, attention in stream(self.show(pixels[None]), resolved):
+        shown = self.show(pixels[None]).of_head(resolved.attention_head)
+        for token, chosen, attention in stream(shown, resolved):
             log_prob += chosen
             if token != self.bundle.vocabulary.end_id:
                 words.append(self._word(token, chosen, attention, resolved))
                 yield words[-1]
         yield Caption(" ".join(word.text for word in words), log_prob, tuple(words), model=self.model)
+
+    def _resolve(self, options: CaptionOptions | None) -> CaptionOptions:
+        resolved = (options or self.defaults).resolve(self.defaults)
+        resolved.check_head(self.heads)
+        return resolved
 
     def _try_pixels(self, image: ImageInput) -> Pixels | ImageError:
         try:

@@ -15,6 +15,7 @@ from captioner.errors import OptionsError
 MAX_BEAM_SIZE = 16
 MAX_WORDS = 64
 MAX_MAP_SIDE = 64
+MAX_HEADS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,8 @@ class CaptionOptions:
     """Whether words carry attention maps."""
     attention_size: tuple[int, int] | None = None
     """(rows, columns) the maps are resampled to, each 1 to 64; None leaves the model's grid."""
+    attention_head: int | None = None
+    """Which head's maps words carry, from 0, where the model has several; None for the mean of all."""
 
     def __post_init__(self) -> None:
         _check_range("beam_size", self.beam_size, 1, MAX_BEAM_SIZE, int)
@@ -57,6 +60,7 @@ class CaptionOptions:
                 raise OptionsError("attention_size must be (rows, columns)", "attention_size")
             for side in self.attention_size:
                 _check_range("attention_size", side, 1, MAX_MAP_SIDE, int)
+        _check_range("attention_head", self.attention_head, 0, MAX_HEADS - 1, int)
 
     def resolve(self, defaults: CaptionOptions) -> CaptionOptions:
         """These options with every `None` taken from `defaults`.
@@ -71,6 +75,13 @@ class CaptionOptions:
         if self.beam_size is None:
             values["beam_size"] = max(defaults.beam_size or 1, self.alternatives + 1)
         return dataclasses.replace(self, **values)
+
+    def check_head(self, heads: int) -> None:
+        """Raises `OptionsError` if `attention_head` asks for one that a model with `heads` lacks."""
+        if self.attention_head is None or self.attention_head < heads:
+            return
+        has = f"its heads are 0 to {heads - 1}" if heads > 1 else "its attention has one head"
+        raise OptionsError(f"the model has no attention_head {self.attention_head}: {has}", "attention_head")
 
 
 def _check_range(name: str, value: Any, low: float, high: float, kind: type) -> None:

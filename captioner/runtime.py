@@ -13,6 +13,8 @@ from captioner.decoding import Floats, Ints
 from captioner.errors import BundleError, DeviceError, OptionsError, RuntimeMissingError
 
 DEVICES = ("auto", "cpu", "cuda")
+HEADS = "attention_heads"
+"""The decoder output that a model with several heads has beside `attention`."""
 _CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
 
@@ -40,6 +42,9 @@ class Runtime:
         self._decoder = self._session(bundle.decoder, self.provider)
         self._encoder_outputs = [output.name for output in self._encoder.get_outputs()]
         self._decoder_outputs = [output.name for output in self._decoder.get_outputs()]
+        shapes = {output.name: output.shape for output in self._decoder.get_outputs()}
+        self.heads: int = shapes[HEADS][2] if HEADS in shapes else 1
+        """Maps that a word has."""
         self._check(bundle)
 
     def encode(self, pixels: npt.NDArray[np.uint8]) -> OnnxStepper:
@@ -56,22 +61,30 @@ class Runtime:
         return OnnxStepper(self, len(pixels), memory, state)
 
     def step(
-        self, tokens: Ints, parents: Ints, memory: Mapping[str, Any], state: Mapping[str, Any]
+        self,
+        tokens: Ints,
+        parents: Ints,
+        memory: Mapping[str, Any],
+        state: Mapping[str, Any],
+        head: int | None = None,
     ) -> tuple[Floats, Floats, dict[str, Any]]:
-        """One step. Memory and state stay on the device; only tokens, log-probabilities and maps travel."""
+        """One step, with the maps of one head or the mean of all. Memory and state stay on the device; only
+        tokens, log-probabilities and maps travel."""
+        maps = "attention" if head is None or self.heads == 1 else HEADS
+        wanted = [name for name in self._decoder_outputs if name not in {"attention", HEADS} - {maps}]
         binding = self._decoder.io_binding()
         binding.bind_cpu_input("tokens", np.ascontiguousarray(tokens))
         binding.bind_cpu_input("parents", np.ascontiguousarray(parents))
         for name, value in {**memory, **state}.items():
             binding.bind_ortvalue_input(name, value)
-        for name in self._decoder_outputs:
+        for name in wanted:
             binding.bind_output(name, self.device if name.startswith("next.") else "cpu")
         self._decoder.run_with_iobinding(binding)
-        outputs = dict(zip(self._decoder_outputs, binding.get_outputs(), strict=True))
-        log_probs, attention = outputs.pop("log_probs").numpy(), outputs.pop("attention").numpy()
+        outputs = dict(zip(wanted, binding.get_outputs(), strict=True))
+        log_probs, attention = outputs.pop("log_probs").numpy(), outputs.pop(maps).numpy()
         return (
             log_probs,
-            attention,
+            attention[:, :, head] if maps == HEADS else attention,
             {name.replace("next.", "state.", 1): value for name, value in outputs.items()},
         )
 
@@ -125,15 +138,27 @@ class OnnxStepper:
     The graph itself puts the beams of its state in order, so reordering only notes how.
     """
 
-    def __init__(self, runtime: Runtime, images: int, memory: dict[str, Any], state: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        images: int,
+        memory: dict[str, Any],
+        state: dict[str, Any],
+        head: int | None = None,
+    ) -> None:
         self._runtime, self._images, self._memory, self._state = runtime, images, memory, state
+        self._head = head
+
+    def of_head(self, head: int | None) -> OnnxStepper:
+        """The same images with the maps of one head; None for the mean of all. The model has it."""
+        return OnnxStepper(self._runtime, self._images, self._memory, self._state, head)
 
     def start(self, beams: int) -> tuple[dict[str, Any], Ints]:
         return self._state, np.zeros((self._images, beams), dtype=np.int64)
 
     def step(self, tokens: Ints, state: tuple[dict[str, Any], Ints]) -> tuple[Floats, Floats, Any]:
         values, parents = state
-        log_probs, attention, values = self._runtime.step(tokens, parents, self._memory, values)
+        log_probs, attention, values = self._runtime.step(tokens, parents, self._memory, values, self._head)
         rows, beams = tokens.shape
         unmoved = np.broadcast_to(np.arange(beams, dtype=np.int64), (rows, beams))
         return log_probs, attention, (values, unmoved)

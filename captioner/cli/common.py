@@ -51,6 +51,14 @@ _SEARCH_FLAGS: dict[str, tuple[str, dict[str, Any]]] = {
             "help": f"resample attention maps, sides 1 to {MAX_MAP_SIDE} (default: the model's grid)",
         },
     ),
+    "attention_head": (
+        "--head",
+        {
+            "type": int,
+            "metavar": "N",
+            "help": "maps of one head, from 0, of a model with several (default: their mean)",
+        },
+    ),
 }
 """The fields of `CaptionOptions` that have a flag. A flag not given leaves the field's own default."""
 

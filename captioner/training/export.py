@@ -89,6 +89,7 @@ def export_bundle(
                 },
                 "grid": list(options.model.grid),
                 "sentinel": model.decoder.has_sentinel,
+                "heads": model.decoder.heads,
                 "decoding": {name: getattr(search_options, name) for name in DECODING},
                 "parameters": sum(p.numel() for p in model.parameters()),
                 "training": options.to_dict(),

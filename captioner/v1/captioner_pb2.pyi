@@ -10,7 +10,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class CaptionOptions(_message.Message):
-    __slots__ = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram", "alternatives", "attention", "attention_size")
+    __slots__ = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram", "alternatives", "attention", "attention_size", "attention_head")
     BEAM_SIZE_FIELD_NUMBER: _ClassVar[int]
     LENGTH_NORMALIZATION_FIELD_NUMBER: _ClassVar[int]
     MAX_WORDS_FIELD_NUMBER: _ClassVar[int]
@@ -18,6 +18,7 @@ class CaptionOptions(_message.Message):
     ALTERNATIVES_FIELD_NUMBER: _ClassVar[int]
     ATTENTION_FIELD_NUMBER: _ClassVar[int]
     ATTENTION_SIZE_FIELD_NUMBER: _ClassVar[int]
+    ATTENTION_HEAD_FIELD_NUMBER: _ClassVar[int]
     beam_size: int
     length_normalization: float
     max_words: int
@@ -25,7 +26,8 @@ class CaptionOptions(_message.Message):
     alternatives: int
     attention: bool
     attention_size: GridSize
-    def __init__(self, beam_size: _Optional[int] = ..., length_normalization: _Optional[float] = ..., max_words: _Optional[int] = ..., no_repeat_ngram: _Optional[int] = ..., alternatives: _Optional[int] = ..., attention: bool = ..., attention_size: _Optional[_Union[GridSize, _Mapping]] = ...) -> None: ...
+    attention_head: int
+    def __init__(self, beam_size: _Optional[int] = ..., length_normalization: _Optional[float] = ..., max_words: _Optional[int] = ..., no_repeat_ngram: _Optional[int] = ..., alternatives: _Optional[int] = ..., attention: bool = ..., attention_size: _Optional[_Union[GridSize, _Mapping]] = ..., attention_head: _Optional[int] = ...) -> None: ...
 
 class GridSize(_message.Message):
     __slots__ = ("rows", "columns")
@@ -148,7 +150,7 @@ class GetModelRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetModelResponse(_message.Message):
-    __slots__ = ("name", "digest", "grid", "device", "provider", "defaults", "max_image_bytes", "max_image_pixels", "max_beam_size", "max_words", "server_version")
+    __slots__ = ("name", "digest", "grid", "device", "provider", "defaults", "max_image_bytes", "max_image_pixels", "max_beam_size", "max_words", "server_version", "attention_heads", "grid_varies")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     GRID_FIELD_NUMBER: _ClassVar[int]
@@ -160,6 +162,8 @@ class GetModelResponse(_message.Message):
     MAX_BEAM_SIZE_FIELD_NUMBER: _ClassVar[int]
     MAX_WORDS_FIELD_NUMBER: _ClassVar[int]
     SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ATTENTION_HEADS_FIELD_NUMBER: _ClassVar[int]
+    GRID_VARIES_FIELD_NUMBER: _ClassVar[int]
     name: str
     digest: str
     grid: GridSize
@@ -171,4 +175,6 @@ class GetModelResponse(_message.Message):
     max_beam_size: int
     max_words: int
     server_version: str
-    def __init__(self, name: _Optional[str] = ..., digest: _Optional[str] = ..., grid: _Optional[_Union[GridSize, _Mapping]] = ..., device: _Optional[str] = ..., provider: _Optional[str] = ..., defaults: _Optional[_Union[CaptionOptions, _Mapping]] = ..., max_image_bytes: _Optional[int] = ..., max_image_pixels: _Optional[int] = ..., max_beam_size: _Optional[int] = ..., max_words: _Optional[int] = ..., server_version: _Optional[str] = ...) -> None: ...
+    attention_heads: int
+    grid_varies: bool
+    def __init__(self, name: _Optional[str] = ..., digest: _Optional[str] = ..., grid: _Optional[_Union[GridSize, _Mapping]] = ..., device: _Optional[str] = ..., provider: _Optional[str] = ..., defaults: _Optional[_Union[CaptionOptions, _Mapping]] = ..., max_image_bytes: _Optional[int] = ..., max_image_pixels: _Optional[int] = ..., max_beam_size: _Optional[int] = ..., max_words: _Optional[int] = ..., server_version: _Optional[str] = ..., attention_heads: _Optional[int] = ..., grid_varies: bool = ...) -> None: ...

@@ -11,7 +11,7 @@ from captioner.options import CaptionOptions
 from captioner.results import Alternative, Caption, Word
 from captioner.v1 import captioner_pb2 as pb
 
-_OPTIONAL = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram")
+_OPTIONAL = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram", "attention_head")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,8 @@ class ModelInfo:
     digest: str
     """The first 12 hexadecimal digits of the bundle's SHA-256."""
     grid: tuple[int, int]
-    """(rows, columns) of the attention maps where none are asked for."""
+    """(rows, columns) of the attention maps where none are asked for; if `grid_varies`, of those of a square
+    image."""
     device: str
     """What really computes: "cpu" or "cuda"."""
     provider: str
@@ -34,6 +35,10 @@ class ModelInfo:
     max_beam_size: int
     max_words: int
     server_version: str
+    attention_heads: int = 1
+    """Maps that a word has; `CaptionOptions.attention_head` chooses among them."""
+    grid_varies: bool = False
+    """Whether maps have fewer rows or columns for images that are not square."""
 
     @property
     def model(self) -> str:
@@ -92,4 +97,6 @@ def model_from_proto(message: pb.GetModelResponse) -> ModelInfo:
         max_beam_size=message.max_beam_size,
         max_words=message.max_words,
         server_version=message.server_version,
+        attention_heads=message.attention_heads or 1,  # older servers do not say
+        grid_varies=message.grid_varies,
     )

@@ -84,7 +84,7 @@ class Batcher:
         return min(max(self.waiting * image_s, _SHORTEST_RETRY_S), _LONGEST_RETRY_S)
 
     async def submit(self, pixels: Pixels, options: CaptionOptions, deadline_s: float) -> Computed:
-        """Wait for the caption of one image, (size, size, 3), with resolved options.
+        """Wait for the caption of one image, (size, size, channels), with resolved options.
 
         Cancelling the call takes the image out of the queue. Raises `DeadlineError` when the deadline
         passes there and `BusyError` after the longest wait allowed.
@@ -163,6 +163,7 @@ class Batcher:
             alternatives=max(one.alternatives for one in options),
             attention=any(one.attention for one in options),
             attention_size=next((one.attention_size for one in options if one.attention), None),
+            attention_head=next((one.attention_head for one in options if one.attention), None),
         )
         captions = self._engine.caption_pixels(np.stack([job.pixels for job in jobs]), shared)
         return [_as_asked(caption, one) for caption, one in zip(captions, options, strict=True)]
@@ -199,8 +200,9 @@ class Batcher:
 def _group_key(options: CaptionOptions) -> CaptionOptions:
     """Equal for options that one batch can serve: how many alternatives are returned, and whether maps
     are, does not change the search."""
-    size = options.attention_size if options.attention else None
-    return dataclasses.replace(options, alternatives=0, attention=True, attention_size=size)
+    if not options.attention:
+        options = dataclasses.replace(options, attention_size=None, attention_head=None)
+    return dataclasses.replace(options, alternatives=0, attention=True)
 
 
 def _as_asked(caption: Caption, options: CaptionOptions) -> Caption:

@@ -9,7 +9,7 @@ from captioner.options import CaptionOptions
 from captioner.results import Caption, Word
 from captioner.v1 import captioner_pb2 as pb
 
-_OPTIONAL = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram")
+_OPTIONAL = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram", "attention_head")
 
 
 def options_from_proto(message: pb.CaptionOptions) -> CaptionOptions:

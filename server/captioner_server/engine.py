@@ -36,18 +36,26 @@ class Engine(Protocol):
     def provider(self) -> str: ...
 
     @property
-    def grid(self) -> tuple[int, int]: ...
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of the maps; where `grid_varies`, of those of a square image."""
+
+    @property
+    def grid_varies(self) -> bool: ...
+
+    @property
+    def heads(self) -> int:
+        """Maps that a word has."""
 
     @property
     def defaults(self) -> CaptionOptions: ...
 
     def preprocess(self, image: bytes) -> Pixels:
-        """(size, size, 3). Raises an `ImageError`."""
+        """(size, size, channels). Raises an `ImageError`."""
 
     def caption_pixels(self, pixels: Pixels, options: CaptionOptions | None = None) -> list[Caption]:
-        """Captions of a batch, (batch, size, size, 3)."""
+        """Captions of a batch, (batch, size, size, channels)."""
 
     def stream_pixels(
         self, pixels: Pixels, options: CaptionOptions | None = None
     ) -> Iterator[Word | Caption]:
-        """Words of one image, (size, size, 3), as they are decoded; last the caption."""
+        """Words of one image, (size, size, channels), as they are decoded; last the caption."""

@@ -69,12 +69,14 @@ class Pipeline:
             pass
 
     def resolve(self, options: CaptionOptions) -> CaptionOptions:
-        """The options with `defaults` filled in. Raises `OptionsError` for what is over the limits."""
+        """The options with `defaults` filled in. Raises `OptionsError` for what is over the limits, and for a
+        head that the model lacks."""
         resolved = options.resolve(self.defaults)
         limits = {"beam_size": self._options.max_beam_size, "max_words": self._options.max_words}
         for name, limit in limits.items():
             if getattr(resolved, name) > limit:
                 raise OptionsError(f"this server allows a {name} of at most {limit}", name)
+        resolved.check_head(self.engine.heads)
         return resolved
 
     def refusal(self) -> CaptionerError | None:

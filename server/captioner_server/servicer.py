@@ -71,6 +71,7 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
             name=engine.name,
             digest=engine.digest[:12],
             grid=pb.GridSize(rows=rows, columns=columns),
+            grid_varies=engine.grid_varies,
             device=engine.device,
             provider=engine.provider,
             defaults=options_to_proto(pipeline.defaults),
@@ -79,4 +80,5 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
             max_beam_size=self._options.max_beam_size,
             max_words=self._options.max_words,
             server_version=__version__,
+            attention_heads=engine.heads,
         )

@@ -23,6 +23,8 @@ class FakeEngine:
     digest = "0123456789abcdef" * 4
     model = "fake@0123456789ab"
     grid = (2, 3)
+    grid_varies = False
+    heads = 1
     defaults = FALLBACK
 
     def __init__(self, *, batch_s: float = 0.0, image_s: float = 0.0) -> None:
