@@ -88,6 +88,10 @@ class Runtime:
             {name.replace("next.", "state.", 1): value for name, value in outputs.items()},
         )
 
+    def place(self, value: npt.NDArray[Any]) -> Any:
+        """An array where the graphs compute."""
+        return self._ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(value), self.device)
+
     def _choose_provider(self, bundle: Bundle, device: str) -> str:
         if device == "cpu":
             return _CPU
@@ -165,6 +169,19 @@ class OnnxStepper:
 
     def reorder(self, state: tuple[dict[str, Any], Ints], parents: Ints) -> tuple[dict[str, Any], Ints]:
         return state[0], parents
+
+    @property
+    def memory(self) -> dict[str, npt.NDArray[Any]]:
+        """A copy of what is kept of the images for all steps, each (images, …), by the decoder's names."""
+        return {name.removeprefix("memory."): value.numpy() for name, value in self._memory.items()}
+
+    def remember(self, changes: Mapping[str, npt.NDArray[Any]]) -> OnnxStepper:
+        """The same images with parts of their memory replaced, to ask what would have been said then. States
+        go with either."""
+        memory = dict(self._memory)
+        for name, value in changes.items():
+            memory[f"memory.{name}"] = self._runtime.place(value)
+        return OnnxStepper(self._runtime, self._images, memory, self._state, self._head)
 
 
 def _import_onnxruntime() -> Any:

@@ -7,8 +7,9 @@ import dataclasses
 import json
 from pathlib import Path
 
+from captioner.cli.attention_tests import AttentionTests, add_arguments, print_results
 from captioner.cli.common import add_caption_arguments, caption_options, open_captioner
-from captioner.cli.score import print_scores
+from captioner.cli.score import print_scores, score_record
 from captioner.errors import CaptionerError, DataError, OutputError
 
 BATCH = 64
@@ -18,7 +19,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "evaluate",
         help="caption a data set and score the captions",
-        description="Caption the images of a data set and score the captions against its own.",
+        description="Caption the images of a data set and score the captions against its own; if asked, test "
+        "whether the attention maps tell what the words depend on.",
     )
     parser.add_argument(
         "references", type=Path, metavar="REFERENCES", help="Karpathy or COCO JSON, or Flickr8k tokens"
@@ -33,6 +35,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--split", help="only the images of this split")
     parser.add_argument("-o", "--captions", type=Path, metavar="OUT.jsonl", help="keep the captions")
     parser.add_argument("--json", action="store_true", help="print the scores as one JSON object")
+    add_arguments(parser)
     add_caption_arguments(parser)
 
 
@@ -46,25 +49,42 @@ def run(args: argparse.Namespace) -> int:
 
     images = read_references(args.references, args.split)
     files = ImageFiles(args.images or [args.references.parent])
-    options = dataclasses.replace(caption_options(args), attention=False)
+    tests = AttentionTests(args, images)
+    options = dataclasses.replace(caption_options(args), attention=tests.need_maps, attention_size=None)
     captions: dict[str, str] = {}
     lines = []
     with open_captioner(args) as captioner:
+        tests.start(captioner)
         starts = range(0, len(images), BATCH)
         console = Console(stderr=True)
         quiet = not console.is_terminal
         for start in track(starts, "captioning", console=console, transient=True, disable=quiet):
             part = images[start : start + BATCH]
-            results = captioner.caption([files.read(i.name) for i in part], options, return_errors=True)
+            shown = [files.read(image.name) for image in part]
+            results = captioner.caption(shown, options, return_errors=True)
+            said = []
             for image, caption in zip(part, results, strict=True):
                 if isinstance(caption, CaptionerError):
                     raise DataError(f"{image.name}: {caption}")
+                said.append(caption)
                 captions[image.name] = caption.text
                 lines.append(json.dumps(caption.to_dict(image.name, words=False, alternatives=False)))
+            tests.add(part, shown, said)
     if args.captions:
         try:
             args.captions.write_text("\n".join(lines) + "\n", encoding="utf-8")
         except OSError as error:
             raise OutputError(f"cannot write {args.captions}: {error.strerror}") from None
-    print_scores(evaluate_captions(captions, {i.name: i.captions for i in images}), as_json=args.json)
+    objects = {image.name: image.objects for image in images}
+    scores = evaluate_captions(
+        captions,
+        {image.name: image.captions for image in images},
+        objects=objects if any(objects.values()) else None,
+    )
+    found = tests.results()
+    if args.json:
+        print(json.dumps({**score_record(scores), **{name: each.to_dict() for name, each in found.items()}}))
+    else:
+        print_scores(scores, as_json=False)
+        print_results(found)
     return 0

@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
 def print_scores(scores: Scores, *, as_json: bool) -> None:
     """To stdout: a table, or a line of JSON."""
     if as_json:
-        _print_json(_record(scores))
+        _print_json(score_record(scores))
     else:
         _print_scores(scores)
 
@@ -112,7 +112,8 @@ def _label(name: str) -> str:
     return f"METEOR 1.5 ({'+'.join(stages)})" if stages else "METEOR 1.5"
 
 
-def _record(scores: Scores) -> dict[str, Any]:
+def score_record(scores: Scores) -> dict[str, Any]:
+    """What `--json` prints."""
     return {
         **scores.to_dict(),
         "intervals": {name: _times_100(interval) for name, interval in scores.intervals.items()},
@@ -121,8 +122,8 @@ def _record(scores: Scores) -> dict[str, Any]:
 
 def _comparison_record(comparison: Comparison) -> dict[str, Any]:
     return {
-        "first": _record(comparison.first),
-        "second": _record(comparison.second),
+        "first": score_record(comparison.first),
+        "second": score_record(comparison.second),
         "differences": {
             name: {
                 "value": round(100 * difference.value, 4),
@@ -147,7 +148,7 @@ def _print_scores(scores: Scores) -> None:
         [_label(name), f"{100 * value:.2f}", _range(scores.intervals[name])]
         for name, value in scores.values.items()
     ]
-    _print_table([f"{scores.images} images", "score", "95% interval"], rows, _diversity_rows(scores))
+    print_table([f"{scores.images} images", "score", "95% interval"], rows, _diversity_rows(scores))
 
 
 def _print_comparison(comparison: Comparison, args: argparse.Namespace) -> None:
@@ -165,7 +166,7 @@ def _print_comparison(comparison: Comparison, args: argparse.Namespace) -> None:
     ]
     names = [printable(Path(path).name) for path in (args.captions, args.compare)]
     heads = [f"{first.images} images", *names, "change", "95% interval", "p"]
-    _print_table(heads, rows, _diversity_rows(first, second))
+    print_table(heads, rows, _diversity_rows(first, second))
 
 
 def _diversity_rows(*systems: Scores) -> list[list[str]]:
@@ -179,7 +180,8 @@ def _range(interval: tuple[float, float], form: str = ".2f") -> str:
     return " to ".join(format(100 * bound, form) for bound in interval)
 
 
-def _print_table(heads: list[str], *sections: list[list[str]]) -> None:
+def print_table(heads: list[str], *sections: list[list[str]]) -> None:
+    """To stdout: the first column to the left, the others to the right, a gap between sections."""
     from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table

@@ -49,7 +49,7 @@ def read_captions(path: str | Path, images: Sequence[CaptionedImage]) -> dict[st
             for number, line in lines
             if line.strip()
         ]
-    keys = _keys_by_number(images)
+    keys = keys_by_number(images)
     captions: dict[str, str] = {}
     for place, record in records:
         if isinstance(record, dict) and "error" in record:
@@ -78,7 +78,7 @@ def _parse(record: Any, keys: dict[int, str], place: str) -> tuple[str, str]:
     return keys.get(image, str(image)) if isinstance(image, int) else image_key(image), caption
 
 
-def _keys_by_number(images: Sequence[CaptionedImage]) -> dict[int, str]:
+def keys_by_number(images: Sequence[CaptionedImage]) -> dict[int, str]:
     """COCO's number of each image, from its entry or the end of its name (COCO_val2014_000000000042.jpg)."""
     keys = {}
     for image in images:

@@ -175,6 +175,14 @@ def test_from_a_checkpoint_to_scores(data, run, tmp_path, capsys) -> None:
     again = json.loads(capsys.readouterr().out)
     assert again["cider"] == pytest.approx(saved["cider"], abs=0.1)
 
+    assert main([*arguments, *options[:-2], "--faithfulness", "--hidden-share", "0.3"]) == 0
+    tested = json.loads(capsys.readouterr().out)["faithfulness"]
+    assert tested["images"] == 6 and tested["words"] > 6
+    assert tested["intervals"]["fall_top"][0] <= tested["fall_top"] <= tested["intervals"]["fall_top"][1]
+    assert main([*arguments, *options[:4], "--faithfulness"]) == 0
+    shown = capsys.readouterr().out
+    assert "top cells" in shown and "content" in shown
+
     assert main(["export", str(run / "best.pt"), "-o", str(bundle)]) == 2
     assert "exists already" in told(capsys)
 

@@ -1,0 +1,157 @@
+"""`captioner evaluate --faithfulness` and `--boxes`: what is asked of the maps, and how it is shown."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from captioner.cli.score import print_table
+from captioner.errors import OptionsError
+
+if TYPE_CHECKING:
+    from captioner.cli.common import CaptionSource
+    from captioner.metrics.faithfulness import Probe
+    from captioner.metrics.measured import Measured
+    from captioner.references import CaptionedImage
+    from captioner.results import Caption
+
+_FAITHFULNESS = {
+    "fall_top": ("top cells", ".2f"),
+    "fall_random": ("random cells", ".2f"),
+    "fall_shuffled": ("another word's", ".2f"),
+    "fall_uniform": ("all made alike", ".2f"),
+    "top_to_random": ("top / random", "ratio"),
+    "top_to_shuffled": ("top / another's", "ratio"),
+    "hidden": ("share hidden", ".2f"),
+    "perplexity": ("cells of a map", ".0f"),
+    "sentinel": ("on the sentinel", ".2f"),
+}
+_BETWEEN = {
+    "divergence": ("divergence", ".2f"),
+    "correlation": ("correlation", ".2f"),
+}
+_POINTING = {
+    "pointing": ("top cell in a box", ".1%"),
+    "pointing_by_chance": ("any cell in a box", ".1%"),
+    "correctness": ("attention in the boxes", ".3f"),
+    "correctness_of_uniform": ("of uniform maps", ".3f"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    maps = parser.add_argument_group("attention")
+    maps.add_argument(
+        "--faithfulness",
+        action="store_true",
+        help="hide what each word attended most, and see how far its log-probability falls",
+    )
+    maps.add_argument(
+        "--hidden-share",
+        type=float,
+        metavar="S",
+        help="hide the cells that hold this share of a word's attention (default: 0.5)",
+    )
+    maps.add_argument(
+        "--hidden-cells",
+        type=float,
+        metavar="S",
+        help="but no more than this share of all cells (default: 0.25)",
+    )
+    maps.add_argument(
+        "--boxes",
+        type=Path,
+        metavar="INSTANCES",
+        help="COCO instances JSON: do maps lie in the boxes of what the words name?",
+    )
+
+
+class AttentionTests:
+    """What the flags ask of the maps, over a data set."""
+
+    def __init__(self, args: argparse.Namespace, images: Sequence[CaptionedImage]) -> None:
+        """Raises `OptionsError` for flags that do not go together or are out of range, `DataError` for boxes
+        that cannot be used."""
+        from captioner.metrics.faithfulness import ProbeOptions
+        from captioner.metrics.pointing import read_boxes
+
+        if args.faithfulness and args.server is not None:
+            raise OptionsError("--faithfulness tests a model here, not one on a --server")
+        given = {"share": args.hidden_share, "most": args.hidden_cells}
+        given = {name: value for name, value in given.items() if value is not None}
+        if given and not args.faithfulness:
+            raise OptionsError("--hidden-share and --hidden-cells go with --faithfulness")
+        self._hiding = ProbeOptions(**given) if args.faithfulness else None
+        self._boxes = read_boxes(args.boxes, images) if args.boxes else None
+        self._probe: Probe | None = None
+        self._captions: dict[str, Caption] = {}
+
+    @property
+    def need_maps(self) -> bool:
+        return self._hiding is not None or self._boxes is not None
+
+    def start(self, captioner: CaptionSource) -> None:
+        """Raises `BundleError` for a model that cannot be tested."""
+        from captioner.captioner import Captioner
+        from captioner.metrics.faithfulness import Probe, check_memory
+
+        if self._hiding is not None:
+            assert isinstance(captioner, Captioner)
+            check_memory(captioner)
+            self._captioner = captioner
+            self._probe = Probe(captioner.bundle.vocabulary, self._hiding)
+
+    def add(
+        self, images: Sequence[CaptionedImage], shown: Sequence[bytes], captions: Sequence[Caption]
+    ) -> None:
+        """A batch: whose images, their files, and what was said of them."""
+        import numpy as np
+
+        if self._probe is not None:
+            pixels = np.stack([self._captioner.preprocess(image) for image in shown])
+            encode = self._captioner.bundle.vocabulary.encode
+            self._probe.add(self._captioner.show(pixels), [encode(caption.text) for caption in captions])
+        if self._boxes is not None:
+            self._captions |= {image.key: caption for image, caption in zip(images, captions, strict=True)}
+
+    def results(self) -> dict[str, Measured]:
+        """By name, as in the JSON of `captioner evaluate`."""
+        from captioner.metrics.pointing import point
+
+        found = {}
+        if self._probe is not None:
+            found["faithfulness"] = self._probe.result()
+        if self._boxes is not None:
+            found["pointing"] = point(self._captions, self._boxes)
+        return found
+
+
+def print_results(results: Mapping[str, Measured]) -> None:
+    """To stdout: a table of each."""
+    if "faithfulness" in results:
+        found = results["faithfulness"]
+        rows = [
+            [label, *(_cell(found, group + name, form) for group in ("", "content_", "function_"))]
+            for name, (label, form) in _FAITHFULNESS.items()
+        ]
+        between = [[label, _cell(found, name, form), "", ""] for name, (label, form) in _BETWEEN.items()]
+        print_table(["fall of log p", "all words", "content", "function"], rows, between)
+    if "pointing" in results:
+        found = results["pointing"]
+        rows = [[label, _cell(found, name, form)] for name, (label, form) in _POINTING.items()]
+        print_table([f"{found.words} words with boxes", "(95% interval)"], rows)
+
+
+def _cell(found: Measured, name: str, form: str) -> str:
+    if not math.isfinite(found.values[name]):
+        return "-"
+    value, low, high = (_format(number, form) for number in (found.values[name], *found.intervals[name]))
+    return f"{value} ({low}–{high})"
+
+
+def _format(number: float, form: str) -> str:
+    if form == "ratio":
+        form = ".0f" if number >= 10 else ".1f"
+    return format(number, form)

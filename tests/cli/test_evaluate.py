@@ -1,0 +1,93 @@
+"""`captioner evaluate` on what references and boxes know of objects; its scores are tested with training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from captioner.cli.main import main
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PHOTOS = ("cat", "raccoon", "coffee")
+
+
+@pytest.fixture
+def command(tmp_path: Path, tiny_bundle: Path) -> list[str]:
+    """Captions three photos with the model of the tests; the references say what is in them."""
+    images = [
+        {
+            "filename": f"{name}.jpg",
+            "split": "val",
+            "objects": [name] if name == "cat" else [],
+            "sentences": [{"raw": f"a {name}"}],
+        }
+        for name in PHOTOS
+    ]
+    references = tmp_path / "references.json"
+    references.write_text(json.dumps({"images": images}))
+    options = ["--images", str(EXAMPLES), "--model", str(tiny_bundle), "--device", "cpu"]
+    return ["evaluate", str(references), *options]
+
+
+@pytest.fixture
+def boxes(tmp_path: Path) -> str:
+    """The whole of every photo is a person, a cat, a dog, …"""
+    from captioner.metrics.object_words import CATEGORIES
+
+    path = tmp_path / "instances.json"
+    document = {
+        "images": [
+            {"id": number, "file_name": f"{name}.jpg", "width": 10, "height": 20}
+            for number, name in enumerate(PHOTOS)
+        ],
+        "categories": [{"id": number, "name": name} for number, name in enumerate(CATEGORIES)],
+        "annotations": [
+            {"image_id": image, "category_id": number, "bbox": [0, 0, 10, 20]}
+            for image in range(len(PHOTOS))
+            for number in range(len(CATEGORIES))
+        ],
+    }
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+def test_objects_of_the_references_are_looked_for(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--json"]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert {"chair_i", "chair_s", "object_recall"} <= scores.keys()
+    assert scores["chair_s"] >= 100 * 2 / 3 or scores["chair_i"] < 100  # two photos have no object at all
+    assert main(command) == 0
+    assert "objects that are not there" in capsys.readouterr().out
+
+
+def test_maps_are_held_against_boxes(
+    command: list[str], boxes: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--json", "--boxes", boxes, "--attention-size", "9x7"]) == 0
+    found = json.loads(capsys.readouterr().out)["pointing"]
+    assert found["words"] >= found["images"] > 0
+    assert [found["pointing"], found["correctness"]] == [1, pytest.approx(1)]
+    assert main([*command, "--boxes", boxes]) == 0
+    assert "attention in the boxes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--boxes", "nowhere.json"], "nowhere.json: No such file"),
+        (["--hidden-cells", "0.5"], "go with --faithfulness"),
+        (["--faithfulness", "--hidden-share", "2"], "the share of attention to hide"),
+        (["--faithfulness", "--server", "localhost:1"], "not one on a --server"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_2(
+    command: list[str], arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, *arguments]) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err and len(printed.err.splitlines()) == 1
+    assert printed.out == ""
