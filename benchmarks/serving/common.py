@@ -39,12 +39,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 class Server:
     """`captioner serve` as a process."""
 
-    def __init__(self, args: argparse.Namespace, *flags: str) -> None:
+    def __init__(self, args: argparse.Namespace, *flags: str, cores: set[int] | None = None) -> None:
+        """On some cores only, where they are given."""
         self.metrics_port = _free_port()
         command = [sys.executable, "-m", "captioner", "serve", "--port", "0", "--log-format", "json"]
         command += ["--metrics-port", str(self.metrics_port), "--device", args.device]
         command += ["--model", args.model] if args.model else []
-        self.process = subprocess.Popen([*command, *flags, *args.serve], stderr=subprocess.PIPE, text=True)
+        command += ["--threads", str(len(cores))] if cores else []
+        with _pinned(cores):
+            self.process = subprocess.Popen(
+                [*command, *flags, *args.serve], stderr=subprocess.PIPE, text=True
+            )
         self.events: dict[str, dict[str, Any]] = {}
         self.errors: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -70,6 +75,11 @@ class Server:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]
 
+    def cpu_s(self) -> float:
+        """Processor time used so far."""
+        user, system = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
     def end(self, number: int = signal.SIGTERM) -> int:
         """Send a signal; returns the exit status."""
         self.process.send_signal(number)
@@ -80,21 +90,33 @@ class Server:
     def _read(self) -> None:
         assert self.process.stderr
         for line in self.process.stderr:
+            if '"event": "call"' in line:
+                continue  # there are many
             if line.startswith("{") and (record := json.loads(line))["level"] == "info":
-                if record["event"] != "call":
-                    self.events[record["event"]] = record
+                self.events[record["event"]] = record
             else:
                 self.errors.append(line)
 
 
 @contextmanager
-def running_server(args: argparse.Namespace, *flags: str) -> Iterator[Server]:
-    server = Server(args, *flags)
+def running_server(args: argparse.Namespace, *flags: str, cores: set[int] | None = None) -> Iterator[Server]:
+    server = Server(args, *flags, cores=cores)
     try:
         yield server
     finally:
         server.process.kill()
         server.process.wait()
+
+
+@contextmanager
+def _pinned(cores: set[int] | None) -> Iterator[None]:
+    """What is started in here runs on these cores only."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores or before)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def load_images(folder: Path | None, count: int = 64) -> list[bytes]:

@@ -4,26 +4,30 @@ bounded, and does as much get done as at the best of times?
     python benchmarks/serving/storm.py --times 10 --seconds 60 [--model BUNDLE] [--images FOLDER]
 
 Peak goodput is measured first, with as many callers as fill a few batches. Then requests are sent at a
-fixed rate, `--times` that peak, whether or not earlier ones were answered; each has a deadline.
+fixed rate, `--times` that peak, whether or not earlier ones were answered; each has a deadline. The callers
+are one process, which sends encoded messages and reads no answers, and shares the machine with the server:
+what it uses of the cores, the server has not. `--apart` gives half of the cores to each, for both
+measurements, as if the callers were on machines of their own.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 import time
 from collections import Counter
 
 import grpc
-from common import Server, add_arguments, load_images, percentiles_ms, report, running_server, watched_health
+from common import add_arguments, load_images, percentiles_ms, report, running_server, watched_health
 
 from captioner.v1 import captioner_pb2 as pb
-from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
 
 SHARE_OF_PEAK, MAX_GROWTH_MIB = 0.8, 512
 ALLOWED = {"OK", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}
 TICK_S = 0.01
+METHOD = "/captioner.v1.CaptionService/Caption"
 
 
 def main() -> int:
@@ -32,14 +36,20 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--deadline-s", type=float, default=5, help="of each request (default: 5)")
     parser.add_argument("--callers", type=int, default=48, help="to find the peak with (default: 48)")
+    parser.add_argument("--apart", action="store_true", help="server and callers on cores of their own")
     add_arguments(parser)
     args = parser.parse_args()
-    images = load_images(args.images)
-    with running_server(args) as server:
-        peak = asyncio.run(find_peak(server, images, args))
-        before_mib = server.resident_mib()
+    requests = [pb.CaptionRequest(image=image).SerializeToString() for image in load_images(args.images)]
+    cores = sorted(os.sched_getaffinity(0))
+    half = len(cores) // 2 if args.apart else 0
+    with running_server(args, cores=set(cores[half:]) if half else None) as server:
+        if half:
+            os.sched_setaffinity(0, cores[:half])
+        peak = asyncio.run(find_peak(server.address, requests, args))
+        before_mib, before_s = server.resident_mib(), (server.cpu_s(), time.process_time())
         with watched_health(server.address, 0.1) as health:
-            codes, goodput, waits = asyncio.run(storm(server, images, peak * args.times, args))
+            codes, goodput, waits = asyncio.run(storm(server.address, requests, peak * args.times, args))
+        cpu_s = (server.cpu_s() - before_s[0], time.process_time() - before_s[1])
         growth_mib = server.resident_mib() - before_mib
         status = server.end()
     result = {
@@ -52,6 +62,8 @@ def main() -> int:
         "latency_ms": percentiles_ms(waits),
         "health_ms": percentiles_ms(health),
         "memory_growth_mib": round(growth_mib),
+        "apart": args.apart,
+        "cpu_s": {"server": round(cpu_s[0], 1), "callers": round(cpu_s[1], 1)},
     }
     checks = {
         "every request answered or refused": set(codes) <= ALLOWED,
@@ -62,16 +74,16 @@ def main() -> int:
     return report(result, checks)
 
 
-async def find_peak(server: Server, images: list[bytes], args: argparse.Namespace) -> float:
+async def find_peak(address: str, requests: list[bytes], args: argparse.Namespace) -> float:
     """Images a second with a steady number of callers."""
     done, until = 0, time.perf_counter() + args.seconds / 3
-    async with grpc.aio.insecure_channel(server.address) as channel:
-        stub = CaptionServiceStub(channel)
+    async with grpc.aio.insecure_channel(address) as channel:
+        call = channel.unary_unary(METHOD)
 
         async def run(number: int) -> None:
             nonlocal done
             while time.perf_counter() < until:
-                await stub.Caption(pb.CaptionRequest(image=images[number % len(images)]))
+                await call(requests[number % len(requests)])
                 done += 1
 
         started = time.perf_counter()
@@ -80,14 +92,13 @@ async def find_peak(server: Server, images: list[bytes], args: argparse.Namespac
 
 
 async def storm(
-    server: Server, images: list[bytes], rate: float, args: argparse.Namespace
+    address: str, requests: list[bytes], rate: float, args: argparse.Namespace
 ) -> tuple[Counter[str], float, list[float]]:
     """Codes of all requests, captions a second while it lasted, and how long each caption took."""
     codes: Counter[str] = Counter()
     waits: list[float] = []
-    async with grpc.aio.insecure_channel(server.address, [("grpc.enable_retries", 0)]) as channel:
-        call = CaptionServiceStub(channel).Caption
-        requests = [pb.CaptionRequest(image=image) for image in images]
+    async with grpc.aio.insecure_channel(address, [("grpc.enable_retries", 0)]) as channel:
+        call = channel.unary_unary(METHOD)
 
         async def ask(number: int) -> None:
             asked = time.perf_counter()

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from captioner_server.errors import BusyError, RequestError
 
+_SHORTEST_RETRY_S, _LONGEST_RETRY_S = 0.1, 5.0
+
 
 class Admission:
     """Counts images in and out. For use on one event loop."""
 
-    def __init__(self, limit: int, retry_after_s: Callable[[], float]) -> None:
-        """`retry_after_s` says when asking again is worth while; it goes into the refusal."""
+    def __init__(self, limit: int, batch: int, image_s: Callable[[], float]) -> None:
+        """`image_s` says how long an image takes at present when there are many, in batches of `batch`."""
         self.limit = limit
         self.inside = 0
-        self._retry_after_s = retry_after_s
+        self._batch = batch
+        self._image_s = image_s
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @property
@@ -25,16 +29,17 @@ class Admission:
         return self.inside >= self.limit
 
     @contextmanager
-    def enter(self, images: int = 1) -> Iterator[None]:
-        """Hold places for some images, or raise `BusyError` at once: for callers that wait for one answer.
+    def enter(self, images: int = 1, patience_s: float = math.inf) -> Iterator[None]:
+        """Hold places for some images, or raise `BusyError` at once: for callers that wait for one answer,
+        and no longer than `patience_s`.
 
         Raises `RequestError` for more images than there will ever be places."""
         if images > self.limit:
             raise RequestError(
                 f"{images} images are more than the limit of {self.limit} (queue_size)", "inputs"
             )
-        if self.inside + images > self.limit:
-            raise self.refusal()
+        if refusal := self.refusal(images, patience_s):
+            raise refusal
         self.inside += images
         try:
             yield
@@ -61,10 +66,28 @@ class Admission:
         finally:
             self._leave(1)
 
-    def refusal(self) -> BusyError:
-        return BusyError(
-            f"all {self.limit} places for images in work are taken (queue_size)", self._retry_after_s()
-        )
+    def refusal(self, images: int = 1, patience_s: float = math.inf) -> BusyError | None:
+        """Why so many images would be refused now, if they would.
+
+        What cannot be answered in time is better refused than computed for nobody; and who is refused at
+        once can ask elsewhere."""
+        if self.inside + images > self.limit:
+            message = f"all {self.limit} places for images in work are taken (queue_size)"
+        elif (expected_s := self._expected_s(images)) > patience_s:
+            message = (
+                f"an answer would take about {expected_s:.1f} s, and there are {patience_s:.1f} s for it"
+            )
+        else:
+            return None
+        all_done_s = self.inside * self._image_s()
+        return BusyError(message, min(max(all_done_s, _SHORTEST_RETRY_S), _LONGEST_RETRY_S))
+
+    def _expected_s(self, images: int) -> float:
+        """How long images take that come in now: as long as those ahead of them, and the last batch.
+
+        What fits into one batch always comes in, so that a model that was slow once is tried again."""
+        inside = self.inside + images
+        return (inside + self._batch) * self._image_s() if inside > self._batch else 0.0
 
     def _leave(self, images: int) -> None:
         self.inside -= images

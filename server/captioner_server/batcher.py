@@ -25,7 +25,7 @@ from captioner_server.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-_SHORTEST_RETRY_S, _LONGEST_RETRY_S = 0.1, 5.0
+_RETRY_AFTER_S = 1.0
 _SMOOTHING = 0.2  # weight of the newest batch in the running estimate of a batch's time
 
 
@@ -78,10 +78,15 @@ class Batcher:
         """Images in the queue."""
         return sum(map(len, self._groups.values()))
 
-    def retry_after_s(self) -> float:
-        """When a refused caller should come again: about when the model is done with what waits now."""
-        image_s = self._estimate_s(self._sizes[-1]) / self._sizes[-1]
-        return min(max(self.waiting * image_s, _SHORTEST_RETRY_S), _LONGEST_RETRY_S)
+    @property
+    def image_s(self) -> float:
+        """How long the model takes for an image when there are many; 0 before it is known."""
+        return self._estimate_s(self._sizes[-1]) / self._sizes[-1]
+
+    def learn(self, size: int, compute_s: float) -> None:
+        """A batch of that size took so long."""
+        known_s = self._batch_s.get(size, compute_s)
+        self._batch_s[size] = known_s + _SMOOTHING * (compute_s - known_s)
 
     async def submit(self, pixels: Pixels, options: CaptionOptions, deadline_s: float) -> Computed:
         """Wait for the caption of one image, (size, size, channels), with resolved options.
@@ -170,8 +175,7 @@ class Batcher:
 
     def _answer(self, jobs: list[_Job], captions: list[Caption], started: float) -> None:
         compute_s = self._clock() - started
-        known_s = self._batch_s.get(len(jobs), compute_s)
-        self._batch_s[len(jobs)] = known_s + _SMOOTHING * (compute_s - known_s)
+        self.learn(len(jobs), compute_s)
         self._metrics.batch_size.observe(len(jobs))
         self._metrics.compute_seconds.observe(compute_s)
         for job, caption in zip(jobs, captions, strict=True):
@@ -183,7 +187,7 @@ class Batcher:
     def _overdue(self, group: dict[_Job, None], job: _Job) -> None:
         if job in group:
             message = f"waited {self._max_wait_s:g} s for the model, the longest allowed (max_wait_s)"
-            self._drop(group, job, BusyError(message, self.retry_after_s()), "max_wait")
+            self._drop(group, job, BusyError(message, _RETRY_AFTER_S), "max_wait")
 
     def _drop(
         self, group: dict[_Job, None], job: _Job, error: Exception | None = None, reason: str = "cancelled"

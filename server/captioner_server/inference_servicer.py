@@ -85,8 +85,9 @@ class InferenceServicer(grpc_predict_v2_pb2_grpc.GRPCInferenceServiceServicer):
             if name not in OUTPUTS:
                 raise RequestError(f"there is no output {name!r}, only {', '.join(OUTPUTS)}", "outputs")
         images, shape = _images(request)
-        with pipeline.enter(len(images)):
-            captions = await self._caption_all(pipeline, images, options, deadline_of(context))
+        deadline_s = deadline_of(context)
+        with pipeline.enter(deadline_s, len(images)):
+            captions = await self._caption_all(pipeline, images, options, deadline_s)
         response = pb.ModelInferResponse(model_name=MODEL, model_version=version, id=request.id)
         for name in wanted:
             response.outputs.add(name=name, datatype=OUTPUTS[name], shape=shape)

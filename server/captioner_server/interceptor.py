@@ -28,7 +28,7 @@ from captioner_server.errors import (
 )
 from captioner_server.gate import Gate
 from captioner_server.metrics import Metrics
-from captioner_server.wire import Malformed, lenient, malformed
+from captioner_server.wire import Malformed, deadline_of, lenient, malformed
 
 log = logging.getLogger("captioner_server.calls")
 
@@ -49,7 +49,7 @@ _WAITING = frozenset(
         "/inference.GRPCInferenceService/ModelInfer",
     )
 )
-"""Calls that are refused at once when there is no place for one more image."""
+"""Calls that are refused at once when one more image has no place, or no time."""
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 _RETRY_AFTER_S = 0.2
 
@@ -65,9 +65,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         max_calls: int,
         max_streams: int,
         token: str | None,
-        overload: Callable[[], CaptionerError | None],
+        overload: Callable[[float], CaptionerError | None],
     ) -> None:
-        """`overload` says why one more image would be refused now, if it would."""
+        """`overload` says why one more image would be refused now, if it would, given its deadline."""
         self._gate, self._metrics = gate, metrics
         self._max_calls, self._max_streams = max_calls, max_streams
         self._token = token
@@ -85,11 +85,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         if handler is None or method.startswith(_OPEN):
             return handler
         metadata = dict(handler_call_details.invocation_metadata or ())
-        if refusal := self._unauthenticated(metadata) or self._refusal(method):
-            # A handler of the streaming kind starts before the message is read.
-            return grpc.stream_unary_rpc_method_handler(self._around(_raise(refusal), method, metadata))
-        return _rebuilt(
-            handler, lambda behaviour: self._around(self._checked(behaviour, method), method, metadata)
+        build = (
+            grpc.stream_stream_rpc_method_handler
+            if handler.response_streaming
+            else grpc.stream_unary_rpc_method_handler
+        )
+        return build(
+            self._around(self._admitted(handler, method, metadata), method, metadata),
+            lenient(handler.request_deserializer or bytes),
+            handler.response_serializer,
         )
 
     def _unauthenticated(self, metadata: dict[str, Any]) -> CaptionerError | None:
@@ -98,7 +102,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             return None
         return UnauthenticatedError("the call carries no valid token (authorization: Bearer ...)")
 
-    def _refusal(self, method: str) -> CaptionerError | None:
+    def _refusal(self, method: str, context: grpc.aio.ServicerContext) -> CaptionerError | None:
         if method in _PROBES:
             return None
         if refusal := self._gate.refusal():
@@ -109,16 +113,24 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             return BusyError(
                 f"all {self._max_streams} streams at once are taken (max_streams)", _RETRY_AFTER_S
             )
-        return self._overload() if method in _WAITING else None
+        return self._overload(deadline_of(context)) if method in _WAITING else None
 
-    def _checked(self, behaviour: Behaviour, method: str) -> Behaviour:
-        """Checks again once the message is there, and from then on counts the call as accepted."""
+    def _admitted(self, handler: grpc.RpcMethodHandler, method: str, metadata: dict[str, Any]) -> Behaviour:
+        """Reads the message only of a call that is not refused, and checks again once it is there; from
+        then on the call counts as accepted. For a handler of the streaming kind: others begin with the
+        message."""
+        kinds = (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
+        behaviour: Any = next(filter(None, kinds))
 
-        async def checked(request: Any, context: grpc.aio.ServicerContext) -> Any:
-            if isinstance(request, Malformed):
-                raise malformed()
-            if refusal := self._refusal(method):
+        async def admitted(request: Any, context: grpc.aio.ServicerContext) -> Any:
+            if refusal := self._unauthenticated(metadata) or self._refusal(method, context):
                 raise refusal
+            if not handler.request_streaming:
+                request = await context.read()
+                if isinstance(request, Malformed) or request is grpc.aio.EOF:  # type: ignore[attr-defined]
+                    raise malformed()
+                if refusal := self._refusal(method, context):
+                    raise refusal
             self._gate.enter()
             stream = method in _STREAMS
             self._streams += stream
@@ -133,7 +145,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             context.add_done_callback(lambda _: self._gate.leave())  # type: ignore[arg-type]
             return answer
 
-        return checked
+        return admitted
 
     def _around(self, behaviour: Behaviour, method: str, metadata: dict[str, Any]) -> Behaviour:
         """Turns errors into statuses; sets the trailing metadata; counts and logs."""
@@ -177,21 +189,3 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
 def _trailers(call: Call) -> tuple[tuple[str, str], ...]:
     return (("x-request-id", call.request_id), ("server-timing", call.server_timing()))
-
-
-def _raise(error: CaptionerError) -> Behaviour:
-    async def behaviour(request: Any, context: grpc.aio.ServicerContext) -> Any:
-        raise error
-
-    return behaviour
-
-
-def _rebuilt(handler: grpc.RpcMethodHandler, wrap: Callable[[Behaviour], Behaviour]) -> grpc.RpcMethodHandler:
-    kinds: dict[tuple[bool, bool], tuple[Callable[..., grpc.RpcMethodHandler], Any]] = {
-        (False, False): (grpc.unary_unary_rpc_method_handler, handler.unary_unary),
-        (False, True): (grpc.unary_stream_rpc_method_handler, handler.unary_stream),
-        (True, False): (grpc.stream_unary_rpc_method_handler, handler.stream_unary),
-        (True, True): (grpc.stream_stream_rpc_method_handler, handler.stream_stream),
-    }
-    build, behaviour = kinds[handler.request_streaming, handler.response_streaming]
-    return build(wrap(behaviour), lenient(handler.request_deserializer or bytes), handler.response_serializer)

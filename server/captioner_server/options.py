@@ -26,7 +26,9 @@ class ServerOptions:
     port: int = _option(50051, "port to listen on; 0 takes a free one", 0, 65535)
     max_batch_size: int = _option(16, "most images that the model sees at once", 1, 1024)
     queue_size: int = _option(256, "most images accepted and not yet answered", 1)
-    max_wait_s: float = _option(20.0, "longest wait for the model, in seconds", 0.001)
+    max_wait_s: float = _option(
+        20.0, "longest wait for an answer, in seconds; who would wait longer is refused at once", 0.001
+    )
     max_calls: int = _option(1024, "most calls open at once, of any kind", 1)
     max_streams: int = _option(64, "most StreamCaption and CaptionBatch calls open at once", 1)
     stream_window: int = _option(32, "most images in flight for one CaptionBatch call", 1)

@@ -24,6 +24,8 @@ from captioner_server.engine import Engine, Pixels
 from captioner_server.metrics import Metrics
 from captioner_server.options import ServerOptions
 
+_SMOOTHING = 0.05  # weight of the newest image in the running estimate of the time to decode one
+
 
 class Pipeline:
     """Captions images with one engine, within the server's limits."""
@@ -39,7 +41,8 @@ class Pipeline:
         self._options = options
         self._metrics = metrics
         self._batcher = Batcher(engine, options.batch_sizes, options.max_wait_s, metrics)
-        self._admission = Admission(options.queue_size, self._batcher.retry_after_s)
+        self._admission = Admission(options.queue_size, options.max_batch_size, self._image_s)
+        self._decode_s = 0.0  # of an image, lately
         metrics.admitted.set_function(lambda: self._admission.inside)
         metrics.model.labels(engine.model, engine.device, engine.provider).set(1)
         self._decoders = ThreadPoolExecutor(options.decode_threads, thread_name_prefix="decode")
@@ -64,7 +67,9 @@ class Pipeline:
         defaults = self.resolve(CaptionOptions())
         for size in self._options.batch_sizes:
             batch = np.repeat(pixels[None], size, axis=0)
+            started = time.monotonic()
             await loop.run_in_executor(None, self.engine.caption_pixels, batch, defaults)
+            self._batcher.learn(size, time.monotonic() - started)
         async for _ in self._words(pixels, self.resolve(CaptionOptions(beam_size=1)), lambda: None):
             pass
 
@@ -79,13 +84,13 @@ class Pipeline:
         resolved.check_head(self.engine.heads)
         return resolved
 
-    def refusal(self) -> CaptionerError | None:
+    def refusal(self, deadline_s: float) -> CaptionerError | None:
         """Why one more image would be refused now, if it would."""
-        return self._admission.refusal() if self._admission.full else None
+        return self._admission.refusal(1, self._patience_s(deadline_s))
 
-    def enter(self, images: int = 1) -> AbstractContextManager[None]:
-        """Places for images of a call that is refused when there are none."""
-        return self._admission.enter(images)
+    def enter(self, deadline_s: float, images: int = 1) -> AbstractContextManager[None]:
+        """Places for images of a call that is refused when there are none, or its deadline is too close."""
+        return self._admission.enter(images, self._patience_s(deadline_s))
 
     def wait(self) -> AbstractAsyncContextManager[None]:
         """A place for an image of a call that can wait for one."""
@@ -123,11 +128,24 @@ class Pipeline:
             )
         started = time.monotonic()
         loop = asyncio.get_running_loop()
-        pixels = await loop.run_in_executor(self._decoders, self.engine.preprocess, image)
+        pixels = await loop.run_in_executor(self._decoders, self._preprocess, image)
         decode_s = time.monotonic() - started
         self._metrics.decode_seconds.observe(decode_s)
         current_call.get().seconds["decode"] += decode_s
         return pixels
+
+    def _preprocess(self, image: bytes) -> Pixels:
+        started = time.monotonic()
+        pixels = self.engine.preprocess(image)
+        self._decode_s += _SMOOTHING * (time.monotonic() - started - self._decode_s)
+        return pixels
+
+    def _image_s(self) -> float:
+        """How long an image takes when there are many: what is slower sets the pace."""
+        return max(self._batcher.image_s, self._decode_s / self._options.decode_threads)
+
+    def _patience_s(self, deadline_s: float) -> float:
+        return min(deadline_s - time.monotonic(), self._options.max_wait_s)
 
     async def _words(
         self, pixels: Pixels, options: CaptionOptions, begin: Callable[[], None]

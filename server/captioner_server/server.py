@@ -116,8 +116,8 @@ class CaptionServer:
         assert self._pipeline, "the gate lets no call in before the model is there"
         return self._pipeline
 
-    def _overload(self) -> CaptionerError | None:
-        return self._pipeline.refusal() if self._pipeline else None
+    def _overload(self, deadline_s: float) -> CaptionerError | None:
+        return self._pipeline.refusal(deadline_s) if self._pipeline else None
 
     async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
         for service in ("", *SERVICES):

@@ -39,8 +39,9 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
     ) -> pb.CaptionResponse:
         pipeline = self._pipeline()
         options = pipeline.resolve(options_from_proto(request.options))
-        with pipeline.enter():
-            caption = await pipeline.caption(request.image, options, deadline_of(context))
+        deadline_s = deadline_of(context)
+        with pipeline.enter(deadline_s):
+            caption = await pipeline.caption(request.image, options, deadline_s)
         return pb.CaptionResponse(caption=caption_to_proto(caption))
 
     async def StreamCaption(
@@ -48,7 +49,7 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
     ) -> None:
         pipeline = self._pipeline()
         options = pipeline.resolve(streaming_options(options_from_proto(request.options)))
-        with pipeline.enter():
+        with pipeline.enter(deadline_of(context)):
             await begin_stream(context)
             async with aclosing(pipeline.stream(request.image, options)) as items:
                 async for item in items:

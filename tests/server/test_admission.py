@@ -9,15 +9,39 @@ from captioner_server.errors import BusyError, RequestError
 
 
 def make(limit: int) -> Admission:
-    return Admission(limit, lambda: 0.5)
+    """With half a second an image, in batches of 4."""
+    return Admission(limit, 4, lambda: 0.5)
 
 
 def test_a_full_house_refuses_and_says_when_to_come_again() -> None:
     admission = make(2)
     with admission.enter(2), pytest.raises(BusyError) as caught, admission.enter():
         pass
-    assert caught.value.retry_after_s == 0.5
+    assert caught.value.retry_after_s == 1.0
     assert admission.inside == 0
+
+
+def test_who_would_be_answered_too_late_is_refused_at_once() -> None:
+    admission = make(100)
+    with admission.enter(6):
+        with admission.enter(patience_s=5.6):  # 7 and a batch of 4 take 5.5 s
+            pass
+        too_late = pytest.raises(BusyError, match=r"about 5\.5 s, and there are 5\.4 s")
+        with too_late as caught, admission.enter(patience_s=5.4):
+            pass
+        assert caught.value.retry_after_s == 3.0
+        with pytest.raises(BusyError), admission.enter(2, patience_s=5.6):
+            pass
+        with admission.enter(2):  # patient without end
+            assert admission.inside == 8
+    assert admission.inside == 0
+
+
+def test_what_fits_into_one_batch_comes_in_whatever_the_estimate() -> None:
+    admission = make(100)
+    with admission.enter(3), admission.enter(patience_s=0.001):
+        assert admission.inside == 4
+        assert admission.refusal(1, patience_s=0.001)
 
 
 def test_more_than_the_house_holds_is_a_mistake_not_a_matter_of_time() -> None:

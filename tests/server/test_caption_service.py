@@ -1,5 +1,7 @@
 """captioner.v1.CaptionService over the wire, with plain stubs."""
 
+import time
+
 import grpc
 import numpy as np
 import pytest
@@ -233,6 +235,30 @@ def test_a_passed_deadline_stops_work_that_has_not_started() -> None:
         stub.Caption(pb.CaptionRequest(image=make_image(3)), timeout=TIMEOUT_S)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert len(engine.batches) == warmed + 2
+
+
+def test_who_would_wait_past_the_deadline_is_refused_before_the_image_is_decoded() -> None:
+    engine = FakeEngine(image_s=0.05)
+    with (
+        serve(engine, max_batch_size=1) as server,
+        grpc.insecure_channel(server.address, [("grpc.enable_retries", 0)]) as channel,
+    ):
+        call = CaptionServiceStub(channel).Caption
+        request = pb.CaptionRequest(image=make_image(1))
+        call(request, timeout=TIMEOUT_S)  # now it is known how long one takes
+        waiting = [call.future(request, timeout=TIMEOUT_S) for _ in range(40)]
+        decoded = server.metric("decode_seconds_count")
+        while decoded < 41:
+            time.sleep(0.001)
+            decoded = server.metric("decode_seconds_count")
+        with pytest.raises(grpc.RpcError) as caught:
+            call(request, timeout=0.5)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "for it" in caught.value.details()
+        assert details(caught.value)["RetryInfo"].retry_delay.ToTimedelta().total_seconds() > 0.5
+        assert server.metric("decode_seconds_count") == decoded
+        assert all(future.result(TIMEOUT_S).caption.text for future in waiting)
+        assert call(request, timeout=0.5).caption.text
 
 
 def test_only_callers_with_the_token_come_in(tmp_path) -> None:
