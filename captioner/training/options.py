@@ -69,6 +69,10 @@ class StageOptions:
     (Xu et al. 2015, lambda_e)."""
     mirror: bool = True
     """Show images mirrored half of the time, except where a caption says left or right."""
+    hidden_cells: float = 0.0
+    """Share of the cells of each image that are hidden, at random."""
+    hidden_features: float = 0.0
+    """Share of the features of each image's grid that are zeroed, at random."""
     samples: int = 5
     """Captions sampled per image (self-critical training)."""
     temperature: float = 1.0
@@ -103,8 +107,9 @@ class StageOptions:
         _at_least(self, 0, "learning_rate", "final_learning_rate", "gradient_norm")
         if not 0 <= self.tuned_segments <= 3:
             raise DataError(f"stage {self.name}: tuned_segments must be from 0 to 3")
-        if not 0 <= self.label_smoothing < 1:
-            raise DataError(f"stage {self.name}: label_smoothing must be at least 0 and below 1")
+        for name in ("label_smoothing", "hidden_cells", "hidden_features"):
+            if not 0 <= getattr(self, name) < 1:
+                raise DataError(f"stage {self.name}: {name} must be at least 0 and below 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

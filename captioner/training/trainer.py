@@ -28,6 +28,7 @@ from captioner.training.data import (
     make_image_groups,
 )
 from captioner.training.ema import MovingAverage
+from captioner.training.hiding import hide
 from captioner.training.objectives import attention_entropy, cross_entropy, doubly_stochastic, policy_gradient
 from captioner.training.options import StageOptions, TrainOptions
 from captioner.training.progress import Progress
@@ -134,11 +135,13 @@ class Trainer:
         stage = self.current
         self.model.train()
         maps = self.cache.maps(batch.images, batch.mirrored, self.device)
+        mask = self.cache.masks(batch.images, batch.mirrored, self.device)
         with torch.autocast(
             self.device.type, dtype=torch.bfloat16, enabled=self.options.precision == "bfloat16"
         ):
-            grid = trained_part(self.model.encoder, maps, self.frozen, stage.tuned_segments)
-            memory, state = self.model.decoder.prepare(grid)
+            grid = trained_part(self.model.encoder, maps, self.frozen, stage.tuned_segments, mask)
+            grid, mask = hide(grid, mask, stage.hidden_cells, stage.hidden_features)
+            memory, state = self.model.decoder.prepare(grid, mask)
             if stage.objective == "self_critical":
                 loss = self._self_critical_loss(batch, memory, state)
             else:
@@ -162,7 +165,8 @@ class Trainer:
             logits, attention = self.model.decoder(captions[:, :, :-1], memory, state)
         loss = cross_entropy(logits, targets, self.current.label_smoothing)
         if self.current.doubly_stochastic:
-            loss = loss + self.current.doubly_stochastic * doubly_stochastic(attention, targets)
+            uneven = doubly_stochastic(attention, targets, memory["mask"])
+            loss = loss + self.current.doubly_stochastic * uneven
         if self.current.attention_entropy:
             loss = loss + self.current.attention_entropy * attention_entropy(attention, targets)
         if drawn:
@@ -330,6 +334,7 @@ class Trainer:
                 examples,
                 self.device,
                 lambda done, _total: tell(done, ""),
+                self.model.letterbox,
             )
 
 

@@ -1,0 +1,21 @@
+"""What training hides of an image, so that the decoder does not learn images by heart."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def hide(grid: Tensor, mask: Tensor | None, cells: float, features: float) -> tuple[Tensor, Tensor | None]:
+    """Hide a share of the cells and zero a share of the features, the same for all captions of an image.
+
+    `grid` (batch, cells, features), `mask` bool (batch, cells) or None; returns both anew. Features that stay
+    are scaled up (dropout); an image of which no cell would be left keeps all of its own. As the image is
+    what is changed, captions that are sampled from it and their gradient see the same policy.
+    """
+    if cells:
+        seen = torch.ones(grid.shape[:2], dtype=torch.bool, device=grid.device) if mask is None else mask
+        left = seen & (torch.rand(seen.shape, device=grid.device) >= cells)
+        mask = torch.where(left.any(dim=1, keepdim=True), left, seen)
+    return F.dropout(grid, features), mask
