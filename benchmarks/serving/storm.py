@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import os
 import sys
 import time
@@ -45,11 +46,13 @@ def main() -> int:
     with running_server(args, cores=set(cores[half:]) if half else None) as server:
         if half:
             os.sched_setaffinity(0, cores[:half])
+        cpu_s = [(server.cpu_s(), time.process_time())]
         peak = asyncio.run(find_peak(server.address, requests, args))
-        before_mib, before_s = server.resident_mib(), (server.cpu_s(), time.process_time())
+        cpu_s.append((server.cpu_s(), time.process_time()))
+        before_mib = server.resident_mib()
         with watched_health(server.address, 0.1) as health:
             codes, goodput, waits = asyncio.run(storm(server.address, requests, peak * args.times, args))
-        cpu_s = (server.cpu_s() - before_s[0], time.process_time() - before_s[1])
+        cpu_s.append((server.cpu_s(), time.process_time()))
         growth_mib = server.resident_mib() - before_mib
         status = server.end()
     result = {
@@ -63,7 +66,10 @@ def main() -> int:
         "health_ms": percentiles_ms(health),
         "memory_growth_mib": round(growth_mib),
         "apart": args.apart,
-        "cpu_s": {"server": round(cpu_s[0], 1), "callers": round(cpu_s[1], 1)},
+        "cpu_s": {
+            phase: {"server": round(after[0] - before[0], 1), "callers": round(after[1] - before[1], 1)}
+            for phase, (before, after) in zip(("peak", "storm"), itertools.pairwise(cpu_s), strict=True)
+        },
     }
     checks = {
         "every request answered or refused": set(codes) <= ALLOWED,
