@@ -104,7 +104,7 @@ def test_without_validation_the_last_weights_are_named(data, tmp_path, capsys) -
         (["--set", "stages.7.epochs=1"], "there is no option stages.7.epochs"),
         (["--set", "stages.0.epochs=0"], "epochs must be at least 1"),
         (["--decoder", "gru"], "unknown decoder 'gru'"),
-        (["--attention", "none"], "unknown attention 'none'"),
+        (["--attention", "ears"], "unknown attention 'ears'"),
         (["--encoder", "no_such"], "torchvision has no network called no_such"),
         (["--set", "data.0.captions=none.json"], "none.json"),
         (["--set", "data.0.images=['nowhere']"], "neither a folder nor a zip file"),

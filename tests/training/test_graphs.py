@@ -14,7 +14,7 @@ from captioner.errors import DataError
 from captioner.nn.attention import ATTENTIONS
 from captioner.nn.decoder import DECODERS
 from captioner.nn.model import CaptionModel
-from captioner.training.graphs import decoder_graph
+from captioner.training.graphs import decoder_graph, encoder_graph
 
 IMAGES, BEAMS, WORDS = 3, 4, 12
 
@@ -78,3 +78,18 @@ def test_steps_are_those_of_the_network(decoder: str, attention: str) -> None:
             model.decoder.step(tokens, blind, state)
         theirs = {name.replace("next.", "state."): value for name, value in found.items() if "next." in name}
         parents = torch.randint(0, BEAMS, (IMAGES, BEAMS))
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@torch.inference_mode()
+def test_what_is_kept_of_images_is_that_of_the_network(attention: str) -> None:
+    model = make("two_lstm", attention)
+    session = onnxruntime.InferenceSession(encoder_graph(model).SerializeToString())
+    pixels = torch.randint(0, 256, (IMAGES, squares.SIZE, squares.SIZE, 3), dtype=torch.uint8)
+    memory, state = model.encode(pixels)
+    expected = {f"memory.{name}": value for name, value in memory.items()}
+    expected |= {f"state.{name}": value for name, value in state.items()}
+    names = [output.name for output in session.get_outputs()]
+    assert names == list(expected)
+    for name, found in zip(names, session.run(None, {"pixels": pixels.numpy()}), strict=True):
+        np.testing.assert_allclose(found, expected[name], atol=1e-4, err_msg=name)
