@@ -76,15 +76,21 @@ def _run_here(args: argparse.Namespace) -> int:
 
 def _make_sources(args: argparse.Namespace) -> list[Source]:
     from captioner.folder.open import open_sources
-    from captioner.folder.sources import IMAGE_PATTERNS, Selection, read_names
+    from captioner.folder.sources import IMAGE_PATTERNS, Selection
 
     selection = Selection(patterns=args.pattern or IMAGE_PATTERNS, exclude=args.exclude, hidden=args.hidden)
-    names = None
-    if args.files_from is not None:
-        if args.pattern or args.exclude or args.hidden:
-            raise OptionsError("--pattern, --exclude and --hidden are for folders, not for --files-from")
-        names = read_names(_open_list(args.files_from), b"\0" if args.null else b"\n")
-    return open_sources(args.sources, selection, names)
+    return open_sources(args.sources, selection, read_list(args))
+
+
+def read_list(args: argparse.Namespace) -> Iterator[str] | None:
+    """The names in the list of --files-from, if there is one."""
+    from captioner.folder.sources import read_names
+
+    if args.files_from is None:
+        return None
+    if args.pattern or args.exclude or args.hidden:
+        raise OptionsError("--pattern, --exclude and --hidden are for folders, not for --files-from")
+    return read_names(_open_list(args.files_from), b"\0" if args.null else b"\n")
 
 
 def _open_list(name: str) -> BinaryIO:

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
 
-from captioner.cli.batch import make_shape
+from captioner.cli.batch import make_shape, read_list
 from captioner.cli.common import caption_options, image_limits
 from captioner.cli.output import printable
 from captioner.errors import OptionsError
 
-_LOCAL_ONLY = {
-    "server": "--server",
-    "files_from": "--files-from",
-    "overwrite": "--overwrite",
-    "gallery": "--gallery",
-    "embed": "--embed",
-    "coco_ids": "--coco-ids",
+if TYPE_CHECKING:
+    from captioner.folder.ray_engine import RayRun
+
+_INTERRUPTED = 128 + 2
+_REFUSED = {
+    "server": ("--server", "its actors hold models of their own"),
+    "device": ("--device", "--gpus-per-actor says what an actor runs on"),
+    "threads": ("--threads", "--cpus-per-actor says how many an actor has"),
+    "workers": ("--workers", "--cpus-per-actor says how many threads an actor has"),
+    "gallery": ("--gallery", "make a page with captioner gallery"),
+    "embed": ("--embed", "it writes Parquet"),
+    "replace_existing": ("--replace-existing", "it writes Parquet"),
+    "coco_ids": ("--coco-ids", "it writes Parquet"),
 }
+"""What makes no sense over Ray, and why."""
 
 
 def run_ray(args: argparse.Namespace) -> int:
@@ -26,16 +37,17 @@ def run_ray(args: argparse.Namespace) -> int:
     from captioner.folder.ray_engine import RayOptions, RayRun
     from captioner.folder.sources import IMAGE_PATTERNS, Selection
 
-    for name, flag in _LOCAL_ONLY.items():
+    for name, (flag, why) in _REFUSED.items():
         if getattr(args, name):
-            raise OptionsError(f"{flag} is not for --engine ray", name)
-    if len(args.sources) != 1 or args.format not in (None, "parquet"):
-        raise OptionsError("--engine ray takes one FOLDER and writes parquet", "engine")
+            raise OptionsError(f"{flag} is not for --engine ray: {why}", name)
+    if args.format not in (None, "parquet"):
+        raise OptionsError(f"--engine ray writes parquet, not {args.format}", "format")
+    if len(args.sources) > 1 or not (args.sources or args.files_from):
+        raise OptionsError("--engine ray takes one FOLDER", "sources")
     bundle = Bundle.load(args.model)
-    shape = make_shape(args, bundle.manifest)
     wording = (args.drop_openings, args.capitalize, args.sentence, args.template, args.prefix, args.suffix)
     run = RayRun(
-        args.sources[0],
+        args.sources[0] if args.sources else ".",
         args.output,
         bundle=None if args.model is None else str(args.model.absolute()),
         model=bundle.identity,
@@ -43,6 +55,7 @@ def run_ray(args: argparse.Namespace) -> int:
         selection=Selection(
             patterns=args.pattern or IMAGE_PATTERNS, exclude=args.exclude, hidden=args.hidden
         ),
+        names=read_list(args),
         limits=image_limits(args),
         ray=RayOptions(
             actors=args.actors,
@@ -52,20 +65,47 @@ def run_ray(args: argparse.Namespace) -> int:
             batch_size=args.batch_size,
         ),
         wording=repr((*wording, args.min_confidence)),
-        shape=shape,
+        shape=make_shape(args, bundle.manifest),
         retry_failed=args.retry_failed,
+        overwrite=args.overwrite,
+        report=_say,
     )
+    with _terminable(), run:
+        return _work(run)
+
+
+def _work(run: RayRun) -> int:
     _say(f"{run.total - run.left} of {run.total} images are done already")
     done = 0
-    for shard in run:
-        done += shard.images
-        for name, reason in shard.failed.items():
-            _say(f"{printable(name)}: {printable(reason)}")
-        _say(f"{done} of {run.left} images")
-    failed = run.count_failed()
-    _say(f"{run.total} images in all, {failed} of them failed")
-    return 1 if failed else 0
+    try:
+        for shard in run:
+            done += shard.images
+            for name, reason in shard.failed.items():
+                _say(f"{name}: {reason}")
+            _say(f"{done} of {run.left} images")
+    except KeyboardInterrupt:
+        _say(
+            f"interrupted; {done} images are done and kept, {run.left - done} are left; "
+            "the same command goes on"
+        )
+        return _INTERRUPTED
+    _say(f"{run.total} images in all, {run.failed} of them failed")
+    return 1 if run.failed else 0
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM does what Ctrl-C does: shards under way are given up, those that are whole stay."""
+
+    def interrupt(number: int, frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _say(text: str) -> None:
-    print(f"captioner: {text}", file=sys.stderr)
+    print(f"captioner: {printable(text)}", file=sys.stderr)

@@ -10,30 +10,47 @@ import dataclasses
 import io
 import json
 import logging
+import math
 import os
+import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 
 from captioner.captioner import Captioner
-from captioner.errors import CaptionerError, DataError, DeviceError, OutputError, RuntimeMissingError
+from captioner.errors import (
+    CaptionerError,
+    DataError,
+    DeviceError,
+    OptionsError,
+    OutputError,
+    RuntimeMissingError,
+)
 from captioner.folder.items import Item
+from captioner.folder.locks import hold
 from captioner.folder.outputs.options import OutputOptions, Record, unchanged
 from captioner.folder.outputs.parquet import write_parquet
 from captioner.folder.pipeline import Loader, LocalEngine
-from captioner.folder.shards import PartFolder, Shard, UriSource, cut
+from captioner.folder.shards import Shard, cut
 from captioner.folder.sources import Selection
+from captioner.folder.stores import PartFolder, open_place
 from captioner.image import DEFAULT_LIMITS, ImageLimits
 from captioner.options import CaptionOptions
 from captioner.results import Caption, error_to_dict
 
+_NOTE = ".captioner.json"
+"""What OUT remembers beside its parts."""
+_KNOCK_S = 10.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayOptions:
-    """How the work is spread."""
+    """How the work is spread. Raises `OptionsError` for what Ray cannot give an actor."""
 
     actors: int = 2
     """Models that work at the same time."""
@@ -43,6 +60,16 @@ class RayOptions:
     images_a_shard: int = 10_000
     """What is done again at most when an actor dies."""
     batch_size: int = 32
+
+    def __post_init__(self) -> None:
+        if not 0 < self.cpus_per_actor < math.inf:
+            cpus = f"{self.cpus_per_actor:g}"
+            raise OptionsError(f"--cpus-per-actor must be above 0, got {cpus}", "cpus_per_actor")
+        gpus = self.gpus_per_actor
+        if not 0 <= gpus < math.inf or (gpus > 1 and gpus % 1):
+            raise OptionsError(
+                f"--gpus-per-actor must be 0 to 1 or a whole number, got {gpus:g}", "gpus_per_actor"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,27 +100,46 @@ class ShardCaptioner:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        device = "cuda" if job.ray.gpus_per_actor else "cpu"
-        threads = max(1, int(job.ray.cpus_per_actor))
-        captioner = Captioner.load(job.bundle, device=device, threads=threads, limits=job.limits)
-        self._engine = LocalEngine(captioner, job.ray.batch_size, threads)
-        self._grid = job.options.attention_size or captioner.grid
-        self._loader = Loader([UriSource(job.uri)], job.limits.max_bytes)
-        self._parts = PartFolder(job.out)
+        self._is_open = False
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """One row, a shard, in; one row out: how many images, and which failed."""
+        """One row, a shard, in; one row out: how many images, which failed, and what ends the run, if
+        anything does. Ray would bury that under tracebacks if it were raised here."""
         shard = Shard.from_json(batch["shard"][0])
-        records = [dict(self._job.shape(record)) for record in self._caption(shard)]
+        try:
+            failed, problem = self._publish(shard), ""
+        except CaptionerError as error:
+            failed, problem = {}, str(error)
+        return {
+            "images": np.array([len(shard.found)]),
+            "failed": np.array([json.dumps(failed)]),
+            "problem": np.array([json.dumps(problem)]),
+        }
+
+    def _publish(self, shard: Shard) -> dict[str, str]:
+        self._open()
+        records = list(self._caption(shard))
         content = io.BytesIO()
         options = self._job.options
         written = OutputOptions(
             attention=options.attention, alternatives=options.alternatives > 0, grid=self._grid
         )
-        write_parquet(content, iter(records), written)
+        write_parquet(content, map(self._job.shape, records), written)
         self._parts.put(shard.file, content.getvalue())
-        failed = {r["image"]: r["error"]["message"] for r in records if "error" in r}
-        return {"images": np.array([len(records)]), "failed": np.array([json.dumps(failed)])}
+        return {r["image"]: r["error"]["message"] for r in records if "error" in r}
+
+    def _open(self) -> None:
+        if self._is_open:
+            return
+        job = self._job
+        device = "cuda" if job.ray.gpus_per_actor else "cpu"
+        threads = max(1, int(job.ray.cpus_per_actor))
+        captioner = Captioner.load(job.bundle, device=device, threads=threads, limits=job.limits)
+        self._engine = LocalEngine(captioner, job.ray.batch_size, threads)
+        self._grid = job.options.attention_size or captioner.grid
+        self._loader = Loader([open_place(job.uri)], job.limits.max_bytes)
+        self._parts = PartFolder(job.out)
+        self._is_open = True
 
     def _caption(self, shard: Shard) -> Iterator[dict[str, Any]]:
         items = (Item(number, 0, found) for number, found in enumerate(shard.found))
@@ -109,10 +155,15 @@ class ShardCaptioner:
 
 
 class RayRun:
-    """A run over a cluster, or over this machine, that may have been begun before."""
+    """A run over a cluster, or over this machine, that may have been begun before. Use as a context, and
+    iterate over it once."""
 
     total: int
+    """Images that were found."""
     left: int
+    """Of these, how many were not done when the run began."""
+    failed: int
+    """Images without a caption, those of earlier runs included."""
 
     def __init__(
         self,
@@ -123,45 +174,86 @@ class RayRun:
         model: str,
         options: CaptionOptions,
         selection: Selection | None = None,
+        names: Iterable[str] | None = None,
         limits: ImageLimits = DEFAULT_LIMITS,
         ray: RayOptions | None = None,
         wording: str = "",
         shape: Callable[[Record], Record] = unchanged,
         retry_failed: bool = False,
+        overwrite: bool = False,
+        report: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`model` is the NAME@DIGEST of `bundle`; `wording` stands for what `shape` does. Raises
-        `DataError`, `OutputError`, or `RuntimeMissingError` without Ray."""
+        """`model` is the NAME@DIGEST of `bundle`; `names` are relative to `uri`; `wording` stands for what
+        `shape` does; `report` is told what is worth knowing. Raises `RuntimeMissingError` without Ray."""
         _import_ray()
         if "://" not in uri:
             uri = os.path.abspath(uri)  # noqa: PTH100 (workers have another current folder)
         if "://" not in out:
             out = os.path.abspath(out)  # noqa: PTH100
         self._job = Job(uri, out, bundle, options, limits, ray or RayOptions(), shape)
-        found = list(UriSource(uri, selection).find())
+        self._source = open_place(uri, selection, names)
+        self._parts = PartFolder(out)
+        self._asked = [model, dataclasses.asdict(options), wording]
+        self._retry_failed, self._overwrite, self._report = retry_failed, overwrite, report
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Raises `OutputError` when another run writes this output, `DataError` when there are no images."""
+        found = list({one.name: one for one in self._source.find()}.values())
         if not found:
             raise DataError("there are no images")
-        asked = json.dumps([model, dataclasses.asdict(options), wording], sort_keys=True)
-        self._parts = PartFolder(out)
         self._parts.create()
-        self._shards = cut(found, asked, self._job.ray.images_a_shard)
-        done = self._parts.names()
-        if retry_failed:
-            done = {name for name in done if not self._parts.count_failed(name)}
-        self._pending = [shard for shard in self._shards if shard.file not in done]
-        self.total = len(found)
-        self.left = sum(len(shard.found) for shard in self._pending)
+        with ExitStack() as opened:
+            opened.enter_context(hold(self._parts, self._report))
+            asked = json.dumps([*self._asked, self._count_overwrites()], sort_keys=True)
+            self._shards = cut(found, asked, self._job.ray.images_a_shard)
+            wanted = {shard.file for shard in self._shards}
+            there = wanted & self._parts.names()
+            failed = self._parts.count_failed(there)
+            for name in sorted(there - failed.keys()):
+                self._report(f"{name} is damaged, and is made again")
+            done = {name for name, count in failed.items() if not (count and self._retry_failed)}
+            self._pending = [shard for shard in self._shards if shard.file not in done]
+            self.total = len(found)
+            self.left = sum(len(shard.found) for shard in self._pending)
+            self.failed = sum(failed[name] for name in done)
+            self._open = opened.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.__exit__(kind, error, trace)
 
     def __iter__(self) -> Iterator[ShardDone]:
         """Each shard as it is done; at the end, parts that are of an earlier state of things are removed."""
         if self._pending:
             for row in self._work():
-                yield ShardDone(int(row["images"]), json.loads(row["failed"]))
+                if problem := json.loads(row["problem"]):
+                    raise OutputError(f"an actor gave up: {problem}; the same command goes on")
+                done = ShardDone(int(row["images"]), json.loads(row["failed"]))
+                self.failed += len(done.failed)
+                yield done
         for name in self._parts.names() - {shard.file for shard in self._shards}:
             self._parts.remove(name)
+        for name in self._parts.names(".part-"):  # of actors that died while they wrote
+            self._parts.remove(name)
+        self._note(self._overwrites, unfinished=False)
 
-    def count_failed(self) -> int:
-        """Images without a caption, those of earlier runs included."""
-        return sum(self._parts.count_failed(shard.file) for shard in self._shards)
+    def _count_overwrites(self) -> int:
+        """How often all was to be done again: parts of before have other names then. An overwrite that was
+        not finished goes on."""
+        note = _read_note(self._parts.read(_NOTE))
+        self._overwrites = note.get("overwrites", 0)
+        if self._overwrite and not note.get("unfinished", False):
+            self._overwrites += 1
+        self._note(self._overwrites, unfinished=self._overwrite)
+        return self._overwrites
+
+    def _note(self, overwrites: int, *, unfinished: bool) -> None:
+        note = {"overwrites": overwrites, "unfinished": unfinished}
+        if _read_note(self._parts.read(_NOTE)) != note:
+            self._parts.put(_NOTE, json.dumps(note).encode())
 
     def _work(self) -> Iterator[dict[str, Any]]:
         ray = _import_ray()
@@ -172,16 +264,17 @@ class RayRun:
             raise OutputError(f"Ray gave up: {reason}; the same command goes on") from error
 
     def _start(self, ray: Any) -> Iterator[dict[str, Any]]:
+        # RAY_ADDRESS in the environment names the cluster; without it, Ray starts on this machine.
+        address = os.environ.get("RAY_ADDRESS", "local")
         if not ray.is_initialized():
-            # RAY_ADDRESS in the environment names the cluster; without it, Ray starts on this machine.
+            _knock(address)
             ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-        # For what this machine lacks Ray would wait for ever; a cluster may yet grow.
-        wanted = self._job.ray.gpus_per_actor
-        if "RAY_ADDRESS" not in os.environ and ray.cluster_resources().get("GPU", 0) < wanted:
-            raise DeviceError("Ray finds no GPU for --gpus-per-actor on this machine")
-        logging.getLogger("ray.data").setLevel(logging.ERROR)
-        ray.data.DataContext.get_current().enable_progress_bars = False
         settings = self._job.ray
+        actors = min(settings.actors, len(self._pending))
+        if address == "local":
+            actors = min(actors, _count_actors(ray.cluster_resources(), settings))
+        logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+        ray.data.DataContext.get_current().enable_progress_bars = False
         shards = ray.data.from_items(
             [{"shard": shard.to_json()} for shard in self._pending], override_num_blocks=len(self._pending)
         )
@@ -189,14 +282,52 @@ class RayRun:
             ShardCaptioner,
             fn_constructor_args=(self._job,),
             batch_size=1,
-            compute=ray.data.ActorPoolStrategy(size=min(settings.actors, len(self._pending))),
+            compute=ray.data.ActorPoolStrategy(size=actors),
             num_cpus=settings.cpus_per_actor,
             num_gpus=settings.gpus_per_actor or None,
         ).iter_rows()
         return rows
 
 
+def _knock(address: str) -> None:
+    """Raises `DeviceError` when nobody answers at HOST:PORT, for which Ray takes minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and port.isdigit()):  # "auto", "local"
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=_KNOCK_S).close()
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DeviceError(f"no Ray answers at {address} (RAY_ADDRESS): {reason}") from None
+
+
+def _count_actors(resources: Mapping[str, float], settings: RayOptions) -> int:
+    """How many actors there is room for. For what this machine lacks Ray would wait for ever; a cluster may
+    yet grow. Raises `DeviceError` when there is room for none."""
+    counts = []
+    for kind, wanted in (("CPU", settings.cpus_per_actor), ("GPU", settings.gpus_per_actor)):
+        there = resources.get(kind, 0.0)
+        if there < wanted:
+            flag = f"--{kind.lower()}s-per-actor {wanted:g}"
+            raise DeviceError(f"Ray finds {there:g} {kind}s on this machine, too few for {flag}")
+        if wanted:
+            counts.append(int(there / wanted))
+    return min(counts)
+
+
+def _read_note(content: bytes | None) -> dict[str, Any]:
+    try:
+        note = json.loads(content or b"{}")
+    except ValueError:
+        note = None
+    if not isinstance(note, dict):
+        raise OutputError(f"{_NOTE} in the output is not what a batch wrote; move it away")
+    return note
+
+
 def _import_ray() -> Any:
+    # What Ray's core says on stderr, of actors that start and end, is for those who work on Ray.
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
         import ray
         import ray.data

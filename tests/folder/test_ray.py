@@ -8,16 +8,19 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from support.processes import child_environment
 from support.serving import make_image
+from support.stores import gs_server, s3_server
 
 from captioner.cli.main import main
-from captioner.errors import DataError
 from captioner.folder.items import Found
-from captioner.folder.shards import Shard, UriSource, cut
+from captioner.folder.locks import hold
+from captioner.folder.shards import Shard, cut
+from captioner.folder.stores import PartFolder, open_filesystem
 
 parquet = pytest.importorskip("pyarrow.parquet")
 
@@ -32,13 +35,8 @@ def test_shards_hold_each_image_once_and_change_little() -> None:
     more = {shard.file for shard in cut([*found, Found("new.jpg", b"", "1-1")], "model", 100)}
     assert len(files - more) == 1
     assert not files & {shard.file for shard in cut(found, "other model", 100)}
-    assert Shard.from_json(shards[0].to_json()).found[0].name == shards[0].found[0].name
-
-
-def test_places_that_are_not_there(tmp_path: Path) -> None:
-    for place in (str(tmp_path / "missing"), "nosuchscheme://bucket/x"):
-        with pytest.raises(DataError):
-            list(UriSource(place).find())
+    odd = Shard("part", (Found("latin-\udcfc.jpg", b"latin-\xfc.jpg", "1-1", "not a regular file"),))
+    assert Shard.from_json(odd.to_json()) == odd
 
 
 @pytest.mark.timeout(600)
@@ -69,6 +67,161 @@ def test_an_actor_and_the_driver_may_die(tmp_path: Path, tiny_bundle: Path) -> N
     main(["batch", str(root), "-o", str(local), "--device", "cpu", *model])
     expected = {r["image"]: r.get("caption") for r in map(json.loads, local.read_text().splitlines())}
     assert len(rows) == 25 and {row["image"]: row["caption"] for row in rows} == expected
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    root = tmp_path / "photos"
+    for number in range(6):
+        path = root / f"day{number % 2}" / f"{number // 2}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(make_image(number))
+    (root / "broken.png").write_bytes(b"no image")
+    (root / "out.png").symlink_to("/etc/hostname")
+    (root / "loop").symlink_to(root)
+    return root
+
+
+@pytest.fixture
+def ray_batch(tiny_bundle: Path, monkeypatch) -> Iterator[Callable[..., int]]:
+    """Runs the command in this process over one and the same local Ray."""
+    ray = pytest.importorskip("ray")
+    monkeypatch.setenv("PYTHONPATH", child_environment()["PYTHONPATH"])
+    flags = ["--engine", "ray", "--model", str(tiny_bundle)]
+    yield lambda *arguments: main(["batch", *map(str, arguments), *flags])
+    ray.shutdown()
+
+
+def _rows(out: str | Path) -> dict[str, dict]:
+    filesystem, root = open_filesystem(str(out))
+    parts = PartFolder(str(out)).names()
+    rows = [
+        r for part in parts for r in parquet.read_table(f"{root}/{part}", filesystem=filesystem).to_pylist()
+    ]
+    assert len(rows) == len({row["image"] for row in rows})
+    return {row["image"]: row for row in rows}
+
+
+@pytest.mark.timeout(600)
+def test_the_command_over_ray(photos, tmp_path, ray_batch, batch, capsys) -> None:
+    out, local, listed = tmp_path / "out", tmp_path / "local.parquet", tmp_path / "list.txt"
+    assert batch(photos, "-o", local) == 1
+    expected = {row["image"]: row for row in parquet.read_table(local).to_pylist()}
+    assert len(expected) == 7
+    assert ray_batch(photos, "-o", out, "--shard-size", "2") == 1
+    assert _plain(_rows(out)) == _plain(expected)
+    times = _times(out)
+    assert len(times) > 1
+
+    # What is done stays; what is damaged is made again, what somebody else wrote is left alone.
+    damaged = min(times)
+    (out / damaged).write_bytes((out / damaged).read_bytes()[:-20])
+    (out / "part-00000-of-somebody-else.parquet").write_bytes(b"theirs")
+    (out / ".part-left-over.partial").write_bytes(b"")
+    capsys.readouterr()
+    assert ray_batch(photos, "-o", out, "--shard-size", "2") == 1
+    assert f"{damaged} is damaged, and is made again" in capsys.readouterr().err
+    assert {name: time for name, time in _times(out).items() if name != damaged} == {
+        name: time for name, time in times.items() if name != damaged
+    }
+    assert _plain(_rows(out)) == _plain(expected)
+    assert (out / "part-00000-of-somebody-else.parquet").read_bytes() == b"theirs"
+    assert not list(out.glob(".part-*"))
+
+    # All again, and once only.
+    assert ray_batch(photos, "-o", out, "--shard-size", "2", "--overwrite") == 1
+    again = _times(out)
+    assert not again.keys() & times.keys() and _plain(_rows(out)) == _plain(expected)
+    assert ray_batch(photos, "-o", out, "--shard-size", "2") == 1
+    assert _times(out) == again
+
+    # A list; and captions that are not believed are no failures.
+    listed.write_text("day1/2.png\ngone.png\nday0/0.png\n")
+    assert ray_batch(photos, "--files-from", listed, "-o", out) == 1
+    assert {name: row["error_message"] for name, row in _rows(out).items()} == {
+        "day1/2.png": None,
+        "gone.png": "No such file or directory",
+        "day0/0.png": None,
+    }
+    capsys.readouterr()
+    with hold(PartFolder(str(out)), print):
+        assert ray_batch(photos, "-o", out) == 2
+    assert "another run is writing this output" in capsys.readouterr().err
+
+
+@pytest.mark.timeout(600)
+def test_object_stores_over_ray(photos, tmp_path, ray_batch, batch, capsys) -> None:
+    pytest.importorskip("moto")
+    pytest.importorskip("gcp_storage_emulator")
+    local = tmp_path / "local.parquet"
+    assert batch(photos, "-o", local) == 1
+    expected = {row["image"]: row for row in parquet.read_table(local).to_pylist()}
+    with s3_server() as s3, gs_server() as gs:
+        for place in (f"{s3}/{{}}", gs):
+            filesystem, root = open_filesystem(place.format("photos"))
+            for path in (path for path in photos.rglob("*.png") if not path.is_symlink()):
+                with filesystem.open_output_stream(f"{root}/{path.relative_to(photos)}") as stream:
+                    stream.write(path.read_bytes())
+            source, out = place.format("photos"), place.format("captions")
+            for _ in range(2):
+                assert ray_batch(source, "-o", out, "--shard-size", "4") == 1
+                assert _plain(_rows(out)) == _plain(expected)
+            assert "7 of 7 images are done already" in capsys.readouterr().err
+            assert PartFolder(out).names(".captioner-run-") == set()
+            assert ray_batch(place.format("nothing"), "-o", out) == 2
+            [line] = capsys.readouterr().err.splitlines()
+            assert line.startswith("captioner: ") and "anonymous" not in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("--server", "localhost:1"),
+            "--server is not for --engine ray: its actors hold",
+        ),
+        (("--device", "cuda"), "--device is not for --engine ray: --gpus-per-actor says"),
+        (("--format", "csv"), "--engine ray writes parquet, not csv"),
+        (("--cpus-per-actor", "0"), "--cpus-per-actor must be above 0"),
+        (("--cpus-per-actor", "4000"), "too few for --cpus-per-actor 4000"),
+        (("--gpus-per-actor", "1.5"), "--gpus-per-actor must be 0 to 1 or a whole number"),
+        (("--files-from", "nothing.txt"), "--files-from: nothing.txt: No such file"),
+    ],
+)
+def test_wrong_usage(photos, tmp_path, ray_batch, capsys, arguments, message) -> None:
+    assert ray_batch(photos, "-o", tmp_path / "out", *arguments) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert message in lines[-1] and lines[-1].startswith("captioner: ")
+
+
+def test_what_ends_a_run_is_one_line(photos, tmp_path, ray_batch, monkeypatch, capfd) -> None:
+    from captioner.errors import OutputError
+    from captioner.folder.ray_engine import RayRun
+    from captioner.options import CaptionOptions
+
+    options = CaptionOptions(attention=False)
+    with (
+        RayRun(str(photos), str(tmp_path / "out"), bundle="/gone", model="a@b", options=options) as run,
+        pytest.raises(OutputError, match="an actor gave up: /gone is not a model bundle"),
+    ):
+        list(run)
+    assert "Traceback" not in capfd.readouterr().err
+    sys.modules["ray"].shutdown()
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    assert ray_batch(photos, "-o", tmp_path / "out") == 2
+    assert "no Ray answers at 127.0.0.1:1 (RAY_ADDRESS): Connection refused" in capfd.readouterr().err
+
+
+def _plain(rows: dict[str, dict]) -> dict[str, dict]:
+    """Without the last digits, which depend on the batch."""
+    rounded = {
+        name: {**row, "log_prob": row["log_prob"] and round(row["log_prob"], 4)} for name, row in rows.items()
+    }
+    return dict(sorted(rounded.items()))
+
+
+def _times(out: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in out.glob("part-*-of-*-????????????????.parquet")}
 
 
 def _start(arguments: list[str]) -> subprocess.Popen[str]:

@@ -27,9 +27,9 @@ def partial_path(path: Path) -> Path:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A binary file that takes the place of `path` when the block ends without an error."""
-    partial = partial_path(path)
+def replacing(path: Path, partial: Path | None = None) -> Iterator[IO[bytes]]:
+    """A binary file, `partial`, that takes the place of `path` when the block ends without an error."""
+    partial = partial or partial_path(path)
     with writing(path):
         try:
             with partial.open("wb") as file:

@@ -1,0 +1,115 @@
+"""One run at a time on one folder of parts."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from captioner.errors import OutputError
+from captioner.folder.stores import PartFolder, shown
+
+HEARTBEAT_S = 5.0
+LEASE_S = 20.0
+"""Without a sign of life for so long, a run is taken for dead."""
+_CLAIM = ".captioner-run-"
+
+
+@contextmanager
+def hold(folder: PartFolder, report: Callable[[str], None]) -> Iterator[None]:
+    """No other run holds the folder meanwhile. Raises `OutputError` when one does; `report` is told when
+    it takes a while to find out."""
+    if folder.local is None:
+        with _Lease(folder, report):
+            yield
+        return
+    with _lock(folder.local / ".captioner.lock"):
+        yield
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    # SQLite knows how to lock a file on every system, and the system lets go of it when the process dies.
+    connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+    try:
+        connection.execute("BEGIN EXCLUSIVE")
+    except sqlite3.Error as error:
+        connection.close()
+        if error.sqlite_errorname == "SQLITE_BUSY":
+            raise OutputError(f"another run is writing this output ({path} is in use)") from None
+        raise OutputError(f"cannot write {path}: {error}") from None
+    try:
+        yield
+    finally:
+        connection.close()
+
+
+class _Lease:
+    """A lock where there are none: an object of its own for each run, written anew as long as it lives.
+
+    A run refuses when it sees the object of another change. One that stays the same for `LEASE_S` is
+    of a run that died. No clocks are compared. Two that start in the same moment may both refuse.
+    """
+
+    def __init__(self, folder: PartFolder, report: Callable[[str], None]) -> None:
+        self._folder, self._report = folder, report
+        self._name = f"{_CLAIM}{uuid.uuid4().hex}"
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._live, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._outlive_the_dead()
+        self._folder.put(self._name, b"0")
+        try:
+            if self._others():
+                raise self._refusal()
+        except BaseException:
+            self._folder.remove(self._name)
+            raise
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end.set()
+        self._thread.join()
+        with suppress(OutputError):  # it then expires
+            self._folder.remove(self._name)
+
+    def _outlive_the_dead(self) -> None:
+        known = self._others()
+        if known:
+            self._report(f"waiting {LEASE_S:.0f} s to see whether an earlier run is still alive")
+        end = time.monotonic() + LEASE_S
+        while known and time.monotonic() < end:
+            time.sleep(min(1.0, LEASE_S / 8))
+            now = self._others()
+            if any(content != known.get(name) for name, content in now.items()):
+                raise self._refusal()
+            known = now
+        for name in known:
+            self._folder.remove(name)
+
+    def _others(self) -> dict[str, bytes]:
+        names = self._folder.names(_CLAIM) - {self._name}
+        contents = {name: self._folder.read(name) for name in names}
+        return {name: content for name, content in contents.items() if content is not None}
+
+    def _refusal(self) -> OutputError:
+        return OutputError(f"another run is writing this output ({shown(self._folder.uri)})")
+
+    def _live(self) -> None:
+        beats = 0
+        while not self._end.wait(HEARTBEAT_S):
+            beats += 1
+            try:
+                self._folder.put(self._name, str(beats).encode())
+            except OutputError:  # the store is away for a moment; the next beat tries again
+                continue

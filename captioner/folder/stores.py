@@ -1,0 +1,210 @@
+"""Folders that are paths or URIs: of this machine, or in an object store."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import re
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from captioner.errors import DataError, ImageUnreadableError, OptionsError, OutputError, RuntimeMissingError
+from captioner.folder.archives import is_archive
+from captioner.folder.items import Found
+from captioner.folder.outputs.files import replacing
+from captioner.folder.sources import FolderSource, ListSource, Selection, Source, too_many_bytes
+
+_PART = re.compile(r"part-\d{5,}-of-\d{5,}-[0-9a-f]{16}\.parquet")
+_LOOK_AT_ONCE = 1000
+_READ_AT_ONCE = 16
+
+
+def open_filesystem(uri: str) -> tuple[Any, str]:
+    """The `pyarrow.fs.FileSystem` and the path in it that a path or a URI means: s3:// and gs:// through
+    pyarrow, what pyarrow does not know through fsspec. Raises `DataError`."""
+    try:
+        from pyarrow import fs
+    except ImportError:
+        raise RuntimeMissingError("URIs need pyarrow: pip install 'captioner[ray]'") from None
+    if "://" not in uri:
+        return fs.LocalFileSystem(), os.path.abspath(uri)  # noqa: PTH100 (links stay links)
+    try:
+        filesystem, path = fs.FileSystem.from_uri(uri)
+    except (OSError, ValueError) as error:
+        if "Unrecognized filesystem" not in str(error):
+            raise DataError(f"{shown(uri)}: {reason(error)}") from None
+        filesystem, path = _open_fsspec(uri)
+    return filesystem, path.rstrip("/")
+
+
+def _open_fsspec(uri: str) -> tuple[Any, str]:
+    from pyarrow import fs
+
+    try:
+        from fsspec.core import url_to_fs
+
+        opened, path = url_to_fs(uri)
+    except (ImportError, OSError, ValueError) as error:
+        raise DataError(f"{shown(uri)}: {reason(error)}") from None
+    return fs.PyFileSystem(fs.FSSpecHandler(opened)), path
+
+
+def shown(uri: str) -> str:
+    """A URI as it may be printed: without the secrets and settings that it can hold."""
+    return re.sub(r"://[^/@]*@", "://", uri).partition("?")[0] if "://" in uri else uri
+
+
+def reason(error: Exception) -> str:
+    """What an error of a filesystem says, in one line."""
+    missing = errno.ENOENT if isinstance(error, FileNotFoundError) else None
+    number = getattr(error, "errno", None) or missing
+    lines = str(error).strip().splitlines()
+    return os.strerror(number) if number else lines[0] if lines else type(error).__name__
+
+
+def open_place(uri: str, selection: Selection | None = None, names: Iterable[str] | None = None) -> Source:
+    """The images below a path or URI, or those of `names` there. Raises `DataError` or `OptionsError`."""
+    filesystem, path = open_filesystem(uri)
+    is_local = filesystem.type_name == "local"
+    if is_archive(Path(path)) and not (is_local and Path(path).is_dir()):
+        raise OptionsError(f"{shown(uri)}: Ray's workers read folders, not archives; unpack it", "sources")
+    if not is_local:
+        return UriSource(uri, selection, names)
+    return FolderSource(Path(path), selection) if names is None else ListSource(names, Path(path))
+
+
+class UriSource:
+    """The images below a URI, or those of `names`."""
+
+    sequential = False
+
+    def __init__(
+        self, uri: str, selection: Selection | None = None, names: Iterable[str] | None = None
+    ) -> None:
+        self.uri, self._selection, self._names = uri, selection or Selection(), names
+        self.keeps_order = names is not None
+        self._filesystem, self._root = open_filesystem(uri)
+
+    def find(self) -> Iterator[Found]:
+        return self._walk() if self._names is None else self._look(iter(self._names))
+
+    def _walk(self) -> Iterator[Found]:
+        from pyarrow import fs
+
+        try:
+            infos = self._filesystem.get_file_info(fs.FileSelector(self._root, recursive=True))
+        except (OSError, ValueError) as error:
+            raise DataError(f"{shown(self.uri)}: {reason(error)}") from None
+        for info in infos:
+            name = info.path.removeprefix(self._root).lstrip("/")
+            if info.type == fs.FileType.File and self._selection.takes_path(name):
+                yield _found(name, info)
+
+    def _look(self, names: Iterator[str]) -> Iterator[Found]:
+        from pyarrow import fs
+
+        while some := list(itertools.islice(names, _LOOK_AT_ONCE)):
+            try:
+                infos = self._filesystem.get_file_info([f"{self._root}/{name}" for name in some])
+            except (OSError, ValueError) as error:
+                raise DataError(f"{shown(self.uri)}: {reason(error)}") from None
+            for name, info in zip(some, infos, strict=True):
+                if info.type == fs.FileType.File:
+                    yield _found(name, info)
+                else:
+                    missing = info.type == fs.FileType.NotFound
+                    problem = "No such file or directory" if missing else "not a regular file"
+                    yield Found(name, os.fsencode(name), "", problem)
+
+    def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
+        path = f"{self._root}/{os.fsdecode(locator)}"
+        try:
+            with self._filesystem.open_input_stream(path) as stream:
+                content: bytes = stream.read(max_bytes + 1)
+        except (OSError, ValueError) as error:
+            raise ImageUnreadableError(reason(error)) from error
+        if len(content) > max_bytes:
+            raise too_many_bytes(max_bytes)
+        return content, ""
+
+
+def _found(name: str, info: Any) -> Found:
+    return Found(name, os.fsencode(name), f"{info.size}-{info.mtime_ns}")
+
+
+class PartFolder:
+    """The folder of finished parts, in any filesystem. Every method raises `OutputError`."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self._filesystem, self._root = open_filesystem(uri)
+
+    @property
+    def local(self) -> Path | None:
+        """Where it is, if it is a folder of this machine."""
+        return Path(self._root) if self._filesystem.type_name == "local" else None
+
+    def create(self) -> None:
+        with self._reaching("write"):
+            self._filesystem.create_dir(self._root, recursive=True)
+
+    def names(self, prefix: str = "") -> set[str]:
+        """Files that are there whole: parts, or what starts with `prefix`."""
+        from pyarrow import fs
+
+        with self._reaching("read"):
+            infos = self._filesystem.get_file_info(fs.FileSelector(self._root, allow_not_found=True))
+        names = {info.base_name for info in infos if info.type == fs.FileType.File}
+        return {name for name in names if (name.startswith(prefix) if prefix else _PART.fullmatch(name))}
+
+    def count_failed(self, names: Iterable[str]) -> dict[str, int]:
+        """Images without a caption in each part; a part that cannot be read is left out."""
+        with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
+            names = sorted(names)
+            counts = pool.map(self._count_failed, names)
+            return {name: count for name, count in zip(names, counts, strict=True) if count is not None}
+
+    def _count_failed(self, name: str) -> int | None:
+        from pyarrow import parquet
+
+        try:
+            with self._filesystem.open_input_file(f"{self._root}/{name}") as file:
+                codes = parquet.read_table(file, columns=["error_code"])["error_code"].to_pylist()
+        except (OSError, ValueError, KeyError):  # pyarrow's own errors are of these kinds
+            return None
+        return sum(code not in (None, "low_confidence") for code in codes)
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a small file; None when it is not there."""
+        with self._reaching("read"):
+            try:
+                with self._filesystem.open_input_stream(f"{self._root}/{name}") as stream:
+                    content: bytes = stream.read()
+                    return content
+            except FileNotFoundError:
+                return None
+
+    def remove(self, name: str) -> None:
+        with self._reaching("write"), suppress(FileNotFoundError):
+            self._filesystem.delete_file(f"{self._root}/{name}")
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write a file that appears whole or not at all. An object store does so by itself."""
+        if self.local is not None:
+            # Hidden until it is whole: whoever reads the folder should not meet it.
+            with replacing(self.local / name, self.local / f".{name}.partial") as file:
+                file.write(content)
+            return
+        with self._reaching("write"), self._filesystem.open_output_stream(f"{self._root}/{name}") as stream:
+            stream.write(content)
+
+    @contextmanager
+    def _reaching(self, verb: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            raise OutputError(f"cannot {verb} {shown(self.uri)}: {reason(error)}") from error
