@@ -3,7 +3,7 @@
     python deploy/check.py [--target cpu|gpu] [--keep FOLDER]
 
 The files that .dockerignore lets through are copied to a folder, the commands of the target's stages run
-there with the stages' environment (but for the paths), and the server is started, probed and stopped.
+there in a virtual environment of their own, and the server is started, probed and stopped.
 Exits with 0 if all of it worked. The gpu target downloads gigabytes, and needs a GPU to start.
 """
 
