@@ -16,7 +16,8 @@ class CellReward:
     """REINFORCE (Williams 1992) with a moving-average baseline, as Xu et al. 2015 (arXiv:1502.03044, section
     4.1) train hard attention.
 
-        loss = -mean_t (log p(y[t] | s[t]) - b) log a[t, s[t]]        b <- 0.9 b + 0.1 mean_t log p(y[t] | s[t])
+        loss = -mean_t (log p(y[t] | s[t]) - b) log a[t, s[t]]
+        b <- 0.9 b + 0.1 mean_t log p(y[t] | s[t])
 
     A cell drawn for a word is paid with the log-probability of that word, as in the authors' program. For the
     decoder `lstm` this is all that the cell brings about; in decoders whose later words depend on what was
@@ -30,8 +31,10 @@ class CellReward:
     def loss(self, drawn: Sequence[Tensor], logits: Tensor, targets: Tensor) -> Tensor:
         """`drawn` as `drawn_cells` gives it for one teacher-forced call of a decoder, `logits` (batch,
         captions, length, vocabulary), `targets` int64 (batch, captions, length); padding is left out."""
-        # One call for all words, or one for each.
-        log_probs = torch.stack(tuple(drawn), dim=-1).view(targets.shape)
+        if drawn[0].shape[1] == targets[0].numel():  # a call for all words, in each layer
+            log_probs = torch.stack(tuple(drawn)).sum(dim=0).view(targets.shape)
+        else:  # a call for each word
+            log_probs = torch.stack(tuple(drawn), dim=-1).unflatten(-1, (targets.shape[2], -1)).sum(dim=-1)
         real = targets != Vocabulary.pad_id
         with torch.no_grad():
             said = torch.log_softmax(logits.float(), dim=-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)

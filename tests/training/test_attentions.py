@@ -91,15 +91,18 @@ def photo(data: Path) -> Path:
     return sorted((data / "images").iterdir())[-1]
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize(
+    ("attention", "decoder"),
+    [*((attention, "lstm") for attention in ATTENTIONS), ("hard", "up_down"), ("hard", "transformer")],
+)
 def test_an_attention_is_trained_by_its_name(
-    config: Path, cache: Path, tmp_path: Path, attention: str
+    config: Path, cache: Path, tmp_path: Path, attention: str, decoder: str
 ) -> None:
-    train(config, cache, tmp_path, attention, "lstm")
+    train(config, cache, tmp_path, attention, decoder)
     first, *_, last = (json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines())
     assert last["loss"] < 0.8 * first["loss"]
     model, *_ = checkpoint.load_model(tmp_path / "best.pt")
-    assert type(model.decoder.attention) is ATTENTIONS[attention]
+    assert any(type(module) is ATTENTIONS[attention] for module in model.decoder.modules())
     baseline = checkpoint.load(tmp_path / "last.pt")["cell_baseline"]
     assert (baseline is not None) == (attention == "hard")
 

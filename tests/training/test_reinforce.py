@@ -50,6 +50,18 @@ def test_the_baseline_follows_the_words_and_padding_counts_for_nothing() -> None
     torch.testing.assert_close(second, expected)
 
 
+def test_layers_that_draw_for_the_same_word_are_paid_alike() -> None:
+    logits, targets = torch.randn(2, 3, 4, WORDS), torch.randint(3, WORDS, (2, 3, 4))
+    one, two = torch.randn(2, 12), torch.randn(2, 12)
+    reward, again = CellReward(), CellReward()
+    expected = reward.loss([one + two], logits, targets)
+    torch.testing.assert_close(again.loss([one, two], logits, targets), expected)
+    by_word = [
+        part for word in zip(*(d.view(2, 3, 4).unbind(-1) for d in (one, two)), strict=True) for part in word
+    ]
+    torch.testing.assert_close(CellReward().loss(by_word, logits, targets), expected)
+
+
 def test_a_policy_learns_where_the_word_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """One cell of five says which word comes; which one, the query says. All gradient is REINFORCE's."""
     monkeypatch.setattr(hard, "SAMPLED_SHARE", 1.0)
