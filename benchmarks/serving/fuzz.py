@@ -1,6 +1,6 @@
 """Nonsense, for as long as you like: damaged images, wrong protobufs, junk on the port, callers that vanish.
 
-    python benchmarks/serving/fuzz.py --seconds 60 [--seed 1] [--model BUNDLE]
+    python benchmarks/serving/fuzz.py --seconds 100 [--seed 1] [--model BUNDLE]
 
 Afterwards the server must caption as before, hold no calls, and not have failed inside.
 """
@@ -29,7 +29,7 @@ ALLOWED = {"OK", "INVALID_ARGUMENT", "UNIMPLEMENTED", "NOT_FOUND", "RESOURCE_EXH
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seconds", type=float, default=100)
     parser.add_argument("--seed", type=int, default=1)
     add_arguments(parser)
     args = parser.parse_args()

@@ -41,6 +41,7 @@ class AsyncCaptionClient:
     def __init__(self, addresses: str | Sequence[str], options: ClientOptions | None = None) -> None:
         """`addresses` is HOST:PORT, or several, as a sequence or separated by commas; calls take turns."""
         self._addresses = parse_addresses(addresses)
+        self._place = ", ".join(self._addresses)
         self._settings = options or ClientOptions()
         self._channel: grpc.aio.Channel | None = None
         token = self._settings.token
@@ -72,9 +73,8 @@ class AsyncCaptionClient:
         """Each word as it is decoded (greedy search), last the caption."""
         payload = await asyncio.to_thread(make_payload, image, self._settings)
         request = pb.StreamCaptionRequest(image=payload, options=_message(options))
-        call = self._stub().StreamCaption(
-            request, timeout=timeout_s or self._settings.timeout_s, metadata=self._metadata
-        )
+        timeout_s = timeout_s or self._settings.timeout_s
+        call = self._stub().StreamCaption(request, timeout=timeout_s, metadata=self._metadata)
         try:
             async for event in call:
                 if event.HasField("word"):
@@ -82,7 +82,7 @@ class AsyncCaptionClient:
                 else:
                     yield caption_from_proto(event.caption, image)
         except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from None
+            raise from_rpc_error(error, self._place, timeout_s) from None
         finally:
             call.cancel()
 
@@ -96,7 +96,7 @@ class AsyncCaptionClient:
         """
         limit = min((await self.get_model()).max_image_bytes, self._settings.max_image_bytes)
         settings = dataclasses.replace(self._settings, max_image_bytes=limit)
-        batch = Batch(self._stub(), self._metadata, images, _message(options), settings)
+        batch = Batch(self._stub(), self._metadata, images, _message(options), settings, self._place)
         async with aclosing(batch.run()) as outcomes:
             async for outcome in outcomes:
                 yield outcome
@@ -140,10 +140,11 @@ class AsyncCaptionClient:
 
     async def _call(self, method: str, request: Any, timeout_s: float | None) -> Any:
         call = getattr(self._stub(), method)
+        timeout_s = timeout_s or self._settings.timeout_s
         try:
-            return await call(request, timeout=timeout_s or self._settings.timeout_s, metadata=self._metadata)
+            return await call(request, timeout=timeout_s, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from None
+            raise from_rpc_error(error, self._place, timeout_s) from None
 
     def _stub(self) -> Any:
         if self._channel is None:  # made here, because it belongs to the running event loop

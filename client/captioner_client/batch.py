@@ -43,11 +43,13 @@ class Batch:
         images: Iterable[ImageInput],
         options: pb.CaptionOptions | None,
         settings: ClientOptions,
+        place: str,
     ) -> None:
-        """`settings.max_image_bytes` must be within the server's limit: a larger message ends the call."""
+        """`settings.max_image_bytes` must be within the server's limit: a larger message ends the call.
+        `place` names the servers in errors."""
         self._stub, self._metadata = stub, metadata
         self._images = enumerate(images)
-        self._options, self._settings = options, settings
+        self._options, self._settings, self._place = options, settings, place
         self._window = asyncio.Semaphore(settings.batch_window)
         self._unanswered: dict[int, ImageInput] = {}
         self._taking: asyncio.Task[Taken | None] | None = None
@@ -90,7 +92,7 @@ class Batch:
             except TimeoutError:
                 if not self._unanswered:
                     continue  # it is the caller's images that are slow to come
-                message = f"no answer for {self._settings.timeout_s:g} s (timeout_s)"
+                message = f"no answer from {self._place} for {self._settings.timeout_s:g} s"
                 raise DeadlineExceededError(message) from None
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -147,17 +149,17 @@ class Batch:
             while (answer := await call.read()) is not grpc.aio.EOF:  # type: ignore[attr-defined]
                 image = self._unanswered.pop(int(answer.id))
                 if answer.HasField("error"):
-                    self._outcomes.put_nowait((int(answer.id), from_batch_error(answer.error)))
+                    self._outcomes.put_nowait((int(answer.id), from_batch_error(answer.error, self._place)))
                 else:
                     self._outcomes.put_nowait((int(answer.id), caption_from_proto(answer.caption, image)))
             complete = self._exhausted and not self._unanswered
-            self._outcomes.put_nowait(
-                None if complete else ServerUnavailableError("the server ended the batch too early")
-            )
+            early = ServerUnavailableError(f"{self._place}: the server ended the batch too early")
+            self._outcomes.put_nowait(None if complete else early)
         except grpc.aio.AioRpcError as error:
             if error.details() == _BROKEN_WRITE:
-                self._outcomes.put_nowait(ServerUnavailableError("the server ended the call"))
+                ended = ServerUnavailableError(f"{self._place}: the server ended the call")
+                self._outcomes.put_nowait(ended)
             else:
-                self._outcomes.put_nowait(from_rpc_error(error))
+                self._outcomes.put_nowait(from_rpc_error(error, self._place, self._settings.timeout_s))
         except Exception as error:
             self._outcomes.put_nowait(error)

@@ -68,8 +68,8 @@ _BY_STATUS: dict[grpc.StatusCode, type[ServerError]] = {
 }
 
 
-def from_rpc_error(error: grpc.aio.AioRpcError) -> CaptionerError:
-    """The typed error for a failed call."""
+def from_rpc_error(error: grpc.aio.AioRpcError, place: str, timeout_s: float) -> CaptionerError:
+    """The typed error for a failed call to the servers at `place`, which were given `timeout_s`."""
     message = error.details() or error.code().name
     trailers: dict[str, Any] = dict(iter(error.trailing_metadata() or ()))  # type: ignore[arg-type]
     details = _read_details(trailers.get("grpc-status-details-bin", b""))
@@ -79,19 +79,34 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> CaptionerError:
         return ImageTooLargeError("the image is larger than the server takes")  # refused by gRPC itself
     kind = _BY_STATUS.get(error.code(), ServerError)
     if kind is ServerError:
-        message = f"{error.code().name}: {message}"
+        message = f"{place}: {error.code().name}: {message}"
+    elif details:
+        message = f"{place}: {message}"
+    else:
+        message = _explained(kind, message, place, timeout_s)
     return kind(
         message, request_id=trailers.get("x-request-id", ""), retry_after_s=details.get("retry_after_s")
     )
 
 
-def from_batch_error(error: pb.Error) -> CaptionerError:
-    """The typed error for one image of a batch."""
+def _explained(kind: type[ServerError], message: str, place: str, timeout_s: float) -> str:
+    """The message of a status that is gRPC's own, not the server's."""
+    if kind is DeadlineExceededError:
+        return f"no answer from {place} within {timeout_s:g} s"
+    reason = message.rpartition("last error: ")[2].removeprefix("UNKNOWN: ")
+    if kind is ServerUnavailableError:
+        return f"no server answers at {place}: {reason}"
+    return f"{place}: {reason}"
+
+
+def from_batch_error(error: pb.Error, place: str) -> CaptionerError:
+    """The typed error for one image of a batch that the servers at `place` were given."""
     if known := _library_error(error.reason, error.message, error.field):
         return known
     by_number = {status.value[0]: kind for status, kind in _BY_STATUS.items()}
     retry_after_s = _seconds(error.retry_after) if error.HasField("retry_after") else None
-    return by_number.get(error.status, ServerError)(error.message, retry_after_s=retry_after_s)
+    kind = by_number.get(error.status, ServerError)
+    return kind(f"{place}: {error.message}", retry_after_s=retry_after_s)
 
 
 def _library_error(reason: str, message: str, field: str) -> CaptionerError | None:

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -192,11 +193,12 @@ def test_deadlines_are_kept() -> None:
     with serve(engine) as server, CaptionClient(server.address, ClientOptions(timeout_s=0.2)) as client:
         assert client.get_model(timeout_s=5)
         engine.hold.clear()
-        with pytest.raises(DeadlineExceededError):
+        late = f"no answer from {server.address} (within|for) 0.2 s"
+        with pytest.raises(DeadlineExceededError, match=late):
             client.caption(make_image(1))
-        with pytest.raises(DeadlineExceededError):
+        with pytest.raises(DeadlineExceededError, match=late):
             list(client.stream(make_image(1)))
-        with pytest.raises(DeadlineExceededError):
+        with pytest.raises(DeadlineExceededError, match=late):
             client.caption_many([make_image(1)])
         engine.hold.set()
 
@@ -213,6 +215,17 @@ def test_without_a_server_it_says_so_in_time() -> None:
         ):
             call(client)
         assert "\n" not in str(caught.value)
+        assert str(caught.value).startswith("no server answers at 127.0.0.1:1: ")
+
+
+def test_where_nothing_is_said_the_address_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with (
+            CaptionClient(address, ClientOptions(timeout_s=0.3)) as client,
+            pytest.raises(DeadlineExceededError, match=f"no answer from {address} within 0.3 s"),
+        ):
+            client.get_model()
 
 
 def test_a_busy_server_is_asked_again_and_then_given_up() -> None:
@@ -230,6 +243,7 @@ def test_a_busy_server_is_asked_again_and_then_given_up() -> None:
             ):
                 hasty.caption(make_image(2))
             assert caught.value.retry_after_s is not None
+            assert str(caught.value).startswith(f"{server.address}: ")
             assert caught.value.request_id
             threading.Timer(0.2, engine.hold.set).start()
             assert client.caption(make_image(3)).text  # was refused until then
