@@ -88,14 +88,30 @@ def test_a_masked_cell_changes_nothing(decoder: Decoder) -> None:
     known, cells = captions(), grid()
     mask = torch.ones(BATCH, CELLS, dtype=torch.bool)
     mask[0, 2:4] = False
-    other = cells.clone()
-    other[~mask] = 50.0
-    found = decoder(known, *decoder.prepare(cells, mask))
-    again = decoder(known, *decoder.prepare(other, mask))
-    torch.testing.assert_close(again, found)
+    found = []
+    for shown in (cells, torch.where(mask.unsqueeze(-1), cells, 50.0)):
+        shown = shown.clone().requires_grad_()
+        logits, attention = decoder(known, *decoder.prepare(shown, mask))
+        loss = logits.square().mean() + attention.square().mean()
+        gradients = torch.autograd.grad(loss, [shown, *decoder.parameters()])
+        found.append([logits, attention, *gradients])
+    for ours, theirs in zip(*found, strict=True):
+        assert torch.equal(ours, theirs)  # to the bit
+    logits, attention, gradient, *_ = found[0]
+    assert not attention[0, :, :, 2:4].any() and not gradient[0, 2:4].any()
     kept = cells[:1, mask[0]]
     without = decoder(known[:1], *decoder.prepare(kept))[0]
-    torch.testing.assert_close(without, found[0][:1], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(without, logits[:1], rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_are_those_of_finite_differences(decoder: Decoder) -> None:
+    decoder.double()
+    known, cells = captions(), grid().double().requires_grad_()
+
+    def say(cells: torch.Tensor, *_: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return decoder(known, *decoder.prepare(cells))
+
+    assert torch.autograd.gradcheck(say, (cells, *decoder.parameters()), fast_mode=True)
 
 
 def test_words_go_in_and_come_out_by_the_same_embedding(decoder: Decoder) -> None:
