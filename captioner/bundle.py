@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from captioner.errors import BundleError, OptionsError
+from captioner.letterbox import Letterbox
 from captioner.options import FALLBACK, CaptionOptions
 from captioner.vocabulary import Vocabulary
 
@@ -24,6 +25,8 @@ FORMAT = 1
 MANIFEST = "bundle.json"
 ENCODER, DECODER, WORDS, CARD = "encoder.onnx", "decoder.onnx", "vocabulary.txt", "MODEL_CARD.md"
 FILES = (ENCODER, DECODER, WORDS, CARD)
+OLD_SQUASH = "to a square, antialiased"
+"""What bundles said of squashed photos before there was another way."""
 DEFAULT = Path(__file__).parent / "models" / "default"
 
 
@@ -37,7 +40,7 @@ class Bundle:
     image_size: int
     """Side of the square input, in pixels."""
     grid: tuple[int, int]
-    """Rows and columns of the attention maps."""
+    """Rows and columns of the square: of the attention maps, which have fewer where a model letterboxes."""
     has_sentinel: bool
     decoding: CaptionOptions
     """The defaults of this model, all resolved."""
@@ -46,6 +49,8 @@ class Bundle:
     decoder: bytes
     manifest: Mapping[str, Any]
     """All of bundle.json, with how the model was trained and how it scored."""
+    letterbox: Letterbox | None = None
+    """How photos are fitted into the square without distortion; None where they are squashed."""
 
     @property
     def identity(self) -> str:
@@ -76,6 +81,7 @@ class Bundle:
                 encoder=contents[ENCODER],
                 decoder=contents[DECODER],
                 manifest=manifest,
+                letterbox=_letterbox(manifest["image"], int(rows), int(columns)),
             )
         except OptionsError as error:
             raise BundleError(f"{folder / MANIFEST}: decoding defaults: {error}") from None
@@ -83,6 +89,25 @@ class Bundle:
             raise BundleError(f"{folder / MANIFEST} lacks {error}") from None
         except (TypeError, ValueError) as error:
             raise BundleError(f"the bundle {folder} is malformed: {error}") from None
+
+
+def image_section(size: int, letterbox: Letterbox | None) -> dict[str, Any]:
+    """What bundle.json says of the preprocessing."""
+    section: dict[str, Any] = {"size": size, "color": "RGB", "resize": "squash"}
+    return section if letterbox is None else section | {"resize": "letterbox", "padding": letterbox.color}
+
+
+def _letterbox(image: Mapping[str, Any], rows: int, columns: int) -> Letterbox | None:
+    resize = image.get("resize", "squash")
+    if resize in ("squash", OLD_SQUASH):
+        return None
+    if resize != "letterbox":
+        raise ValueError(f"this version of captioner cannot resize photos by {resize!r}")
+    size = int(image["size"])
+    if rows != columns or rows < 1 or size % rows:
+        raise ValueError(f"a square of {size} pixels cannot have {rows} x {columns} cells")
+    red, green, blue = image["padding"]
+    return Letterbox(size // rows, (int(red), int(green), int(blue)))
 
 
 def write_manifest(folder: Path, contents: Mapping[str, Any]) -> None:

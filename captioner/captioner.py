@@ -15,6 +15,7 @@ from captioner.bundle import Bundle
 from captioner.decoding import Floats, Hypothesis, search, stream
 from captioner.errors import ImageError, OptionsError
 from captioner.image import DEFAULT_LIMITS, ImageInput, ImageLimits, load_pixels
+from captioner.letterbox import Mask, crop
 from captioner.options import CaptionOptions
 from captioner.results import Alternative, Caption, Word
 from captioner.runtime import OnnxStepper, Runtime
@@ -74,8 +75,13 @@ class Captioner:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Rows and columns of the attention maps."""
+        """Rows and columns of the attention maps; where `grid_varies`, of those of a square photo."""
         return self.bundle.grid
+
+    @property
+    def grid_varies(self) -> bool:
+        """Whether maps have fewer rows or columns for photos that are not square: the model letterboxes."""
+        return self.bundle.letterbox is not None
 
     @property
     def heads(self) -> int:
@@ -134,37 +140,38 @@ class Captioner:
         return results
 
     def preprocess(self, image: ImageInput) -> Pixels:
-        """The model's input, uint8 (size, size, 3). Raises an `ImageError`."""
-        return load_pixels(image, self.bundle.image_size, self.limits)
+        """The model's input, uint8 (size, size, channels): three channels, and of a model that letterboxes a
+        fourth that is 0 where there is no photo. Raises an `ImageError`."""
+        return load_pixels(image, self.bundle.image_size, self.limits, self.bundle.letterbox)
 
     def caption_pixels(self, pixels: Pixels, options: CaptionOptions | None = None) -> list[Caption]:
-        """Caption a batch as `preprocess` makes them, uint8 (batch, size, size, 3)."""
-        self._check(pixels)
+        """Caption a batch as `preprocess` makes them, uint8 (batch, size, size, channels)."""
+        masks = self._masks(pixels)
         if not len(pixels):
             return []
         resolved = self._resolve(options)
-        found = search(self.show(pixels).of_head(resolved.attention_head), len(pixels), resolved)
-        return [self._caption(best, resolved) for best in found]
+        found = search(self._show(pixels, masks).of_head(resolved.attention_head), len(pixels), resolved)
+        return [self._caption(best, mask, resolved) for best, mask in zip(found, masks, strict=True)]
 
     def show(self, pixels: Pixels) -> OnnxStepper:
-        """Show a batch, uint8 (batch, size, size, 3), to the model; `captioner.decoding` steps through the
-        result. `caption_pixels` is this and the search."""
-        self._check(pixels)
-        return self._runtime.encode(np.ascontiguousarray(pixels))
+        """Show a batch, uint8 (batch, size, size, channels), to the model; `captioner.decoding` steps through
+        the result. `caption_pixels` is this and the search."""
+        return self._show(pixels, self._masks(pixels))
 
     def stream_pixels(
         self, pixels: Pixels, options: CaptionOptions | None = None
     ) -> Iterator[Word | Caption]:
-        """Caption one image, uint8 (size, size, 3), by greedy search: each word as soon as it is chosen, the
-        whole caption last. The beam size of `options` is not used; alternatives are not found."""
+        """Caption one image, uint8 (size, size, channels), by greedy search: each word as soon as it is
+        chosen, the whole caption last. The beam size of `options` is not used; alternatives are not found."""
         resolved = self._resolve(options)
+        masks = self._masks(pixels[None])
         words: list[Word] = []
         log_prob = 0.0
-        shown = self.show(pixels[None]).of_head(resolved.attention_head)
+        shown = self._show(pixels[None], masks).of_head(resolved.attention_head)
         for token, chosen, attention in stream(shown, resolved):
             log_prob += chosen
             if token != self.bundle.vocabulary.end_id:
-                words.append(self._word(token, chosen, attention, resolved))
+                words.append(self._word(token, chosen, attention, masks[0], resolved))
                 yield words[-1]
         yield Caption(" ".join(word.text for word in words), log_prob, tuple(words), model=self.model)
 
@@ -196,13 +203,13 @@ class Captioner:
             for image, item in zip(images, loaded, strict=True)
         ]
 
-    def _caption(self, best: list[Hypothesis], options: CaptionOptions) -> Caption:
+    def _caption(self, best: list[Hypothesis], mask: Mask, options: CaptionOptions) -> Caption:
         first, *others = best
         return Caption(
             text=self._text(first),
             log_prob=first.log_prob,
             words=tuple(
-                self._word(token, log_prob, attention, options)
+                self._word(token, log_prob, attention, mask, options)
                 for token, log_prob, attention in zip(
                     first.tokens, first.log_probs, first.attention, strict=False
                 )
@@ -214,22 +221,37 @@ class Captioner:
     def _text(self, hypothesis: Hypothesis) -> str:
         return " ".join(self.bundle.vocabulary.decode(hypothesis.tokens))
 
-    def _word(self, token: int, log_prob: float, attention: Floats, options: CaptionOptions) -> Word:
+    def _word(
+        self, token: int, log_prob: float, attention: Floats, mask: Mask, options: CaptionOptions
+    ) -> Word:
         text = self.bundle.vocabulary.words[token]
         sentinel = max(0.0, 1.0 - float(attention.sum())) if self.bundle.has_sentinel else None
         if not options.attention:
             return Word(text, log_prob, None, sentinel)
-        grid = attention.reshape(self.grid)
-        if options.attention_size not in (None, self.grid):
+        grid = crop(attention.reshape(self.grid), mask)
+        if options.attention_size not in (None, grid.shape):
             assert options.attention_size is not None
             resized = resample(grid, options.attention_size)
             # A word that went wholly to the sentinel has a map of zeros, which stays one.
             grid = resized * (grid.sum() / max(float(resized.sum()), np.finfo(np.float32).tiny))
         return Word(text, log_prob, np.array(grid, dtype=np.float32), sentinel)
 
-    def _check(self, pixels: Pixels) -> None:
-        size = self.bundle.image_size
-        if pixels.dtype != np.uint8 or pixels.shape[1:] != (size, size, 3):
+    def _masks(self, pixels: Pixels) -> Mask:
+        """Which cells are the photo's, bool (batch, rows, columns)."""
+        size, letterbox = self.bundle.image_size, self.bundle.letterbox
+        channels = 3 if letterbox is None else 4
+        if pixels.dtype != np.uint8 or pixels.shape[1:] != (size, size, channels):
             raise OptionsError(
-                f"pixels must be uint8 of {size} x {size} x 3, got {pixels.dtype} {pixels.shape}"
+                f"pixels must be uint8 of {size} x {size} x {channels}, got {pixels.dtype} {pixels.shape}"
             )
+        if letterbox is None:
+            return np.ones((len(pixels), *self.grid), dtype=np.bool_)
+        masks = letterbox.mask(pixels)
+        if not masks.any(axis=(1, 2)).all():
+            raise OptionsError("pixels hold an image without a photo: its last channel is 0 everywhere")
+        return masks
+
+    def _show(self, pixels: Pixels, masks: Mask) -> OnnxStepper:
+        if self.bundle.letterbox is None:
+            return self._runtime.encode(np.ascontiguousarray(pixels))
+        return self._runtime.encode(np.ascontiguousarray(pixels[..., :3]), masks.reshape(len(masks), -1))

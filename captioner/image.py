@@ -31,6 +31,7 @@ from captioner.errors import (
     NotAnImageError,
     OptionsError,
 )
+from captioner.letterbox import Letterbox, fit
 
 ImageInput = str | os.PathLike[str] | bytes | Image.Image
 """What a caller may give as an image: a path, the bytes of a file, or a Pillow image."""
@@ -92,24 +93,26 @@ _MAX_FACTOR = 64
 """Pillow's `reduce` divides in fixed point, which goes dark for factors in the hundreds."""
 
 
-def load_pixels(source: ImageInput, size: int, limits: ImageLimits = DEFAULT_LIMITS) -> npt.NDArray[np.uint8]:
-    """The model's input, uint8 (size, size, 3), from a path, bytes or a Pillow image.
+def load_pixels(
+    source: ImageInput, size: int, limits: ImageLimits = DEFAULT_LIMITS, letterbox: Letterbox | None = None
+) -> npt.NDArray[np.uint8]:
+    """The model's input, as `to_pixels` has it, from a path, bytes or a Pillow image.
 
-    It is `to_pixels(open_image(source), size)` at a fraction of the cost: a large image is decoded at
-    reduced size, which changes a photo's pixels by less than half a step of 255 on average. Raises
-    an `ImageError` as `open_image` does.
+    It is `to_pixels(open_image(source), size, letterbox)` at a fraction of the cost: a large image is
+    decoded at reduced size, which changes a photo's pixels by less than half a step of 255 on average.
+    Raises an `ImageError` as `open_image` does.
     """
     stored = _read(source, limits, REDUCING_GAP * size)
-    squashed = _squash(stored.rgb, size, stored.extent)
-    return np.array(_turn(squashed, stored.orientation), dtype=np.uint8)
+    return _to_pixels(stored, size, letterbox)
 
 
-def to_pixels(image: Image.Image, size: int) -> npt.NDArray[np.uint8]:
-    """An RGB image squashed to a square, uint8 (size, size, 3).
+def to_pixels(image: Image.Image, size: int, letterbox: Letterbox | None = None) -> npt.NDArray[np.uint8]:
+    """An RGB image squashed to a square, uint8 (size, size, 3), or with `letterbox` fitted into it without
+    distortion, uint8 (size, size, 4): the last channel is 255 where the photo is, 0 where there is none.
 
-    Squashed, not cropped: the grid of an attention map then covers the whole image as given.
+    Never cropped: attention maps then cover the whole image as given.
     """
-    return np.array(_squash(image, size, None), dtype=np.uint8)
+    return _to_pixels(_Stored(image, (0, 0, *image.size), image.size, 1), size, letterbox)
 
 
 def open_image(
@@ -136,6 +139,8 @@ class _Stored(NamedTuple):
     extent: tuple[float, float, float, float]
     """The box of `rgb` that the image fills: its last row and column may hang over when the image's
     sides are no multiples of the reduction."""
+    size: tuple[int, int]
+    """Width and height before the reduction."""
     orientation: int
 
 
@@ -242,12 +247,24 @@ def _reduce_to_rgb(image: Image.Image, full_size: tuple[int, int], target: int |
     drafted = round(full_size[0] / image.width)
     scale = drafted * factor
     rgb = to_srgb(_reduce(image, factor), image.info.get("icc_profile"))
-    return _Stored(rgb, (0, 0, full_size[0] / scale, full_size[1] / scale), _orientation(image))
+    extent = (0, 0, full_size[0] / scale, full_size[1] / scale)
+    return _Stored(rgb, extent, full_size, _orientation(image))
 
 
-def _squash(image: Image.Image, size: int, box: tuple[float, float, float, float] | None) -> Image.Image:
+def _to_pixels(stored: _Stored, size: int, letterbox: Letterbox | None) -> npt.NDArray[np.uint8]:
+    if letterbox is None:
+        return np.array(_turn(_resize(stored, (size, size)), stored.orientation), dtype=np.uint8)
+    photo = _turn(_resize(stored, fit(*stored.size, size)), stored.orientation)
+    square = Image.new("RGBA", (size, size), (*letterbox.color, 0))
+    left, top = (letterbox.begin(length, size) for length in photo.size)
+    square.paste(photo.convert("RGBA"), (left, top))
+    return np.array(square, dtype=np.uint8)
+
+
+def _resize(stored: _Stored, size: tuple[int, int]) -> Image.Image:
     # Pillow's filters widen with the reduction, which is antialiasing.
-    return image.resize((size, size), Image.Resampling.BICUBIC, box, reducing_gap=float(REDUCING_GAP))
+    how = Image.Resampling.BICUBIC
+    return stored.rgb.resize(size, how, stored.extent, reducing_gap=float(REDUCING_GAP))
 
 
 def _turn(image: Image.Image, orientation: int) -> Image.Image:

@@ -47,11 +47,14 @@ class Runtime:
         """Maps that a word has."""
         self._check(bundle)
 
-    def encode(self, pixels: npt.NDArray[np.uint8]) -> OnnxStepper:
-        """Show the model a batch of images, uint8 (batch, size, size, 3). The result is stepped through
-        by `captioner.decoding`."""
+    def encode(self, pixels: npt.NDArray[np.uint8], mask: npt.NDArray[np.bool_] | None = None) -> OnnxStepper:
+        """Show the model a batch of images, uint8 (batch, size, size, 3), and if it letterboxes the cells
+        that are a photo's, bool (batch, rows * columns). The result is stepped through by
+        `captioner.decoding`."""
         binding = self._encoder.io_binding()
         binding.bind_cpu_input("pixels", pixels)
+        if mask is not None:
+            binding.bind_cpu_input("mask", mask)
         for name in self._encoder_outputs:
             binding.bind_output(name, self.device)
         self._encoder.run_with_iobinding(binding)
@@ -125,13 +128,14 @@ class Runtime:
 
     def _check(self, bundle: Bundle) -> None:
         shows = {value.name: list(value.shape[1:]) for value in self._encoder.get_inputs()}
-        fits = shows == {"pixels": [bundle.image_size, bundle.image_size, 3]}
+        rows, columns = bundle.grid
+        takes = {"pixels": [bundle.image_size, bundle.image_size, 3]}
+        fits = shows == (takes if bundle.letterbox is None else {**takes, "mask": [rows * columns]})
         has = set(self._encoder_outputs)
         wants = {value.name for value in self._decoder.get_inputs()} - {"tokens", "parents"}
         if not fits or not wants <= has or self._decoder_outputs[:2] != ["log_probs", "attention"]:
             raise BundleError("the graphs of the bundle do not keep the contract of format 1")
         log_probs, attention, *_ = self._decoder.get_outputs()
-        rows, columns = bundle.grid
         if [log_probs.shape[-1], attention.shape[-1]] != [len(bundle.vocabulary), rows * columns]:
             raise BundleError("the graphs of the bundle do not fit its vocabulary and its grid")
 

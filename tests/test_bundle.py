@@ -14,6 +14,7 @@ import pytest
 from captioner import BundleError
 from captioner.bundle import FILES, MANIFEST, Bundle, write_manifest
 from captioner.captioner import Captioner
+from captioner.letterbox import Letterbox
 
 
 @pytest.fixture
@@ -51,6 +52,41 @@ def test_a_good_bundle(tiny_bundle: Path) -> None:
     assert bundle.vocabulary.words[4:6] == ("black", "white")
     assert not bundle.has_sentinel
     assert bundle.manifest["training"]["model"]["encoder"] == "tiny_cnn"
+
+
+@pytest.mark.parametrize("resize", [None, "squash", "to a square, antialiased"])
+def test_bundles_that_squash_photos(copy: Path, resize: str | None) -> None:
+    """Also those that are older than the choice."""
+    change(copy, lambda manifest: manifest["image"].update(resize=resize) if resize else None)
+    if resize is None:
+        change(copy, lambda manifest: manifest["image"].pop("resize"))
+    assert Bundle.load(copy).letterbox is None
+
+
+def test_a_bundle_that_letterboxes(copy: Path) -> None:
+    image = {"resize": "letterbox", "padding": [124, 116, 104]}
+    change(copy, lambda manifest: manifest["image"].update(image))
+    assert Bundle.load(copy).letterbox == Letterbox(16, (124, 116, 104))
+    with pytest.raises(BundleError, match="do not keep the contract"):
+        Captioner.load(copy, device="cpu")  # its encoder takes no mask
+
+
+@pytest.mark.parametrize(
+    ("image", "grid", "reason"),
+    [
+        ({"resize": "crop"}, [4, 4], "cannot resize photos by 'crop'"),
+        ({"resize": "letterbox"}, [4, 4], "lacks 'padding'"),
+        ({"resize": "letterbox", "padding": [1, 2]}, [4, 4], "malformed"),
+        ({"resize": "letterbox", "padding": "grey"}, [4, 4], "malformed"),
+        ({"resize": "letterbox", "padding": [0, 0, 999]}, [4, 4], "0 to 255"),
+        ({"resize": "letterbox", "padding": [0, 0, 0]}, [2, 8], "cannot have 2 x 8 cells"),
+        ({"resize": "letterbox", "padding": [0, 0, 0]}, [0, 0], "cannot have 0 x 0 cells"),
+        ({"resize": "letterbox", "padding": [0, 0, 0]}, [64, 64], "even number of pixels"),
+    ],
+)
+def test_preprocessing_that_cannot_be(copy: Path, image: dict[str, Any], grid: list, reason: str) -> None:
+    change(copy, lambda manifest: (manifest["image"].update(image), manifest.update(grid=grid)))
+    assert reason in refusal(copy)
 
 
 def test_defaults_that_a_bundle_does_not_name(copy: Path) -> None:

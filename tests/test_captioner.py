@@ -272,7 +272,95 @@ def test_a_sentinel_takes_its_share(tiny_bundle: Path) -> None:
     options = CaptionOptions(attention_size=(8, 8)).resolve(captioner.defaults)
     for share in (0.25, 0.0):
         grid = np.full(16, share / 16, dtype=np.float32)
-        word = captioner._word(5, -0.5, grid, options)
+        word = captioner._word(5, -0.5, grid, np.ones((4, 4), dtype=np.bool_), options)
         assert word.sentinel == pytest.approx(1 - share)
         assert word.attention is not None
         assert float(word.attention.sum()) == pytest.approx(share)
+
+
+# -- a model that letterboxes ------------------------------------------------------------------------------
+
+SHAPES = {(400, 100): (1, 4), (100, 400): (4, 1), (300, 200): (3, 4), (90, 90): (4, 4), (2000, 100): (1, 4)}
+"""Width and height of photos, and the rows and columns of their maps: the square has 4 x 4."""
+
+
+def bright(width: int, height: int, cell: int, grid: tuple[int, int]) -> Image.Image:
+    """A dark photo with one bright cell."""
+    (rows, columns), (row, column) = grid, divmod(cell, grid[1])
+    photo = Image.new("RGB", (width, height), (60, 60, 60))
+    box = column * width / columns, row * height / rows, width / columns, height / rows
+    photo.paste((255, 255, 255), tuple(map(round, (box[0], box[1], box[0] + box[2], box[1] + box[3]))))
+    return photo
+
+
+@pytest.fixture(scope="module")
+def shapes(letterboxed_captioner: Captioner) -> np.ndarray:
+    """One batch of photos of all shapes."""
+    photos = [Image.open(PHOTOS[at]).resize(size) for at, size in enumerate(SHAPES)]
+    return np.stack([letterboxed_captioner.preprocess(photo) for photo in photos])
+
+
+def test_letterboxed_maps_have_the_photos_shape(letterboxed_captioner: Captioner, shapes) -> None:
+    assert letterboxed_captioner.grid == (4, 4) and letterboxed_captioner.grid_varies
+    for caption, grid in zip(letterboxed_captioner.caption_pixels(shapes), SHAPES.values(), strict=True):
+        assert caption.words
+        for word in caption.words:
+            assert word.attention is not None and word.attention.dtype == np.float32
+            assert word.attention.shape == grid
+            assert (word.attention >= 0).all()
+            assert float(word.attention.sum()) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize(("size", "grid"), SHAPES.items())
+def test_letterboxed_maps_lie_as_the_photo_does(letterboxed_captioner: Captioner, size, grid) -> None:
+    cells = list(range(grid[0] * grid[1]))
+    found = letterboxed_captioner.caption([bright(*size, cell, grid) for cell in cells])
+    assert [np.argmax(caption.words[0].attention) for caption in found] == cells
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_letterboxed_caption_does_not_depend_on_its_batch(
+    letterboxed_captioner: Captioner, shapes: np.ndarray, beam: int
+) -> None:
+    options = CaptionOptions(beam_size=beam)
+    together = letterboxed_captioner.caption_pixels(shapes, options)
+    for one, caption in zip(shapes, together, strict=True):
+        [alone] = letterboxed_captioner.caption_pixels(one[None], options)
+        same(alone, caption)
+        if beam == 1:
+            *_, streamed = letterboxed_captioner.stream_pixels(one)
+            assert isinstance(streamed, Caption)
+            same(streamed, caption)
+
+
+def test_padding_is_never_looked_at(letterboxed_captioner: Captioner, shapes: np.ndarray) -> None:
+    """Whatever is there: convolutions see it, near the edge of the photo, but no word looks at it."""
+    other = shapes.copy()
+    other[other[..., 3] == 0, :3] = (255, 255, 255)  # what this model looks at first
+    letterbox = letterboxed_captioner.bundle.letterbox
+    assert letterbox is not None
+    mask = letterbox.mask(shapes).reshape(len(shapes), -1)
+    tokens = np.full((len(shapes), 1), letterboxed_captioner.bundle.vocabulary.start_id)
+    for pixels in (shapes, other):
+        shown = letterboxed_captioner.show(pixels)
+        _, attention, _ = shown.step(tokens, shown.start(1))
+        assert (attention[:, 0][~mask] == 0).all()
+        np.testing.assert_allclose(attention[:, 0].sum(axis=1), 1, atol=1e-5)
+
+
+def test_letterboxed_maps_of_another_size(letterboxed_captioner: Captioner, shapes: np.ndarray) -> None:
+    for size in ((4, 4), (1, 1), (9, 5)):
+        for caption in letterboxed_captioner.caption_pixels(shapes, CaptionOptions(attention_size=size)):
+            for word in caption.words:
+                assert word.attention is not None and word.attention.shape == size
+                assert float(word.attention.sum()) == pytest.approx(1, abs=1e-4)
+
+
+def test_letterboxed_pixels_tell_where_the_photo_is(letterboxed_captioner: Captioner, shapes) -> None:
+    with pytest.raises(OptionsError, match="uint8 of 64 x 64 x 4"):
+        letterboxed_captioner.caption_pixels(np.ascontiguousarray(shapes[..., :3]))
+    nothing = shapes.copy()
+    nothing[1, ..., 3] = 0
+    with pytest.raises(OptionsError, match="an image without a photo"):
+        letterboxed_captioner.caption_pixels(nothing)
+    assert letterboxed_captioner.caption_pixels(shapes[:0]) == []

@@ -41,7 +41,8 @@ class ServerEngine:
         if len(models) > 1:
             self._client.close()
             raise OptionsError(f"--server: the servers have different models: {', '.join(models)}", "server")
-        self.model, self.grid = models[0], infos[0].grid
+        self.model = models[0]
+        self.grid = None if infos[0].grid_varies else infos[0].grid
         self.manifest: Mapping[str, Any] = {}
 
     def __enter__(self) -> Self:

@@ -74,12 +74,11 @@ def _measure(
     captioner: Captioner, images: list[Path], batch: int, seconds: float, options: CaptionOptions
 ) -> dict[str, Any]:
     import numpy as np
+    from PIL import Image
 
     size = captioner.bundle.image_size
-    if images:
-        pool = np.stack([captioner.preprocess(image) for image in images])
-    else:
-        pool = np.random.default_rng(0).integers(0, 256, (batch, size, size, 3), dtype=np.uint8)
+    noise = np.random.default_rng(0).integers(0, 256, (0 if images else batch, size, size, 3), dtype=np.uint8)
+    pool = np.stack([captioner.preprocess(image) for image in images or map(Image.fromarray, noise)])
     pixels = pool[np.arange(batch) % len(pool)]
     captioner.caption_pixels(pixels, options)  # the first call of a shape also plans memory
     times: list[float] = []

@@ -53,14 +53,16 @@ def run(args: argparse.Namespace) -> int:
 def _facts(bundle: Bundle, folder: Path) -> dict[str, object]:
     decoding = dataclasses.asdict(bundle.decoding)
     size = sum((folder / name).stat().st_size for name in (*FILES, MANIFEST))
+    fitted = ", letterboxed" if bundle.letterbox else ""
+    upto = "up to " if bundle.letterbox else ""
     heads = f", {bundle.manifest['heads']} heads" if bundle.manifest.get("heads", 1) != 1 else ""
     sentinel = " and a sentinel" if bundle.has_sentinel else ""
     facts: dict[str, object] = {
         "model": bundle.identity,
         "folder": printable(str(folder)),
         "size": f"{size / 1e6:.1f} MB",
-        "input": f"{bundle.image_size} x {bundle.image_size} pixels",
-        "maps": f"{bundle.grid[0]} x {bundle.grid[1]}{heads}{sentinel}",
+        "input": f"{bundle.image_size} x {bundle.image_size} pixels{fitted}",
+        "maps": f"{upto}{bundle.grid[0]} x {bundle.grid[1]}{heads}{sentinel}",
         "vocabulary": f"{len(bundle.vocabulary)} words",
         "decoding": ", ".join(f"{name} {value}" for name, value in decoding.items() if name in _SEARCH),
     }

@@ -35,8 +35,8 @@ class Engine(Protocol):
 
     model: str
     """NAME@DIGEST."""
-    grid: tuple[int, int]
-    """Rows and columns of the model's maps."""
+    grid: tuple[int, int] | None
+    """Rows and columns of the model's maps; None where they differ from photo to photo."""
     manifest: Mapping[str, Any]
     """What is known of the model's bundle; may be empty."""
 
@@ -100,6 +100,8 @@ class LocalModel(Protocol):
     @property
     def grid(self) -> tuple[int, int]: ...
     @property
+    def grid_varies(self) -> bool: ...
+    @property
     def bundle(self) -> Bundle: ...
     def preprocess(self, image: bytes) -> npt.NDArray[np.uint8]: ...
     def caption_pixels(
@@ -119,7 +121,8 @@ class LocalEngine:
     ) -> None:
         self._captioner, self._batch_size = captioner, batch_size
         self._workers = workers or os.cpu_count() or 1
-        self.model, self.grid, self.manifest = captioner.model, captioner.grid, captioner.bundle.manifest
+        self.model, self.manifest = captioner.model, captioner.bundle.manifest
+        self.grid = None if captioner.grid_varies else captioner.grid
 
     def run(
         self, items: Iterator[Item], loader: Loader, options: CaptionOptions, stop: threading.Event

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from captioner.errors import DataError
+from captioner.letterbox import Letterbox
 from captioner.nn.attention import ATTENTIONS
 from captioner.nn.decoder import DECODERS, Decoder, Tensors
 from captioner.nn.encoder import STRIDES, GridEncoder, GridRefiner, build_backbone
+
+RESIZES = ("squash", "letterbox")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +22,9 @@ class ModelOptions:
     encoder: str = "efficientnet_lite2"
     image_size: int = 224
     """Side of the square the photo is resized to, in pixels; a multiple of 32."""
+    resize: str = "squash"
+    """squash: the photo fills the square, distorted; letterbox: it keeps its shape, and cells of the grid
+    without a photo are masked (see `captioner.letterbox`)."""
     stride: int = 16
     """Pixels between cells of the grid: 8, 16 or 32; 16 at 224 pixels gives 14 x 14 cells."""
     features: int = 512
@@ -40,6 +46,8 @@ class ModelOptions:
         for name, registry in (("attention", ATTENTIONS), ("decoder", DECODERS)):
             if getattr(self, name) not in registry:
                 raise DataError(f"unknown {name} {getattr(self, name)!r}; there is {', '.join(registry)}")
+        if self.resize not in RESIZES:
+            raise DataError(f"unknown resize {self.resize!r}; there is {', '.join(RESIZES)}")
         if self.stride not in STRIDES:
             raise DataError(f"stride must be one of {STRIDES}, got {self.stride}")
         if self.image_size < 32 or self.image_size % 32:
@@ -54,7 +62,7 @@ class ModelOptions:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Rows and columns of the attention maps."""
+        """Rows and columns of the square."""
         side = self.image_size // self.stride
         return side, side
 
@@ -91,6 +99,20 @@ class CaptionModel(nn.Module):
             options.attention_heads,
         )
 
-    def encode(self, pixels: Tensor) -> tuple[Tensors, Tensors]:
-        """uint8 (batch, height, width, 3) -> memory and initial state, as `Decoder.prepare`."""
-        return self.decoder.prepare(self.encoder(pixels))
+    @property
+    def letterbox(self) -> Letterbox | None:
+        """How photos are fitted into the square, padded with the mean that the backbone subtracts; None where
+        they are squashed."""
+        if self.options.resize == "squash":
+            return None
+        red, green, blue = (round(value) for value in self.encoder.backbone.mean.flatten().tolist())
+        return Letterbox(self.options.stride, (red, green, blue))
+
+    def encode(self, pixels: Tensor, mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
+        """uint8 (batch, height, width, 3) and bool (batch, rows * columns), the cells of the photos, or None
+        for all -> memory and initial state, as `Decoder.prepare`.
+
+        No word looks at a masked cell, and means leave it out. What cells near the edge of a photo hold does
+        depend on the padding beside it: convolutions, and the enlarging of deep stages, reach over the edge.
+        """
+        return self.decoder.prepare(self.encoder(pixels, mask), mask)

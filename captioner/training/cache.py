@@ -1,11 +1,13 @@
 """Outputs of the frozen part of the encoder, computed once and kept on disk.
 
 What is kept is the input of the first segment that a run trains (with nothing frozen: the pixels), for
-each image as it is and mirrored, in half precision. An interrupted computation goes on where it stopped.
+each image as it is and mirrored, in half precision; of letterboxed photos also the masks. An interrupted
+computation goes on where it stopped.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -18,6 +20,7 @@ from torch import Tensor, nn
 
 from captioner.errors import ImageError
 from captioner.image import load_pixels
+from captioner.letterbox import Letterbox
 from captioner.nn.encoder import STRIDES, GridEncoder
 from captioner.training.data import Example
 
@@ -28,14 +31,22 @@ VIEWS = 2  # as it is, mirrored
 class FeatureCache:
     """Stage maps of examples by index. Files are memory-mapped, so that only what is used is in memory."""
 
-    def __init__(self, arrays: list[np.ndarray]) -> None:
-        self._arrays = arrays
+    def __init__(self, arrays: list[np.ndarray], masks: np.ndarray | None = None) -> None:
+        """`masks` bool (images, views, cells) of letterboxed photos."""
+        self._arrays, self._masks = arrays, masks
 
     def maps(self, images: Tensor, mirrored: Tensor, device: torch.device) -> list[Tensor]:
         """float32 (batch, channels, rows, columns) of each stage, or [uint8 (batch, height, width, 3)]."""
         rows, views = images.numpy(), mirrored.numpy().astype(np.int64)
         taken = [torch.from_numpy(array[rows, views]).to(device) for array in self._arrays]
         return [maps.float() if maps.is_floating_point() else maps for maps in taken]
+
+    def masks(self, images: Tensor, mirrored: Tensor, device: torch.device) -> Tensor | None:
+        """The photos' cells, bool (batch, rows * columns), of letterboxed photos; else None."""
+        if self._masks is None:
+            return None
+        rows, views = images.numpy(), mirrored.numpy().astype(np.int64)
+        return torch.from_numpy(self._masks[rows, views]).to(device)
 
 
 def build_cache(
@@ -48,6 +59,7 @@ def build_cache(
     examples: Sequence[Example],
     device: torch.device,
     progress: Callable[[int, int], None],
+    letterbox: Letterbox | None = None,
 ) -> FeatureCache:
     """Compute what is missing of the cache in `folder`; `progress(done, total)` is told of each batch.
 
@@ -62,6 +74,8 @@ def build_cache(
         "frozen_segments": frozen_segments,
         "images": hashlib.sha256("\n".join(e.key for e in examples).encode()).hexdigest(),
     }
+    if letterbox is not None:
+        identity["letterbox"] = dataclasses.asdict(letterbox)
     name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     folder = folder / f"{encoder_name}-{name}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -71,24 +85,26 @@ def build_cache(
     if done < len(examples):
         frozen = _frozen_part(encoder, frozen_segments, image_size, device)
     if done:
-        arrays = [np.load(path, mmap_mode="r+") for path in sorted(folder.glob("stage*.npy"))]
+        arrays = [np.load(path, mmap_mode="r+") for path in sorted(folder.glob("*.npy"))]
     for start in range(done, len(examples), BATCH):
         part = examples[start : start + BATCH]
-        pixels = np.stack([_pixels(example, image_size) for example in part])
+        pixels = np.stack([_pixels(example, image_size, letterbox) for example in part])
         both = np.stack([pixels, pixels[:, :, ::-1]], axis=1).reshape(-1, *pixels.shape[1:])
-        stages = [stage.reshape(len(part), VIEWS, *stage.shape[1:]) for stage in frozen(both)]
+        found = {} if letterbox is None else {"mask": letterbox.mask(both).reshape(len(both), -1)}
+        found |= {f"stage{number}": stage for number, stage in enumerate(frozen(both[..., :3]))}
+        kept = {name: array.reshape(len(part), VIEWS, *array.shape[1:]) for name, array in found.items()}
         if not arrays:
             arrays = [
                 np.lib.format.open_memmap(
-                    folder / f"stage{number}.npy",
+                    folder / f"{name}.npy",
                     mode="w+",
-                    dtype=stage.dtype,
-                    shape=(len(examples), *stage.shape[1:]),
+                    dtype=array.dtype,
+                    shape=(len(examples), *array.shape[1:]),
                 )
-                for number, stage in enumerate(stages)
+                for name, array in kept.items()
             ]
-        for array, stage in zip(arrays, stages, strict=True):
-            array[start : start + len(part)] = stage
+        for array, computed in zip(arrays, kept.values(), strict=True):
+            array[start : start + len(part)] = computed
         # The note follows the data: after a kill, what it counts is really there.
         if start // BATCH % 16 == 15 or start + len(part) == len(examples):
             for array in arrays:
@@ -97,12 +113,14 @@ def build_cache(
             aside.write_text(json.dumps({"done": start + len(part), **identity}))
             aside.replace(note)
         progress(start + len(part), len(examples))
-    return FeatureCache([np.load(path, mmap_mode="r") for path in sorted(folder.glob("stage*.npy"))])
+    arrays = [np.load(path, mmap_mode="r") for path in sorted(folder.glob("*.npy"))]
+    return FeatureCache(arrays) if letterbox is None else FeatureCache(arrays[1:], arrays[0])
 
 
-def _pixels(example: Example, image_size: int) -> np.ndarray:
+def _pixels(example: Example, image_size: int, letterbox: Letterbox | None) -> np.ndarray:
     try:
-        return load_pixels(example.files.read(example.image.name), image_size)
+        content = example.files.read(example.image.name)
+        return load_pixels(content, image_size, letterbox=letterbox)
     except ImageError as error:
         raise type(error)(f"{example.key}: {error}") from None
 
@@ -156,9 +174,13 @@ def _session(frozen: nn.Module, image_size: int) -> ort.InferenceSession:
 
 
 def trained_part(
-    encoder: GridEncoder, maps: list[Tensor], frozen_segments: int, tuned_segments: int
+    encoder: GridEncoder,
+    maps: list[Tensor],
+    frozen_segments: int,
+    tuned_segments: int,
+    mask: Tensor | None = None,
 ) -> Tensor:
-    """The grid (batch, cells, features) from cached maps.
+    """The grid (batch, cells, features) from cached maps and masks.
 
     Segments that the run as a whole trains but this stage does not are computed without gradients.
     """
@@ -168,4 +190,4 @@ def trained_part(
     if still > frozen_segments:
         with torch.no_grad():
             maps = encoder.stages(maps, frozen_segments, still)
-    return encoder.fuse(encoder.stages(maps, still, len(STRIDES)) if tuned_segments else maps)
+    return encoder.fuse(encoder.stages(maps, still, len(STRIDES)) if tuned_segments else maps, mask)

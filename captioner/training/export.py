@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 
 from captioner import bundle as bundles
 from captioner.captioner import DEFAULT_BATCH_SIZE, Captioner, Pixels
@@ -82,11 +83,7 @@ def export_bundle(
             place,
             {
                 "name": name or options.name,
-                "image": {
-                    "size": options.model.image_size,
-                    "color": "RGB",
-                    "resize": "to a square, antialiased",
-                },
+                "image": bundles.image_section(options.model.image_size, model.letterbox),
                 "grid": list(options.model.grid),
                 "sentinel": model.decoder.has_sentinel,
                 "heads": model.decoder.heads,
@@ -105,11 +102,7 @@ def export_bundle(
 def check_parity(model: CaptionModel, captioner: Captioner, images: Sequence[Path] = ()) -> Parity:
     """Compare ONNX with PyTorch: log-probabilities and maps at every step of greedy captions, at several
     batch sizes, and the captions that the bundle's own search finds for all images. Raises `ParityError`."""
-    size = captioner.bundle.image_size
-    if images:
-        pool = np.stack([captioner.preprocess(image) for image in images])
-    else:
-        pool = np.random.default_rng(0).integers(0, 256, (max(PARITY_BATCHES), size, size, 3), dtype=np.uint8)
+    pool = np.stack([captioner.preprocess(image) for image in images or _noise(captioner.bundle.image_size)])
     worst_log_prob = worst_attention = 0.0
     for batch in PARITY_BATCHES:
         ours, theirs = _steppers(model, captioner, pool[np.arange(batch) % len(pool)])
@@ -138,8 +131,19 @@ def check_parity(model: CaptionModel, captioner: Captioner, images: Sequence[Pat
     return Parity(worst_log_prob, worst_attention, len(pool))
 
 
+def _noise(size: int) -> list[Image.Image]:
+    """Square ones and tall ones, so that a model that letterboxes is asked with masks."""
+    random = np.random.default_rng(0)
+    widths = [size // (1 + number % 3) for number in range(max(PARITY_BATCHES))]
+    return [Image.fromarray(random.integers(0, 256, (size, width, 3), dtype=np.uint8)) for width in widths]
+
+
 def _steppers(model: CaptionModel, captioner: Captioner, pixels: Pixels) -> tuple[TorchStepper, OnnxStepper]:
-    return TorchStepper(model.decoder, *model.encode(torch.from_numpy(pixels))), captioner.show(pixels)
+    mask = None
+    if model.letterbox is not None:
+        mask = torch.from_numpy(model.letterbox.mask(pixels)).flatten(1)
+    memory, state = model.encode(torch.from_numpy(np.ascontiguousarray(pixels[..., :3])), mask)
+    return TorchStepper(model.decoder, memory, state), captioner.show(pixels)
 
 
 @torch.no_grad()

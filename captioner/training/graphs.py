@@ -21,13 +21,23 @@ TRANSPOSED = ".transposed"
 
 
 def encoder_graph(model: CaptionModel) -> onnx.ModelProto:
-    """pixels, uint8 (batch, size, size, 3) -> memory.* (batch, …) and state.* (batch, 1, …)."""
-    size = model.options.image_size
-    pixels = torch.zeros(2, size, size, 3, dtype=torch.uint8)
+    """pixels, uint8 (batch, size, size, 3), and if the model letterboxes mask, bool (batch, cells) ->
+    memory.* (batch, …) and state.* (batch, 1, …)."""
+    inputs = _blank(model)
     with torch.no_grad():
-        memory, state = model.encode(pixels)
+        memory, state = model.encode(*inputs)
     names = [f"memory.{name}" for name in memory] + [f"state.{name}" for name in state]
-    return _export(_Encoder(model), (pixels,), ({0: torch.export.Dim.DYNAMIC},), ["pixels"], names)
+    shapes = tuple({0: torch.export.Dim.DYNAMIC} for _ in inputs)
+    return _export(_Encoder(model), inputs, shapes, ["pixels", "mask"][: len(inputs)], names)
+
+
+def _blank(model: CaptionModel) -> tuple[Tensor, ...]:
+    """Two black images, with the mask of a model that wants one."""
+    size, (rows, columns) = model.options.image_size, model.options.grid
+    pixels = torch.zeros(2, size, size, 3, dtype=torch.uint8)
+    if model.letterbox is None:
+        return (pixels,)
+    return pixels, torch.ones(2, rows * columns, dtype=torch.bool)
 
 
 def decoder_graph(model: CaptionModel) -> onnx.ModelProto:
@@ -38,9 +48,8 @@ def decoder_graph(model: CaptionModel) -> onnx.ModelProto:
     Beam b of image i continues beam parents[i, b] of the state that comes in; the first state has one beam.
     A state may grow with every step, as that of a Transformer does.
     """
-    size = model.options.image_size
     with torch.no_grad():
-        memory, state = model.encode(torch.zeros(2, size, size, 3, dtype=torch.uint8))
+        memory, state = model.encode(*_blank(model))
         # Sizes that differ, so that the exporter cannot take one axis for another.
         state = expand_beams(state, 4)
         for _ in range(5):
@@ -71,8 +80,9 @@ class _Encoder(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, pixels: Tensor) -> list[Tensor]:
-        memory, state = self.model.encode(pixels)
+    def forward(self, pixels: Tensor, mask: Tensor | None = None) -> list[Tensor]:
+        # A copy: the mask is an input and in the memory an output, and a graph cannot give the one two names.
+        memory, state = self.model.encode(pixels, None if mask is None else mask.clone())
         return [*memory.values(), *state.values()]
 
 

@@ -23,15 +23,18 @@ def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Te
     )
 
 
-def doubly_stochastic(attention: Tensor, targets: Tensor) -> Tensor:
+def doubly_stochastic(attention: Tensor, targets: Tensor, mask: Tensor | None = None) -> Tensor:
     """How unequally captions look at the cells: mean over captions of sum_i (tau - sum_t a[t, i])^2.
 
-    `attention` (batch, captions, length, cells), `targets` int64 (batch, captions, length). tau is what
-    each cell gets when all are looked at alike, words / cells (Xu et al. 2015, section 4.2.1, where it is 1).
+    `attention` (batch, captions, length, cells), `targets` int64 (batch, captions, length), `mask` bool
+    (batch, cells), the cells that count. tau is what each cell gets when all are looked at alike, words /
+    cells (Xu et al. 2015, section 4.2.1, where it is 1).
     """
     real = (targets != Vocabulary.pad_id).unsqueeze(-1)
     coverage = (attention.float() * real).sum(dim=2)
-    return (coverage.mean(dim=-1, keepdim=True) - coverage).square().sum(dim=-1).mean()
+    counts = torch.ones_like(coverage) if mask is None else mask.unsqueeze(1).expand_as(coverage).float()
+    alike = (coverage * counts).sum(dim=-1, keepdim=True) / counts.sum(dim=-1, keepdim=True)
+    return ((alike - coverage) * counts).square().sum(dim=-1).mean()
 
 
 def attention_entropy(attention: Tensor, targets: Tensor) -> Tensor:

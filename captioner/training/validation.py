@@ -32,9 +32,10 @@ def caption_cached(
     model.eval()
     found: list[Hypothesis] = []
     for images in chunks(count, BATCH):
-        maps = cache.maps(images, torch.zeros(len(images), dtype=torch.bool), device)
-        grid = trained_part(model.encoder, maps, frozen_segments, 3 - frozen_segments)
-        stepper = TorchStepper(model.decoder, *model.decoder.prepare(grid))
+        as_it_is = torch.zeros(len(images), dtype=torch.bool)
+        maps, mask = cache.maps(images, as_it_is, device), cache.masks(images, as_it_is, device)
+        grid = trained_part(model.encoder, maps, frozen_segments, 3 - frozen_segments, mask)
+        stepper = TorchStepper(model.decoder, *model.decoder.prepare(grid, mask))
         found += [best[0] for best in search(stepper, len(images), options)]
     return found
 

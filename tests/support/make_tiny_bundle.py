@@ -95,7 +95,23 @@ def sentences(count: int) -> list[str]:
     return made
 
 
-def make_model(pixels: Tensor, captions: Tensor, vocabulary: int) -> CaptionModel:
+def learn(pixels: np.ndarray, texts: list[str], steps: int = 500) -> tuple[CaptionModel, Vocabulary]:
+    """A model that knows these pictures, the better the longer it learns."""
+    vocabulary = Vocabulary([*SPECIAL, *(word for words in KINDS.values() for word in words)])
+    captions = torch.full((len(texts), 1, 14), Vocabulary.pad_id)
+    for row, text in enumerate(texts):
+        ids = [Vocabulary.start_id, *vocabulary.encode(text), Vocabulary.end_id]
+        captions[row, 0, : len(ids)] = torch.tensor(ids)
+    return make_model(torch.from_numpy(pixels), captions, len(vocabulary), steps), vocabulary
+
+
+def save(path: Path, model: CaptionModel, vocabulary: Vocabulary, options: TrainOptions = OPTIONS) -> None:
+    """Write a checkpoint that `export_bundle` takes."""
+    contents = {"options": options.to_dict(), "vocabulary": list(vocabulary.words)}
+    checkpoint.save(path, {**contents, "model": model.state_dict()})
+
+
+def make_model(pixels: Tensor, captions: Tensor, vocabulary: int, steps: int) -> CaptionModel:
     torch.manual_seed(0)
     model = CaptionModel(OPTIONS.model, vocabulary)
     with torch.no_grad():
@@ -106,7 +122,7 @@ def make_model(pixels: Tensor, captions: Tensor, vocabulary: int) -> CaptionMode
     model.decoder.attention.requires_grad_(False)
     trained = [parameter for parameter in model.decoder.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=5e-3, weight_decay=0.0)
-    for _ in range(500):
+    for _ in range(steps):
         logits, _ = model.decoder(captions[:, :, :-1], *model.decoder.prepare(grid))
         loss = cross_entropy(logits, captions[:, :, 1:], label_smoothing=0.05)
         optimizer.zero_grad()
@@ -134,16 +150,10 @@ def main() -> None:
     torch.set_num_threads(1)
     pixels = pictures()
     texts = sentences(len(pixels))
-    vocabulary = Vocabulary([*SPECIAL, *(word for words in KINDS.values() for word in words)])
-    captions = torch.full((len(texts), 1, 14), Vocabulary.pad_id)
-    for row, text in enumerate(texts):
-        ids = [Vocabulary.start_id, *vocabulary.encode(text), Vocabulary.end_id]
-        captions[row, 0, : len(ids)] = torch.tensor(ids)
-    model = make_model(torch.from_numpy(pixels), captions, len(vocabulary))
+    model, vocabulary = learn(pixels, texts)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "best.pt"
-        contents = {"options": OPTIONS.to_dict(), "vocabulary": list(vocabulary.words)}
-        checkpoint.save(path, {**contents, "model": model.state_dict()})
+        save(path, model, vocabulary)
         shutil.rmtree(BUNDLE, ignore_errors=True)
         print(export_bundle(path, BUNDLE, card=CARD))
     captioner = Captioner.load(BUNDLE, device="cpu")

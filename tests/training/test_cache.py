@@ -82,9 +82,9 @@ class Counter:
         self.loaded = 0
         real = cache.load_pixels
 
-        def load(*arguments):
+        def load(*arguments, **options):
             self.loaded += 1
-            return real(*arguments)
+            return real(*arguments, **options)
 
         monkeypatch.setattr(cache, "load_pixels", load)
 

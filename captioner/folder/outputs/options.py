@@ -27,7 +27,7 @@ class OutputOptions:
     attention: bool = False
     alternatives: bool = False
     grid: tuple[int, int] | None = None
-    """Rows and columns of the maps, where they are asked for."""
+    """Rows and columns of the maps, where they are asked for; None where they differ from photo to photo."""
     shape: Callable[[Record], Record] = unchanged
     """From the record as the model gave it to the one to be written."""
     root: Path | None = None

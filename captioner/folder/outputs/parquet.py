@@ -16,7 +16,8 @@ ROWS_A_GROUP = 1000
 
 class ParquetOutput(Table):
     """One row an image, null where nothing is known. With maps, a row has a list of words, each with its
-    map as a list of fixed size, row after row; the schema's metadata tell `rows` and `columns`."""
+    map as a list, row after row. Where all maps are alike the lists are of fixed size, and the schema's
+    metadata tell `rows` and `columns`; where they differ from photo to photo, these are columns."""
 
     name = "parquet"
     has_words = True
@@ -44,13 +45,17 @@ def make_schema(options: OutputOptions) -> Any:
     ]
     metadata = {}
     if options.attention:
-        assert options.grid
-        rows, columns = options.grid
-        metadata = {"rows": str(rows), "columns": str(columns)}
+        if options.grid is None:
+            cells = arrow.list_(arrow.float32())
+            fields += [arrow.field(name, arrow.int32()) for name in ("rows", "columns")]
+        else:
+            rows, columns = options.grid
+            metadata = {"rows": str(rows), "columns": str(columns)}
+            cells = arrow.list_(arrow.float32(), rows * columns)
         word = [
             ("text", arrow.string()),
             ("log_prob", arrow.float64()),
-            ("attention", arrow.list_(arrow.float32(), rows * columns)),
+            ("attention", cells),
             ("sentinel", arrow.float32()),
         ]
         fields.append(arrow.field("words", arrow.list_(arrow.struct(word))))
@@ -64,6 +69,8 @@ def to_row(record: Record) -> dict[str, Any]:
     """A record as a row. A name that is not UTF-8 has its odd bytes as \\udcNN."""
     row = flatten(record)
     row["image"] = _to_unicode(row["image"])
+    if words := record.get("words"):
+        row["rows"], row["columns"] = len(words[0]["attention"]), len(words[0]["attention"][0])
     row["words"] = None if "words" not in record else list(map(_flatten_map, record["words"]))
     row["alternatives"] = record.get("alternatives")
     return row
