@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from captioner.bundle import MANIFEST, write_manifest
-from captioner.folder.confidence import mean_log_prob
+from captioner.calibration import mean_log_prob
 from captioner.metrics import tokenize
 from captioner.metrics.cider import CiderReward
 from captioner.references import image_key, read_references

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from captioner.bundle import Bundle
+from captioner.calibration import Calibration
 from captioner.decoding import Floats, Hypothesis, search, stream
 from captioner.errors import ImageError, OptionsError
 from captioner.image import DEFAULT_LIMITS, ImageInput, ImageLimits, load_pixels
@@ -82,6 +83,11 @@ class Captioner:
     def grid_varies(self) -> bool:
         """Whether maps have fewer rows or columns for photos that are not square: the model letterboxes."""
         return self.bundle.letterbox is not None
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """How its log-probabilities become confidence, where that was measured."""
+        return Calibration.of(self.bundle.manifest)
 
     @property
     def heads(self) -> int:

@@ -7,7 +7,7 @@ import dataclasses
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -19,6 +19,7 @@ from captioner.cli.output import report_failure
 from captioner.errors import OptionsError
 
 if TYPE_CHECKING:
+    from captioner.calibration import Calibration
     from captioner.folder.outputs import OutputOptions
     from captioner.folder.pipeline import Engine
     from captioner.folder.sources import Source
@@ -59,6 +60,8 @@ def _run_here(args: argparse.Namespace) -> int:
             retry_failed=args.retry_failed,
         )
         with _interruptible(run.stop), run, Progress(run.total, run.left) as progress:
+            if links := sum(getattr(source, "links_left_out", 0) for source in sources):
+                progress.say(f"not followed: {links} links to folders or out of the folder")
             for result in run:
                 progress.count(result)
             failed = run.count_failed()
@@ -114,8 +117,8 @@ def _output_options(args: argparse.Namespace, options: CaptionOptions, engine: E
         attention=args.attention,
         alternatives=options.alternatives > 0,
         grid=options.attention_size or engine.grid,
-        shape=make_shape(args, engine.manifest),
-        root=args.sources[0] if args.sources and args.sources[0].is_dir() else None,
+        shape=make_shape(args, engine.calibration),
+        root=args.sources[0] if len(args.sources) == 1 and args.sources[0].is_dir() else None,
         embed=args.embed,
         replace_existing=args.replace_existing,
         image_ids=ids,
@@ -123,9 +126,9 @@ def _output_options(args: argparse.Namespace, options: CaptionOptions, engine: E
     )
 
 
-def make_shape(args: argparse.Namespace, manifest: Mapping[str, Any]) -> Callable[[Any], Any]:
-    """What the flags make of a record, `manifest` being what the model's bundle says."""
-    from captioner.folder.confidence import Calibration, ConfidenceFilter
+def make_shape(args: argparse.Namespace, calibration: Calibration | None) -> Callable[[Any], Any]:
+    """What the flags make of a record of a model with that calibration."""
+    from captioner.folder.confidence import ConfidenceFilter
     from captioner.folder.outputs.options import unchanged
     from captioner.folder.text import TextOptions
 
@@ -133,7 +136,7 @@ def make_shape(args: argparse.Namespace, manifest: Mapping[str, Any]) -> Callabl
     reword = unchanged if text == TextOptions() else text.shape
     if args.min_confidence is None:
         return reword
-    believe = ConfidenceFilter(Calibration.of(manifest), args.min_confidence).shape
+    believe = ConfidenceFilter.of(calibration, args.min_confidence).shape
     return lambda record: reword(believe(record))
 
 

@@ -34,6 +34,7 @@ _REFUSED = {
 
 def run_ray(args: argparse.Namespace) -> int:
     from captioner.bundle import Bundle
+    from captioner.calibration import Calibration
     from captioner.folder.ray_engine import RayOptions, RayRun
     from captioner.folder.sources import IMAGE_PATTERNS, Selection
 
@@ -65,7 +66,7 @@ def run_ray(args: argparse.Namespace) -> int:
             batch_size=args.batch_size,
         ),
         wording=repr((*wording, args.min_confidence)),
-        shape=make_shape(args, bundle.manifest),
+        shape=make_shape(args, Calibration.of(bundle.manifest)),
         retry_failed=args.retry_failed,
         overwrite=args.overwrite,
         report=_say,

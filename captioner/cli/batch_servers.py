@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 from captioner.errors import CaptionerError, ImageError, OptionsError
@@ -43,7 +43,7 @@ class ServerEngine:
             raise OptionsError(f"--server: the servers have different models: {', '.join(models)}", "server")
         self.model = models[0]
         self.grid = None if infos[0].grid_varies else infos[0].grid
-        self.manifest: Mapping[str, Any] = {}
+        self.calibration = infos[0].calibration
 
     def __enter__(self) -> Self:
         return self

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import blake2b
 from itertools import groupby
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from captioner.bundle import Bundle
+from captioner.calibration import Calibration
 from captioner.errors import CaptionerError, ImageError, ImageUnreadableError
 from captioner.folder.items import Done, Item, Loaded
 from captioner.folder.sources import Source
@@ -37,8 +37,8 @@ class Engine(Protocol):
     """NAME@DIGEST."""
     grid: tuple[int, int] | None
     """Rows and columns of the model's maps; None where they differ from photo to photo."""
-    manifest: Mapping[str, Any]
-    """What is known of the model's bundle; may be empty."""
+    calibration: Calibration | None
+    """How its log-probabilities become confidence, where that is known."""
 
     def run(
         self, items: Iterator[Item], loader: Loader, options: CaptionOptions, stop: threading.Event
@@ -102,7 +102,7 @@ class LocalModel(Protocol):
     @property
     def grid_varies(self) -> bool: ...
     @property
-    def bundle(self) -> Bundle: ...
+    def calibration(self) -> Calibration | None: ...
     def preprocess(self, image: bytes) -> npt.NDArray[np.uint8]: ...
     def caption_pixels(
         self, pixels: npt.NDArray[np.uint8], options: CaptionOptions | None = None
@@ -121,7 +121,7 @@ class LocalEngine:
     ) -> None:
         self._captioner, self._batch_size = captioner, batch_size
         self._workers = workers or os.cpu_count() or 1
-        self.model, self.manifest = captioner.model, captioner.bundle.manifest
+        self.model, self.calibration = captioner.model, captioner.calibration
         self.grid = None if captioner.grid_varies else captioner.grid
 
     def run(

@@ -150,7 +150,7 @@ class GetModelRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetModelResponse(_message.Message):
-    __slots__ = ("name", "digest", "grid", "device", "provider", "defaults", "max_image_bytes", "max_image_pixels", "max_beam_size", "max_words", "server_version", "attention_heads", "grid_varies")
+    __slots__ = ("name", "digest", "grid", "device", "provider", "defaults", "max_image_bytes", "max_image_pixels", "max_beam_size", "max_words", "server_version", "attention_heads", "grid_varies", "calibration")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     GRID_FIELD_NUMBER: _ClassVar[int]
@@ -164,6 +164,7 @@ class GetModelResponse(_message.Message):
     SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
     ATTENTION_HEADS_FIELD_NUMBER: _ClassVar[int]
     GRID_VARIES_FIELD_NUMBER: _ClassVar[int]
+    CALIBRATION_FIELD_NUMBER: _ClassVar[int]
     name: str
     digest: str
     grid: GridSize
@@ -177,4 +178,15 @@ class GetModelResponse(_message.Message):
     server_version: str
     attention_heads: int
     grid_varies: bool
-    def __init__(self, name: _Optional[str] = ..., digest: _Optional[str] = ..., grid: _Optional[_Union[GridSize, _Mapping]] = ..., device: _Optional[str] = ..., provider: _Optional[str] = ..., defaults: _Optional[_Union[CaptionOptions, _Mapping]] = ..., max_image_bytes: _Optional[int] = ..., max_image_pixels: _Optional[int] = ..., max_beam_size: _Optional[int] = ..., max_words: _Optional[int] = ..., server_version: _Optional[str] = ..., attention_heads: _Optional[int] = ..., grid_varies: bool = ...) -> None: ...
+    calibration: Calibration
+    def __init__(self, name: _Optional[str] = ..., digest: _Optional[str] = ..., grid: _Optional[_Union[GridSize, _Mapping]] = ..., device: _Optional[str] = ..., provider: _Optional[str] = ..., defaults: _Optional[_Union[CaptionOptions, _Mapping]] = ..., max_image_bytes: _Optional[int] = ..., max_image_pixels: _Optional[int] = ..., max_beam_size: _Optional[int] = ..., max_words: _Optional[int] = ..., server_version: _Optional[str] = ..., attention_heads: _Optional[int] = ..., grid_varies: bool = ..., calibration: _Optional[_Union[Calibration, _Mapping]] = ...) -> None: ...
+
+class Calibration(_message.Message):
+    __slots__ = ("slope", "intercept", "event")
+    SLOPE_FIELD_NUMBER: _ClassVar[int]
+    INTERCEPT_FIELD_NUMBER: _ClassVar[int]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    slope: float
+    intercept: float
+    event: str
+    def __init__(self, slope: _Optional[float] = ..., intercept: _Optional[float] = ..., event: _Optional[str] = ...) -> None: ...

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from captioner.calibration import Calibration
 from captioner.options import CaptionOptions
 from captioner.results import Alternative, Caption, Word
 from captioner.v1 import captioner_pb2 as pb
@@ -39,6 +40,8 @@ class ModelInfo:
     """Maps that a word has; `CaptionOptions.attention_head` chooses among them."""
     grid_varies: bool = False
     """Whether maps have fewer rows or columns for images that are not square."""
+    calibration: Calibration | None = None
+    """How log-probabilities become confidence, where that was measured."""
 
     @property
     def model(self) -> str:
@@ -99,4 +102,9 @@ def model_from_proto(message: pb.GetModelResponse) -> ModelInfo:
         server_version=message.server_version,
         attention_heads=message.attention_heads or 1,  # older servers do not say
         grid_varies=message.grid_varies,
+        calibration=_calibration(message.calibration) if message.HasField("calibration") else None,
     )
+
+
+def _calibration(message: pb.Calibration) -> Calibration:
+    return Calibration(message.slope, message.intercept, message.event)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from captioner.calibration import Calibration
 from captioner.errors import OptionsError
 from captioner.options import CaptionOptions
 from captioner.results import Caption, Word
@@ -33,6 +34,10 @@ def options_to_proto(options: CaptionOptions) -> pb.CaptionOptions:
         rows, columns = options.attention_size
         message.attention_size.CopyFrom(pb.GridSize(rows=rows, columns=columns))
     return message
+
+
+def calibration_to_proto(calibration: Calibration | None) -> pb.Calibration | None:
+    return None if calibration is None else pb.Calibration(**dataclasses.asdict(calibration))
 
 
 def caption_to_proto(caption: Caption) -> pb.Caption:

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from captioner.calibration import Calibration
 from captioner.options import CaptionOptions
 from captioner.results import Caption, Word
 
@@ -45,6 +46,9 @@ class Engine(Protocol):
     @property
     def heads(self) -> int:
         """Maps that a word has."""
+
+    @property
+    def calibration(self) -> Calibration | None: ...
 
     @property
     def defaults(self) -> CaptionOptions: ...

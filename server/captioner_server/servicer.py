@@ -13,6 +13,7 @@ from captioner.v1 import captioner_pb2 as pb
 from captioner.v1 import captioner_pb2_grpc
 from captioner_server.batch_call import BatchCall
 from captioner_server.convert import (
+    calibration_to_proto,
     caption_to_proto,
     options_from_proto,
     options_to_proto,
@@ -82,4 +83,5 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
             max_words=self._options.max_words,
             server_version=__version__,
             attention_heads=engine.heads,
+            calibration=calibration_to_proto(engine.calibration),
         )

@@ -169,6 +169,7 @@ def test_the_model_is_described(server: RunningServer, client: CaptionClient) ->
     assert model.model == server.engine.model
     assert (model.grid, model.device, model.provider) == ((2, 3), "cpu", "FakeProvider")
     assert model.defaults == server.engine.defaults
+    assert model.calibration == server.engine.calibration
     assert (model.max_image_bytes, model.max_beam_size) == (100_000, 8)
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from support.serving import make_image
+from support.serving import make_image, serve
 
+from captioner import Captioner
 from captioner.folder.text import TextOptions
 from captioner.results import Caption
 
@@ -242,8 +243,18 @@ def test_confidence_leaves_out_what_is_not_believed(photos, tmp_path, tiny_bundl
     every = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
     values = sorted(record["confidence"] for record in every if "caption" in record)
     assert 0 <= values[0] < values[-1] <= 1
-    limit = str(values[-1])
+    limit = str((values[0] + values[-1]) / 2)
     assert main([*arguments, str(tmp_path / "some.jsonl"), "--min-confidence", limit]) == 1
     some = [json.loads(line) for line in (tmp_path / "some.jsonl").read_text().splitlines()]
     left_out = [r["image"] for r in some if r.get("error", {}).get("code") == "low_confidence"]
     assert left_out == [r["image"] for r in every if r.get("confidence", 1) < float(limit)] != []
+
+    with serve(Captioner.load(bundle, device="cpu", threads=1)) as server:
+        remote = ["batch", str(photos), "--server", server.address, "-o", str(tmp_path / "remote.jsonl")]
+        assert main([*remote, "--min-confidence", limit]) == 1
+    lines = (tmp_path / "remote.jsonl").read_text().splitlines()
+    served = {record["image"]: record for record in map(json.loads, lines)}
+    assert set(served) == {record["image"] for record in some}
+    for record in some:
+        expected = pytest.approx(record.get("confidence"), abs=2e-4)  # it is rounded
+        assert served[record["image"]].get("confidence") == expected

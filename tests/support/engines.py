@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from captioner.calibration import Calibration
 from captioner.image import load_pixels
 from captioner.options import FALLBACK, CaptionOptions
 from captioner.results import Alternative, Caption, Word
@@ -25,6 +26,7 @@ class FakeEngine:
     grid = (2, 3)
     grid_varies = False
     heads = 1
+    calibration = Calibration(2.0, 3.0, "the caption is any good")
     defaults = FALLBACK
 
     def __init__(self, *, batch_s: float = 0.0, image_s: float = 0.0) -> None:
