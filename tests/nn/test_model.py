@@ -7,6 +7,8 @@ import torch
 from support import tiny_cnn
 
 from captioner.errors import DataError
+from captioner.letterbox import Letterbox
+from captioner.nn.decoder import DECODERS
 from captioner.nn.model import CaptionModel, ModelOptions
 
 
@@ -15,6 +17,7 @@ from captioner.nn.model import CaptionModel, ModelOptions
     [
         ({"decoder": "gru"}, "unknown decoder 'gru'"),
         ({"attention": "dot"}, "unknown attention 'dot'"),
+        ({"resize": "crop"}, "unknown resize 'crop'; there is squash, letterbox"),
         ({"stride": 4}, "stride must be one of"),
         ({"image_size": 100}, "multiple of 32"),
         ({"image_size": 0}, "multiple of 32"),
@@ -45,3 +48,48 @@ def test_from_pixels_to_a_first_step(stride: int, side: int) -> None:
     assert memory["values"].shape == (2, side * side, 8)
     step = model.decoder.step(torch.ones(2, 1, dtype=torch.int64), memory, state)
     assert step.logits.shape == (2, 1, 11) and step.attention.shape == (2, 1, side * side)
+
+
+def letterboxed(**changes: object) -> CaptionModel:
+    sizes = dict.fromkeys(("features", "attention_hidden", "hidden", "embedding"), 8)
+    values = {"encoder": tiny_cnn.NAME, "image_size": 64, "resize": "letterbox", **sizes, **changes}
+    options = ModelOptions(attention_heads=2, refiner_layers=2, **values)  # type: ignore[arg-type]
+    return CaptionModel(options, vocabulary=11).eval()
+
+
+def test_the_padding_has_the_mean_colour() -> None:
+    assert letterboxed().letterbox == Letterbox(16, (124, 116, 104))
+    assert letterboxed(encoder="efficientnet_lite0").letterbox == Letterbox(16, (127, 127, 127))
+    assert letterboxed(resize="squash").letterbox is None
+
+
+@torch.inference_mode()
+def test_a_mask_of_all_cells_changes_nothing() -> None:
+    model = letterboxed()
+    pixels = torch.randint(0, 256, (2, 64, 64, 3), dtype=torch.uint8)
+    whole = model.encode(pixels, torch.ones(2, 16, dtype=torch.bool))
+    for ours, theirs in zip(whole, model.encode(pixels), strict=True):
+        for name in ours:
+            torch.testing.assert_close(ours[name], theirs[name], msg=name)
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@torch.inference_mode()
+def test_what_masked_cells_hold_changes_nothing(decoder: str) -> None:
+    """To the bit, through the refiner and the decoder; at stride 32 no other cell has seen them before."""
+    model = letterboxed(stride=32, image_size=128, decoder=decoder)
+    stage = torch.randn(3, 32, 4, 4)
+    mask = torch.ones(3, 4, 4, dtype=torch.bool)
+    mask[0, 2:] = mask[1, :, 0] = False
+    other = torch.where(mask.unsqueeze(1), stage, 100 * torch.randn_like(stage))
+    tokens = torch.randint(4, 11, (3, 2, 5))
+    flat = mask.flatten(1)
+    said = [
+        model.decoder(tokens, *model.decoder.prepare(model.encoder.fuse([cells], flat), flat))
+        for cells in (stage, other)
+    ]
+    for one, two in zip(*said, strict=True):
+        assert torch.equal(one, two)
+    attention = said[0][1]
+    assert (attention.masked_select(~flat[:, None, None].expand_as(attention)) == 0).all()
+    torch.testing.assert_close(attention.sum(dim=-1), torch.ones(3, 2, 5))

@@ -33,6 +33,20 @@ def test_looking_at_all_cells_alike_costs_nothing() -> None:
     assert float(doubly_stochastic(attention, TARGETS)) == pytest.approx(0, abs=1e-9)
 
 
+def test_cells_of_the_padding_do_not_count() -> None:
+    """A masked image costs what it would without the masked cells."""
+    attention = torch.softmax(torch.randn(2, 2, 4, 5), dim=-1)
+    mask = torch.tensor([[True, True, False, True, False], [True] * 5])
+    attention[0] = attention[0] * mask[0] / (attention[0] * mask[0]).sum(dim=-1, keepdim=True)
+    targets = TARGETS.expand(2, -1, -1)
+    parts = attention[:1, ..., mask[0]], attention[1:]
+    alone = [float(doubly_stochastic(part, TARGETS)) for part in parts]
+    assert float(doubly_stochastic(attention, targets, mask)) == pytest.approx(np.mean(alone), rel=1e-5)
+    even = torch.zeros(1, 2, 4, 5)
+    even[..., mask[0]] = 1 / 3
+    assert float(doubly_stochastic(even, TARGETS, mask[:1])) == pytest.approx(0, abs=1e-9)
+
+
 def test_what_looking_at_one_cell_costs() -> None:
     attention = torch.zeros(1, 2, 4, 5)
     attention[..., 0] = 1
