@@ -30,6 +30,11 @@ FILES = {
     PROTOS / "inference/grpc_predict_v2.proto": ("captioner_server/inference", ROOT / "server"),
 }
 
+ALSO_ELSEWHERE = {PROTOS / "inference/grpc_predict_v2.proto"}
+"""Whose messages other packages bring too (tritonclient): protobuf's one pool for all takes no name twice, so
+ours stay in a pool of their own."""
+OWN_POOL = (b"_descriptor_pool.Default()", b"_descriptor_pool.DescriptorPool()")
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -77,7 +82,10 @@ def generate() -> dict[Path, bytes]:
             ]
             subprocess.run(command, env=environment, check=True)
             for path in sorted(Path(folder).rglob("*.py*")):
-                stubs[destination / path.relative_to(folder)] = path.read_bytes()
+                text = path.read_bytes()
+                if source in ALSO_ELSEWHERE:
+                    text = text.replace(*OWN_POOL)
+                stubs[destination / path.relative_to(folder)] = text
     return stubs
 
 

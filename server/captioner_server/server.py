@@ -8,7 +8,6 @@ from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from captioner.errors import CaptionerError
 from captioner.v1 import captioner_pb2, captioner_pb2_grpc
@@ -21,13 +20,11 @@ from captioner_server.interceptor import CallInterceptor
 from captioner_server.metrics import Metrics
 from captioner_server.options import ServerOptions
 from captioner_server.pipeline import Pipeline
+from captioner_server.reflect import add_reflection
 from captioner_server.servicer import CaptionServicer
 
-SERVICES = tuple(
-    service.full_name
-    for file in (captioner_pb2.DESCRIPTOR, grpc_predict_v2_pb2.DESCRIPTOR)
-    for service in file.services_by_name.values()
-)
+_FILES = (captioner_pb2.DESCRIPTOR, grpc_predict_v2_pb2.DESCRIPTOR)
+SERVICES = tuple(service.full_name for file in _FILES for service in file.services_by_name.values())
 _RETRY_AFTER_S = 1.0
 _QUIET_S, _QUIET_LIMIT_S = 0.2, 2.0  # well under and over _RETRY_AFTER_S
 _GO_AWAY_S = 0.1  # for callers to learn that the port is closed
@@ -60,8 +57,7 @@ class CaptionServer:
             InferenceServicer(self._get_pipeline, self.gate), self._server
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflected = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(reflected, self._server)
+        add_reflection(self._server, SERVICES, _FILES)
 
     async def start(self) -> int:
         """Listen, not serving yet; returns the port. Raises `ServerStartError`."""

@@ -1,13 +1,9 @@
 """The Open Inference Protocol: with its own stubs here, and with tritonclient as it comes from PyPI."""
 
-import json
-import math
 import struct
-import subprocess
-import sys
-from pathlib import Path
 
 import grpc
+import numpy as np
 import pytest
 from support.serving import RunningServer, make_image
 
@@ -123,46 +119,28 @@ def test_there_is_one_model_in_one_version(server: RunningServer, stub: GRPCInfe
         assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 
-# In a process of its own: tritonclient brings its own copy of the protocol's messages.
-TRITON = """
-import json, sys
-import numpy as np
-import tritonclient.grpc as triton
-
-address, *paths = sys.argv[1:]
-with triton.InferenceServerClient(address) as client:
-    images = np.array([open(path, "rb").read() for path in paths], dtype=np.object_)
+def test_tritonclient_works_unchanged_and_beside_the_server(server: RunningServer) -> None:
+    triton = pytest.importorskip("tritonclient.grpc", reason="tritonclient is not installed")
+    files = [make_image(n) for n in range(4)]
+    images = np.array(files, dtype=np.object_)
     tensor = triton.InferInput("IMAGE", list(images.shape), "BYTES")
     tensor.set_data_from_numpy(images)
     outputs = [triton.InferRequestedOutput(name) for name in ("CAPTION", "LOG_PROB")]
-    result = client.infer(
-        "captioner", [tensor], outputs=outputs, request_id="7", parameters={"max_words": 2, "beam_size": 1}
-    )
-    metadata = client.get_model_metadata("captioner", as_json=True)
-    print(json.dumps({
-        "ready": [client.is_server_live(), client.is_server_ready(), client.is_model_ready("captioner")],
-        "server": client.get_server_metadata(as_json=True)["name"],
-        "model": [metadata["name"], metadata["versions"]],
-        "tensors": [tensor["name"] for tensor in metadata["inputs"] + metadata["outputs"]],
-        "captions": [text.decode() for text in result.as_numpy("CAPTION").tolist()],
-        "log_probs": result.as_numpy("LOG_PROB").tolist(),
-    }))
-"""
-
-
-def test_tritonclient_works_unchanged(server: RunningServer, tmp_path: Path) -> None:
-    pytest.importorskip("tritonclient", reason="tritonclient is not installed")
-    images = [make_image(n) for n in range(4)]
-    for number, image in enumerate(images):
-        (tmp_path / f"{number}.png").write_bytes(image)
-    paths = [str(tmp_path / f"{number}.png") for number in range(4)]
-    command = [sys.executable, "-c", TRITON, server.address, *paths]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert said["ready"] == [True, True, True]
-    assert said["server"] == "captioner"
-    assert said["model"] == ["captioner", [server.engine.digest[:12]]]
-    assert said["tensors"] == ["IMAGE", "CAPTION", "LOG_PROB"]
-    assert said["captions"] == expected(server, images, CaptionOptions(max_words=2))
-    assert all(math.isfinite(value) and value < 0 for value in said["log_probs"])
+    with triton.InferenceServerClient(server.address) as client:
+        assert client.is_server_live() and client.is_server_ready() and client.is_model_ready("captioner")
+        assert client.get_server_metadata().name == "captioner"
+        metadata = client.get_model_metadata("captioner")
+        assert (metadata.name, list(metadata.versions)) == ("captioner", [server.engine.digest[:12]])
+        assert [tensor.name for tensor in metadata.inputs] == ["IMAGE"]
+        assert [tensor.name for tensor in metadata.outputs] == ["CAPTION", "LOG_PROB"]
+        result = client.infer(
+            "captioner",
+            [tensor],
+            outputs=outputs,
+            request_id="7",
+            parameters={"max_words": 2, "beam_size": 1},
+        )
+    captions = [text.decode() for text in result.as_numpy("CAPTION").tolist()]
+    assert captions == expected(server, files, CaptionOptions(max_words=2))
+    log_probs = result.as_numpy("LOG_PROB")
+    assert np.isfinite(log_probs).all() and (log_probs < 0).all()

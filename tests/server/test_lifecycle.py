@@ -63,6 +63,8 @@ def test_reflection_lists_every_service(channel: grpc.Channel) -> None:
     assert {*SERVICES, "grpc.health.v1.Health"} <= set(database.get_services())
     file = database.FindFileContainingSymbol("captioner.v1.CaptionService")
     assert file.package == "captioner.v1"
+    file = database.FindFileContainingSymbol("inference.GRPCInferenceService")
+    assert "ModelInferRequest" in [message.name for message in file.message_type]
 
 
 def test_health_answers_while_the_model_is_busy() -> None:
