@@ -14,6 +14,7 @@ from PIL import Image
 from support.serving import make_image, serve
 
 from captioner import Captioner
+from captioner.cli.main import main
 from captioner.folder.text import TextOptions
 from captioner.results import Caption
 
@@ -63,6 +64,35 @@ def test_parquet(records, photos, tmp_path, batch) -> None:
     query = f"SELECT count(*), sum(len(words)), count(error_code) FROM '{out}'"
     words = sum(len(record.get("words", ())) for record in records)
     assert duckdb.sql(query).fetchall() == [(90, words, 1)]
+
+
+def test_parquet_of_maps_that_differ_from_photo_to_photo(tmp_path, letterboxed_bundle) -> None:
+    """A model that letterboxes: what is read back is what JSON Lines have."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    sizes = {(300, 75): (1, 4), (60, 240): (4, 1), (64, 64): (4, 4)}
+    (tmp_path / "photos").mkdir()
+    for number, size in enumerate(sizes):
+        (tmp_path / "photos" / f"{number}.png").write_bytes(make_image(number, size))
+    (tmp_path / "photos" / "9.png").write_bytes(b"no photo")
+
+    def write(name: str, *flags: str) -> Path:
+        out = tmp_path / name
+        model = ["--model", str(letterboxed_bundle), "--device", "cpu", "--threads", "1"]
+        command = ["batch", str(tmp_path / "photos"), "-o", str(out), "--attention"]
+        assert main([*command, *flags, *model]) == 1
+        return out
+
+    records = [json.loads(line) for line in write("out.jsonl").read_text().splitlines()]
+    table = parquet.read_table(write("out.parquet"))
+    assert not table.schema.metadata or b"rows" not in table.schema.metadata
+    rows = table.to_pylist()
+    assert [(row["rows"], row["columns"]) for row in rows] == [*sizes.values(), (None, None)]
+    for row, record in zip(rows[:-1], records, strict=False):
+        for word, expected in zip(row["words"], record["words"], strict=True):
+            shape = row["rows"], row["columns"]
+            np.testing.assert_allclose(np.reshape(word["attention"], shape), expected["attention"], rtol=1e-6)
+    alike = parquet.read_table(write("alike.parquet", "--attention-size", "3x5"))
+    assert (alike.schema.metadata[b"rows"], alike.schema.metadata[b"columns"]) == (b"3", b"5")
 
 
 def test_coco(photos, tmp_path, batch, capsys) -> None:

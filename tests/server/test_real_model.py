@@ -90,6 +90,27 @@ def test_streams_and_batches_give_the_local_captions_too(captioner: Captioner, c
         assert_close(caption, local)
 
 
+def test_photos_of_all_shapes_share_batches(letterboxed_captioner: Captioner) -> None:
+    """Of a model that letterboxes: every map has the shape of its photo, whatever it was batched with."""
+    shapes = {(300, 75): (1, 4), (60, 240): (4, 1), (90, 60): (3, 4), (64, 64): (4, 4)}
+    images = [make_image(number, size) for number, size in enumerate([*shapes] * 8)]
+    options = [None, CaptionOptions(beam_size=4, attention_size=(5, 9)), CaptionOptions(attention=False)]
+    asked = list(itertools.product(images, options))
+    with serve(letterboxed_captioner) as server, CaptionClient(server.address) as client:
+        model = client.get_model()
+        assert model.grid_varies and model.grid == (4, 4)
+        with ThreadPoolExecutor(32) as pool:
+            captions = list(pool.map(lambda pair: client.caption(*pair), asked))
+        *words, streamed = client.stream(images[0])
+        assert server.metric("batch_size_images_sum") > server.metric("batch_size_images_count")
+    for caption, (image, one) in zip(captions, asked, strict=True):
+        assert_close(caption, letterboxed_captioner.caption([image], one)[0])
+    found = [caption.words[0].attention.shape for caption in captions[::3]]
+    assert found == [*shapes.values()] * 8
+    assert_close(streamed, letterboxed_captioner.caption([images[0]], CaptionOptions(beam_size=1))[0])
+    assert all(word.attention.shape == (1, 4) for word in words)
+
+
 def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "captioner", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=child_environment())

@@ -86,6 +86,30 @@ def test_still(photos, style):
     assert_peak_in_the_middle(change(draw(plain, DARK), draw(plain, LIT)), box)
 
 
+@pytest.mark.parametrize(("size", "grid"), [((800, 200), (1, 4)), ((200, 800), (4, 1)), ((600, 400), (3, 4))])
+@pytest.mark.parametrize("style", ["panels", "heatmap", "spotlight"])
+def test_the_maps_of_a_model_that_letterboxes(letterboxed_captioner, size, grid, style):
+    """A map is drawn over the whole photo: the bright cell, which the model looked at, is the one that is lit."""
+    last = grid[0] - 1, grid[1] - 1
+    width, height = size[0] // grid[1], size[1] // grid[0]
+    dark, bright = (Image.new("RGB", size, (60, 60, 60)) for _ in range(2))
+    bright.paste((255, 255, 255), (size[0] - width, size[1] - height, *size))
+    [caption] = letterboxed_captioner.caption([bright])
+    looked = caption.words[0].attention
+    assert looked.shape == grid and np.unravel_index(looked.argmax(), grid) == last
+
+    def draw(photo, weights):
+        return render_overlay(photo, make_caption(("word",), [weights]), style, alpha=0.7, width=900)
+
+    nothing = np.zeros(grid, np.float32)
+    x, y, wide, high = last_box(change(draw(dark, nothing), draw(bright, nothing)), share=0.15)
+    difference = change(draw(dark, nothing), draw(dark, looked))
+    rows, columns = np.nonzero(difference >= 0.98 * difference.max())
+    assert columns.mean() == pytest.approx(x, abs=0.5 * wide) and rows.mean() == pytest.approx(
+        y, abs=0.5 * high
+    )
+
+
 @pytest.mark.parametrize("format", ["GIF", "WEBP"])
 def test_animation(photos, format):
     def fixation(photo, caption):
