@@ -89,7 +89,7 @@ def test_still(photos, style):
 @pytest.mark.parametrize(("size", "grid"), [((800, 200), (1, 4)), ((200, 800), (4, 1)), ((600, 400), (3, 4))])
 @pytest.mark.parametrize("style", ["panels", "heatmap", "spotlight"])
 def test_the_maps_of_a_model_that_letterboxes(letterboxed_captioner, size, grid, style):
-    """A map is drawn over the whole photo: the bright cell, which the model looked at, is the one that is lit."""
+    """A map is drawn over the whole photo: the cell that is lit is the bright one, which was looked at."""
     last = grid[0] - 1, grid[1] - 1
     width, height = size[0] // grid[1], size[1] // grid[0]
     dark, bright = (Image.new("RGB", size, (60, 60, 60)) for _ in range(2))
