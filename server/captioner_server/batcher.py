@@ -26,7 +26,7 @@ from captioner_server.metrics import Metrics
 log = logging.getLogger(__name__)
 
 _RETRY_AFTER_S = 1.0
-_SMOOTHING = 0.2  # weight of the newest batch in the running estimate of a batch's time
+_SMOOTHING = 0.2  # weight of the newest batch in the running estimates
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,10 @@ class Batcher:
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
         self._batch_s: dict[int, float] = {}  # by batch size
+        self._lately_s, self._lately = (
+            0.0,
+            0.0,
+        )  # time and images of the latest batches, the newest counting most
 
     @property
     def waiting(self) -> int:
@@ -80,13 +84,15 @@ class Batcher:
 
     @property
     def image_s(self) -> float:
-        """How long the model takes for an image when there are many; 0 before it is known."""
-        return self._estimate_s(self._sizes[-1]) / self._sizes[-1]
+        """How long the model takes for an image, by its latest batches; 0 before there were any."""
+        return self._lately_s / self._lately if self._lately else 0.0
 
     def learn(self, size: int, compute_s: float) -> None:
         """A batch of that size took so long."""
         known_s = self._batch_s.get(size, compute_s)
         self._batch_s[size] = known_s + _SMOOTHING * (compute_s - known_s)
+        self._lately_s = (1 - _SMOOTHING) * self._lately_s + compute_s
+        self._lately = (1 - _SMOOTHING) * self._lately + size
 
     async def submit(self, pixels: Pixels, options: CaptionOptions, deadline_s: float) -> Computed:
         """Wait for the caption of one image, (size, size, channels), with resolved options.

@@ -178,6 +178,19 @@ def test_an_estimate_that_is_too_long_does_not_starve_an_idle_model() -> None:
     asyncio.run(run())
 
 
+def test_the_pace_is_that_of_the_latest_batches() -> None:
+    batcher = Batcher(FakeEngine(), (1, 2, 4), 60, Metrics())
+    assert batcher.image_s == 0
+    batcher.learn(1, 1.0)
+    assert batcher.image_s == 1.0
+    for _ in range(20):
+        batcher.learn(4, 2.0)
+    assert batcher.image_s == pytest.approx(0.5, rel=0.01)
+    for _ in range(20):  # searches that take five times as long
+        batcher.learn(4, 10.0)
+    assert batcher.image_s == pytest.approx(2.5, rel=0.02)
+
+
 def test_nobody_waits_longer_than_allowed() -> None:
     async def run() -> None:
         engine = FakeEngine()
