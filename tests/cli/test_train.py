@@ -80,13 +80,14 @@ def test_training_tells_how_it_goes_and_what_comes_next(data, tmp_path, capsys) 
     assert "loss" not in told(capsys)
 
 
-def test_options_are_changed_by_name(data, tmp_path) -> None:
-    changes = ["--set", "model.hidden=20", "--set", "stages.0.doubly_stochastic=0", "--decoder", "two_lstm"]
+@pytest.mark.parametrize("decoder", ["two_lstm", "up_down", "transformer"])
+def test_options_are_changed_by_name(data, tmp_path, decoder) -> None:
+    changes = ["--set", "model.hidden=24", "--set", "stages.0.doubly_stochastic=0", "--decoder", decoder]
     assert train(data, tmp_path, *changes) == 0
     from captioner.training.checkpoint import load_model
 
     _, _, options, _ = load_model(tmp_path / "best.pt")
-    assert (options.model.hidden, options.model.decoder) == (20, "two_lstm")
+    assert (options.model.hidden, options.model.decoder) == (24, decoder)
     assert options.stages[0].doubly_stochastic == 0
 
 
@@ -105,6 +106,11 @@ def test_without_validation_the_last_weights_are_named(data, tmp_path, capsys) -
         (["--set", "stages.0.epochs=0"], "epochs must be at least 1"),
         (["--decoder", "gru"], "unknown decoder 'gru'"),
         (["--attention", "ears"], "unknown attention 'ears'"),
+        (["--decoder", "transformer", "--attention", "visual_sentinel"], "needs the cell of an LSTM"),
+        (["--decoder", "transformer", "--set", "model.hidden=20"], "a multiple of attention_heads"),
+        (["--decoder", "transformer", "--set", "model.layers=0"], "layers must be at least 1"),
+        (["--set", "model.refiner_layers=-1"], "refiner_layers must be at least 0"),
+        (["--set", "model.refiner_layers=1", "--set", "model.features=20"], "a multiple of attention_heads"),
         (["--encoder", "no_such"], "torchvision has no network called no_such"),
         (["--set", "data.0.captions=none.json"], "none.json"),
         (["--set", "data.0.images=['nowhere']"], "neither a folder nor a zip file"),
