@@ -118,18 +118,23 @@ def test_gradients_are_those_of_finite_differences() -> None:
     )
 
 
+@pytest.mark.parametrize("resize", ["squash", "letterbox"])
 @torch.inference_mode()
-def test_the_graph_of_the_encoder_has_it() -> None:
-    options = dataclasses.replace(squares.options().model, refiner_layers=2)
+def test_the_graph_of_the_encoder_has_it(resize: str) -> None:
+    options = dataclasses.replace(squares.options().model, refiner_layers=2, resize=resize)
     model = CaptionModel(options, 9).eval()
-    pixels = torch.randint(0, 256, (3, squares.SIZE, squares.SIZE, 3), dtype=torch.uint8)
+    shown = [torch.randint(0, 256, (3, squares.SIZE, squares.SIZE, 3), dtype=torch.uint8)]
+    mask = torch.ones(3, options.grid[0] * options.grid[1], dtype=torch.bool)
+    if resize == "letterbox":
+        mask[0, :4] = mask[1, ::4] = False
+        shown.append(mask)
     session = onnxruntime.InferenceSession(encoder_graph(model).SerializeToString())
     names = [output.name for output in session.get_outputs()]
-    found = dict(zip(names, session.run(None, {"pixels": pixels.numpy()}), strict=True))
-    memory, _ = model.encode(pixels)
-    np.testing.assert_allclose(found["memory.values"], memory["values"], atol=1e-5)
+    given = {value.name: part.numpy() for value, part in zip(session.get_inputs(), shown, strict=True)}
+    found = dict(zip(names, session.run(None, given), strict=True))["memory.values"]
+    np.testing.assert_allclose(found, model.encode(*shown)[0]["values"], atol=1e-5)
     model.encoder.refiner = None
-    assert np.abs(found["memory.values"] - model.encode(pixels)[0]["values"].numpy()).max() > 1e-2
+    assert np.abs(found - model.encode(*shown)[0]["values"].numpy()).max() > 1e-2
 
 
 def test_heads_that_do_not_divide_the_features_are_refused() -> None:

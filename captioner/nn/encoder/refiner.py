@@ -28,6 +28,7 @@ class GridRefiner(nn.Module):
         refined g[i] = norm(x[i])
 
     g (cells, features). A masked cell is seen by no other; what comes out in its own place means nothing.
+    A refined cell knows of all others: that a decoder looks at it says less of what lies there in the photo.
     """
 
     def __init__(self, features: int, layers: int, heads: int, dropout: float) -> None:
