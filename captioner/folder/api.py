@@ -50,7 +50,7 @@ def caption_folder(
             attention=options.attention,
             alternatives=options.alternatives > 0,
             grid=options.attention_size or engine.grid,
-            root=Path(places[0]),
+            root=Path(places[0]) if len(places) == 1 else None,
             shape=text.shape if text else unchanged,
         )
         written = make_output(Path(output), outcome, format)

@@ -8,6 +8,7 @@ import lzma
 import tarfile
 import threading
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -27,6 +28,8 @@ _SUFFIXES = {
     ".tar.xz": "tar",
     ".txz": "tar",
 }
+_DAMAGE = (tarfile.TarError, OSError, EOFError, lzma.LZMAError, zlib.error, ValueError, OverflowError)
+"""What reading a damaged tar archive raises."""
 
 
 def is_archive(path: Path) -> bool:
@@ -42,7 +45,7 @@ def open_archive(path: Path, selection: Selection | None = None) -> Source:
         return source(path, selection or Selection())
     except OSError as error:
         raise DataError(f"{path}: {error.strerror or 'damaged'}") from None
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, lzma.LZMAError, ValueError) as error:
+    except (zipfile.BadZipFile, NotImplementedError, *_DAMAGE) as error:
         raise DataError(f"{path}: not a {kind} archive, or damaged ({error})") from None
 
 
@@ -106,7 +109,11 @@ class TarSource:
                     stamp = f"{member.size}-{member.mtime}"
                     locator = f"{member.offset_data} {member.size} {stamp}".encode()
                     yield Found(name, locator, stamp, "" if plain else "not a regular file")
-        except (tarfile.TarError, OSError, EOFError, lzma.LZMAError) as error:
+                # tarfile takes a damaged header for the end, and what follows would be lost in silence.
+                stream.seek(archive.offset)
+                if any(stream.read(tarfile.BLOCKSIZE)):
+                    raise tarfile.ReadError("what follows a member is none")
+        except _DAMAGE as error:
             raise DataError(f"{self._path}: damaged or cut short ({error})") from None
 
     def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
@@ -117,7 +124,7 @@ class TarSource:
             try:
                 self._stream.seek(int(offset))
                 data = self._stream.read(int(size))
-            except (OSError, EOFError, lzma.LZMAError) as error:
+            except _DAMAGE as error:
                 raise ImageUnreadableError("damaged in the archive") from error
         if len(data) < int(size):
             raise ImageUnreadableError("cut short in the archive")

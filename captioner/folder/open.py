@@ -63,5 +63,9 @@ class Labelled:
         for found in self._source.find():
             yield dataclasses.replace(found, name=f"{self._label}/{found.name}")
 
+    @property
+    def links_left_out(self) -> int:
+        return getattr(self._source, "links_left_out", 0)
+
     def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
         return self._source.read(locator, max_bytes)

@@ -83,7 +83,8 @@ class FolderRun:
             for part in parts:
                 self._keep(part)
                 yield from map(_result, part)
-        if self._output and not self.stop.is_set():
+        is_whole = not self.stop.is_set() or not self._state.count_pending()
+        if self._output and is_whole:
             self._output.finish(self._state)
             self._state.set("overwriting", None)
 

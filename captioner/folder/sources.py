@@ -89,6 +89,7 @@ class FolderSource:
     def __init__(self, root: Path, selection: Selection | None = None) -> None:
         self.root, self.selection = root, selection or Selection()
         self.links_left_out = 0
+        """Links to folders, or out of this one, that were met."""
 
     def find(self) -> Iterator[Found]:
         try:
@@ -119,7 +120,11 @@ class FolderSource:
     def _leads_out(self, entry: os.DirEntry[str], inside: str) -> bool:
         if not entry.is_symlink():
             return False
-        if os.path.realpath(entry.path).startswith(inside) and not entry.is_dir():
+        try:
+            is_folder = entry.is_dir()
+        except OSError:  # a link that leads to itself
+            is_folder = False
+        if os.path.realpath(entry.path).startswith(inside) and not is_folder:
             return False
         self.links_left_out += 1
         return True

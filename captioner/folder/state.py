@@ -79,21 +79,31 @@ class State:
         current. With `overwrite` all results are forgotten, once: an unfinished run that was started
         with it goes on. Without a path nothing is remembered."""
         self.path, self.overwrite, self._asked = path, overwrite, asked
+        if path is not None:
+            _check_writable(path)
         with self._guard():
             self._connection = sqlite3.connect(path or "", timeout=0, isolation_level=None)
-            self._query = self._connection.execute
-            self._query("PRAGMA locking_mode = EXCLUSIVE")
-            self._query("PRAGMA journal_mode = WAL")
-            self._query("PRAGMA synchronous = NORMAL")
-            self._connection.executescript(_SCHEMA)
-            self._query("BEGIN IMMEDIATE")
-            if self.get("format") not in (None, str(FORMAT)):
-                raise OutputError(f"{path} is of another version of captioner; --overwrite needs it removed")
-            self.set("format", str(FORMAT))
-            if overwrite and self.get("overwriting") is None:
-                self._query("UPDATE results SET asked = ''")
-            self.set("overwriting", "yes" if overwrite else None)
-            self._query("COMMIT")
+        self._query = self._connection.execute
+        try:
+            with self._guard():
+                self._open(overwrite)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _open(self, overwrite: bool) -> None:
+        self._query("PRAGMA locking_mode = EXCLUSIVE")
+        self._query("PRAGMA journal_mode = WAL")
+        self._query("PRAGMA synchronous = NORMAL")
+        self._connection.executescript(_SCHEMA)
+        self._query("BEGIN IMMEDIATE")
+        if self.get("format") not in (None, str(FORMAT)):
+            raise OutputError(f"{self.path} is of another version of captioner; --overwrite needs it removed")
+        self.set("format", str(FORMAT))
+        if overwrite and self.get("overwriting") is None:
+            self._query("UPDATE results SET asked = ''")
+        self.set("overwriting", "yes" if overwrite else None)
+        self._query("COMMIT")
 
     def __enter__(self) -> Self:
         return self
@@ -235,6 +245,19 @@ class State:
             [owner] = self._query("SELECT name FROM targets WHERE target = ?", (key,)).fetchone()
             return os.fsdecode(owner)
 
+    def inherit_target(self, target: str, name: str) -> bytes | None:
+        """Give a file, whose image is gone, to another image; returns the digest of what is in it."""
+        with self._guard():
+            key, heir = os.fsencode(target), os.fsencode(name)
+            query = "SELECT r.published FROM targets t JOIN results r USING (name) WHERE t.target = ?"
+            [digest] = self._query(query, (key,)).fetchone() or (None,)
+            self._query("BEGIN")
+            self._query("UPDATE results SET published = ? WHERE name = ?", (digest, heir))
+            self._query("UPDATE targets SET name = ? WHERE target = ?", (heir, key))
+            self._query("COMMIT")
+            published: bytes | None = digest
+            return published
+
     def restamp(self, entry: Entry, stamp: str, digest: bytes) -> None:
         """The image has been changed by the output itself."""
         with self._guard():
@@ -274,6 +297,14 @@ class State:
         if error.sqlite_errorname == "SQLITE_FULL":
             return f"cannot write {self.path}: no space left on the device"
         return f"cannot write {self.path}: {error}"
+
+
+def _check_writable(path: Path) -> None:
+    """Raises `OutputError` with the reason, which SQLite does not tell."""
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _pack(line: str) -> bytes:

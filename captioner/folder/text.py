@@ -41,10 +41,11 @@ class TextOptions:
             parts = list(string.Formatter().parse(self.template))
         except ValueError as error:
             raise OptionsError(f"--template: {error}", "template") from None
-        for _, field, _, _ in parts:
-            if field is not None and field not in _FIELDS:
+        for _, field, form, conversion in parts:
+            if field is not None and (field not in _FIELDS or form or conversion):
                 known = ", ".join(f"{{{name}}}" for name in _FIELDS)
-                raise OptionsError(f"--template knows {known}, not {{{field}}}", "template")
+                asked = field + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")
+                raise OptionsError(f"--template knows {known}, not {{{asked}}}", "template")
 
     def apply(self, text: str, name: str) -> str:
         """The text to write for the caption of the image `name`."""

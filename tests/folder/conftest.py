@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -41,8 +43,13 @@ def start_batch(tiny_bundle: Path) -> Callable[..., subprocess.Popen[str]]:
     """Starts the command as a process of its own."""
     model = ["--model", str(tiny_bundle), "--device", "cpu", "--threads", "1"]
 
-    def start(*arguments: object) -> subprocess.Popen[str]:
+    def start(*arguments: object, as_anybody: bool = False) -> subprocess.Popen[str]:
+        """With `as_anybody` permissions hold for it even if the tests are run by root."""
         command = [sys.executable, "-m", "captioner", "batch", *map(str, arguments), *model]
+        if as_anybody and os.geteuid() == 0:
+            if shutil.which("setpriv") is None:
+                pytest.skip("root may do everything, and there is no setpriv to take that away")
+            command = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--", *command]
         environment = {**child_environment(), "OMP_NUM_THREADS": "1"}
         return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
 

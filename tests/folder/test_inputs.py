@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -64,11 +65,13 @@ def test_links_and_odd_files(tree: Path, tmp_path: Path) -> None:
     (tree / "in.jpg").symlink_to(tree / "b" / "a.jpg")
     (tree / "loop").symlink_to(tree)
     (tree / "broken.jpg").symlink_to(tree / "nothing")
+    (tree / "itself.jpg").symlink_to(tree / "itself.jpg")
     os.mkfifo(tree / "pipe.jpg")
     source = FolderSource(tree)
     found = {one.name: one for one in source.find()}
     expected = {"a.jpg", "b/a.jpg", "b/c/d.PNG", "thumbs/f.jpg", "in.jpg", "broken.jpg", "pipe.jpg"}
-    assert set(found) == expected and source.links_left_out == 1
+    assert set(found) == {*expected, "itself.jpg"} and source.links_left_out == 1
+    assert found["itself.jpg"].problem == "Too many levels of symbolic links"
     assert found["pipe.jpg"].problem == "not a regular file"
     assert found["broken.jpg"].problem == "No such file or directory"
     with pytest.raises(ImageUnreadableError, match="not a regular file"):
@@ -119,6 +122,29 @@ def test_damaged_archives(tmp_path: Path, batch, capsys) -> None:
     assert "bad.png: damaged in the archive" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("suffix", ["tar", "tar.gz"])
+def test_what_follows_damage_in_a_tar_is_not_lost_in_silence(tmp_path: Path, batch, capsys, suffix) -> None:
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w") as archive:
+        for number in range(4):
+            info = tarfile.TarInfo(f"{number}.png")
+            content = make_image(number)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    data = bytearray(whole.getvalue())
+    packed = tmp_path / f"photos.{suffix}"
+    header = data.index(b"2.png")
+    damaged = bytes(data[:header]) + b"\xff" * 300 + bytes(data[header + 300 :])
+    if suffix == "tar":
+        packed.write_bytes(damaged)
+    else:
+        squeezed = bytearray(gzip.compress(bytes(data)))
+        squeezed[len(squeezed) // 2 :] = os.urandom(len(squeezed) // 2)
+        packed.write_bytes(squeezed)
+    assert batch(packed, "-o", tmp_path / "out.jsonl") == 2
+    assert f"{packed}: damaged or cut short" in capsys.readouterr().err
+
+
 def test_lists(photos: Path, tmp_path: Path, batch, monkeypatch) -> None:
     wanted = ["day1/001.png", "day0/000.png", "missing.png", "day1/001.png"]
     listed = tmp_path / "list.txt"
@@ -145,11 +171,24 @@ def test_several_places_do_not_collide(photos: Path, tmp_path: Path, batch, monk
     assert {"day0/000.png", "day1/000.png", "broken.jpg"} <= set(names)
 
 
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read everything")
-def test_a_folder_that_may_not_be_read_is_a_failure(tree: Path) -> None:
+@pytest.mark.skipif(os.name != "posix", reason="permissions")
+def test_what_may_not_be_read_is_a_failure(tree: Path, tmp_path: Path, start_batch) -> None:
     (tree / "b").chmod(0)
-    found = {one.name: one.problem for one in FolderSource(tree).find()}
-    assert found["b"] == "this folder: Permission denied"
+    (tree / "a.jpg").chmod(0)
+    out = tmp_path / "out.jsonl"
+    process = start_batch(tree, "-o", out, as_anybody=True)
+    _, errors = process.communicate()
+    (tree / "b").chmod(0o700)
+    assert process.returncode == 1, errors
+    records = {record["image"]: record for record in map(json.loads, out.read_text().splitlines())}
+    assert set(records) == {"a.jpg", "b", "thumbs/f.jpg"} and "caption" in records["thumbs/f.jpg"]
+    assert records["b"]["error"] == {"code": "unreadable", "message": "this folder: Permission denied"}
+    assert records["a.jpg"]["error"] == {"code": "unreadable", "message": "Permission denied"}
+    (tree / "a.jpg").chmod(0o600)
+    process = start_batch(tree, "-o", out, "--retry-failed", as_anybody=True)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert len(out.read_text().splitlines()) == 4
 
 
 @pytest.mark.skipif(os.name != "posix", reason="names are bytes on POSIX only")
@@ -162,7 +201,8 @@ def test_names_that_are_not_utf8(tmp_path: Path, batch) -> None:
     names = [json.loads(line)["image"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert sorted(map(os.fsencode, names)) == ["grün.png".encode(), b"latin-\xfc.png", b"line\nbreak.png"]
     for format in ("csv", "parquet", "txt"):
-        assert batch(root, "-o", tmp_path / f"out.{format}", "--format", format) == 0
+        flags = ("--format", format, "--template", "{name}: {caption}")
+        assert batch(root, "-o", tmp_path / f"out.{format}", *flags) == 0
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,27 @@ def test_interrupting_finishes_what_is_in_flight(photos: Path, tmp_path: Path, b
     assert len(out.read_text().splitlines()) == 490
 
 
+@pytest.mark.parametrize("format", ["csv", "jsonl", "txt"])
+def test_interrupting_in_the_last_moment_leaves_a_whole_output(
+    photos, tmp_path, tiny_captioner, format
+) -> None:
+    from captioner.folder.outputs import OutputOptions, make_output
+    from captioner.folder.pipeline import LocalEngine
+    from captioner.folder.run import FolderRun
+    from captioner.folder.sources import FolderSource
+
+    out = tmp_path / f"out.{format}"
+    engine = LocalEngine(tiny_captioner)
+    with FolderRun([FolderSource(photos)], engine, make_output(out, OutputOptions(), format)) as run:
+        for done, _ in enumerate(run, 1):
+            if done == run.left:
+                run.stop.set()
+    assert (
+        len(list(out.rglob("*.txt")) or out.read_text().splitlines())
+        == {"csv": 91, "jsonl": 90, "txt": 89}[format]
+    )
+
+
 def test_the_second_run_at_once_refuses(photos: Path, tmp_path: Path, batch, capsys) -> None:
     from captioner.folder.state import State
 

@@ -21,24 +21,23 @@ class CocoOutput(Table):
     name = "coco"
 
     def begin(self, state: State) -> None:
-        for name in state.names():
-            self._image_id(name)  # an image without a number is better known before the work than after
+        seen: dict[int, str] = {}
+        for name in state.names():  # what is wrong with a number is better known before the work than after
+            image_id = self._image_id(name)
+            if image_id in seen:
+                names = f"{seen[image_id]} and {name}"
+                raise OptionsError(f"{names} have the same COCO id {image_id}; give --coco-ids", "coco_ids")
+            seen[image_id] = name
         super().begin(state)
 
     def write(self, file: IO[bytes], records: Iterator[Record]) -> None:
-        seen: dict[int, str] = {}
-        file.write(b"[")
+        separator = b"[\n"
         for record in records:
-            if "caption" not in record:
-                continue
-            image_id = self._image_id(record["image"])
-            if image_id in seen:
-                names = f"{seen[image_id]} and {record['image']}"
-                raise OptionsError(f"{names} have the same COCO id {image_id}; give --coco-ids", "coco_ids")
-            line = json.dumps({"image_id": image_id, "caption": record["caption"]})
-            file.write((",\n" if seen else "\n").encode() + line.encode("ascii"))
-            seen[image_id] = record["image"]
-        file.write(b"\n]\n")
+            if "caption" in record:
+                line = json.dumps({"image_id": self._image_id(record["image"]), "caption": record["caption"]})
+                file.write(separator + line.encode("ascii"))
+                separator = b",\n"
+        file.write(b"[]\n" if separator == b"[\n" else b"\n]\n")
 
     def _image_id(self, name: str) -> int:
         ids = self._options.image_ids

@@ -66,9 +66,8 @@ def make_schema(options: OutputOptions) -> Any:
 
 
 def to_row(record: Record) -> dict[str, Any]:
-    """A record as a row. A name that is not UTF-8 has its odd bytes as \\udcNN."""
-    row = flatten(record)
-    row["image"] = _to_unicode(row["image"])
+    """A record as a row. What is not UTF-8, in a name for instance, has its odd bytes as \\udcNN."""
+    row = {name: _to_unicode(value) for name, value in flatten(record).items()}
     if words := record.get("words"):
         row["rows"], row["columns"] = len(words[0]["attention"]), len(words[0]["attention"][0])
     row["words"] = None if "words" not in record else list(map(_flatten_map, record["words"]))
@@ -81,8 +80,8 @@ def _flatten_map(word: Record) -> dict[str, Any]:
     return {**word, "attention": [value for row in maps for value in row]}
 
 
-def _to_unicode(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+def _to_unicode(value: Any) -> Any:
+    return value.encode("utf-8", "backslashreplace").decode("utf-8") if isinstance(value, str) else value
 
 
 def _import_pyarrow() -> tuple[Any, Any]:

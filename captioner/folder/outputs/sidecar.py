@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import os
+from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 
@@ -10,6 +13,9 @@ from captioner.errors import OptionsError, OutputError
 from captioner.folder.outputs.files import partial_path, writing
 from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.state import Entry, State
+
+_OF_ALL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+"""What stands in the way of all photos."""
 
 
 class SidecarOutput:
@@ -47,30 +53,68 @@ class SidecarOutput:
         pass
 
     def publish(self, entry: Entry, state: State) -> None:
-        """Make the photo's file what it should be."""
+        """Make the photo's file what it should be, or its record one of failure."""
         record = self._options.shape(entry.record)
-        target = self.find_target(entry.name, state)
-        wanted = _digest(self.make_content(record)) if "caption" in record else None
-        if wanted == entry.published and (wanted is None or _has_content(target)):
+        wanted = self.digest(record) if "caption" in record else None
+        if wanted is None and entry.published is None:
             return
-        with writing(target):
+        own = Path(os.path.normpath(entry.name))
+        if own.is_absolute() or own.parts[0] == "..":
+            self.reject(entry, f"its {self.suffix} file would be outside of {self._folder}", state)
+            return
+        self.put(entry, record, wanted, state)
+
+    def put(self, entry: Entry, record: Record, wanted: bytes | None, state: State) -> None:
+        """Write, or take away when `wanted`, the digest of the content to be, is None."""
+        target, published = self.find_target(entry, state)
+        if wanted == published and (wanted is None or _has_content(target)):
+            return
+        try:
             if wanted is None:
-                if self._is_ours(target, entry):
+                if _is_ours(target, published):
                     target.unlink(missing_ok=True)
-            elif self._may_write(target, entry, wanted):
+            elif self._may_write(target, published, wanted):
                 self.write(target, record)
             else:
                 return
+        except OSError as error:
+            self.reject(entry, f"cannot write {target}: {error.strerror or error}", state, error)
+            return
         state.mark_published(entry.name, wanted)
 
-    def find_target(self, name: str, state: State) -> Path:
-        """The file of a photo. Raises `OutputError` for a name that leads out of the folder."""
-        own = Path(os.path.normpath(name))
-        if own.is_absolute() or own.parts[0] == "..":
-            raise OutputError(f"{name}: its {self.suffix} file would be outside of {self._folder}")
-        full = own.with_name(f"{own.name}{self.suffix}")
-        short = full if self.keeps_suffix else own.with_suffix(self.suffix)
-        return self._folder / (short if state.claim_target(short.as_posix(), name) == name else full)
+    def find_target(self, entry: Entry, state: State) -> tuple[Path, bytes | None]:
+        """The file of a photo, and the digest of what was last written there for it."""
+        own = Path(os.path.normpath(entry.name))
+        for candidate in self._candidates(own):
+            key = candidate.as_posix()
+            owner = state.claim_target(key, entry.name)
+            if owner == entry.name:
+                return self._folder / candidate, entry.published
+            if entry.published is None and self._is_gone(owner):  # as when a.png has become a.jpg
+                return self._folder / candidate, state.inherit_target(key, entry.name)
+        raise AssertionError("there is no end of candidates")
+
+    def _candidates(self, own: Path) -> Iterator[Path]:
+        if not self.keeps_suffix:
+            yield own.with_suffix(self.suffix)
+        yield own.with_name(f"{own.name}{self.suffix}")
+        yield from (own.with_name(f"{own.name}.{number}{self.suffix}") for number in itertools.count(2))
+
+    def _is_gone(self, name: str) -> bool:
+        root = self._options.root
+        return root is not None and not os.path.lexists(root / name)
+
+    def reject(self, entry: Entry, reason: str, state: State, cause: Exception | None = None) -> None:
+        """The caption of this photo cannot be written; those of others can. Raises `OutputError` when that
+        is not so: what a full disk has cost is not the photo's failure."""
+        if isinstance(cause, OSError) and cause.errno in _OF_ALL:
+            raise OutputError(f"cannot write {self._folder}: {cause.strerror}") from cause
+        error = OutputError(reason)
+        state.fail(entry, error)
+        self._options.report(entry.name, error)
+
+    def digest(self, record: Record) -> bytes:
+        return _digest(self.make_content(record))
 
     def make_content(self, record: Record) -> bytes:
         return f"{record['caption']}\n".encode("utf-8", "surrogateescape")
@@ -83,13 +127,10 @@ class SidecarOutput:
         partial.write_bytes(self.make_content(record))
         partial.replace(target)
 
-    def _may_write(self, target: Path, entry: Entry, wanted: bytes) -> bool:
+    def _may_write(self, target: Path, published: bytes | None, wanted: bytes) -> bool:
         if self._options.replace_existing or not _has_content(target):
             return True
-        return self._is_ours(target, entry) or _digest(target.read_bytes()) == wanted
-
-    def _is_ours(self, target: Path, entry: Entry) -> bool:
-        return target.is_file() and _digest(target.read_bytes()) == entry.published
+        return _is_ours(target, published) or _is_ours(target, wanted)
 
 
 class CaptionOutput(SidecarOutput):
@@ -100,6 +141,10 @@ class CaptionOutput(SidecarOutput):
 
 def _digest(content: bytes) -> bytes:
     return blake2b(content, digest_size=16).digest()
+
+
+def _is_ours(target: Path, digest: bytes | None) -> bool:
+    return target.is_file() and _digest(target.read_bytes()) == digest
 
 
 def _has_content(path: Path) -> bool:

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from captioner.errors import OptionsError, OutputError, RuntimeMissingError
+from captioner.errors import ImageError, OptionsError, RuntimeMissingError
 from captioner.folder.outputs.files import partial_path
 from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.outputs.sidecar import SidecarOutput
@@ -44,31 +44,31 @@ class XmpOutput(SidecarOutput):
     def close(self) -> None:
         self._tool.terminate()
 
-    def publish(self, entry: Entry, state: State) -> None:
-        record = self._options.shape(entry.record)
-        if "caption" not in record:
-            return
-        embed = self._options.embed
-        target = self._folder / entry.name if embed else self.find_target(entry.name, state)
-        text = " ".join(record["caption"].split())
-        wanted = _digest(text)
-        if entry.published == wanted and target.is_file():
+    def put(self, entry: Entry, record: Record, wanted: bytes | None, state: State) -> None:
+        text = " ".join(record["caption"].split()) if wanted else ""
+        if self._options.embed:
+            # A link is to stay a link; its photo takes the caption.
+            target, published = Path(os.path.realpath(self._folder / entry.name)), entry.published
+            if not target.is_relative_to(self._folder.resolve()):
+                self.reject(entry, f"the photo is a link out of {self._folder}", state)
+                return
+        else:
+            target, published = self.find_target(entry, state)
+        if published == wanted and target.is_file():
             return
         try:
-            self._write_tags(target, text, entry)
-            if embed:
+            self._write_tags(target, text, published)
+            if self._options.embed:
                 content, stamp = read_file(target, _MAX_BYTES)
-                digest = blake2b(content, digest_size=16).digest()
-                state.restamp(entry, stamp, digest)
-        except (self._tool_error, OSError, ValueError) as error:
-            failure = OutputError(f"exiftool cannot write {target.name}: {_reason(error)}")
-            state.fail(entry, failure)
-            self._options.report(entry.name, failure)
+                state.restamp(entry, stamp, blake2b(content, digest_size=16).digest())
+        except (self._tool_error, ImageError, OSError, ValueError) as error:
+            cause = error if isinstance(error, OSError) else _try_writing(target)
+            self.reject(entry, f"exiftool cannot write {target.name}: {_reason(error)}", state, cause)
             return
         state.mark_published(entry.name, wanted)
 
-    def make_content(self, record: Record) -> bytes:
-        return str(record["caption"]).encode("utf-8", "surrogateescape")
+    def digest(self, record: Record) -> bytes:
+        return _digest(" ".join(record["caption"].split()))
 
     @property
     def _tool_error(self) -> type[Exception]:
@@ -77,34 +77,55 @@ class XmpOutput(SidecarOutput):
         kind: type[Exception] = ExifToolException
         return kind
 
-    def _write_tags(self, target: Path, text: str, entry: Entry) -> None:
-        path = os.path.abspath(target)  # noqa: PTH100 (links stay links)
+    def _write_tags(self, target: Path, text: str, published: bytes | None) -> None:
+        path = os.path.abspath(target)  # noqa: PTH100
         if "\n" in path or not path.isprintable():
             raise ValueError("its name cannot be handed to exiftool")
         if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            partial = partial_path(target).with_suffix(".partial.xmp")
-            partial.unlink(missing_ok=True)
-            self._tool.set_tags(str(partial.absolute()), {DESCRIPTION: text, ALT_TEXT: text})
-            partial.replace(target)
+            if text:
+                self._make_sidecar(target, text)
             return
+        Path(f"{path}_exiftool_tmp").unlink(missing_ok=True)  # a killed run's, with which exiftool refuses
         [there] = self._tool.get_tags(path, [DESCRIPTION, ALT_TEXT, _OLDER_CAPTION])
         free = {
-            DESCRIPTION: self._may_replace([there.get(DESCRIPTION), there.get(_OLDER_CAPTION)], entry),
-            ALT_TEXT: self._may_replace([there.get(ALT_TEXT)], entry),
+            DESCRIPTION: self._may_replace([there.get(DESCRIPTION), there.get(_OLDER_CAPTION)], published),
+            ALT_TEXT: self._may_replace([there.get(ALT_TEXT)], published),
         }
-        tags = {tag: text for tag, may in free.items() if may and there.get(tag) != text}
+        if not text:  # only what we wrote is taken away
+            free = {tag: tag in there and _digest(str(there[tag])) == published for tag in free}
+        tags = {tag: text for tag, may in free.items() if may and there.get(tag, "") != text}
         if tags:
             self._tool.set_tags(path, tags, params=["-P", "-overwrite_original"])
 
-    def _may_replace(self, values: list[Any], entry: Entry) -> bool:
+    def _make_sidecar(self, target: Path, text: str) -> None:
+        if self._options.embed:
+            raise FileNotFoundError("the photo is gone")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = partial_path(target).with_suffix(".partial.xmp")
+        partial.unlink(missing_ok=True)
+        self._tool.set_tags(str(partial.absolute()), {DESCRIPTION: text, ALT_TEXT: text})
+        partial.replace(target)
+
+    def _may_replace(self, values: list[Any], published: bytes | None) -> bool:
         texts = [str(value) for value in values if value is not None and str(value).strip()]
-        ours = all(_digest(text) == entry.published for text in texts)
+        ours = all(_digest(text) == published for text in texts)
         return self._options.replace_existing or ours
 
 
 def _digest(text: str) -> bytes:
     return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).digest()
+
+
+def _try_writing(target: Path) -> OSError | None:
+    """What stands in the way of writing beside a file, which exiftool does not tell."""
+    probe = partial_path(target)
+    try:
+        probe.write_bytes(bytes(2**16 + (target.stat().st_size if target.exists() else 0)))
+        return None
+    except OSError as error:
+        return error
+    finally:
+        probe.unlink(missing_ok=True)
 
 
 def _reason(error: Exception) -> str:

@@ -1,0 +1,146 @@
+"""Files beside photos and metadata in them: which belongs to whom, and what is left alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from support.serving import make_image
+
+from captioner.errors import OptionsError
+from captioner.folder.outputs import OutputOptions, make_output
+
+needs_exiftool = pytest.mark.skipif(shutil.which("exiftool") is None, reason="needs the program exiftool")
+
+
+@pytest.fixture
+def few(tmp_path: Path) -> Path:
+    root = tmp_path / "few"
+    for name in ("a.jpg", "b/c.jpg"):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(make_image(len(name), format="JPEG"))
+    return root
+
+
+def read_description(path: Path) -> str | None:
+    done = subprocess.run(
+        ["exiftool", "-j", "-n", "-XMP-dc:Description", path], capture_output=True, check=True
+    )
+    description: str | None = json.loads(done.stdout)[0].get("Description")
+    return description
+
+
+def test_a_name_cannot_lead_out_of_the_tree(few, tmp_path, batch, capsys) -> None:
+    listed = tmp_path / "list"
+    listed.write_text("../outside.png\na.jpg\n")
+    (tmp_path / "outside.png").write_bytes(make_image(1))
+    for _ in range(2):
+        assert batch(few, "--files-from", listed, "-o", tmp_path / "tree", "--format", "txt") == 1
+        assert (tmp_path / "tree" / "a.txt").is_file() and not (tmp_path / "outside.txt").exists()
+    assert capsys.readouterr().err.count("would be outside of") == 1
+
+
+def test_a_photo_that_was_converted_keeps_its_file(tmp_path, batch) -> None:
+    root = tmp_path / "photos"
+    root.mkdir()
+    (root / "a.png").write_bytes(make_image(1))
+    (root / "b.png").write_bytes(make_image(2))
+    assert batch(root, "-o", root, "--format", "txt") == 0
+    (root / "b.txt").write_text("corrected by hand")
+    for name in "ab":
+        Image.open(root / f"{name}.png").rotate(90).save(root / f"{name}.jpg")
+        (root / f"{name}.png").unlink()
+    assert batch(root, "-o", root, "--format", "txt", "--prefix", "now ") == 0
+    assert sorted(path.name for path in root.glob("[!.]*")) == ["a.jpg", "a.txt", "b.jpg", "b.txt"]
+    assert (root / "a.txt").read_text().startswith("now ")
+    assert (root / "b.txt").read_text() == "corrected by hand"
+
+
+def test_no_two_photos_share_a_file(tmp_path, batch) -> None:
+    root, out = tmp_path / "photos", tmp_path / "out"
+    root.mkdir()
+    for number, names in enumerate((["a.png.jpg", "a.jpg"], ["a.png"])):
+        for name in names:
+            (root / name).write_bytes(make_image(number))
+        assert batch(root, "-o", out, "--format", "txt", "--template", "{name}") == 0
+    texts = {path.name: path.read_text().strip() for path in out.glob("*.txt")}
+    assert texts == {"a.txt": "a.jpg", "a.png.txt": "a.png.jpg", "a.png.2.txt": "a.png"}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names of 255 bytes")
+def test_a_file_that_cannot_be_is_one_failure(tmp_path, batch, capsys) -> None:
+    root = tmp_path / "photos"
+    root.mkdir()
+    long = "x" * 251
+    for name in (f"{long}.png", "ok.png"):
+        (root / name).write_bytes(make_image(len(name)))
+    assert batch(root, "-o", tmp_path / "out", "--format", "caption") == 1
+    assert "File name too long" in capsys.readouterr().err
+    assert (tmp_path / "out" / "ok.caption").is_file()
+
+
+@needs_exiftool
+def test_embedding_leaves_links_links(few, batch) -> None:
+    pytest.importorskip("exiftool")
+    (few / "link.jpg").symlink_to(Path("b", "c.jpg"))
+    for _ in range(2):
+        assert batch(few, "-o", few, "--format", "xmp", "--embed") == 0
+        assert (few / "link.jpg").is_symlink()
+        assert read_description(few / "b" / "c.jpg")
+
+
+@needs_exiftool
+def test_embedding_after_exiftool_was_killed(few, batch) -> None:
+    pytest.importorskip("exiftool")
+    (few / "a.jpg_exiftool_tmp").write_bytes(b"half a photo")
+    assert batch(few, "-o", few, "--format", "xmp", "--embed") == 0
+    assert read_description(few / "a.jpg") and not (few / "a.jpg_exiftool_tmp").exists()
+
+
+@needs_exiftool
+def test_a_photo_that_vanishes_is_not_made_up(few, batch, monkeypatch, capsys) -> None:
+    pytest.importorskip("exiftool")
+    from captioner.folder.state import State
+
+    original = State.save
+
+    def save(self, *arguments, **keywords):
+        original(self, *arguments, **keywords)
+        (few / "a.jpg").unlink(missing_ok=True)
+
+    monkeypatch.setattr(State, "save", save)
+    assert batch(few, "-o", few, "--format", "xmp", "--embed") == 1
+    assert "a.jpg: exiftool cannot write a.jpg: the photo is gone" in capsys.readouterr().err
+    assert not (few / "a.jpg").exists()
+
+
+@needs_exiftool
+def test_a_caption_that_is_taken_back_leaves_the_metadata(few, tmp_path, batch, monkeypatch) -> None:
+    pytest.importorskip("exiftool")
+    from captioner.folder.text import TextOptions
+
+    assert batch(few, "-o", few, "--format", "xmp", "--embed") == 0
+    subprocess.run(
+        ["exiftool", "-q", "-overwrite_original", "-XMP-dc:Description=by hand", few / "b" / "c.jpg"],
+        check=True,
+    )
+    error = {"code": "low_confidence", "message": "not believed"}
+    monkeypatch.setattr(TextOptions, "shape", lambda _, record: {"image": record["image"], "error": error})
+    assert batch(few, "-o", few, "--format", "xmp", "--embed", "--capitalize") == 0
+    assert read_description(few / "a.jpg") is None
+    assert read_description(few / "b" / "c.jpg") == "by hand"
+
+
+def test_embedding_is_for_the_one_folder_of_the_photos(few, batch, capsys) -> None:
+    pytest.importorskip("exiftool")
+    for sources in ((few / "b",), (few, few / "b")):
+        assert batch(*sources, "-o", few, "--format", "xmp", "--embed") == 2
+        assert "give their folder as OUT" in capsys.readouterr().err
+    with pytest.raises(OptionsError):
+        make_output(few, OutputOptions(embed=True), "xmp")
