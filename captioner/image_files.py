@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Sequence
-from pathlib import Path
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path, PurePosixPath
 
 from captioner.errors import DataError
 
@@ -13,27 +15,65 @@ class ImageFiles:
     """The bytes of images by name, from folders and zip files."""
 
     def __init__(self, places: Sequence[Path]) -> None:
-        """Raises `DataError` for a place that is neither a folder nor a zip file."""
-        self._archives: dict[str, tuple[zipfile.ZipFile, str]] = {}
+        """Raises `DataError` for a place that is neither a folder nor a zip file, or is damaged."""
         self._folders: list[Path] = []
-        for place in places:
+        self._members: dict[str, list[_Member]] = defaultdict(list)
+        """Of all archives, by the last part of their names."""
+        for place in dict.fromkeys(place.resolve() for place in places):
             if place.is_dir():
                 self._folders.append(place)
-            elif zipfile.is_zipfile(place):
+                continue
+            try:
                 archive = zipfile.ZipFile(place)
-                for member in archive.namelist():
-                    self._archives[Path(member).name] = (archive, member)
-            else:
-                raise DataError(f"{place} is neither a folder nor a zip file")
+            except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+                reason = getattr(error, "strerror", None) or "neither a folder nor a zip file, or damaged"
+                raise DataError(f"{place}: {reason}") from None
+            for member in archive.namelist():
+                if not member.endswith("/"):
+                    self._members[PurePosixPath(member).name].append(_Member(archive, member))
 
     def read(self, name: str) -> bytes:
-        """Raises `DataError` if there is no such image."""
-        for folder in self._folders:
-            for path in (folder / name, folder / Path(name).name):
-                if path.is_file():
-                    return path.read_bytes()
-        try:
-            archive, member = self._archives[Path(name).name]
-        except KeyError:
-            raise DataError(f"the image {name} is in none of the places named") from None
-        return archive.read(member)
+        """The image of this name, looked for by its full path first, then by the end of its path, then by
+        its last part alone. Raises `DataError` if there is none, or more than one that is as near."""
+        for find in (self._with_path, self._with_end_of_path, self._with_last_part):
+            found = find(name)
+            if len(found) > 1:
+                where = " and ".join(sorted(found)[:2])
+                raise DataError(f"the image {name} is ambiguous: it may be {where}")
+            for place, read in found.items():
+                try:
+                    return read()
+                except Exception as error:  # zipfile and its decompressors share no base
+                    reason = getattr(error, "strerror", None) or "damaged in the archive"
+                    raise DataError(f"{place}: {reason}") from error
+        raise DataError(f"the image {name} is in none of the places named")
+
+    def _with_path(self, name: str) -> _Found:
+        return {**self._in_folders(name), **self._in_archives(name, lambda member: member == name)}
+
+    def _with_end_of_path(self, name: str) -> _Found:
+        return self._in_archives(name, lambda member: member.endswith(f"/{name}"))
+
+    def _with_last_part(self, name: str) -> _Found:
+        return {**self._in_folders(Path(name).name), **self._in_archives(name, lambda _: True)}
+
+    def _in_folders(self, name: str) -> _Found:
+        paths = (folder / name for folder in self._folders)
+        return {str(path): path.read_bytes for path in paths if path.is_file()}
+
+    def _in_archives(self, name: str, fits: Callable[[str], bool]) -> _Found:
+        members = self._members.get(PurePosixPath(name).name, ())
+        return {str(member): member.read for member in members if fits(member.name)}
+
+
+_Found = dict[str, Callable[[], bytes]]
+"""Where an image was found, and what reads it."""
+
+
+class _Member:
+    def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
+        self.name, self._path = name, archive.filename
+        self.read = partial(archive.read, name)
+
+    def __str__(self) -> str:
+        return f"{self.name} in {self._path}"
