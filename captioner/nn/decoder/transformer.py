@@ -64,6 +64,7 @@ class TransformerDecoder(Decoder):
         self.heads = attention.heads
         self.embedding = nn.Embedding(vocabulary, embedding)
         self.input = nn.Linear(embedding, hidden)
+        # Copies start alike, as those of PyTorch's `nn.TransformerDecoder` do; what they are shown differs.
         self.layers = nn.ModuleList(
             _Layer(copy.deepcopy(attention), features, hidden, heads, dropout) for _ in range(layers)
         )
