@@ -62,8 +62,9 @@ class StageOptions:
     """Weight of the penalty on cells that a caption looks at unequally (Xu et al. 2015, equation 14)."""
     attention_entropy: float = 0.0
     """Weight of the mean entropy of the maps, which makes them crisp."""
-    hard_reward: float = 1.0
-    """Weight of the reward that hard attention gets for the cells it drew (Xu et al. 2015, lambda_r)."""
+    hard_reward: float = 0.1
+    """Weight of the reward that hard attention gets for the cells it drew (Xu et al. 2015, lambda_r; a tenth
+    in their program)."""
     hard_entropy: float = 0.01
     """Weight of the mean entropy that hard attention is paid for, so that it goes on trying other cells
     (Xu et al. 2015, lambda_e)."""

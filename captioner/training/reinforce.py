@@ -19,9 +19,10 @@ class CellReward:
         loss = -mean_t (log p(y[t] | s[t]) - b) log a[t, s[t]]
         b <- 0.9 b + 0.1 mean_t log p(y[t] | s[t])
 
-    A cell drawn for a word is paid with the log-probability of that word, as in the authors' program. For the
-    decoder `lstm` this is all that the cell brings about; in decoders whose later words depend on what was
-    seen before, that influence is left out, which costs a small bias and saves much variance.
+    A cell drawn for a word is paid with the log-probability of that word, not of the whole caption (the
+    authors' program offers both). For the decoder `lstm` this is all that the cell brings about; in decoders
+    whose later words depend on what was seen before, that influence is left out, which costs a bias and saves
+    much variance.
     """
 
     def __init__(self) -> None:

@@ -222,6 +222,12 @@ def test_general_attention_is_what_its_equation_says() -> None:
     same(context, np.tanh(np.concatenate([h, expected @ g], axis=-1) @ p["join.weight"].T))
 
 
+def test_general_attention_starts_with_scores_that_leave_a_choice() -> None:
+    attention = GeneralAttention(512, 400, HIDDEN)
+    scores = attention.scores(torch.randn(1, 64, 512), attention.keys(torch.randn(1, 196, 400)))
+    assert 0.8 < scores.std() < 1.2
+
+
 def test_scaled_dot_product_attention_is_pytorchs() -> None:
     attention = make(ScaledDotProductAttention)
     query, grid, _ = tensors()

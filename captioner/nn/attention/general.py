@@ -15,12 +15,14 @@ class GeneralAttention(Attention):
 
     h[t] (query features), g[i] (grid features); W (query features, grid features), C (grid features,
     query features + grid features). The keys are W g[i]. c[t] is Luong's attentional vector, from which the
-    decoder says the word. There is no hidden size.
+    decoder says the word. There is no hidden size, and no scale: W starts so small that scores of features
+    of variance 1 have variance 1 too, whatever their number.
     """
 
     def __init__(self, query_features: int, grid_features: int, hidden: int, heads: int = 8) -> None:
         super().__init__(query_features, grid_features, hidden, heads)
         self.key = nn.Linear(grid_features, query_features, bias=False)
+        nn.init.normal_(self.key.weight, std=(query_features * grid_features) ** -0.5)
         self.join = nn.Linear(query_features + grid_features, grid_features, bias=False)
 
     def keys(self, grid: Tensor) -> Tensor:
