@@ -152,7 +152,8 @@ def _write_gallery(args: argparse.Namespace) -> None:
     from captioner.cli.gallery import read_records
     from captioner_client.overlay.gallery import write_gallery
 
-    write_gallery(read_records(args.output), args.gallery, args.sources[0])
+    limits = image_limits(args)
+    write_gallery(read_records(args.output), args.gallery, args.sources[0], limits=limits)
 
 
 @contextmanager

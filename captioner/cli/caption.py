@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     if not (args.json or args.show):
         options = dataclasses.replace(options, attention=False)
     failed = False
-    with open_captioner(args) as captioner:
+    with open_captioner(args, draws=args.show) as captioner:
         for name, outcome in _outcomes(captioner, args, options):
             if isinstance(outcome, CaptionerError):
                 failed = True
@@ -93,6 +93,6 @@ def _print(name: str, outcome: Caption | CaptionerError, args: argparse.Namespac
         from captioner.cli.terminal import show_caption
 
         print(printable(name))
-        show_caption(outcome, Console())
+        show_caption(outcome, Console(), limits=image_limits(args))
     else:
         print(f"{printable(name)}\t{outcome.text}")

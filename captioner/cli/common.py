@@ -143,8 +143,9 @@ def image_limits(args: argparse.Namespace) -> ImageLimits:
 
 
 @contextmanager
-def open_captioner(args: argparse.Namespace) -> Iterator[CaptionSource]:
-    """What captions, as the flags ask for: the model here, or a server.
+def open_captioner(args: argparse.Namespace, *, draws: bool = False) -> Iterator[CaptionSource]:
+    """What captions, as the flags ask for: the model here, or a server. A command that `draws` decodes photos
+    itself, so that their pixels can be limited here even then.
 
     Raises a `CaptionerError` when it cannot be had.
     """
@@ -152,7 +153,7 @@ def open_captioner(args: argparse.Namespace) -> Iterator[CaptionSource]:
         yield _open_local(args)
         return
     for name, flag in _LOCAL_FLAGS.items():
-        if getattr(args, name) is not None:
+        if getattr(args, name) is not None and not (draws and name == "max_pixels"):
             raise OptionsError(f"{flag} is for captioning here, not with --server", name)
     from captioner_client import CaptionClient
 

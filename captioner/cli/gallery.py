@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from captioner.cli.common import add_caption_arguments, caption_options, open_captioner
+from captioner.cli.common import add_caption_arguments, caption_options, image_limits, open_captioner
 from captioner.cli.output import printable, report_failure
 from captioner.cli.overlay import with_alternatives
 from captioner.errors import CaptionerError, DataError, OptionsError
@@ -62,7 +62,14 @@ def run(args: argparse.Namespace) -> int:
         raise DataError(f"{args.source}: there is no such folder or file")
     if not root.is_dir():
         raise OptionsError(f"{root}: there is no such folder", "images")
-    summary = write_gallery(records, args.output, root, title=args.title, link_photos=args.link_photos)
+    summary = write_gallery(
+        records,
+        args.output,
+        root,
+        title=args.title,
+        link_photos=args.link_photos,
+        limits=image_limits(args),
+    )
     print(printable(str(summary.page)))
     if summary.failed:
         print(f"captioner: {summary.failed} of {summary.photos} photos failed", file=sys.stderr)
@@ -88,7 +95,7 @@ def caption_folder(args: argparse.Namespace, names: list[str]) -> Iterator[dict[
     from captioner.results import error_to_dict
 
     options = with_alternatives(dataclasses.replace(caption_options(args), attention=True))
-    with open_captioner(args) as captioner:
+    with open_captioner(args, draws=True) as captioner:
         starts = range(0, len(names), BATCH_SIZE)
         for start in track(starts, "Captioning", console=Console(stderr=True), transient=True):
             batch = names[start : start + BATCH_SIZE]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from captioner.cli.common import add_caption_arguments, caption_options, image_limits, open_captioner
 from captioner.cli.output import printable, report_failure
-from captioner.errors import CaptionerError, OptionsError
+from captioner.errors import CaptionerError, ImageError, OptionsError
 from captioner.options import MAX_WORDS
 
 if TYPE_CHECKING:
@@ -79,12 +79,17 @@ def run(args: argparse.Namespace) -> int:
         options = with_alternatives(options)
     limits = image_limits(args)
     image = sys.stdin.buffer.read(limits.max_bytes + 1) if args.image == "-" else args.image
-    with open_captioner(args) as captioner:
+    with open_captioner(args, draws=True) as captioner:
         [caption] = captioner.caption([image], options, return_errors=True)
     if isinstance(caption, CaptionerError):
         report_failure(args.image, caption)
         return 1
-    _write(args.output, _render(args, image, caption, suffix))
+    try:
+        picture = _render(args, image, caption, suffix)
+    except ImageError as error:
+        report_failure(args.image, error)
+        return 1
+    _write(args.output, picture)
     print(f"{printable(args.image)}\t{caption.text}")
     return 0
 
@@ -118,6 +123,7 @@ def _render(args: argparse.Namespace, image: ImageInput, caption: Caption, suffi
     from captioner_client import render_animation, render_html, render_overlay
 
     how = {"words": args.words, "colormap": args.colormap, "alpha": args.alpha, "width": args.width}
+    how["limits"] = image_limits(args)
     if suffix == ".html":
         return render_html(image, caption, args.style, **how).encode()
     if suffix == ".png":

@@ -12,7 +12,7 @@ from rich.style import Style
 from rich.text import Text
 
 from captioner.errors import CaptionerError
-from captioner.image import ImageInput, open_image
+from captioner.image import DEFAULT_LIMITS, ImageInput, ImageLimits, open_image
 from captioner.results import Caption
 from captioner.saliency import blend, relative
 from captioner_client.overlay.scene import ShownWord, show_word
@@ -28,11 +28,16 @@ SHADES = " ░▒▓█"
 GAP = 2
 
 
-def show_caption(caption: Caption, console: Console | None = None, image: ImageInput | None = None) -> None:
+def show_caption(
+    caption: Caption,
+    console: Console | None = None,
+    image: ImageInput | None = None,
+    limits: ImageLimits = DEFAULT_LIMITS,
+) -> None:
     """Print the words with their probabilities, then, on a terminal, where each word looked.
 
-    `image` is drawn under the maps; by default it is `caption.source`. NO_COLOR and terminals without
-    colours get maps of shaded blocks; a pipe or a file gets the words alone.
+    `image` is drawn under the maps unless it is beyond `limits`; by default it is `caption.source`.
+    NO_COLOR and terminals without colours get maps of shaded blocks; a pipe or a file gets the words alone.
     """
     console = console or Console()
     words = [(clean(word.text) or "(empty)", float(np.exp(word.log_prob))) for word in caption.words]
@@ -42,7 +47,7 @@ def show_caption(caption: Caption, console: Console | None = None, image: ImageI
     _print_side_by_side(columns, console)
     shown = [show_word(word, at) for at, word in enumerate(caption.words, 1) if word.attention is not None]
     if shown and console.is_terminal and _has_blocks(console):
-        photo = _thumbnail(image if image is not None else caption.source)
+        photo = _thumbnail(image if image is not None else caption.source, limits)
         _print_side_by_side([_map_column(word, photo, console) for word in shown], console)
 
 
@@ -57,11 +62,11 @@ def _word_column(text: str, probability: float, room: int) -> list[Text]:
     return [word, Text(f"{probability:.0%}", style=Style(dim=True))]
 
 
-def _thumbnail(image: ImageInput | None) -> Image.Image | None:
+def _thumbnail(image: ImageInput | None, limits: ImageLimits) -> Image.Image | None:
     if image is None:
         return None
     try:
-        photo = open_image(image, target=4 * MAP_COLUMNS)
+        photo = open_image(image, limits, 4 * MAP_COLUMNS)
     except CaptionerError:  # the words and the bare maps still say something
         return None
     lines = round(MAP_COLUMNS * photo.height / photo.width / 2)

@@ -104,6 +104,25 @@ def test_a_server_captions_as_well(run, capsys, tmp_path, tiny_bundle):
         assert ImageChops.difference(one, other).convert("L").getextrema()[1] <= 2
 
 
+def test_pixels_are_limited_for_drawing_too(run, capsys, tmp_path, tiny_bundle, folder):
+    captions = tmp_path / "captions.jsonl"
+    captions.write_text(json.dumps(make_caption().to_dict("more/cat.jpg")), encoding="utf-8")
+    server = RunningServer(Captioner.load(tiny_bundle, device="cpu"), ServerOptions(port=0))
+    try:
+        for name in ("out.png", "out.gif", "out.html"):
+            flags = ["-o", str(tmp_path / name), "--server", server.address]
+            assert main(["overlay", CAT, *flags, "--max-pixels", "1000"]) == 1
+            assert f"{CAT}: " in (error := capsys.readouterr().err) and "max_pixels" in error
+            assert not (tmp_path / name).exists()
+        assert main(["gallery", str(folder), *flags, "--max-pixels", "1000"]) == 1
+        assert main(["caption", CAT, "--server", server.address, "--max-pixels", "1000"]) == 2
+    finally:
+        server.close()
+    assert "more pixels than the limit" in (tmp_path / "out.files" / "index" / "0.js").read_text()
+    run("gallery", captions, "-o", tmp_path / "out.html", "--images", folder, "--max-pixels", "1000")
+    assert "more pixels than the limit" in (tmp_path / "out.files" / "index" / "0.js").read_text()
+
+
 def test_words_are_counted_from_one():
     assert parse_words("3,5") == (2, 4)
     assert parse_words("2-4, 9") == (1, 2, 3, 8)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from captioner.image import ImageInput
+from captioner.image import DEFAULT_LIMITS, ImageInput, ImageLimits
 from captioner.results import Caption
 from captioner.saliency import Map, fit_photo, gaze
 from captioner_client.overlay.canvas import INK, MUTED, Canvas, text_width
@@ -48,6 +48,7 @@ def render_animation(
     colormap: str = "inferno",
     alpha: float = 0.8,
     width: int | None = None,
+    limits: ImageLimits = DEFAULT_LIMITS,
 ) -> bytes:
     """The bytes of an animation that loops forever, `width` (480) pixels wide.
 
@@ -56,7 +57,7 @@ def render_animation(
     """
     options = OverlayOptions(words=words, colormap=colormap, alpha=alpha, width=width)
     check_style(style, ANIMATION_STYLES)
-    scene = make_scene(image, caption, options, DEFAULT_WIDTH)
+    scene = make_scene(image, caption, options, DEFAULT_WIDTH, limits)
     frames = list(draw_frames(scene, PAINTED[style]))
     pictures = [frame.picture for frame in frames]
     if format == "GIF":

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Sequence
 from pathlib import Path
 
-from captioner.image import ImageInput
+from captioner.image import DEFAULT_LIMITS, ImageInput, ImageLimits
 from captioner.results import Caption
 from captioner_client.overlay import template
 from captioner_client.overlay.payload import encode_photo, make_payload
@@ -28,6 +28,7 @@ def render_html(
     colormap: str = "inferno",
     alpha: float = 0.8,
     width: int | None = None,
+    limits: ImageLimits = DEFAULT_LIMITS,
 ) -> str:
     """A self-contained HTML page: the photo, at most `width` (1600) pixels either way, and the caption
     whose words show their maps.
@@ -37,7 +38,7 @@ def render_html(
     """
     options = OverlayOptions(words=words, colormap=colormap, alpha=alpha, width=width)
     check_style(style, PAGE_STYLES)
-    scene = make_scene(image, caption, options, DEFAULT_WIDTH)
+    scene = make_scene(image, caption, options, DEFAULT_WIDTH, limits)
     if name is None:
         name = Path(image).name if isinstance(image, str | Path) else ""
     photo = base64.b64encode(encode_photo(scene.photo, width or DEFAULT_WIDTH, JPEG_QUALITY)).decode()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from PIL import Image
 
-from captioner.image import ImageInput
+from captioner.image import DEFAULT_LIMITS, ImageInput, ImageLimits
 from captioner.results import Caption
 from captioner_client.overlay.figure import DEFAULT_WIDTH, draw_figure
 from captioner_client.overlay.scene import OverlayOptions, check_style, make_scene
@@ -23,17 +23,19 @@ def render_overlay(
     colormap: str = "inferno",
     alpha: float = 0.8,
     width: int | None = None,
+    limits: ImageLimits = DEFAULT_LIMITS,
 ) -> Image.Image:
     """Where the model looked for each word, over the photo; an RGB picture `width` (1600) pixels wide.
 
     `style` is one of `STYLES`: "panels" (colour over the photo, opacity by weight), "heatmap" (the whole
     map over the photo in grey), "contour", "spotlight", or "matrix" (words by cells). `words` are
-    positions in `caption.words`, the first being 0; see `OverlayOptions` for the rest.
+    positions in `caption.words`, the first being 0; see `OverlayOptions` for the rest. Photos beyond
+    `limits` are refused before they are decoded.
 
     Raises `OptionsError` for options out of range, `DataError` for a caption without attention maps, and
     an `ImageError` for an image that cannot be opened.
     """
     options = OverlayOptions(words=words, colormap=colormap, alpha=alpha, width=width)
     check_style(style, STYLES)
-    scene = make_scene(image, caption, options, DEFAULT_WIDTH)
+    scene = make_scene(image, caption, options, DEFAULT_WIDTH, limits)
     return draw_matrix(scene) if style == "matrix" else draw_figure(scene, PAINTED[style])

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from captioner.errors import DataError, OptionsError
-from captioner.image import ImageInput, open_image
+from captioner.image import DEFAULT_LIMITS, ImageInput, ImageLimits, open_image
 from captioner.results import Caption, Word
 from captioner.saliency import COLORMAPS
 
@@ -63,7 +63,13 @@ class Scene:
     options: OverlayOptions
 
 
-def make_scene(image: ImageInput, caption: Caption, options: OverlayOptions, default_width: int) -> Scene:
+def make_scene(
+    image: ImageInput,
+    caption: Caption,
+    options: OverlayOptions,
+    default_width: int,
+    limits: ImageLimits = DEFAULT_LIMITS,
+) -> Scene:
     """Open the image, no larger than a picture of `options.width` or `default_width` has use for, and
     choose the words.
 
@@ -79,7 +85,7 @@ def make_scene(image: ImageInput, caption: Caption, options: OverlayOptions, def
     words = tuple(show_word(caption.words[position], position + 1) for position in chosen)
     if not words:
         raise DataError("the caption has no words to show; it must be asked for with attention maps")
-    photo = open_image(image, target=options.width or default_width)
+    photo = open_image(image, limits, options.width or default_width)
     return Scene(photo, caption, words, options)
 
 

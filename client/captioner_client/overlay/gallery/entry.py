@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from captioner.errors import CaptionerError, DataError, ImageUnreadableError
-from captioner.image import open_image
+from captioner.image import DEFAULT_LIMITS, ImageLimits, open_image
 from captioner.results import Alternative, Caption, Word
 from captioner_client.overlay.payload import confidence, encode_photo, make_payload
 from captioner_client.overlay.scene import OverlayOptions, show_word
@@ -40,7 +40,12 @@ class Entry:
         return [self.name, self.caption, self.confidence, self.error]
 
 
-def make_entry(record: Mapping[str, Any], image_root: Path, link_from: Path | None) -> Entry:
+def make_entry(
+    record: Mapping[str, Any],
+    image_root: Path,
+    link_from: Path | None,
+    limits: ImageLimits = DEFAULT_LIMITS,
+) -> Entry:
     """Read one record and its photo. `link_from` is the folder of the page when the view is to link to
     the original. Whatever is wrong with the record or the photo becomes the entry's error."""
     name = clean(str(record.get("image", ""))) or "(no name)"
@@ -49,7 +54,7 @@ def make_entry(record: Mapping[str, Any], image_root: Path, link_from: Path | No
     try:
         caption = _read_caption(record)
         path = _find_photo(str(record.get("image", "")), image_root)
-        photo = open_image(path, target=PHOTO_SIDE)
+        photo = open_image(path, limits, PHOTO_SIDE)
         with_maps = [word for word in caption.words if word.attention is not None]
         words = tuple(show_word(word, number) for number, word in enumerate(with_maps, 1))
     except CaptionerError as error:

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from captioner.errors import OptionsError
+from captioner.image import DEFAULT_LIMITS, ImageLimits
 from captioner_client.overlay import template
 from captioner_client.overlay.gallery.entry import Entry, make_entry
 
@@ -36,13 +37,15 @@ def write_gallery(
     *,
     title: str | None = None,
     link_photos: bool = False,
+    limits: ImageLimits = DEFAULT_LIMITS,
 ) -> GallerySummary:
     """Write OUT.html and the folder OUT.files beside it; both must be moved together.
 
     `records` are captions as `Caption.to_dict` makes them, or failures as `error_to_dict` does; they are
     read one by one, so that they may be made while the gallery is written. `image` in a record is
     relative to `image_root`, and photos outside it are refused. With `link_photos` the views show the
-    original files where a browser can, instead of copies of at most 1280 pixels.
+    original files where a browser can, instead of copies of at most 1280 pixels. Photos beyond `limits`
+    are failures.
 
     A gallery that is there already is replaced. Raises `OptionsError` when the place cannot be written.
     """
@@ -52,7 +55,9 @@ def write_gallery(
         raise OptionsError(f"a gallery is an .html file, got {page.name!r}", "output")
     try:
         _make_folders(files)
-        rows = _write_files(records, files, Path(image_root), page.parent if link_photos else None)
+        link_from = page.parent if link_photos else None
+        entries = (make_entry(record, Path(image_root), link_from, limits) for record in records)
+        rows = _write_files(entries, files)
         chunks = _write_index(rows, files)
         failed = sum(row[3] is not None for row in rows)
         name = title if title is not None else Path(image_root).resolve().name
@@ -72,12 +77,9 @@ def _make_folders(files: Path) -> None:
     (files / MARKER).write_text("captioner gallery made this folder and may replace it.\n", encoding="utf-8")
 
 
-def _write_files(
-    records: Iterable[Mapping[str, Any]], files: Path, image_root: Path, link_from: Path | None
-) -> list[list[Any]]:
+def _write_files(entries: Iterable[Entry], files: Path) -> list[list[Any]]:
     rows = []
-    for number, record in enumerate(records):
-        entry = make_entry(record, image_root, link_from)
+    for number, entry in enumerate(entries):
         _write_entry(entry, number, files)
         rows.append(entry.index_row())
     return rows
