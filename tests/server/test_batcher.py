@@ -92,6 +92,8 @@ def test_only_matching_options_share_a_batch_and_each_gets_what_it_asked_for() -
         asked(beam_size=1),
         asked(max_words=2),
         asked(attention_size=(4, 4)),
+        asked(attention_head=1),
+        asked(attention=False, attention_head=1),
     ]
 
     async def run() -> None:
@@ -103,7 +105,7 @@ def test_only_matching_options_share_a_batch_and_each_gets_what_it_asked_for() -
             engine.hold.set()
             answers = [answer.caption for answer in await asyncio.gather(*tasks)]
             await first
-        assert Counter(size for size, _ in engine.batches[1:]) == {4: 1, 1: 3}
+        assert Counter(size for size, _ in engine.batches[1:]) == {4: 1, 1: 5}
         for options, caption in zip(variants, answers, strict=True):
             alone = engine.describe(pixels(9), options)
             assert caption.text == alone.text

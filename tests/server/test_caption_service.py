@@ -151,6 +151,11 @@ def test_the_model_says_what_it_is(server: RunningServer, stub: CaptionServiceSt
             "options.attention_size",
             "INVALID_OPTIONS",
         ),
+        (
+            pb.CaptionRequest(image=make_image(1), options=pb.CaptionOptions(attention_head=2)),
+            "options.attention_head",
+            "INVALID_OPTIONS",
+        ),
     ],
 )
 def test_what_is_asked_wrongly_is_an_invalid_argument_that_names_the_field(

@@ -25,7 +25,7 @@ class FakeEngine:
     model = "fake@0123456789ab"
     grid = (2, 3)
     grid_varies = False
-    heads = 1
+    heads = 2
     calibration = Calibration(2.0, 3.0, "the caption is any good")
     defaults = FALLBACK
 
@@ -65,6 +65,7 @@ class FakeEngine:
         words = []
         for _ in range(min(options.max_words or 0, 5)):
             weights = seed.random(64 * 64, dtype=np.float32)[: rows * columns].reshape(rows, columns)
+            weights = np.roll(weights, options.attention_head or 0)  # each head looks elsewhere
             words.append(
                 Word(
                     text=WORDS[seed.integers(len(WORDS))],
