@@ -38,7 +38,7 @@ def main() -> int:
     statuses: Counter[int] = Counter()
     finished = 0
     for _ in range(args.rounds):
-        with running_server(args) as server:
+        with running_server(args, "--max-wait-s", "600") as server:  # none is refused for the load itself
             codes += asyncio.run(load_until_told(server, images, args))
             statuses[server.process.wait(120)] += 1
             server.wait_for("stopped")
