@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
-from captioner.errors import CaptionerError, ImageError, OptionsError
+from captioner.errors import CaptionerError, ImageError, OptionsError, OutputError
 from captioner.folder.items import Done, Item, Loaded
 from captioner.folder.pipeline import Loader
 from captioner.options import CaptionOptions
 from captioner.results import Caption
 from captioner_client import CaptionClient, ClientOptions
+from captioner_client.convert import ModelInfo
+from captioner_client.errors import DeadlineExceededError, ServerUnavailableError
 
 _Message = Done | BaseException
 
@@ -25,25 +28,18 @@ class ServerEngine:
     """
 
     def __init__(self, addresses: str, options: ClientOptions) -> None:
-        """`addresses` are HOST:PORT, separated by commas."""
+        """`addresses` are HOST:PORT, separated by commas. One that does not answer now may do so later;
+        raises `ServerUnavailableError` when none does."""
         self._window = options.batch_window
         self._streams = len(addresses.split(","))
-        self._client = CaptionClient(addresses, options)
-        try:
-            infos = []
-            for address in addresses.split(","):
-                with CaptionClient(address, options) as one:
-                    infos.append(one.get_model())
-        except BaseException:
-            self._client.close()
-            raise
-        models = sorted({f"{info.name}@{info.digest[:12]}" for info in infos})
+        infos = _ask(addresses.split(","), options)
+        models = sorted({info.model for info in infos})
         if len(models) > 1:
-            self._client.close()
             raise OptionsError(f"--server: the servers have different models: {', '.join(models)}", "server")
         self.model = models[0]
         self.grid = None if infos[0].grid_varies else infos[0].grid
         self.calibration = infos[0].calibration
+        self._client = CaptionClient(addresses, options)
 
     def __enter__(self) -> Self:
         return self
@@ -100,9 +96,34 @@ class ServerEngine:
 
         try:
             for index, outcome in self._client.caption_batch(read(), options):
-                done.put(_make_done(sent.pop(index), outcome))
+                done.put(self._make_done(sent.pop(index), outcome))
         except BaseException as error:
             done.put(error)
+
+    def _make_done(self, loaded: Loaded, outcome: Caption | CaptionerError) -> Done:
+        if isinstance(outcome, Caption):
+            if outcome.model != self.model:
+                raise OutputError(f"a server has another model now, {outcome.model}, not {self.model}")
+            return Done(loaded, outcome.of(None))
+        if not isinstance(outcome, ImageError):
+            raise outcome  # not the image's fault: it must not be noted as a failure
+        return Done(loaded, outcome)
+
+
+def _ask(addresses: Sequence[str], options: ClientOptions) -> list[ModelInfo]:
+    """What the servers that answer say of their models."""
+    infos, away = [], []
+    for address in addresses:
+        with CaptionClient(address, options) as one:
+            try:
+                infos.append(one.get_model())
+            except (ServerUnavailableError, DeadlineExceededError) as error:
+                away.append(error)
+    if not infos:
+        raise away[0]
+    for reason in away:
+        print(f"captioner: {reason}; going on with the others", file=sys.stderr)
+    return infos
 
 
 def _take(done: queue.SimpleQueue[_Message]) -> list[Done]:
@@ -114,12 +135,6 @@ def _take(done: queue.SimpleQueue[_Message]) -> list[Done]:
         if isinstance(message, BaseException):
             raise message
     return [message for message in messages if isinstance(message, Done)]
-
-
-def _make_done(loaded: Loaded, outcome: Caption | CaptionerError) -> Done:
-    if isinstance(outcome, CaptionerError) and not isinstance(outcome, ImageError):
-        raise outcome  # not the image's fault: it must not be noted as a failure
-    return Done(loaded, outcome.of(None) if isinstance(outcome, Caption) else outcome)
 
 
 def _without_payload(loaded: Loaded) -> Loaded:

@@ -70,6 +70,30 @@ def test_a_server_that_dies_costs_nothing(photos, tmp_path, capsys) -> None:
     assert read(out) == records
 
 
+def test_a_server_that_is_away_is_passed_over(photos, tmp_path, tiny_captioner, capsys) -> None:
+    server = RunningServer(tiny_captioner, ServerOptions(port=0))
+    try:
+        out = tmp_path / "out.jsonl"
+        flags = ["-o", str(out), "--timeout-s", "20", "--server", f"localhost:1,{server.address}"]
+        assert main(["batch", str(photos), *flags]) == 1
+    finally:
+        server.close()
+    assert len(read(out)) == 41
+    assert "localhost:1" in capsys.readouterr().err
+
+
+def test_a_server_that_changes_its_model_ends_the_run(photos, tmp_path, tiny_captioner, capsys, monkeypatch):
+    server = RunningServer(tiny_captioner, ServerOptions(port=0))
+    monkeypatch.setattr("captioner_client.convert.ModelInfo.model", property(lambda _: "other@0123456789ab"))
+    try:
+        out = tmp_path / "out.jsonl"
+        assert main(["batch", str(photos), "-o", str(out), "--server", server.address]) == 2
+    finally:
+        server.close()
+    assert "a server has another model now" in capsys.readouterr().err
+    assert read(out) == []
+
+
 def test_a_gallery_of_the_batch(tmp_path, tiny_bundle) -> None:
     root = tmp_path / "photos"
     root.mkdir()
