@@ -15,7 +15,7 @@ from captioner.options import CaptionOptions
 from captioner.results import Caption
 from captioner_client import CaptionClient, ClientOptions
 from captioner_client.convert import ModelInfo
-from captioner_client.errors import DeadlineExceededError, ServerUnavailableError
+from captioner_client.errors import DeadlineExceededError, ServerError, ServerUnavailableError
 
 _Message = Done | BaseException
 
@@ -29,7 +29,7 @@ class ServerEngine:
 
     def __init__(self, addresses: str, options: ClientOptions) -> None:
         """`addresses` are HOST:PORT, separated by commas. One that does not answer now may do so later;
-        raises `ServerUnavailableError` when none does."""
+        raises `OptionsError` when none does."""
         self._window = options.batch_window
         self._streams = len(addresses.split(","))
         infos = _ask(addresses.split(","), options)
@@ -120,7 +120,7 @@ def _ask(addresses: Sequence[str], options: ClientOptions) -> list[ModelInfo]:
             except (ServerUnavailableError, DeadlineExceededError) as error:
                 away.append(error)
     if not infos:
-        raise away[0]
+        raise OptionsError(f"--server: {away[0]}", "server")
     for reason in away:
         print(f"captioner: {reason}; going on with the others", file=sys.stderr)
     return infos
@@ -132,6 +132,8 @@ def _take(done: queue.SimpleQueue[_Message]) -> list[Done]:
     while not done.empty():
         messages.append(done.get())
     for message in messages:
+        if isinstance(message, ServerError):
+            raise OutputError(f"{message}; the same command goes on") from message
         if isinstance(message, BaseException):
             raise message
     return [message for message in messages if isinstance(message, Done)]
