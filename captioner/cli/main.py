@@ -26,6 +26,7 @@ COMMANDS = {
     "batch": "caption a folder of images into a file",
     "serve": "answer caption requests over gRPC",
     "train": "train a model",
+    "average": "average the weights of several runs",
     "export": "turn a checkpoint into a model bundle",
     "evaluate": "caption a data set and score the captions",
     "score": "score captions against references",

@@ -7,10 +7,13 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from captioner.bundle import CARD, DEFAULT, FILES, MANIFEST, Bundle
 from captioner.cli.output import printable
 from captioner.errors import RuntimeMissingError
+
+if TYPE_CHECKING:
+    from captioner.bundle import Bundle
 
 _SEARCH = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram")
 
@@ -35,6 +38,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
+    from captioner.bundle import CARD, DEFAULT, Bundle
+
     bundle = Bundle.load(args.bundle)
     if args.action == "verify":
         return _verify(bundle)
@@ -51,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _facts(bundle: Bundle, folder: Path) -> dict[str, object]:
+    from captioner.bundle import FILES, MANIFEST
+
     decoding = dataclasses.asdict(bundle.decoding)
     size = sum((folder / name).stat().st_size for name in (*FILES, MANIFEST))
     fitted = ", letterboxed" if bundle.letterbox else ""
@@ -72,6 +79,7 @@ def _facts(bundle: Bundle, folder: Path) -> dict[str, object]:
 
 
 def _verify(bundle: Bundle) -> int:
+    from captioner.bundle import FILES, MANIFEST
     from captioner.runtime import Runtime
 
     checked = f"{len(FILES)} files as {MANIFEST} describes them"

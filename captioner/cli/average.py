@@ -1,0 +1,32 @@
+"""`captioner average`: one model from several."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from captioner.errors import DataError
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "average",
+        help="average the weights of several runs",
+        description="Write the mean of the weights of runs that started from the same model, which is often "
+        "better than each of them. Name a checkpoint twice to weigh it double.",
+    )
+    parser.add_argument("checkpoints", type=Path, nargs="+", metavar="CHECKPOINT", help="best.pt of a run")
+    parser.add_argument(
+        "-o", "--out", type=Path, required=True, metavar="AVERAGE.pt", help="a new checkpoint"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from captioner.training.average import average_checkpoints
+
+    if args.out.exists():
+        raise DataError(f"{args.out} exists already")
+    average_checkpoints(args.checkpoints, args.out)
+    print(f"captioner: the mean of {len(args.checkpoints)} checkpoints is in {args.out}", file=sys.stderr)
+    return 0

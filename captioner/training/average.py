@@ -1,0 +1,38 @@
+"""One model from several: the mean of their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from captioner.errors import DataError
+from captioner.training import checkpoint
+
+
+@torch.no_grad()
+def average_checkpoints(paths: Sequence[Path], out: Path) -> None:
+    """Write the mean of the weights of `paths` as the checkpoint `out`; a path given twice counts twice.
+
+    Runs that went on from the same weights lie in one valley: their mean errs less than any of them, and
+    costs no more to run (Wortsman et al. 2022, "Model soups", arXiv:2203.05482). The rest of `out`, its
+    options first of all, is of the first. Raises `DataError` for models of different shapes or words.
+    """
+    total: dict[str, torch.Tensor] = {}
+    first, vocabulary, options, contents = checkpoint.load_model(paths[0])
+    for path in paths:
+        model, words, *_ = checkpoint.load_model(path)
+        if model.options != first.options or words.words != vocabulary.words:
+            raise DataError(f"{path} cannot be averaged with {paths[0]}: its architecture or words differ")
+        for name, value in model.state_dict().items():
+            total[name] = total[name] + value if name in total else value
+    checkpoint.save(
+        out,
+        {
+            "options": options.to_dict(),
+            "vocabulary": list(vocabulary.words),
+            "model": {name: (value / len(paths)).half() for name, value in total.items()},
+            "history": contents.get("history", []),
+        },
+    )
