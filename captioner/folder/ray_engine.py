@@ -326,8 +326,6 @@ def _read_note(content: bytes | None) -> dict[str, Any]:
 
 
 def _import_ray() -> Any:
-    # What Ray's core says on stderr, of actors that start and end, is for those who work on Ray.
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
         import ray
         import ray.data

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -83,13 +83,21 @@ def photos(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ray_batch(tiny_bundle: Path, monkeypatch) -> Iterator[Callable[..., int]]:
-    """Runs the command in this process over one and the same local Ray."""
-    ray = pytest.importorskip("ray")
-    monkeypatch.setenv("PYTHONPATH", child_environment()["PYTHONPATH"])
+def ray_batch(tiny_bundle: Path) -> Callable[..., tuple[int, str]]:
+    """Runs the command; returns its exit status and what it says. In a process of its own: Ray ends a driver
+    whose cluster goes away."""
+    pytest.importorskip("ray")
     flags = ["--engine", "ray", "--model", str(tiny_bundle)]
-    yield lambda *arguments: main(["batch", *map(str, arguments), *flags])
-    ray.shutdown()
+
+    def run(*arguments: object) -> tuple[int, str]:
+        driver = _start(["batch", *map(str, arguments), *flags])
+        _, errors = driver.communicate(timeout=400)
+        assert "Traceback" not in errors
+        return driver.returncode, "".join(
+            line for line in errors.splitlines(True) if " core_worker.cc" not in line
+        )
+
+    return run
 
 
 def _rows(out: str | Path) -> dict[str, dict]:
@@ -102,13 +110,17 @@ def _rows(out: str | Path) -> dict[str, dict]:
     return {row["image"]: row for row in rows}
 
 
-@pytest.mark.timeout(600)
-def test_the_command_over_ray(photos, tmp_path, ray_batch, batch, capsys) -> None:
-    out, local, listed = tmp_path / "out", tmp_path / "local.parquet", tmp_path / "list.txt"
+@pytest.mark.timeout(900)
+def test_the_command_over_ray(photos, tmp_path, ray_batch, batch) -> None:
+    out, local = tmp_path / "out", tmp_path / "local.parquet"
     assert batch(photos, "-o", local) == 1
     expected = {row["image"]: row for row in parquet.read_table(local).to_pylist()}
     assert len(expected) == 7
-    assert ray_batch(photos, "-o", out, "--shard-size", "2") == 1
+    status, said = ray_batch(
+        photos, "-o", out, "--shard-size", "2", "--actors", "8"
+    )  # more than there is room for
+    assert status == 1, said
+    assert "broken.png: not an image" in said and "7 images in all, 1 of them failed" in said
     assert _plain(_rows(out)) == _plain(expected)
     times = _times(out)
     assert len(times) > 1
@@ -118,39 +130,48 @@ def test_the_command_over_ray(photos, tmp_path, ray_batch, batch, capsys) -> Non
     (out / damaged).write_bytes((out / damaged).read_bytes()[:-20])
     (out / "part-00000-of-somebody-else.parquet").write_bytes(b"theirs")
     (out / ".part-left-over.partial").write_bytes(b"")
-    capsys.readouterr()
-    assert ray_batch(photos, "-o", out, "--shard-size", "2") == 1
-    assert f"{damaged} is damaged, and is made again" in capsys.readouterr().err
-    assert {name: time for name, time in _times(out).items() if name != damaged} == {
-        name: time for name, time in times.items() if name != damaged
-    }
-    assert _plain(_rows(out)) == _plain(expected)
+    status, said = ray_batch(photos, "-o", out, "--shard-size", "2")
+    assert status == 1 and f"{damaged} is damaged, and is made again" in said
+    changed = {name for name, time in _times(out).items() if times.get(name) != time}
+    assert changed == {damaged} and _plain(_rows(out)) == _plain(expected)
     assert (out / "part-00000-of-somebody-else.parquet").read_bytes() == b"theirs"
     assert not list(out.glob(".part-*"))
 
     # All again, and once only.
-    assert ray_batch(photos, "-o", out, "--shard-size", "2", "--overwrite") == 1
+    assert ray_batch(photos, "-o", out, "--shard-size", "2", "--overwrite")[0] == 1
     again = _times(out)
     assert not again.keys() & times.keys() and _plain(_rows(out)) == _plain(expected)
-    assert ray_batch(photos, "-o", out, "--shard-size", "2") == 1
+    assert ray_batch(photos, "-o", out, "--shard-size", "2")[0] == 1
     assert _times(out) == again
 
-    # A list; and captions that are not believed are no failures.
+    with hold(PartFolder(str(out)), print):
+        status, said = ray_batch(photos, "-o", out)
+    assert status == 2 and "another run is writing this output" in said
+
+
+@pytest.mark.timeout(600)
+def test_a_list_over_a_cluster_of_two_nodes(photos, tmp_path, ray_batch, monkeypatch) -> None:
+    utils = pytest.importorskip("ray.cluster_utils")
+    monkeypatch.setenv("PYTHONPATH", child_environment()["PYTHONPATH"])  # of the nodes
+    listed = tmp_path / "list.txt"
     listed.write_text("day1/2.png\ngone.png\nday0/0.png\n")
-    assert ray_batch(photos, "--files-from", listed, "-o", out) == 1
-    assert {name: row["error_message"] for name, row in _rows(out).items()} == {
+    cluster = utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        cluster.add_node(num_cpus=1)
+        monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+        status, said = ray_batch(photos, "--files-from", listed, "-o", tmp_path / "out", "--shard-size", "1")
+    finally:
+        cluster.shutdown()
+    assert status == 1, said
+    assert {name: row["error_message"] for name, row in _rows(tmp_path / "out").items()} == {
         "day1/2.png": None,
         "gone.png": "No such file or directory",
         "day0/0.png": None,
     }
-    capsys.readouterr()
-    with hold(PartFolder(str(out)), print):
-        assert ray_batch(photos, "-o", out) == 2
-    assert "another run is writing this output" in capsys.readouterr().err
 
 
 @pytest.mark.timeout(600)
-def test_object_stores_over_ray(photos, tmp_path, ray_batch, batch, capsys) -> None:
+def test_object_stores_over_ray(photos, tmp_path, ray_batch, batch) -> None:
     pytest.importorskip("moto")
     pytest.importorskip("gcp_storage_emulator")
     local = tmp_path / "local.parquet"
@@ -163,14 +184,14 @@ def test_object_stores_over_ray(photos, tmp_path, ray_batch, batch, capsys) -> N
                 with filesystem.open_output_stream(f"{root}/{path.relative_to(photos)}") as stream:
                     stream.write(path.read_bytes())
             source, out = place.format("photos"), place.format("captions")
-            for _ in range(2):
-                assert ray_batch(source, "-o", out, "--shard-size", "4") == 1
+            for done in (0, 7):
+                status, said = ray_batch(source, "-o", out, "--shard-size", "4")
+                assert status == 1 and f"{done} of 7 images are done already" in said
                 assert _plain(_rows(out)) == _plain(expected)
-            assert "7 of 7 images are done already" in capsys.readouterr().err
             assert PartFolder(out).names(".captioner-run-") == set()
-            assert ray_batch(place.format("nothing"), "-o", out) == 2
-            [line] = capsys.readouterr().err.splitlines()
-            assert line.startswith("captioner: ") and "anonymous" not in line
+            status, line = ray_batch(place.format("nothing"), "-o", out)
+            assert status == 2 and line.startswith("captioner: ") and "anonymous" not in line
+            assert line.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -183,33 +204,44 @@ def test_object_stores_over_ray(photos, tmp_path, ray_batch, batch, capsys) -> N
         (("--device", "cuda"), "--device is not for --engine ray: --gpus-per-actor says"),
         (("--format", "csv"), "--engine ray writes parquet, not csv"),
         (("--cpus-per-actor", "0"), "--cpus-per-actor must be above 0"),
-        (("--cpus-per-actor", "4000"), "too few for --cpus-per-actor 4000"),
         (("--gpus-per-actor", "1.5"), "--gpus-per-actor must be 0 to 1 or a whole number"),
         (("--files-from", "nothing.txt"), "--files-from: nothing.txt: No such file"),
     ],
 )
-def test_wrong_usage(photos, tmp_path, ray_batch, capsys, arguments, message) -> None:
-    assert ray_batch(photos, "-o", tmp_path / "out", *arguments) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert message in lines[-1] and lines[-1].startswith("captioner: ")
+def test_wrong_usage(photos, tmp_path, tiny_bundle, capsys, arguments, message) -> None:
+    pytest.importorskip("ray")
+    flags = ("-o", str(tmp_path / "out"), "--engine", "ray", "--model", str(tiny_bundle))
+    assert main(["batch", str(photos), *flags, *arguments]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert message in line and line.startswith("captioner: ")
 
 
-def test_what_ends_a_run_is_one_line(photos, tmp_path, ray_batch, monkeypatch, capfd) -> None:
-    from captioner.errors import OutputError
-    from captioner.folder.ray_engine import RayRun
-    from captioner.options import CaptionOptions
+WITHOUT_A_MODEL = """
+import sys
+from captioner.folder.ray_engine import RayRun
+from captioner.options import CaptionOptions
+with RayRun(*sys.argv[1:], bundle="/gone", model="a@b", options=CaptionOptions(attention=False)) as run:
+    list(run)
+"""
 
-    options = CaptionOptions(attention=False)
-    with (
-        RayRun(str(photos), str(tmp_path / "out"), bundle="/gone", model="a@b", options=options) as run,
-        pytest.raises(OutputError, match="an actor gave up: /gone is not a model bundle"),
-    ):
-        list(run)
-    assert "Traceback" not in capfd.readouterr().err
-    sys.modules["ray"].shutdown()
+
+def test_what_ends_a_run_is_one_line(photos, tmp_path, ray_batch, monkeypatch) -> None:
+    out = tmp_path / "out"
+    status, said = ray_batch(photos, "-o", out, "--cpus-per-actor", "4000")
+    assert status == 2 and "too few for --cpus-per-actor 4000" in said.splitlines()[-1]
+    command = [sys.executable, "-c", WITHOUT_A_MODEL, photos, out]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, env=child_environment())
+    assert done.stderr.splitlines()[-1] == (
+        "captioner.errors.OutputError: an actor gave up: /gone is not a model bundle: it does not exist; "
+        "the same command goes on"
+    )
+    assert done.stderr.count("Traceback") == 1  # of this program
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    assert ray_batch(photos, "-o", tmp_path / "out") == 2
-    assert "no Ray answers at 127.0.0.1:1 (RAY_ADDRESS): Connection refused" in capfd.readouterr().err
+    status, said = ray_batch(photos, "-o", out)
+    assert status == 2
+    assert said.splitlines()[-1] == (
+        "captioner: no Ray answers at 127.0.0.1:1 (RAY_ADDRESS): Connection refused"
+    )
 
 
 def _plain(rows: dict[str, dict]) -> dict[str, dict]:
