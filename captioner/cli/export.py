@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -20,6 +21,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("-o", "--out", type=Path, metavar="BUNDLE", required=True, help="a new folder")
     parser.add_argument("--name", help="name of the model (default: that of the run)")
     parser.add_argument("--card", type=Path, metavar="FILE", help="the model card, Markdown")
+    parser.add_argument(
+        "--scores",
+        nargs="+",
+        default=(),
+        metavar="DATA=FILE",
+        help="scores to record, by the name of their data: files of captioner evaluate --json "
+        "(default: those of the validation in training)",
+    )
     add_search_arguments(parser, "those of the run; what is given becomes the default of the bundle")
     parser.add_argument(
         "--images", type=Path, nargs="+", metavar="IMAGE", help="real photos for the check (default: noise)"
@@ -40,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
         card=card,
         images=args.images or (),
         decoding=caption_options(args),
+        scores=dict(map(_read_scores, args.scores)) or None,
     )
     size = sum(path.stat().st_size for path in args.out.iterdir())
     print(
@@ -48,3 +58,12 @@ def run(args: argparse.Namespace) -> int:
         file=sys.stderr,
     )
     return 0
+
+
+def _read_scores(text: str) -> tuple[str, dict[str, float]]:
+    name, _, file = text.partition("=")
+    try:
+        values = json.loads(Path(file).read_bytes())
+        return name, {key: value for key, value in values.items() if isinstance(value, (int, float))}
+    except (OSError, ValueError, AttributeError) as error:
+        raise DataError(f"--scores takes DATA=FILE with scores as JSON, got {text!r}: {error}") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,11 +55,14 @@ def export_bundle(
     card: str | None = None,
     decoding: CaptionOptions | None = None,
     images: Sequence[Path] = (),
+    scores: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Parity:
     """Write the bundle `folder` (which must not exist) from `checkpoint`.
 
     `images` are real photos for the parity check; without any, fixed noise stands in. `card` is the text
-    of the model card, by default what the checkpoint knows; `decoding` overrides the run's search.
+    of the model card, by default what the checkpoint knows; `decoding` overrides the run's search,
+    `scores` those of its validation, by the name of their data.
+
     Raises `DataError` for a bad checkpoint or an existing folder, `ParityError` if the graphs differ from
     the network. The bundle appears whole or not at all.
     """
@@ -75,7 +78,7 @@ def export_bundle(
         (place / bundles.ENCODER).write_bytes(encoder_graph(model).SerializeToString(deterministic=True))
         (place / bundles.DECODER).write_bytes(decoder_graph(model).SerializeToString(deterministic=True))
         vocabulary.save(place / bundles.WORDS)
-        scores = contents.get("scores", {})
+        scores = contents.get("scores", {}) if scores is None else scores
         (place / bundles.CARD).write_text(
             card or _card(name or options.name, contents, scores), encoding="utf-8"
         )
@@ -153,7 +156,7 @@ def _round(model: CaptionModel) -> None:
         parameter.copy_(parameter.half().float())
 
 
-def _card(name: str, contents: dict[str, Any], scores: dict[str, Any]) -> str:
+def _card(name: str, contents: dict[str, Any], scores: Mapping[str, Mapping[str, float]]) -> str:
     """What can be said of any model; people add what it was trained on and what it is bad at."""
     options = contents["options"]
     lines = [f"# {name}", "", "Trained with `captioner train`; the configuration is in bundle.json.", ""]

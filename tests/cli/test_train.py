@@ -162,10 +162,14 @@ def test_from_a_checkpoint_to_scores(data, run, tmp_path, capsys) -> None:
         "--card",
         str(card),
     ]
+    scored = tmp_path / "scores.json"
+    scored.write_text('{"cider": 55.5, "intervals": {"cider": [50, 60]}}')
+    arguments += ["--scores", f"squares={scored}"]
     assert main([*arguments, "--beam", "2", "--images", *photos]) == 0
     assert "3 captions alike in ONNX and PyTorch" in told(capsys)
     loaded = Bundle.load(bundle)
     assert (loaded.name, loaded.decoding.beam_size) == ("squares-1", 2)
+    assert loaded.manifest["scores"] == {"squares": {"cider": 55.5}}
     assert (bundle / "MODEL_CARD.md").read_text() == "# Squares\n"
 
     arguments = ["evaluate", str(data / "captions.json"), "--images", str(data / "images"), "--split", "val"]
@@ -199,6 +203,7 @@ def test_from_a_checkpoint_to_scores(data, run, tmp_path, capsys) -> None:
         ("nowhere.pt", [], "cannot read"),
         ("captions.json", [], "not a file of tensors"),
         ("run/best.pt", ["--card", "nowhere.md"], "cannot read the model card"),
+        ("run/best.pt", ["--scores", "squares=nowhere.json"], "--scores takes DATA=FILE"),
     ],
 )
 def test_what_cannot_be_exported(data, run, tmp_path, capsys, checkpoint, arguments, reason) -> None:
