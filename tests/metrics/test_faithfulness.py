@@ -98,6 +98,13 @@ def test_a_map_of_another_word_is_told_apart_from_ones_own() -> None:
     assert values["fall_shuffled"] == FALL
 
 
+def test_a_map_that_singles_nothing_out_is_as_good_as_chance() -> None:
+    # The cells that matter are neither the first nor the last.
+    values = probe([[DOG, CAT]] * 300, [[looks_at(*range(CELLS))] * 2] * 300)
+    assert values["fall_top"] == pytest.approx(FALL / 4, rel=0.2)
+    assert values["top_to_random"] == pytest.approx(1, rel=0.2)
+
+
 def test_content_and_function_words_are_measured_apart() -> None:
     captions = [[THE, DOG], [THE], [DOG, CAT, THE]]
     maps = [
