@@ -147,7 +147,7 @@ class Probe:
             orders = [looked[step, cells], looked[self._random.choice(others), cells]]
             orders += list(self._random.random((self.options.draws, len(cells))))
             for mask, order in zip(masks, orders, strict=True):
-                # Among cells attended alike chance decides, or "most attended" would mean the top of the photo.
+                # Among cells attended alike chance decides: the first of them are the top of the photo.
                 first = np.lexsort((self._random.random(len(cells)), -order))[:count]
                 mask[image, cells[first]] = False
             hidden[image] = count / len(cells)
