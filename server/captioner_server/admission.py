@@ -11,6 +11,9 @@ from contextlib import asynccontextmanager, contextmanager
 from captioner_server.errors import BusyError, RequestError
 
 _SHORTEST_RETRY_S, _LONGEST_RETRY_S = 0.1, 5.0
+_PRUDENCE = 0.75
+"""Share of a caller's time that an answer may be expected to take: one that comes a moment too late has
+cost as much as one in time, and in a storm everybody waits as long as is allowed."""
 
 
 class Admission:
@@ -73,9 +76,9 @@ class Admission:
         once can ask elsewhere."""
         if self.inside + images > self.limit:
             message = f"all {self.limit} places for images in work are taken (queue_size)"
-        elif (expected_s := self._expected_s(images)) > patience_s:
+        elif (expected_s := self._expected_s(images)) > _PRUDENCE * patience_s:
             message = (
-                f"an answer would take about {expected_s:.1f} s, and there are {patience_s:.1f} s for it"
+                f"an answer would take about {expected_s:.1f} s, too near to the {patience_s:.1f} s there are"
             )
         else:
             return None

@@ -24,13 +24,13 @@ def test_a_full_house_refuses_and_says_when_to_come_again() -> None:
 def test_who_would_be_answered_too_late_is_refused_at_once() -> None:
     admission = make(100)
     with admission.enter(6):
-        with admission.enter(patience_s=5.6):  # 7 and a batch of 4 take 5.5 s
+        with admission.enter(patience_s=7.4):  # 7 and a batch of 4 take 5.5 s, three quarters of 7.3 s
             pass
-        too_late = pytest.raises(BusyError, match=r"about 5\.5 s, and there are 5\.4 s")
-        with too_late as caught, admission.enter(patience_s=5.4):
+        too_late = pytest.raises(BusyError, match=r"about 5\.5 s, too near to the 7\.3 s")
+        with too_late as caught, admission.enter(patience_s=7.3):
             pass
         assert caught.value.retry_after_s == 3.0
-        with pytest.raises(BusyError), admission.enter(2, patience_s=5.6):
+        with pytest.raises(BusyError), admission.enter(2, patience_s=7.4):
             pass
         with admission.enter(2):  # patient without end
             assert admission.inside == 8
