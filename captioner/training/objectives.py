@@ -41,10 +41,12 @@ def attention_entropy(attention: Tensor, targets: Tensor) -> Tensor:
     """Mean entropy, in nats, of the maps of all words: 0 for a single cell, log(cells) for all alike.
 
     `attention` (batch, captions, length, cells), `targets` int64 (batch, captions, length). Every cell of a
-    deep grid has seen most of the photo, so the likelihood hardly cares how sharp a map is; people do.
+    deep grid has seen most of the photo, so the likelihood hardly cares how sharp a map is; people do. What
+    a visual sentinel takes is left out: otherwise a word that looks at nothing would have the crispest map.
     """
     real = targets != Vocabulary.pad_id
     weights = attention.float()
+    weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1e-6)
     entropy = -torch.special.xlogy(weights, weights.clamp(min=1e-9)).sum(dim=-1)
     return (entropy * real).sum() / real.sum()
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from captioner.training.objectives import cross_entropy, doubly_stochastic, policy_gradient
+from captioner.training.objectives import attention_entropy, cross_entropy, doubly_stochastic, policy_gradient
 from captioner.training.self_critical import advantages
 
 TARGETS = torch.tensor([[[4, 2, 0, 0], [5, 4, 2, 0]]])  # two captions of 1 and 2 words, padded
@@ -54,6 +54,14 @@ def test_what_looking_at_one_cell_costs() -> None:
     first = (2 / 5 - 2) ** 2 + 4 * (2 / 5) ** 2
     second = (3 / 5 - 3) ** 2 + 4 * (3 / 5) ** 2
     assert float(doubly_stochastic(attention, TARGETS)) == pytest.approx((first + second) / 2)
+
+
+@pytest.mark.parametrize("sentinel", [0.0, 0.9])
+def test_entropy_is_that_of_the_map_whatever_the_sentinel_takes(sentinel: float) -> None:
+    attention = torch.full((1, 2, 4, 5), (1 - sentinel) / 5)
+    assert float(attention_entropy(attention, TARGETS)) == pytest.approx(math.log(5), rel=1e-5)
+    attention = torch.tensor([1 - sentinel, 0, 0, 0, 0]).expand(1, 2, 4, 5)
+    assert float(attention_entropy(attention, TARGETS)) == pytest.approx(0, abs=1e-6)
 
 
 def test_the_policy_gradient() -> None:
