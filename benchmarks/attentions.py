@@ -68,10 +68,7 @@ VARIANTS = (
     Variant("general", "general", {"attention": "general"}),
     Variant("scaled-dot", "scaled dot product", {"attention": "scaled_dot_product"}),
     Variant("multi-head", "multi-head", {"attention": "multi_head"}),
-    # The penalty that makes maps crisp would pay a sentinel for taking all of the attention.
-    Variant(
-        "sentinel", "visual sentinel", {"attention": "visual_sentinel"}, stage={"attention_entropy": 0.0}
-    ),
+    Variant("sentinel", "visual sentinel", {"attention": "visual_sentinel"}),
     # Crisp maps by penalty and the entropy that its sampling needs would work against each other.
     Variant("hard", "hard", {"attention": "hard"}, stage={"attention_entropy": 0.0}),
     Variant("aoa", "attention on attention", {"attention": "attention_on_attention"}),
