@@ -55,7 +55,14 @@ def _scored(scores: Record, name: str) -> str:
 
 
 def _cost(first: Mapping[str, Record], titles: Mapping[str, str]) -> str:
-    heads = ["attention, decoder", "parameters", "ms a step, batch 1", "batch 32", "training, CPU s", "mean loss"]
+    heads = [
+        "attention, decoder",
+        "parameters",
+        "ms a step, batch 1",
+        "batch 32",
+        "training, CPU s",
+        "mean loss",
+    ]
     rows = [
         [
             titles[name],
