@@ -113,7 +113,7 @@ def test_without_validation_the_last_weights_are_named(data, tmp_path, capsys) -
         (["--set", "model.refiner_layers=1", "--set", "model.features=20"], "a multiple of attention_heads"),
         (["--encoder", "no_such"], "torchvision has no network called no_such"),
         (["--set", "data.0.captions=none.json"], "none.json"),
-        (["--set", "data.0.images=['nowhere']"], "neither a folder nor a zip file"),
+        (["--set", "data.0.images=['nowhere']"], "No such file"),
         (["--set", "data.0.train=holidays"], "holidays"),
         (["--set", "beam_size=99"], "beam_size must be from 1 to 16"),
         (["--set", "max_words=100"], "max_words must be from 1 to 64"),
@@ -221,7 +221,7 @@ def test_what_cannot_be_exported(data, run, tmp_path, capsys, checkpoint, argume
         ("squares.toml", [], "squares.toml"),
         ("captions.json", [], "in none of the places named"),
         ("captions.json", ["--split", "holidays"], "holidays"),
-        ("captions.json", ["--images", "nowhere"], "neither a folder nor a zip file"),
+        ("captions.json", ["--images", "nowhere"], "No such file"),
         ("captions.json", ["--images", "{data}/images", "-o", "/nowhere/captions.jsonl"], "cannot write"),
     ],
 )

@@ -67,7 +67,7 @@ def test_images_in_a_zip_file(data: Path, tmp_path: Path) -> None:
     [
         ({"captions": "nowhere.json"}, "nowhere.json"),
         ({"train": "holidays"}, "holidays"),
-        ({"images": ("nowhere",)}, "neither a folder nor a zip file"),
+        ({"images": ("nowhere",)}, "No such file"),
     ],
 )
 def test_data_that_are_not_there(data: Path, changes: dict, reason: str) -> None:
