@@ -146,21 +146,25 @@ def _export(
 def _name_weights(model: onnx.ModelProto, module: nn.Module) -> None:
     """Give weights that the exporter transposed or reshaped their names back, so that a graph can be read
     as a state dict (`captioner.training.start`)."""
+    weights = {name: value.numpy() for name, value in module.state_dict().items()}
     held = {tensor.name for tensor in model.graph.initializer}
-    lost = {name: value.numpy() for name, value in module.state_dict().items() if name not in held}
+    lost = {name: weight for name, weight in weights.items() if name not in held}
     names = {}
     for tensor in model.graph.initializer:
-        values = numpy_helper.to_array(tensor)
+        if tensor.name in weights:
+            continue
+        values = numpy_helper.to_array(tensor).ravel()
         for name, weight in lost.items():
-            if weight.size == values.size > 1 and tensor.name not in module.state_dict():
-                if np.array_equal(weight.ravel(), values.ravel()):
-                    names[tensor.name] = name
-                elif np.array_equal(weight.T.ravel(), values.ravel()):
-                    names[tensor.name] = name + TRANSPOSED
-                else:
-                    continue
-                del lost[name]
-                break
+            if weight.size != values.size or values.size == 1:
+                continue
+            if np.array_equal(weight.ravel(), values):
+                names[tensor.name] = name
+            elif np.array_equal(weight.T.ravel(), values):
+                names[tensor.name] = name + TRANSPOSED
+            else:
+                continue
+            del lost[name]
+            break
     for tensor in model.graph.initializer:
         tensor.name = names.get(tensor.name, tensor.name)
     for node in model.graph.node:

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from captioner.nn.decoder import every_cell
+
 
 def hide(grid: Tensor, mask: Tensor | None, cells: float, features: float) -> tuple[Tensor, Tensor | None]:
     """Hide a share of the cells and zero a share of the features, the same for all captions of an image.
@@ -15,7 +17,7 @@ def hide(grid: Tensor, mask: Tensor | None, cells: float, features: float) -> tu
     what is changed, captions that are sampled from it and their gradient see the same policy.
     """
     if cells:
-        seen = torch.ones(grid.shape[:2], dtype=torch.bool, device=grid.device) if mask is None else mask
+        seen = every_cell(grid) if mask is None else mask
         left = seen & (torch.rand(seen.shape, device=grid.device) >= cells)
         mask = torch.where(left.any(dim=1, keepdim=True), left, seen)
     return F.dropout(grid, features), mask

@@ -57,5 +57,9 @@ def policy_gradient(logits: Tensor, targets: Tensor, advantages: Tensor) -> Tens
     `targets` are sampled captions (batch, samples, length), `advantages` (batch, samples).
     """
     real = targets != Vocabulary.pad_id
-    chosen = torch.log_softmax(logits.float(), dim=-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
-    return -(advantages.unsqueeze(-1) * chosen * real).sum() / real.sum()
+    return -(advantages.unsqueeze(-1) * log_probs_of(logits, targets) * real).sum() / real.sum()
+
+
+def log_probs_of(logits: Tensor, targets: Tensor) -> Tensor:
+    """log p of the words, float32 (batch, captions, length); arguments as of `cross_entropy`."""
+    return torch.log_softmax(logits.float(), dim=-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)

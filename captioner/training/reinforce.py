@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from captioner.training.objectives import log_probs_of
 from captioner.vocabulary import Vocabulary
 
 MOMENTUM = 0.9
@@ -38,7 +39,7 @@ class CellReward:
             log_probs = torch.stack(tuple(drawn), dim=-1).unflatten(-1, (targets.shape[2], -1)).sum(dim=-1)
         real = targets != Vocabulary.pad_id
         with torch.no_grad():
-            said = torch.log_softmax(logits.float(), dim=-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+            said = log_probs_of(logits, targets)
             mean = float(said[real].mean())
             baseline = mean if self.baseline is None else self.baseline
             self.baseline = MOMENTUM * baseline + (1 - MOMENTUM) * mean

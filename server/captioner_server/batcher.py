@@ -72,10 +72,8 @@ class Batcher:
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
         self._batch_s: dict[int, float] = {}  # by batch size
-        self._lately_s, self._lately = (
-            0.0,
-            0.0,
-        )  # time and images of the latest batches, the newest counting most
+        # Time and images of the latest batches, the newest counting most.
+        self._lately_s, self._lately = 0.0, 0.0
 
     @property
     def waiting(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from captioner.nn.decoder.base import Decoder, Step, Tensors, expand_beams
+from captioner.nn.decoder.base import Decoder, Step, Tensors, every_cell, expand_beams
 from captioner.nn.decoder.lstm import LSTMDecoder
 from captioner.nn.decoder.transformer import TransformerDecoder
 from captioner.nn.decoder.two_lstm import TwoLSTMDecoder
@@ -24,5 +24,6 @@ __all__ = [
     "TransformerDecoder",
     "TwoLSTMDecoder",
     "UpDownDecoder",
+    "every_cell",
     "expand_beams",
 ]

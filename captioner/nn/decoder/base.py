@@ -71,9 +71,12 @@ def expand_beams(state: Tensors, beams: int) -> Tensors:
     return {name: value.expand(-1, beams, *value.shape[2:]) for name, value in state.items()}
 
 
-def masked_mean(grid: Tensor, mask: Tensor | None) -> Tensor:
+def every_cell(grid: Tensor) -> Tensor:
+    """The mask of a grid (batch, cells, features) without padding: bool (batch, cells), all True."""
+    return torch.ones(grid.shape[:2], dtype=torch.bool, device=grid.device)
+
+
+def masked_mean(grid: Tensor, mask: Tensor) -> Tensor:
     """Mean of (batch, cells, features) over the cells where the (batch, cells) mask is True."""
-    if mask is None:
-        return grid.mean(dim=1)
     share = mask.to(grid.dtype)
     return (grid * share.unsqueeze(-1)).sum(dim=1) / share.sum(dim=1, keepdim=True).clamp(min=1)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from captioner.nn.attention import Attention, Sentinel
-from captioner.nn.decoder.base import Decoder, Step, Tensors, masked_mean
+from captioner.nn.decoder.base import Decoder, Step, Tensors, every_cell, masked_mean
 
 
 class LSTMDecoder(Decoder):
@@ -50,8 +50,7 @@ class LSTMDecoder(Decoder):
         nn.init.normal_(self.embedding.weight, std=embedding**-0.5)
 
     def prepare(self, grid: Tensor, mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
-        if mask is None:
-            mask = torch.ones(grid.shape[:2], dtype=torch.bool, device=grid.device)
+        mask = every_cell(grid) if mask is None else mask
         mean = masked_mean(grid, mask)
         memory = {
             "values": self.attention.values(grid),

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from captioner.errors import DataError
 from captioner.nn.attention import Attention
 from captioner.nn.blocks import feed_forward, join_heads, sinusoids, split_heads
-from captioner.nn.decoder.base import Decoder, Step, Tensors, expand_beams, masked_mean
+from captioner.nn.decoder.base import Decoder, Step, Tensors, every_cell, expand_beams, masked_mean
 
 EXPANSION = 4
 """Inner features of the feed-forward layers to a hidden feature, as in the paper."""
@@ -75,8 +75,7 @@ class TransformerDecoder(Decoder):
         nn.init.normal_(self.embedding.weight, std=embedding**-0.5)
 
     def prepare(self, grid: Tensor, mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
-        if mask is None:
-            mask = torch.ones(grid.shape[:2], dtype=torch.bool, device=grid.device)
+        mask = every_cell(grid) if mask is None else mask
         mean = masked_mean(grid, mask)
         memory, state = {"mask": mask}, {}
         for number, layer in enumerate(self._layers()):
