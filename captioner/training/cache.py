@@ -1,7 +1,8 @@
 """Outputs of the frozen part of the encoder, computed once and kept on disk.
 
 What is kept is the input of the first segment that a run trains (with nothing frozen: the pixels), for
-each image as it is and mirrored, in half precision; of letterboxed photos also the masks. An interrupted
+each view of each image, in half precision; of letterboxed photos also the masks. Views are the photo, the
+photo mirrored, then each crop and the crop mirrored. An interrupted
 computation goes on where it stopped.
 """
 
@@ -19,13 +20,13 @@ import torch
 from torch import Tensor, nn
 
 from captioner.errors import ImageError
-from captioner.image import load_pixels
+from captioner.image import load_pixels, open_image, to_pixels
 from captioner.letterbox import Letterbox
 from captioner.nn.encoder import STRIDES, GridEncoder
+from captioner.training.crops import crop
 from captioner.training.data import Example
 
 BATCH = 32
-VIEWS = 2  # as it is, mirrored
 
 
 class FeatureCache:
@@ -35,18 +36,17 @@ class FeatureCache:
         """`masks` bool (images, views, cells) of letterboxed photos."""
         self._arrays, self._masks = arrays, masks
 
-    def maps(self, images: Tensor, mirrored: Tensor, device: torch.device) -> list[Tensor]:
-        """float32 (batch, channels, rows, columns) of each stage, or [uint8 (batch, height, width, 3)]."""
-        rows, views = images.numpy(), mirrored.numpy().astype(np.int64)
-        taken = [torch.from_numpy(array[rows, views]).to(device) for array in self._arrays]
+    def maps(self, images: Tensor, views: Tensor, device: torch.device) -> list[Tensor]:
+        """float32 (batch, channels, rows, columns) of each stage, or [uint8 (batch, height, width, 3)]; of
+        int64 images and views, (batch,) each."""
+        taken = [torch.from_numpy(array[images.numpy(), views.numpy()]).to(device) for array in self._arrays]
         return [maps.float() if maps.is_floating_point() else maps for maps in taken]
 
-    def masks(self, images: Tensor, mirrored: Tensor, device: torch.device) -> Tensor | None:
+    def masks(self, images: Tensor, views: Tensor, device: torch.device) -> Tensor | None:
         """The photos' cells, bool (batch, rows * columns), of letterboxed photos; else None."""
         if self._masks is None:
             return None
-        rows, views = images.numpy(), mirrored.numpy().astype(np.int64)
-        return torch.from_numpy(self._masks[rows, views]).to(device)
+        return torch.from_numpy(self._masks[images.numpy(), views.numpy()]).to(device)
 
 
 def build_cache(
@@ -60,6 +60,7 @@ def build_cache(
     device: torch.device,
     progress: Callable[[int, int], None],
     letterbox: Letterbox | None = None,
+    crops: int = 0,
 ) -> FeatureCache:
     """Compute what is missing of the cache in `folder`; `progress(done, total)` is told of each batch.
 
@@ -76,6 +77,8 @@ def build_cache(
     }
     if letterbox is not None:
         identity["letterbox"] = dataclasses.asdict(letterbox)
+    if crops:
+        identity["crops"] = crops
     name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     folder = folder / f"{encoder_name}-{name}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -88,11 +91,10 @@ def build_cache(
         arrays = [np.load(path, mmap_mode="r+") for path in sorted(folder.glob("*.npy"))]
     for start in range(done, len(examples), BATCH):
         part = examples[start : start + BATCH]
-        pixels = np.stack([_pixels(example, image_size, letterbox) for example in part])
-        both = np.stack([pixels, pixels[:, :, ::-1]], axis=1).reshape(-1, *pixels.shape[1:])
-        found = {} if letterbox is None else {"mask": letterbox.mask(both).reshape(len(both), -1)}
-        found |= {f"stage{number}": stage for number, stage in enumerate(frozen(both[..., :3]))}
-        kept = {name: array.reshape(len(part), VIEWS, *array.shape[1:]) for name, array in found.items()}
+        views = np.concatenate([_views(example, image_size, letterbox, crops) for example in part])
+        found = {} if letterbox is None else {"mask": letterbox.mask(views).reshape(len(views), -1)}
+        found |= {f"stage{number}": stage for number, stage in enumerate(frozen(views[..., :3]))}
+        kept = {name: array.reshape(len(part), -1, *array.shape[1:]) for name, array in found.items()}
         if not arrays:
             arrays = [
                 np.lib.format.open_memmap(
@@ -117,12 +119,18 @@ def build_cache(
     return FeatureCache(arrays) if letterbox is None else FeatureCache(arrays[1:], arrays[0])
 
 
-def _pixels(example: Example, image_size: int, letterbox: Letterbox | None) -> np.ndarray:
+def _views(example: Example, image_size: int, letterbox: Letterbox | None, crops: int) -> np.ndarray:
+    """uint8 (views, image_size, image_size, channels)"""
     try:
         content = example.files.read(example.image.name)
-        return load_pixels(content, image_size, letterbox=letterbox)
+        found = [load_pixels(content, image_size, letterbox=letterbox)]
+        if crops:
+            photo = open_image(content, target=2 * image_size)
+            for number in range(1, crops + 1):
+                found.append(to_pixels(crop(photo, example.key, number), image_size, letterbox))
     except ImageError as error:
         raise type(error)(f"{example.key}: {error}") from None
+    return np.stack([view for pixels in found for view in (pixels, pixels[:, ::-1])])
 
 
 def _fingerprint(layers: nn.Module) -> str:

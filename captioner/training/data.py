@@ -95,15 +95,17 @@ def encode(caption: str, vocabulary: Vocabulary, max_words: int) -> tuple[int, .
 class Batch:
     images: Tensor
     """int64 (batch,): which examples."""
-    mirrored: Tensor
-    """bool (batch,)"""
+    views: Tensor
+    """int64 (batch,): which view of each: the photo, the photo mirrored, a crop, the crop mirrored, …"""
     captions: Tensor
     """int64 (batch, captions, length), from the start token, padded behind the end token; of groups
     without captions, none."""
 
 
-def epoch_batches(groups: Sequence[Group], stage: StageOptions, seed: Sequence[int]) -> list[Batch]:
-    """The batches of one epoch in order; the same for the same seed.
+def epoch_batches(
+    groups: Sequence[Group], stage: StageOptions, seed: Sequence[int], crops: int = 0
+) -> list[Batch]:
+    """The batches of one epoch in order; the same for the same seed. `crops` are those that each image has.
 
     Captions of like length are brought together, so that little is padding: groups are shuffled, sorted by
     length within stretches of a few batches, and the batches shuffled again.
@@ -121,7 +123,7 @@ def epoch_batches(groups: Sequence[Group], stage: StageOptions, seed: Sequence[i
         for start in range(0, len(order), stretch):
             part = sorted((alike[i] for i in order[start : start + stretch]), key=_longest)
             cuts = range(0, len(part), per_batch)
-            batches += [_collate(part[cut : cut + per_batch], stage.mirror, random) for cut in cuts]
+            batches += [_collate(part[cut : cut + per_batch], stage.mirror, crops, random) for cut in cuts]
     return [batches[i] for i in random.permutation(len(batches))]
 
 
@@ -129,7 +131,7 @@ def _longest(group: Group) -> int:
     return max(map(len, group.captions), default=0)
 
 
-def _collate(groups: Sequence[Group], mirror: bool, random: np.random.Generator) -> Batch:
+def _collate(groups: Sequence[Group], mirror: bool, crops: int, random: np.random.Generator) -> Batch:
     length = max(map(_longest, groups))
     captions = np.full((len(groups), len(groups[0].captions), length), Vocabulary.pad_id, dtype=np.int64)
     for row, group in enumerate(groups):
@@ -137,9 +139,12 @@ def _collate(groups: Sequence[Group], mirror: bool, random: np.random.Generator)
             captions[row, column, : len(caption)] = caption
     coin = random.random(len(groups)) < 0.5
     mirrored = coin & np.array([group.can_mirror for group in groups]) & mirror
+    views = mirrored.astype(np.int64)
+    if crops:
+        views += 2 * random.integers(crops, size=len(groups), endpoint=True)
     return Batch(
         torch.tensor([group.image for group in groups]),
-        torch.from_numpy(mirrored),
+        torch.from_numpy(views),
         torch.from_numpy(captions),
     )
 

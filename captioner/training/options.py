@@ -127,6 +127,9 @@ class TrainOptions:
     data root. The run has its architecture, and its words with those of the captions added."""
     weights: str = "imagenet"
     """Of the backbone: imagenet, random, or a file."""
+    crops: int = 0
+    """Parts of each training photo, in other light, that are shown in place of the photo as often as the
+    photo itself; each costs a photo's room in the cache."""
     precision: str = "float32"
     min_count: int = 5
     """Words seen less often than this in the training captions become unknown."""
@@ -144,6 +147,8 @@ class TrainOptions:
             raise DataError(f"precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}")
         if not self.data or not self.stages:
             raise DataError("a run needs at least one data set and one stage")
+        if self.crops < 0:
+            raise DataError(f"crops must be at least 0, got {self.crops}")
         if not 0 <= self.ema_decay < 1:
             raise DataError(f"ema_decay must be at least 0 and below 1, got {self.ema_decay}")
         try:

@@ -82,7 +82,7 @@ class Trainer:
         self.history: list[dict[str, Any]] = []
         self.stage = self.epoch = self.batch = 0
         folder.mkdir(parents=True, exist_ok=True)
-        self.cache = self._cache(cache, self.train_examples, "features of training images")
+        self.cache = self._cache(cache, self.train_examples, "features of training images", options.crops)
         self.val_cache = self._cache(cache, self.val_examples, "features of validation images")
         if (folder / "last.pt").exists():
             self._resume()  # starts the stage it finds there
@@ -105,7 +105,9 @@ class Trainer:
 
     def _run_epoch(self) -> None:
         stage = self.current
-        batches = epoch_batches(self.groups, stage, (self.options.seed, self.stage, self.epoch))
+        batches = epoch_batches(
+            self.groups, stage, (self.options.seed, self.stage, self.epoch), self.options.crops
+        )
         steps = len(batches)
         started, saved = time.monotonic(), time.monotonic()
         losses: list[float] = []
@@ -134,8 +136,8 @@ class Trainer:
     def _train_batch(self, batch: Batch) -> float:
         stage = self.current
         self.model.train()
-        maps = self.cache.maps(batch.images, batch.mirrored, self.device)
-        mask = self.cache.masks(batch.images, batch.mirrored, self.device)
+        maps = self.cache.maps(batch.images, batch.views, self.device)
+        mask = self.cache.masks(batch.images, batch.views, self.device)
         with torch.autocast(
             self.device.type, dtype=torch.bfloat16, enabled=self.options.precision == "bfloat16"
         ):
@@ -320,7 +322,7 @@ class Trainer:
             f"{record['seconds']:.0f} s, {shown}"
         )
 
-    def _cache(self, folder: Path, examples: list[Example], what: str) -> FeatureCache:
+    def _cache(self, folder: Path, examples: list[Example], what: str, crops: int = 0) -> FeatureCache:
         model = self.options.model
         self.model.eval()
         with self.progress.task(what, len(examples), 0) as tell:
@@ -335,6 +337,7 @@ class Trainer:
                 self.device,
                 lambda done, _total: tell(done, ""),
                 self.model.letterbox,
+                crops,
             )
 
 

@@ -32,7 +32,7 @@ def caption_cached(
     model.eval()
     found: list[Hypothesis] = []
     for images in chunks(count, BATCH):
-        as_it_is = torch.zeros(len(images), dtype=torch.bool)
+        as_it_is = torch.zeros_like(images)
         maps, mask = cache.maps(images, as_it_is, device), cache.masks(images, as_it_is, device)
         grid = trained_part(model.encoder, maps, frozen_segments, 3 - frozen_segments, mask)
         stepper = TorchStepper(model.decoder, *model.decoder.prepare(grid, mask))

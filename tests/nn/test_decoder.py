@@ -19,7 +19,7 @@ def decoder(request: pytest.FixtureRequest) -> Decoder:
     made = DECODERS[request.param](
         AdditiveAttention(HIDDEN, FEATURES, 5), WORDS, FEATURES, HIDDEN, EMBEDDING, 0.5, 2, 2
     )
-    torch.nn.init.normal_(made.bias)
+    torch.nn.init.normal_(made.embedding.bias)
     return made.eval()
 
 

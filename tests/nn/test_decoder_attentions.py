@@ -23,7 +23,7 @@ def decoder(request: pytest.FixtureRequest) -> Decoder:
         made = DECODERS[name](looks, WORDS, FEATURES, HIDDEN, EMBEDDING, 0.1, 2, 2)
     except DataError as error:
         pytest.skip(str(error))
-    torch.nn.init.normal_(made.bias)
+    torch.nn.init.normal_(made.embedding.bias)
     return made.eval()
 
 

@@ -83,14 +83,14 @@ def test_layers_are_those_of_pytorch(mask: Tensor | None) -> None:
     for image in range(BATCH):
         shown = cells[image] if mask is None else cells[image, mask[image]]
         seen = shown.expand(CAPTIONS, -1, -1)
-        x = decoder.input(decoder.embedding(known[image]) * EMBEDDING**0.5)
+        x = decoder.input(decoder.embedding(known[image]))
         x = x + torch.from_numpy(np.stack([position(t, HIDDEN) for t in range(LENGTH)]))
         for layer in decoder.layers:
             theirs = pytorch_layer(layer, shown.mean(dim=0))
             heard = x + theirs.self_attn(*[theirs.norm1(x)] * 3, attn_mask=future)[0]
             _, looked = theirs.multihead_attn(theirs.norm2(heard), seen, seen)
             x = theirs(x, seen, tgt_mask=future)
-        expected = decoder.output(decoder.norm(x)) @ decoder.embedding.weight.T + decoder.bias
+        expected = decoder.embedding.logits(decoder.output(decoder.norm(x)))
         torch.testing.assert_close(logits[image], expected, rtol=1e-5, atol=1e-6)
         found = attention[image] if mask is None else attention[image][..., mask[image]]
         torch.testing.assert_close(found, looked, rtol=1e-5, atol=1e-6)

@@ -56,7 +56,7 @@ def test_it_is_what_its_equations_say() -> None:
                 look = decoder.attention
                 weights = torch.softmax(look.score(torch.tanh(look.query(h) + look.key(shown[image]))), 0)
                 s, n = speaks(torch.cat([(weights * shown[image]).sum(0)[None], h], dim=1), (s, n))
-                expected = decoder.embedding.weight @ decoder.output(s)[0] + decoder.bias
+                expected = decoder.embedding.logits(decoder.output(s)[0])
                 torch.testing.assert_close(attention[image, caption, t], weights[:, 0])
                 torch.testing.assert_close(logits[image, caption, t], expected)
 

@@ -11,10 +11,11 @@ import torch
 from support import squares, tiny_cnn
 
 from captioner.errors import DataError, NotAnImageError
-from captioner.image import load_pixels
+from captioner.image import load_pixels, open_image, to_pixels
 from captioner.nn.encoder import GridEncoder, build_backbone
 from captioner.training import cache
 from captioner.training.cache import FeatureCache, build_cache, trained_part
+from captioner.training.crops import crop
 from captioner.training.data import Example, load_examples
 from captioner.training.options import SourceOptions
 
@@ -39,7 +40,7 @@ def build(folder: Path, encoder: GridEncoder, examples: list[Example], **changes
     return build_cache(folder, encoder, examples=examples, device=CPU, **values)
 
 
-def pixels_of(examples: list[Example], rows: list[int], mirrored: list[bool]) -> torch.Tensor:
+def pixels_of(examples: list[Example], rows: list[int], mirrored: list[int]) -> torch.Tensor:
     found = [load_pixels(examples[row].files.read(examples[row].image.name), squares.SIZE) for row in rows]
     flipped = [p[:, ::-1] if m else p for p, m in zip(found, mirrored, strict=True)]
     return torch.from_numpy(np.stack(flipped))
@@ -47,7 +48,7 @@ def pixels_of(examples: list[Example], rows: list[int], mirrored: list[bool]) ->
 
 def test_with_nothing_frozen_the_pixels_are_kept(tmp_path, encoder, examples) -> None:
     kept = build(tmp_path, encoder, examples)
-    rows, mirrored = [3, 0, 23], [False, True, True]
+    rows, mirrored = [3, 0, 23], [0, 1, 1]
     [found] = kept.maps(torch.tensor(rows), torch.tensor(mirrored), CPU)
     assert found.dtype == torch.uint8
     assert torch.equal(found, pixels_of(examples, rows, mirrored))
@@ -55,7 +56,7 @@ def test_with_nothing_frozen_the_pixels_are_kept(tmp_path, encoder, examples) ->
 
 def test_frozen_segments_are_as_pytorch_computes_them(tmp_path, encoder, examples) -> None:
     kept = build(tmp_path, encoder, examples[:5], frozen_segments=3)
-    rows, mirrored = [4, 1], [True, False]
+    rows, mirrored = [4, 1], [1, 0]
     maps = kept.maps(torch.tensor(rows), torch.tensor(mirrored), CPU)
     with torch.inference_mode():
         pixels = pixels_of(examples, rows, mirrored)
@@ -68,13 +69,25 @@ def test_frozen_segments_are_as_pytorch_computes_them(tmp_path, encoder, example
 
 @pytest.mark.parametrize("tuned", [0, 1, 2, 3])
 def test_what_a_stage_does_not_train_has_no_gradient(tmp_path, encoder, examples, tuned: int) -> None:
-    maps = build(tmp_path, encoder, examples).maps(torch.tensor([0]), torch.tensor([False]), CPU)
+    maps = build(tmp_path, encoder, examples).maps(torch.tensor([0]), torch.tensor([0]), CPU)
     grid = trained_part(encoder, maps, 0, tuned)
     with torch.inference_mode():
         torch.testing.assert_close(grid.detach(), encoder(maps[0]))
     grid.square().sum().backward()
     learns = [any(p.grad is not None for p in segment.parameters()) for segment in encoder.backbone.segments]
     assert learns == [False] * (3 - tuned) + [True] * tuned
+
+
+def test_crops_are_views_too(tmp_path, encoder, examples) -> None:
+    kept = build(tmp_path, encoder, examples[:2], crops=2)
+    [views] = kept.maps(torch.tensor([1] * 6), torch.arange(6), CPU)
+    assert torch.equal(views[:2], pixels_of(examples, [1, 1], [0, 1]))
+    assert torch.equal(views[1::2], views[::2].flip(2))
+    photo = open_image(examples[1].files.read(examples[1].image.name))
+    for number in (1, 2):
+        expected = to_pixels(crop(photo, examples[1].key, number), squares.SIZE)
+        assert torch.equal(views[2 * number], torch.from_numpy(expected))
+    assert not torch.equal(views[2], views[4])
 
 
 class Counter:
@@ -110,7 +123,7 @@ def test_an_interrupted_computation_goes_on(tmp_path, encoder, examples, monkeyp
     found = build(tmp_path / "parts", encoder, examples, progress=lambda done, _: told.append(done))
     assert counter.take() == 24 - 16  # from the last note
     assert told == list(range(17, 25))
-    everything = torch.arange(24), torch.arange(24) % 2 == 0
+    everything = torch.arange(24), torch.arange(24) % 2
     assert torch.equal(found.maps(*everything, CPU)[0], expected.maps(*everything, CPU)[0])
     build(tmp_path / "parts", encoder, examples)
     assert counter.take() == 0
@@ -123,7 +136,7 @@ def test_another_question_is_another_cache(tmp_path, encoder, examples, monkeypa
     build(tmp_path, encoder, examples)
     assert counter.take() == 0
     other = GridEncoder(build_backbone(tiny_cnn.NAME, None), 8, 6).eval()
-    for changes in ({"encoder_name": "other"}, {"image_size": 64}):
+    for changes in ({"encoder_name": "other"}, {"image_size": 64}, {"crops": 1}):
         build(tmp_path, encoder, examples, **changes)
         assert counter.take() == 24
     build(tmp_path, other, examples)
@@ -140,10 +153,10 @@ def test_random_weights_of_another_seed_are_another_cache(tmp_path, encoder, exa
     torch.manual_seed(1)
     other = GridEncoder(build_backbone(tiny_cnn.NAME, None), 16, 6).eval()
     [maps] = build(tmp_path, other, few, weights="random", frozen_segments=2).maps(
-        torch.tensor([0]), torch.tensor([False]), CPU
+        torch.tensor([0]), torch.tensor([0]), CPU
     )
     with torch.inference_mode():
-        normal = other.backbone.normalize(pixels_of(few, [0], [False]))
+        normal = other.backbone.normalize(pixels_of(few, [0], [0]))
         [expected] = other.stages([normal], 0, 2)
     torch.testing.assert_close(maps, expected, rtol=2e-3, atol=2e-3)
 

@@ -46,20 +46,20 @@ def test_a_model_is_ready_for_inference(tmp_path: Path) -> None:
     assert not model.training and options == squares.options()
     assert vocabulary.words == tuple(saved["vocabulary"])
     assert {p.dtype for p in model.parameters()} == {torch.float32}
-    assert torch.equal(model.decoder.bias, saved["model"]["decoder.bias"])
+    assert torch.equal(model.decoder.embedding.bias, saved["model"]["decoder.embedding.bias"])
 
 
 def test_a_model_takes_the_average_where_there_is_one(tmp_path: Path) -> None:
     saved = contents()
-    average = {"decoder.bias": torch.full_like(saved["model"]["decoder.bias"], 7.0)}
+    average = {"decoder.embedding.bias": torch.full_like(saved["model"]["decoder.embedding.bias"], 7.0)}
     checkpoint.save(tmp_path / "last.pt", saved | {"ema": average})
     model, *_ = checkpoint.load_model(tmp_path / "last.pt")
-    assert (model.decoder.bias == 7).all()
+    assert (model.decoder.embedding.bias == 7).all()
     # Without averaging, what was kept under that name are the weights of the start.
     saved = contents(options=squares.options(ema_decay=0.0).to_dict())
     checkpoint.save(tmp_path / "last.pt", saved | {"ema": average})
     model, *_ = checkpoint.load_model(tmp_path / "last.pt")
-    assert torch.equal(model.decoder.bias, saved["model"]["decoder.bias"])
+    assert torch.equal(model.decoder.embedding.bias, saved["model"]["decoder.embedding.bias"])
 
 
 def test_statistics_of_batch_normalisation_come_with_the_average(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_batches_are_no_larger_than_asked_and_padded_behind_the_end_alone() -> N
     _, epoch = batches()
     for batch in epoch:
         assert batch.captions.shape[0] * batch.captions.shape[1] <= 20
-        assert len(batch.images) == len(batch.mirrored) == len(batch.captions)
+        assert len(batch.images) == len(batch.views) == len(batch.captions)
         for caption in batch.captions.flatten(0, 1).tolist():
             assert caption[0] == START
             words = list(itertools.takewhile(bool, caption))
@@ -158,7 +158,7 @@ def test_batches_are_no_larger_than_asked_and_padded_behind_the_end_alone() -> N
 def test_an_epoch_is_the_same_for_the_same_seed_alone() -> None:
     first, again, other = (batches(seed)[1] for seed in (1, 1, 2))
     for one, two in zip(first, again, strict=True):
-        for name in ("images", "mirrored", "captions"):
+        for name in ("images", "views", "captions"):
             assert torch.equal(getattr(one, name), getattr(two, name))
     assert [b.images.tolist() for b in first] != [b.images.tolist() for b in other]
 
@@ -170,11 +170,24 @@ def test_half_of_the_images_are_mirrored_but_none_that_says_left() -> None:
         left = VOCABULARY.encode("left")[0]
         for batch in epoch:
             sided = (batch.captions == left).flatten(1).any(dim=1)
-            assert not (batch.mirrored & sided).any()
-            mirrored += batch.mirrored[~sided].tolist()
+            assert not batch.views[sided].any()
+            mirrored += batch.views[~sided].tolist()
         assert any(not group.can_mirror for group in groups)
     assert 0.4 < np.mean(mirrored) < 0.6
-    assert not any(batch.mirrored.any() for batch in batches(mirror=False)[1])
+    assert not any(batch.views.any() for batch in batches(mirror=False)[1])
+
+
+def test_crops_are_shown_as_often_as_the_photo_and_mirrored_like_it() -> None:
+    views = []
+    for seed in range(5):
+        groups, _ = batches(seed, sided=30)
+        left = VOCABULARY.encode("left")[0]
+        for batch in epoch_batches(groups, StageOptions(name="s", batch_captions=20), (seed,), crops=2):
+            sided = (batch.captions == left).flatten(1).any(dim=1)
+            assert not (batch.views[sided] % 2).any()
+            views += batch.views[~sided].tolist()
+    shares = np.bincount(views, minlength=6) / len(views)
+    assert len(shares) == 6 and (abs(shares - 1 / 6) < 0.06).all()
 
 
 def test_the_data_of_the_tests_say_left(data: Path) -> None:

@@ -33,7 +33,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = CaptionModel(options.model, len(WORDS))
     with torch.no_grad():
         model.decoder.embedding.weight.mul_(4)
-        model.decoder.bias[2] += 1
+        model.decoder.embedding.bias[2] += 1
     path = tmp_path_factory.mktemp("run") / "best.pt"
     checkpoint.save(
         path,
@@ -96,7 +96,7 @@ def test_captions_words_and_maps_are_those_of_the_network(saved: Path, exported:
             np.testing.assert_allclose(word.attention.ravel(), looked, atol=1e-4)
 
 
-@pytest.mark.parametrize("part", ["decoder.bias", "decoder.gate.weight", "encoder.norm.weight"])
+@pytest.mark.parametrize("part", ["decoder.embedding.bias", "decoder.gate.weight", "encoder.norm.weight"])
 def test_graphs_of_other_weights_are_noticed(saved: Path, exported: Path, part: str) -> None:
     model = network(saved)
     captioner = Captioner.load(exported, device="cpu", threads=1)

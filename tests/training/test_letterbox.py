@@ -57,7 +57,7 @@ def build(folder: Path, encoder: GridEncoder, examples: list[Example], **changes
     )
 
 
-def shown(examples: list[Example], rows: list[int], mirrored: list[bool]) -> np.ndarray:
+def shown(examples: list[Example], rows: list[int], mirrored: list[int]) -> np.ndarray:
     """Pixels and where the photo is, uint8 (batch, height, width, 4)."""
     contents = [examples[row].files.read(examples[row].image.name) for row in rows]
     found = [load_pixels(content, squares.SIZE, letterbox=BOX) for content in contents]
@@ -69,7 +69,7 @@ def test_masks_are_kept_and_mirrored_with_the_photos(
     tmp_path, encoder, examples, frozen, monkeypatch
 ) -> None:
     monkeypatch.setattr(cache, "_session", lambda module, _: _Session(module))  # seconds to export
-    rows, mirrored = [0, 1, 2, 3, 7, 2], [False, True, False, True, False, True]
+    rows, mirrored = [0, 1, 2, 3, 7, 2], [0, 1, 0, 1, 0, 1]
     expected = shown(examples, rows, mirrored)
     for _ in range(2):  # computed, and as it lies on the disk
         kept = build(tmp_path, encoder, examples[:8], frozen_segments=frozen)
@@ -100,7 +100,7 @@ def test_letterboxed_photos_are_another_cache(tmp_path, encoder, examples) -> No
     for number, box in enumerate(boxes, 1):
         kept = build(tmp_path, encoder, few, letterbox=box)
         assert len(list(tmp_path.iterdir())) == number
-        assert (kept.masks(torch.tensor([0]), torch.tensor([False]), CPU) is None) is (box is None)
+        assert (kept.masks(torch.tensor([0]), torch.tensor([0]), CPU) is None) is (box is None)
 
 
 def test_an_interrupted_cache_goes_on(tmp_path, encoder, examples, monkeypatch) -> None:
@@ -114,7 +114,7 @@ def test_an_interrupted_cache_goes_on(tmp_path, encoder, examples, monkeypatch) 
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path / "parts", encoder, examples, progress=interrupt)
     found = build(tmp_path / "parts", encoder, examples)
-    everything = torch.arange(24), torch.arange(24) % 2 == 0
+    everything = torch.arange(24), torch.arange(24) % 2
     assert torch.equal(found.maps(*everything, CPU)[0], expected.maps(*everything, CPU)[0])
     assert torch.equal(found.masks(*everything, CPU), expected.masks(*everything, CPU))
 

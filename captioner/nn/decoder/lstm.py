@@ -8,18 +8,19 @@ from torch.nn import functional as F
 
 from captioner.nn.attention import Attention, Sentinel
 from captioner.nn.decoder.base import Decoder, Step, Tensors, every_cell, masked_mean
+from captioner.nn.decoder.words import TiedEmbedding
 
 
 class LSTMDecoder(Decoder):
     """Spatial attention from the current hidden state, after Xu et al. 2015 (arXiv:1502.03044; the gate,
     the deep output, the initial state) and Lu et al. 2017 (arXiv:1612.01887; the current state).
 
-        x[t] = E y[t-1] + M mean(g)                 y: words, E (vocabulary, embedding), g: grid
+        x[t] = sqrt(embedding) E y[t-1] + M mean(g) y: words, E (vocabulary, embedding), g: grid
         h[t], m[t] = LSTM(x[t], h[t-1], m[t-1])
         c[t], a[t] = attention(h[t], g)
         z[t] = sigmoid(B h[t]) * c[t]               the gate: how much this word needs the image
-        o[t] = tanh(O [h[t]; z[t]] + x[t])          the deep output
-        p(y[t]) = softmax(E o[t] + b)               embeddings tied (Press and Wolf 2017, arXiv:1608.05859)
+        o[t] = tanh(O [h[t]; z[t]])                 the deep output
+        p(y[t]) = softmax(E o[t] + b)               embeddings tied, see `TiedEmbedding`
 
     Neither a[t] nor y[t] enters h[t+1] other than as a word, so all steps of a known caption are one call.
     """
@@ -39,15 +40,13 @@ class LSTMDecoder(Decoder):
         self.attention = attention
         self.has_sentinel, self.heads = attention.has_sentinel, attention.heads
         self.sentinel = Sentinel(embedding, hidden) if attention.has_sentinel else None
-        self.embedding = nn.Embedding(vocabulary, embedding)
+        self.embedding = TiedEmbedding(vocabulary, embedding)
         self.mean = nn.Linear(features, embedding)
         self.initial = nn.Linear(features, 2 * hidden)
         self.lstm = nn.LSTM(embedding, hidden, batch_first=True)
         self.gate = nn.Linear(hidden, features)
         self.output = nn.Linear(hidden + features, embedding)
-        self.bias = nn.Parameter(torch.zeros(vocabulary))
         self.dropout = nn.Dropout(dropout)
-        nn.init.normal_(self.embedding.weight, std=embedding**-0.5)
 
     def prepare(self, grid: Tensor, mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
         mask = every_cell(grid) if mask is None else mask
@@ -66,7 +65,7 @@ class LSTMDecoder(Decoder):
         hidden, cell, sentinel = self._listen(inputs, state)
         context, attention = self._look(hidden, memory, sentinel)
         return Step(
-            self._logits(hidden, context, inputs),
+            self._logits(hidden, context),
             {"hidden": hidden, "cell": cell},
             attention,
             self.attention.maps(hidden, memory["keys"], memory["mask"]),
@@ -78,7 +77,7 @@ class LSTMDecoder(Decoder):
         hidden, sentinel = self._listen_to_all(inputs, shape, state)
         context, attention = self._look(hidden, memory, sentinel)
         return (
-            self._logits(hidden, context, inputs).unflatten(1, shape[1:]),
+            self._logits(hidden, context).unflatten(1, shape[1:]),
             attention.unflatten(1, shape[1:]),
         )
 
@@ -109,9 +108,9 @@ class LSTMDecoder(Decoder):
         )
         return torch.sigmoid(self.gate(hidden)) * context, attention
 
-    def _logits(self, hidden: Tensor, context: Tensor, inputs: Tensor) -> Tensor:
-        output = torch.tanh(self.output(self.dropout(torch.cat([hidden, context], dim=-1))) + inputs)
-        return F.linear(self.dropout(output), self.embedding.weight, self.bias)
+    def _logits(self, hidden: Tensor, context: Tensor) -> Tensor:
+        output = torch.tanh(self.output(self.dropout(torch.cat([hidden, context], dim=-1))))
+        return self.embedding.logits(self.dropout(output))
 
 
 def lstm_step(lstm: nn.LSTM, inputs: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import copy
-import math
 from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from captioner.errors import DataError
 from captioner.nn.attention import Attention
 from captioner.nn.blocks import feed_forward, join_heads, sinusoids, split_heads
 from captioner.nn.decoder.base import Decoder, Step, Tensors, every_cell, expand_beams, masked_mean
+from captioner.nn.decoder.words import TiedEmbedding
 
 EXPANSION = 4
 """Inner features of the feed-forward layers to a hidden feature, as in the paper."""
@@ -62,7 +61,7 @@ class TransformerDecoder(Decoder):
         if hidden % heads:
             raise DataError(f"hidden must be a multiple of attention_heads, got {hidden} and {heads}")
         self.heads = attention.heads
-        self.embedding = nn.Embedding(vocabulary, embedding)
+        self.embedding = TiedEmbedding(vocabulary, embedding)
         self.input = nn.Linear(embedding, hidden)
         # Copies start alike, as those of PyTorch's `nn.TransformerDecoder` do; what they are shown differs.
         self.layers = nn.ModuleList(
@@ -70,9 +69,7 @@ class TransformerDecoder(Decoder):
         )
         self.norm = nn.LayerNorm(hidden)
         self.output = nn.Linear(hidden, embedding)
-        self.bias = nn.Parameter(torch.zeros(vocabulary))
         self.dropout = nn.Dropout(dropout)
-        nn.init.normal_(self.embedding.weight, std=embedding**-0.5)
 
     def prepare(self, grid: Tensor, mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
         mask = every_cell(grid) if mask is None else mask
@@ -103,7 +100,7 @@ class TransformerDecoder(Decoder):
         the new state, the maps (batch, captions, length, cells) and the queries of the last layer."""
         length, before = tokens.shape[2], state["words0"].shape[2]
         positions = torch.arange(length, device=tokens.device) + (before - 1)
-        hidden = self.input(self.embedding(tokens) * math.sqrt(self.embedding.embedding_dim))
+        hidden = self.input(self.embedding(tokens))
         hidden = self.dropout(hidden + sinusoids(positions, hidden.shape[-1]))
         future = None
         if length > 1:
@@ -121,7 +118,7 @@ class TransformerDecoder(Decoder):
         return cast("list[_Layer]", list(self.layers))
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        return F.linear(self.output(self.norm(hidden)), self.embedding.weight, self.bias)
+        return self.embedding.logits(self.output(self.norm(hidden)))
 
 
 class _Layer(nn.Module):

@@ -17,7 +17,7 @@ class TwoLSTMDecoder(LSTMDecoder):
         h[t] = LSTM_1(x[t], h[t-1])                 as in `LSTMDecoder`
         z[t], a[t] = gated attention(h[t], g)
         s[t] = LSTM_2([z[t]; h[t]], s[t-1])         what has been seen enters the language state
-        o[t] = tanh(O [s[t]; z[t]] + x[t])
+        o[t] = tanh(O [s[t]; z[t]])
 
     Without that feedback all steps of a known caption are one call of each LSTM, which makes training on
     a CPU several times faster, and the language LSTM still remembers what was looked at.
@@ -54,7 +54,7 @@ class TwoLSTMDecoder(LSTMDecoder):
             state["language_cell"],
         )
         return Step(
-            self._logits(language_hidden, context, inputs),
+            self._logits(language_hidden, context),
             {
                 "hidden": hidden,
                 "cell": cell,
@@ -78,6 +78,6 @@ class TwoLSTMDecoder(LSTMDecoder):
             state["language_cell"],
         )
         return (
-            self._logits(language, context, inputs).unflatten(1, shape[1:]),
+            self._logits(language, context).unflatten(1, shape[1:]),
             attention.unflatten(1, shape[1:]),
         )

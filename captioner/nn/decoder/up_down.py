@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from captioner.nn.attention import Attention, Sentinel
 from captioner.nn.decoder.base import Decoder, Step, Tensors, every_cell, expand_beams, masked_mean
 from captioner.nn.decoder.lstm import lstm_cell
+from captioner.nn.decoder.words import TiedEmbedding
 
 
 class UpDownDecoder(Decoder):
     """The two LSTMs of Anderson et al. 2018 (arXiv:1707.07998, section 3.2): one looks, the other speaks, and
     each hears the other.
 
-        h[t], m[t] = LSTM_1([s[t-1]; mean(g); E y[t-1]], h[t-1], m[t-1])          the attention LSTM
+        h[t], m[t] = LSTM_1([s[t-1]; mean(g); sqrt(embedding) E y[t-1]], h[t-1], m[t-1])   the attention LSTM
         c[t], a[t] = attention(h[t], g)
         s[t], n[t] = LSTM_2([c[t]; h[t]], s[t-1], n[t-1])                         the language LSTM
         p(y[t]) = softmax(E (O s[t]) + b)
 
     y: words, E (vocabulary, embedding), g (cells, features): grid, h, m, s, n (hidden), all zero at first,
     O (embedding, hidden). In the paper the output is a matrix of its own; here it is tied to the embedding
-    (Press and Wolf 2017, arXiv:1608.05859), O in between.
+    (see `TiedEmbedding`), O in between.
 
     As s[t-1] enters h[t], known captions are gone through word by word. `TwoLSTMDecoder` leaves that out,
     and trains faster. A visual sentinel is made of LSTM_1, which the image's mean enters by its cell alone.
@@ -44,7 +44,7 @@ class UpDownDecoder(Decoder):
         self.has_sentinel, self.heads = attention.has_sentinel, attention.heads
         self.sentinel = Sentinel(hidden + embedding, hidden) if attention.has_sentinel else None
         self.hidden = hidden
-        self.embedding = nn.Embedding(vocabulary, embedding)
+        self.embedding = TiedEmbedding(vocabulary, embedding)
         # The gates of LSTM_1, (4 hidden), in parts: of the words, all at once where they are known; of the
         # image, once; and of both states, [h[t-1]; s[t-1]], at every step.
         self.word_gates = nn.Linear(embedding, 4 * hidden)
@@ -53,9 +53,7 @@ class UpDownDecoder(Decoder):
         # Those of LSTM_2, of [c[t]; h[t]; s[t-1]].
         self.language_gates = nn.Linear(features + 2 * hidden, 4 * hidden)
         self.output = nn.Linear(hidden, embedding)
-        self.bias = nn.Parameter(torch.zeros(vocabulary))
         self.dropout = nn.Dropout(dropout)
-        nn.init.normal_(self.embedding.weight, std=embedding**-0.5)
 
     def prepare(self, grid: Tensor, mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
         mask = every_cell(grid) if mask is None else mask
@@ -114,4 +112,4 @@ class UpDownDecoder(Decoder):
         }, attention
 
     def _logits(self, said: Tensor) -> Tensor:
-        return F.linear(self.output(self.dropout(said)), self.embedding.weight, self.bias)
+        return self.embedding.logits(self.output(self.dropout(said)))

@@ -1,0 +1,39 @@
+"""Parts of training photos in other light, so that a network sees more photos than there are."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import numpy as np
+from PIL import Image, ImageEnhance
+
+SMALLEST = 0.6
+"""Share of the photo that a crop has at least: in less of it, too little of the caption would be left."""
+STRETCH = 4 / 3
+"""A crop's shape differs from the photo's by this factor at most, either way."""
+LIGHT = (0.7, 1.3)
+"""Brightness, contrast and saturation are multiplied by factors from this range."""
+
+
+def crop(photo: Image.Image, key: str, number: int) -> Image.Image:
+    """Crop `number`, from 1, of the photo named `key`: the same for ever (Szegedy et al. 2015,
+    arXiv:1409.4842, for random areas and shapes; Howard 2013, arXiv:1312.5402, for the light)."""
+    digest = hashlib.sha256(f"{key}/{number}".encode()).digest()
+    random = np.random.default_rng(int.from_bytes(digest[:8], "big"))
+    area = random.uniform(SMALLEST, 1.0)
+    stretch = math.exp(random.uniform(-1.0, 1.0) * math.log(STRETCH) / 2)
+    width, height = (
+        max(1, round(side * min(1.0, share)))
+        for side, share in zip(
+            photo.size, (math.sqrt(area) * stretch, math.sqrt(area) / stretch), strict=True
+        )
+    )
+    left, top = (
+        int(random.integers(whole - part, endpoint=True))
+        for whole, part in zip(photo.size, (width, height), strict=True)
+    )
+    part = photo.crop((left, top, left + width, top + height))
+    for change in (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color):
+        part = change(part).enhance(random.uniform(*LIGHT))
+    return part
