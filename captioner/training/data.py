@@ -85,6 +85,19 @@ def make_image_groups(examples: Sequence[Example], min_references: int) -> list[
     ]
 
 
+def word_weights(groups: Sequence[Group], vocabulary: int) -> Tensor:
+    """What a word says about an image, float (vocabulary,): -log of the share of captions that have it, and 0
+    for what is no word."""
+    captions = {(group.image, caption) for group in groups for caption in group.captions}
+    having = np.zeros(vocabulary)
+    for _, caption in captions:
+        having[list(set(caption))] += 1
+    weights = -np.log(np.maximum(having, 1) / len(captions))
+    weights[having == 0] = 0
+    weights[[Vocabulary.pad_id, Vocabulary.start_id, Vocabulary.end_id, Vocabulary.unknown_id]] = 0
+    return torch.from_numpy(weights).float()
+
+
 def encode(caption: str, vocabulary: Vocabulary, max_words: int) -> tuple[int, ...]:
     """Start, words, end; a caption that is too long is cut and has no end."""
     ids = [vocabulary.start_id, *vocabulary.encode(caption), vocabulary.end_id]

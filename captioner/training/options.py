@@ -68,6 +68,9 @@ class StageOptions:
     hard_entropy: float = 0.01
     """Weight of the mean entropy that hard attention is paid for, so that it goes on trying other cells
     (Xu et al. 2015, lambda_e)."""
+    word_detection: float = 0.0
+    """Weight of the words of the captions, without their order and the rarer the more, told from what an LSTM
+    is shown of the whole image (decoders `lstm` and `two_lstm`)."""
     mirror: bool = True
     """Show images mirrored half of the time, except where a caption says left or right."""
     hidden_cells: float = 0.0
@@ -103,6 +106,7 @@ class StageOptions:
             "attention_entropy",
             "hard_reward",
             "hard_entropy",
+            "word_detection",
             "contrast",
         )
         _at_least(self, 0, "learning_rate", "final_learning_rate", "gradient_norm")

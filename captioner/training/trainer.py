@@ -15,6 +15,7 @@ from torch import Tensor
 from captioner.errors import DataError
 from captioner.metrics.cider import CiderReward
 from captioner.nn.attention import drawn_cells
+from captioner.nn.decoder import LSTMDecoder
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.training import checkpoint
 from captioner.training.cache import FeatureCache, build_cache, trained_part
@@ -26,10 +27,17 @@ from captioner.training.data import (
     load_examples,
     make_groups,
     make_image_groups,
+    word_weights,
 )
 from captioner.training.ema import MovingAverage
 from captioner.training.hiding import hide
-from captioner.training.objectives import attention_entropy, cross_entropy, doubly_stochastic, policy_gradient
+from captioner.training.objectives import (
+    attention_entropy,
+    cross_entropy,
+    doubly_stochastic,
+    policy_gradient,
+    word_detection,
+)
 from captioner.training.options import StageOptions, TrainOptions
 from captioner.training.progress import Progress
 from captioner.training.reinforce import CellReward
@@ -171,10 +179,21 @@ class Trainer:
             loss = loss + self.current.doubly_stochastic * uneven
         if self.current.attention_entropy:
             loss = loss + self.current.attention_entropy * attention_entropy(attention, targets)
+        if self.current.word_detection:
+            assert isinstance(self.model.decoder, LSTMDecoder)  # as _start_stage has seen
+            detected = self.model.decoder.detect(memory)
+            loss = loss + self.current.word_detection * word_detection(detected, self._word_counts(captions))
         if drawn:
             loss = loss + self.current.hard_reward * self.cell_reward.loss(drawn, logits, targets)
             loss = loss - self.current.hard_entropy * attention_entropy(attention, targets)
         return loss
+
+    def _word_counts(self, captions: Tensor) -> Tensor:
+        """How often the captions of each image say a word, times its weight: float (batch, vocabulary)."""
+        words = captions.flatten(1)
+        counts = torch.zeros(len(words), len(self.vocabulary), device=words.device)
+        counts.scatter_add_(1, words, torch.ones_like(words, dtype=counts.dtype))
+        return counts * self.word_weights
 
     def _self_critical_loss(
         self, batch: Batch, memory: dict[str, Tensor], state: dict[str, Tensor]
@@ -226,6 +245,10 @@ class Trainer:
         self.trained = [p for group in groups for p in group["params"]]  # type: ignore[attr-defined]
         if stage.objective == "cross_entropy":
             self.groups = make_groups(self.train_examples, self.vocabulary, self.options.max_words)
+            if stage.word_detection:
+                if not isinstance(self.model.decoder, LSTMDecoder):
+                    raise DataError(f"stage {stage.name}: word_detection needs the decoder lstm or two_lstm")
+                self.word_weights = word_weights(self.groups, len(self.vocabulary)).to(self.device)
         else:
             self.groups = make_image_groups(self.train_examples, stage.min_references)
             if not self.groups:

@@ -13,7 +13,7 @@ import torch
 from support import squares
 
 from captioner.errors import DataError
-from captioner.training.data import Group, encode, epoch_batches, load_examples, make_groups
+from captioner.training.data import Group, encode, epoch_batches, load_examples, make_groups, word_weights
 from captioner.training.options import SourceOptions, StageOptions
 from captioner.vocabulary import SPECIAL, Vocabulary
 
@@ -195,3 +195,13 @@ def test_the_data_of_the_tests_say_left(data: Path) -> None:
     vocabulary = Vocabulary.build((c for e in examples for c in e.image.captions), 1)
     assert not any(group.can_mirror for group in make_groups(examples, vocabulary, 8))
     assert set(squares.COLORS) <= set(vocabulary.words)
+
+
+def test_rare_words_weigh_more_and_what_is_no_word_nothing() -> None:
+    groups = [
+        Group(0, ((START, 4, 5, END), (START, 4, 4, END)), True),
+        Group(1, ((START, 4, 6, END), (START, Vocabulary.unknown_id, END)), True),
+    ]
+    weights = word_weights([*groups, groups[0]], 8)  # shown twice, counted once
+    expected = [0, 0, 0, 0, -np.log(3 / 4), -np.log(1 / 4), -np.log(1 / 4), 0]
+    np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-6)

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from captioner.training.objectives import attention_entropy, cross_entropy, doubly_stochastic, policy_gradient
+from captioner.training.objectives import (
+    attention_entropy,
+    cross_entropy,
+    doubly_stochastic,
+    policy_gradient,
+    word_detection,
+)
 from captioner.training.self_critical import advantages
 
 TARGETS = torch.tensor([[[4, 2, 0, 0], [5, 4, 2, 0]]])  # two captions of 1 and 2 words, padded
@@ -83,3 +89,12 @@ def test_an_advantage_is_over_the_other_samples() -> None:
     found = advantages(torch.tensor([[1.0, 2.0, 6.0], [4.0, 4.0, 4.0]]))
     torch.testing.assert_close(found, torch.tensor([[1 - 4, 2 - 3.5, 6 - 1.5], [0.0, 0.0, 0.0]]))
     assert math.isclose(float(found.sum()), 0, abs_tol=1e-6)
+
+
+def test_word_detection_is_the_cross_entropy_with_the_shares_of_the_words() -> None:
+    logits = torch.randn(2, 5)
+    log_probs = torch.log_softmax(logits, -1)
+    counts = torch.tensor([[0, 0, 3.0, 1.0, 0], [0, 2.0, 0, 0, 0]])
+    expected = -(0.75 * log_probs[0, 2] + 0.25 * log_probs[0, 3] + log_probs[1, 1]) / 2
+    assert float(word_detection(logits, counts)) == pytest.approx(float(expected), rel=1e-5)
+    assert float(word_detection(logits, torch.zeros(2, 5))) == 0  # captions without a word

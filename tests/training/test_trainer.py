@@ -203,3 +203,25 @@ def test_self_critical_training_raises_the_reward(data: Path, cache: Path, tmp_p
     started.run()
     quarter = len(rewards) // 4
     assert np.mean(rewards[-quarter:]) > 1.2 * np.mean(rewards[:quarter])
+
+
+def test_what_an_lstm_is_shown_learns_to_say_the_words(data: Path, cache: Path, tmp_path: Path) -> None:
+    source = dataclasses.replace(squares.options().data[0], repeat=4)
+    options = squares.options((squares.stage(epochs=4, word_detection=1.0),), data=(source,))
+    trainer(options, tmp_path, data, cache).run()
+    model, vocabulary, *_ = checkpoint.load_model(tmp_path / "best.pt")
+    colors = vocabulary.encode(" ".join(squares.COLORS))
+    pixels = np.stack([np.asarray(squares.draw(color, "left", 99)) for color in squares.COLORS])
+    with torch.inference_mode():
+        memory, _ = model.encode(torch.from_numpy(pixels))
+        detected = model.decoder.detect(memory)[:, colors]
+    assert detected.argmax(dim=1).tolist() == [0, 1, 2]
+
+
+def test_detection_needs_a_decoder_that_hears_of_the_whole_image(
+    data: Path, cache: Path, tmp_path: Path
+) -> None:
+    model = dataclasses.replace(squares.options().model, decoder="up_down")
+    options = squares.options((squares.stage(word_detection=1.0),), model=model)
+    with pytest.raises(DataError, match="stage words: word_detection needs the decoder lstm or two_lstm"):
+        trainer(options, tmp_path, data, cache)

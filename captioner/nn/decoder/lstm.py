@@ -81,6 +81,12 @@ class LSTMDecoder(Decoder):
             attention.unflatten(1, shape[1:]),
         )
 
+    def detect(self, memory: Tensors) -> Tensor:
+        """Logits (batch, vocabulary) of the words that the whole image calls for, in no order: what M mean(g)
+        would say as an output. Training can ask that it says the words of the captions, so that what the
+        LSTM hears of the image is, roughly, those words."""
+        return self.embedding.logits(memory["mean"])
+
     # The parts below take (batch, queries, …), a query being a hypothesis or a position of a known caption.
 
     def _inputs(self, tokens: Tensor, memory: Tensors) -> Tensor:
