@@ -119,9 +119,9 @@ class Probe:
             for row, caption, rows in zip(columns, captions, measured, strict=True):
                 rows += [row] if step < len(caption) else []
             state = after
-        for caption, looked, rows in zip(captions, maps, measured, strict=True):
+        for caption, looked, cells, rows in zip(captions, maps, memory[MASK], measured, strict=True):
             if caption:
-                self._images.append(self._summary(np.array(caption), looked, np.stack(rows)))
+                self._images.append(self._summary(np.array(caption), looked[:, cells], np.stack(rows)))
 
     def result(self, samples: int = 1000) -> Measured:
         """`NAMES` over all that was added; `samples` resamples make the intervals. Raises `DataError` when

@@ -25,12 +25,13 @@ def sample(
     tokens = torch.full((batch, samples), Vocabulary.start_id, device=device)
     ended = torch.zeros_like(tokens, dtype=torch.bool)
     sequence = [tokens]
-    for _ in range(max_words + 1):
+    for words in range(max_words + 1):
         step = decoder.step(tokens, memory, state)
         logits = step.logits.float() / temperature
         logits[..., [Vocabulary.pad_id, Vocabulary.start_id, Vocabulary.unknown_id]] = -torch.inf
         drawn = torch.multinomial(torch.softmax(logits, dim=-1).flatten(0, 1), 1).view(batch, samples)
-        tokens = drawn.masked_fill(ended, Vocabulary.pad_id)
+        too_many = drawn != Vocabulary.end_id if words == max_words else ended
+        tokens = drawn.masked_fill(ended | too_many, Vocabulary.pad_id)
         sequence.append(tokens)
         ended |= tokens == Vocabulary.end_id
         state = step.state

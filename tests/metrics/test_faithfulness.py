@@ -139,6 +139,17 @@ def test_cells_that_were_hidden_before_stay_so_and_count_for_nothing() -> None:
     assert (without_places(stepper.memory)["keys"][0, :, 0] == np.arange(10).mean()).all()
 
 
+def test_maps_are_compared_over_the_cells_there_are() -> None:
+    """Two maps that have nothing but their padding in common have nothing in common."""
+    half = np.arange(CELLS) < CELLS // 2
+    maps = [looks_at(*range(5)), looks_at(*range(5, 10))]
+    stepper = Needy([maps])
+    stepper.memory["mask"][:] = half
+    test = Probe(WORDS)
+    test.add(stepper, [[DOG, CAT]])
+    assert test.result(10).values["correlation"] == pytest.approx(-1)
+
+
 def test_batches_add_up_to_the_whole() -> None:
     captions, maps = [[DOG, CAT], [CAT]], [[looks_at(3), looks_at(7)], [looks_at(8)]]
     parts = Probe(WORDS)

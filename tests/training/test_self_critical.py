@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
@@ -27,8 +29,8 @@ def test_samples_are_captions(decoder: LSTMDecoder) -> None:
     for caption in drawn.flatten(0, 1).tolist():
         start, *rest = caption
         assert start == 1
-        words = rest[: rest.index(2)] if 2 in rest else rest
-        assert all(word > 3 for word in words)
+        words = list(itertools.takewhile(lambda token: token not in (0, 2), rest))
+        assert all(word > 3 for word in words) and len(words) <= LIMIT
         assert not any(rest[len(words) + 1 :])  # padding behind the end
 
 
