@@ -64,7 +64,7 @@ class Variant:
 TWO_LSTM = {"decoder": "two_lstm"}
 VARIANTS = (
     Variant("none", "none: the mean of the grid", {"attention": "none"}),
-    Variant("additive", "additive", {"attention": "additive"}),
+    Variant("additive", "additive", {"attention": "additive"}, (1, 2, 3)),
     Variant("general", "general", {"attention": "general"}),
     Variant("scaled-dot", "scaled dot product", {"attention": "scaled_dot_product"}),
     Variant("multi-head", "multi-head", {"attention": "multi_head"}),
