@@ -47,7 +47,7 @@ def uninterrupted(data: Path, cache: Path, tmp_path_factory: pytest.TempPathFact
 
 def test_squares_are_learnt(data: Path, cache: Path, tmp_path: Path) -> None:
     source = dataclasses.replace(squares.options().data[0], repeat=4)
-    options = squares.options((squares.stage(epochs=4),), data=(source,))
+    options = squares.options((squares.stage(epochs=6),), data=(source,))
     history = trainer(options, tmp_path, data, cache).run()
     assert history[-1]["loss"] < 0.7 * history[0]["loss"]
     assert history[-1]["val"]["squares"]["cider"] > 1.5 * max(10, history[0]["val"]["squares"]["cider"])
