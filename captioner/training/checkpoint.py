@@ -52,5 +52,7 @@ def load_model(path: Path) -> tuple[CaptionModel, Vocabulary, TrainOptions, dict
         state = {**contents["model"], **average}
         model.load_state_dict({name: value.float() for name, value in state.items()})
     except (KeyError, RuntimeError, ValueError, AttributeError, TypeError) as error:
-        raise DataError(f"the checkpoint {path} does not fit: {str(error).splitlines()[0]}") from None
+        # PyTorch says in the second line which weight it is, and then names all others.
+        reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
+        raise DataError(f"the checkpoint {path} does not fit: {reason[:200]}") from None
     return model.eval(), vocabulary, options, contents
