@@ -2,8 +2,7 @@
 
 What is kept is the input of the first segment that a run trains (with nothing frozen: the pixels), for
 each view of each image, in half precision; of letterboxed photos also the masks. Views are the photo, the
-photo mirrored, then each crop and the crop mirrored. An interrupted
-computation goes on where it stopped.
+photo mirrored, then each crop and the crop mirrored. An interrupted computation goes on where it stopped.
 """
 
 from __future__ import annotations

@@ -23,16 +23,10 @@ def crop(photo: Image.Image, key: str, number: int) -> Image.Image:
     random = np.random.default_rng(int.from_bytes(digest[:8], "big"))
     area = random.uniform(SMALLEST, 1.0)
     stretch = math.exp(random.uniform(-1.0, 1.0) * math.log(STRETCH) / 2)
-    width, height = (
-        max(1, round(side * min(1.0, share)))
-        for side, share in zip(
-            photo.size, (math.sqrt(area) * stretch, math.sqrt(area) / stretch), strict=True
-        )
-    )
-    left, top = (
-        int(random.integers(whole - part, endpoint=True))
-        for whole, part in zip(photo.size, (width, height), strict=True)
-    )
+    width = max(1, round(photo.width * min(1.0, math.sqrt(area) * stretch)))
+    height = max(1, round(photo.height * min(1.0, math.sqrt(area) / stretch)))
+    left = int(random.integers(photo.width - width, endpoint=True))
+    top = int(random.integers(photo.height - height, endpoint=True))
     part = photo.crop((left, top, left + width, top + height))
     for change in (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color):
         part = change(part).enhance(random.uniform(*LIGHT))

@@ -15,7 +15,7 @@ from torch import Tensor
 from captioner.image_files import ImageFiles
 from captioner.references import CaptionedImage, read_references
 from captioner.training.options import SourceOptions, StageOptions
-from captioner.vocabulary import Vocabulary
+from captioner.vocabulary import SPECIAL, Vocabulary
 
 CAPTIONS_PER_GROUP = 5
 _SIDED = re.compile(r"\b(left|right)", re.IGNORECASE)
@@ -94,7 +94,7 @@ def word_weights(groups: Sequence[Group], vocabulary: int) -> Tensor:
         having[list(set(caption))] += 1
     weights = -np.log(np.maximum(having, 1) / len(captions))
     weights[having == 0] = 0
-    weights[[Vocabulary.pad_id, Vocabulary.start_id, Vocabulary.end_id, Vocabulary.unknown_id]] = 0
+    weights[: len(SPECIAL)] = 0
     return torch.from_numpy(weights).float()
 
 

@@ -30,8 +30,9 @@ def sample(
         logits = step.logits.float() / temperature
         logits[..., [Vocabulary.pad_id, Vocabulary.start_id, Vocabulary.unknown_id]] = -torch.inf
         drawn = torch.multinomial(torch.softmax(logits, dim=-1).flatten(0, 1), 1).view(batch, samples)
-        too_many = drawn != Vocabulary.end_id if words == max_words else ended
-        tokens = drawn.masked_fill(ended | too_many, Vocabulary.pad_id)
+        tokens = drawn.masked_fill(ended, Vocabulary.pad_id)
+        if words == max_words:  # there may come an end, but no word
+            tokens = tokens.masked_fill(tokens != Vocabulary.end_id, Vocabulary.pad_id)
         sequence.append(tokens)
         ended |= tokens == Vocabulary.end_id
         state = step.state
