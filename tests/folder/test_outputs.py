@@ -174,7 +174,6 @@ def few(tmp_path: Path) -> Path:
 
 @needs_exiftool
 def test_xmp_sidecars(few, tmp_path, batch) -> None:
-    pytest.importorskip("exiftool")
     out = tmp_path / "xmp"
     out.mkdir()
     theirs = out / "b.png.xmp"
@@ -195,7 +194,6 @@ def test_xmp_sidecars(few, tmp_path, batch) -> None:
 
 @needs_exiftool
 def test_embedding_keeps_the_rest_of_the_file(few, tmp_path, batch, monkeypatch) -> None:
-    pytest.importorskip("exiftool")
     subprocess.run(
         [
             *["exiftool", "-q", "-overwrite_original", "-EXIF:Artist=me", "-IPTC:Caption-Abstract=old"],

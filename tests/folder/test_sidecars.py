@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ from support.serving import make_image
 
 from captioner.errors import OptionsError
 from captioner.folder.outputs import OutputOptions, make_output
+from captioner.folder.outputs.exiftool import ExifTool, ExifToolError
+from captioner.folder.outputs.xmp import DESCRIPTION
 
 needs_exiftool = pytest.mark.skipif(shutil.which("exiftool") is None, reason="needs the program exiftool")
 
@@ -87,7 +91,6 @@ def test_a_file_that_cannot_be_is_one_failure(tmp_path, batch, capsys) -> None:
 
 @needs_exiftool
 def test_embedding_leaves_links_links(few, batch) -> None:
-    pytest.importorskip("exiftool")
     (few / "link.jpg").symlink_to(Path("b", "c.jpg"))
     for _ in range(2):
         assert batch(few, "-o", few, "--format", "xmp", "--embed") == 0
@@ -97,7 +100,6 @@ def test_embedding_leaves_links_links(few, batch) -> None:
 
 @needs_exiftool
 def test_embedding_after_exiftool_was_killed(few, batch) -> None:
-    pytest.importorskip("exiftool")
     (few / "a.jpg_exiftool_tmp").write_bytes(b"half a photo")
     assert batch(few, "-o", few, "--format", "xmp", "--embed") == 0
     assert read_description(few / "a.jpg") and not (few / "a.jpg_exiftool_tmp").exists()
@@ -105,7 +107,6 @@ def test_embedding_after_exiftool_was_killed(few, batch) -> None:
 
 @needs_exiftool
 def test_a_photo_that_vanishes_is_not_made_up(few, batch, monkeypatch, capsys) -> None:
-    pytest.importorskip("exiftool")
     from captioner.folder.state import State
 
     original = State.save
@@ -122,7 +123,6 @@ def test_a_photo_that_vanishes_is_not_made_up(few, batch, monkeypatch, capsys) -
 
 @needs_exiftool
 def test_a_caption_that_is_taken_back_leaves_the_metadata(few, tmp_path, batch, monkeypatch) -> None:
-    pytest.importorskip("exiftool")
     from captioner.folder.text import TextOptions
 
     assert batch(few, "-o", few, "--format", "xmp", "--embed") == 0
@@ -137,8 +137,61 @@ def test_a_caption_that_is_taken_back_leaves_the_metadata(few, tmp_path, batch, 
     assert read_description(few / "b" / "c.jpg") == "by hand"
 
 
+@needs_exiftool
+def test_exiftool_starts_beside_other_threads(tmp_path) -> None:
+    """A fork that runs Python before exec may wait for a lock that a thread held: here, for this hook."""
+    program = f"""
+import os, time
+os.register_at_fork(after_in_child=lambda: time.sleep(60))
+from pathlib import Path
+from captioner.folder.outputs.exiftool import ExifTool
+tool = ExifTool()
+tool.set_tags(Path({str(tmp_path / "a.xmp")!r}), {{"XMP-dc:Description": "a dog"}})
+tool.close()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
+    assert read_description(tmp_path / "a.xmp") == "a dog"
+
+
+@needs_exiftool
+def test_exiftool_is_started_again_and_says_what_failed(tmp_path) -> None:
+    tool, path = ExifTool(), tmp_path / "a.xmp"
+    tool.set_tags(path, {DESCRIPTION: "a dog"})
+    assert tool._process is not None
+    tool._process.kill()
+    tool._process.wait()
+    assert tool.get_tags(path, [DESCRIPTION])[DESCRIPTION] == "a dog"
+    with pytest.raises(ExifToolError, match="not found"):
+        tool.get_tags(tmp_path / "b.xmp", [DESCRIPTION])
+    assert tool.get_tags(path, [DESCRIPTION])[DESCRIPTION] == "a dog"
+    tool.close()
+
+
+@needs_exiftool
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs Linux")
+def test_exiftool_ends_with_the_program_that_is_killed(tmp_path) -> None:
+    program = f"""
+import os, signal
+from pathlib import Path
+from captioner.folder.outputs.exiftool import ExifTool
+tool = ExifTool()
+tool.set_tags(Path({str(tmp_path / "a.xmp")!r}), {{"XMP-dc:Description": "a dog"}})
+print(tool._process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    ended = time.monotonic() + 10
+    while _is_running(int(done.stdout)):
+        assert time.monotonic() < ended
+        time.sleep(0.05)
+
+
+def _is_running(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
 def test_embedding_is_for_the_one_folder_of_the_photos(few, batch, capsys) -> None:
-    pytest.importorskip("exiftool")
     for sources in ((few / "b",), (few, few / "b")):
         assert batch(*sources, "-o", few, "--format", "xmp", "--embed") == 2
         assert "give their folder as OUT" in capsys.readouterr().err

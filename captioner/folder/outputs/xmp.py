@@ -12,7 +12,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from captioner.errors import ImageError, OptionsError, RuntimeMissingError
+from captioner.errors import ImageError, OptionsError
+from captioner.folder.outputs.exiftool import ExifTool, ExifToolError
 from captioner.folder.outputs.files import partial_path
 from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.outputs.sidecar import SidecarOutput
@@ -39,10 +40,10 @@ class XmpOutput(SidecarOutput):
         super().__init__(path, options)
         if options.embed and (options.root is None or options.root.resolve() != path.resolve()):
             raise OptionsError("--embed changes the photos themselves: give their folder as OUT", "embed")
-        self._tool = _start_exiftool()
+        self._tool = ExifTool()
 
     def close(self) -> None:
-        self._tool.terminate()
+        self._tool.close()
 
     def put(self, entry: Entry, record: Record, wanted: bytes | None, state: State) -> None:
         text = " ".join(record["caption"].split()) if wanted else ""
@@ -61,7 +62,7 @@ class XmpOutput(SidecarOutput):
             if self._options.embed:
                 content, stamp = read_file(target, _MAX_BYTES)
                 state.restamp(entry, stamp, blake2b(content, digest_size=16).digest())
-        except (self._tool_error, ImageError, OSError, ValueError) as error:
+        except (ExifToolError, ImageError, OSError, ValueError) as error:
             cause = error if isinstance(error, OSError) else _try_writing(target)
             self.reject(entry, f"exiftool cannot write {target.name}: {_reason(error)}", state, cause)
             return
@@ -70,23 +71,16 @@ class XmpOutput(SidecarOutput):
     def digest(self, record: Record) -> bytes:
         return _digest(" ".join(record["caption"].split()))
 
-    @property
-    def _tool_error(self) -> type[Exception]:
-        from exiftool.exceptions import ExifToolException
-
-        kind: type[Exception] = ExifToolException
-        return kind
-
     def _write_tags(self, target: Path, text: str, published: bytes | None) -> None:
-        path = os.path.abspath(target)  # noqa: PTH100
-        if "\n" in path or not path.isprintable():
+        path = Path(os.path.abspath(target))  # noqa: PTH100
+        if not str(path).isprintable():
             raise ValueError("its name cannot be handed to exiftool")
         if not target.exists():
             if text:
                 self._make_sidecar(target, text)
             return
         Path(f"{path}_exiftool_tmp").unlink(missing_ok=True)  # a killed run's, with which exiftool refuses
-        [there] = self._tool.get_tags(path, [DESCRIPTION, ALT_TEXT, _OLDER_CAPTION])
+        there = self._tool.get_tags(path, [DESCRIPTION, ALT_TEXT, _OLDER_CAPTION])
         free = {
             DESCRIPTION: self._may_replace([there.get(DESCRIPTION), there.get(_OLDER_CAPTION)], published),
             ALT_TEXT: self._may_replace([there.get(ALT_TEXT)], published),
@@ -95,7 +89,7 @@ class XmpOutput(SidecarOutput):
             free = {tag: tag in there and _digest(str(there[tag])) == published for tag in free}
         tags = {tag: text for tag, may in free.items() if may and there.get(tag, "") != text}
         if tags:
-            self._tool.set_tags(path, tags, params=["-P", "-overwrite_original"])
+            self._tool.set_tags(path, tags)
 
     def _make_sidecar(self, target: Path, text: str) -> None:
         if self._options.embed:
@@ -103,7 +97,7 @@ class XmpOutput(SidecarOutput):
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = partial_path(target).with_suffix(".partial.xmp")
         partial.unlink(missing_ok=True)
-        self._tool.set_tags(str(partial.absolute()), {DESCRIPTION: text, ALT_TEXT: text})
+        self._tool.set_tags(partial.absolute(), {DESCRIPTION: text, ALT_TEXT: text})
         partial.replace(target)
 
     def _may_replace(self, values: list[Any], published: bytes | None) -> bool:
@@ -129,18 +123,5 @@ def _try_writing(target: Path) -> OSError | None:
 
 
 def _reason(error: Exception) -> str:
-    lines = str(getattr(error, "stderr", "") or error).strip().splitlines()
+    lines = str(error).strip().splitlines()
     return lines[0].removeprefix("Error: ").partition(" - ")[0] if lines else type(error).__name__
-
-
-def _start_exiftool() -> Any:
-    try:
-        from exiftool import ExifToolHelper
-    except ImportError:
-        raise RuntimeMissingError("XMP needs PyExifTool: pip install 'captioner[xmp]'") from None
-    try:
-        return ExifToolHelper(common_args=["-G1", "-n"], encoding="utf-8", check_tag_names=False)
-    except FileNotFoundError:
-        raise RuntimeMissingError(
-            "XMP needs the program exiftool (https://exiftool.org; Debian: libimage-exiftool-perl)"
-        ) from None

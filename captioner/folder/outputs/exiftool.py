@@ -1,0 +1,84 @@
+"""A running exiftool, the program that reads and writes the metadata of every format of photos.
+
+Started once and told one file after the other (its options -stay_open and -@), because starting it takes
+a fifth of a second. Not through PyExifTool, which runs Python between fork and exec, where a program with
+other threads may hang for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from captioner.errors import RuntimeMissingError
+
+
+class ExifToolError(Exception):
+    """What exiftool says has kept it from reading or writing a file."""
+
+
+class ExifTool:
+    """Starts with the first command, and again after it was killed. Raises `RuntimeMissingError` without
+    the program.
+
+    Paths are absolute and of printable characters, values of one line: each is a line of exiftool's input.
+    """
+
+    def __init__(self) -> None:
+        program = shutil.which("exiftool")
+        if program is None:
+            raise RuntimeMissingError(
+                "XMP needs the program exiftool (https://exiftool.org; Debian: libimage-exiftool-perl)"
+            )
+        # exiftool waits for further lines at the end of its input too: Linux ends it with us, if we are killed.
+        guard = shutil.which("setpriv")
+        self._command = [*([guard, "--pdeathsig", "TERM"] if guard else []), program, "-stay_open", "True", "-@", "-"]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def get_tags(self, path: Path, tags: Sequence[str]) -> dict[str, Any]:
+        """The values of those of `tags`, "GROUP:NAME", that the file has."""
+        [found] = json.loads(self._execute("-j", *(f"-{tag}" for tag in tags), str(path)))
+        return dict(found)
+
+    def set_tags(self, path: Path, tags: Mapping[str, str]) -> None:
+        """Write to the file, or a new one, and keep its time. An empty value takes the tag away."""
+        self._execute("-P", "-overwrite_original", *(f"-{tag}={value}" for tag, value in tags.items()), str(path))
+
+    def close(self) -> None:
+        if self._process is not None:
+            with self._process as process:  # closes the pipes and waits
+                process.terminate()
+            self._process = None
+
+    def _execute(self, *arguments: str) -> bytes:
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            pipe = subprocess.PIPE
+            self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, stderr=pipe)
+        process = self._process
+        assert process.stdin and process.stdout and process.stderr
+        lines = ["-G1", "-n", *arguments, "-echo4", "{status ${status}}", "-execute"]
+        try:
+            process.stdin.write("".join(f"{line}\n" for line in lines).encode())
+            process.stdin.flush()
+        except BrokenPipeError:
+            raise ExifToolError("exiftool has ended") from None
+        output, _ = _read_until(process.stdout, b"{ready}")
+        messages, status = _read_until(process.stderr, b"{status ")
+        if status != b"{status 0}":
+            raise ExifToolError(messages.decode(errors="replace") or "exiftool has failed")
+        return output
+
+
+def _read_until(pipe: IO[bytes], mark: bytes) -> tuple[bytes, bytes]:
+    """What comes before the line that begins with `mark`, and that line."""
+    lines = []
+    for line in pipe:
+        if line.startswith(mark):
+            return b"".join(lines), line.strip()
+        lines.append(line)
+    raise ExifToolError("exiftool has ended")
