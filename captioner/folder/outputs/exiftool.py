@@ -34,9 +34,10 @@ class ExifTool:
             raise RuntimeMissingError(
                 "XMP needs the program exiftool (https://exiftool.org; Debian: libimage-exiftool-perl)"
             )
-        # exiftool waits for further lines at the end of its input too: Linux ends it with us, if we are killed.
-        guard = shutil.which("setpriv")
-        self._command = [*([guard, "--pdeathsig", "TERM"] if guard else []), program, "-stay_open", "True", "-@", "-"]
+        self._command = [program, "-stay_open", "True", "-@", "-"]
+        # At the end of its input exiftool waits for more. On Linux it ends with us, should we be killed.
+        if guard := shutil.which("setpriv"):
+            self._command = [guard, "--pdeathsig", "TERM", *self._command]
         self._process: subprocess.Popen[bytes] | None = None
 
     def get_tags(self, path: Path, tags: Sequence[str]) -> dict[str, Any]:
@@ -46,7 +47,8 @@ class ExifTool:
 
     def set_tags(self, path: Path, tags: Mapping[str, str]) -> None:
         """Write to the file, or a new one, and keep its time. An empty value takes the tag away."""
-        self._execute("-P", "-overwrite_original", *(f"-{tag}={value}" for tag, value in tags.items()), str(path))
+        changes = (f"-{tag}={value}" for tag, value in tags.items())
+        self._execute("-P", "-overwrite_original", *changes, str(path))
 
     def close(self) -> None:
         if self._process is not None:
@@ -76,7 +78,7 @@ class ExifTool:
 
 def _read_until(pipe: IO[bytes], mark: bytes) -> tuple[bytes, bytes]:
     """What comes before the line that begins with `mark`, and that line."""
-    lines = []
+    lines: list[bytes] = []
     for line in pipe:
         if line.startswith(mark):
             return b"".join(lines), line.strip()
