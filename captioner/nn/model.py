@@ -28,6 +28,8 @@ class ModelOptions:
     stride: int = 16
     """Pixels between cells of the grid: 8, 16 or 32; 16 at 224 pixels gives 14 x 14 cells."""
     features: int = 512
+    color_bins: int = 0
+    """Of a learnt histogram of the colours in each cell, added to what the encoder sees; 0 for none."""
     refiner_layers: int = 0
     """Of self-attention over the grid, before the decoder sees it; 0 for none."""
     attention: str = "additive"
@@ -55,8 +57,9 @@ class ModelOptions:
         for name in ("features", "attention_hidden", "attention_heads", "layers", "hidden", "embedding"):
             if getattr(self, name) < 1:
                 raise DataError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.refiner_layers < 0:
-            raise DataError(f"refiner_layers must be at least 0, got {self.refiner_layers}")
+        for name in ("color_bins", "refiner_layers"):
+            if getattr(self, name) < 0:
+                raise DataError(f"{name} must be at least 0, got {getattr(self, name)}")
         if not 0 <= self.dropout < 1:
             raise DataError(f"dropout must be at least 0 and below 1, got {self.dropout}")
 
@@ -83,7 +86,11 @@ class CaptionModel(nn.Module):
                 options.features, options.refiner_layers, options.attention_heads, options.dropout
             )
         self.encoder = GridEncoder(
-            build_backbone(options.encoder, weights), options.stride, options.features, refiner
+            build_backbone(options.encoder, weights),
+            options.stride,
+            options.features,
+            refiner,
+            options.color_bins,
         )
         attention = ATTENTIONS[options.attention](
             options.hidden, options.features, options.attention_hidden, options.attention_heads

@@ -78,6 +78,8 @@ def build_cache(
         identity["letterbox"] = dataclasses.asdict(letterbox)
     if crops:
         identity["crops"] = crops
+    if encoder.colors is not None:
+        identity["colors"] = True
     name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     folder = folder / f"{encoder_name}-{name}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -163,8 +165,8 @@ class _Frozen(nn.Module):
 
     @torch.no_grad()
     def forward(self, pixels: Tensor) -> list[Tensor]:
-        inputs = self.encoder.backbone.normalize(pixels)
-        return [stage.half() for stage in self.encoder.stages([inputs], 0, self.segments)]
+        stages = self.encoder.stages(self.encoder.inputs(pixels), 0, self.segments)
+        return [stage.half() for stage in stages]
 
 
 def _session(frozen: nn.Module, image_size: int) -> ort.InferenceSession:
@@ -192,7 +194,7 @@ def trained_part(
     Segments that the run as a whole trains but this stage does not are computed without gradients.
     """
     if frozen_segments == 0:
-        maps = [encoder.backbone.normalize(maps[0])]
+        maps = encoder.inputs(maps[0])
     still = len(STRIDES) - tuned_segments
     if still > frozen_segments:
         with torch.no_grad():

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from captioner.errors import DataError, RuntimeMissingError
 from captioner.image import load_pixels
-from captioner.nn.encoder import GridEncoder, build_backbone, efficientnet_lite
+from captioner.nn.encoder import ColorHistogram, GridEncoder, build_backbone, efficientnet_lite
 from captioner.nn.encoder.backbone import Backbone
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -155,9 +155,13 @@ def test_statistics_of_batch_normalisation_never_change() -> None:
     torch.testing.assert_close(backbone.segments[0][1].running_mean, before)
 
 
-@pytest.fixture(params=[8, 16, 32])
+@pytest.fixture(params=[(8, 0), (16, 0), (32, 0), (8, 5), (32, 5)])
 def grid_encoder(request: pytest.FixtureRequest) -> GridEncoder:
-    return GridEncoder(build_backbone(tiny_cnn.NAME, None), request.param, 6).eval()
+    stride, bins = request.param
+    encoder = GridEncoder(build_backbone(tiny_cnn.NAME, None), stride, 6, color_bins=bins).eval()
+    if bins:
+        torch.nn.init.normal_(encoder.color_projection.weight)
+    return encoder
 
 
 def test_stages_may_be_computed_in_parts(grid_encoder: GridEncoder) -> None:
@@ -168,7 +172,7 @@ def test_stages_may_be_computed_in_parts(grid_encoder: GridEncoder) -> None:
         side = 64 // grid_encoder.stride
         assert grid.shape == (1, side * side, 6)
         for cut in range(4):
-            cached = grid_encoder.stages([grid_encoder.backbone.normalize(pixels)], 0, cut)
+            cached = grid_encoder.stages(grid_encoder.inputs(pixels), 0, cut)
             torch.testing.assert_close(grid_encoder.fuse(grid_encoder.stages(cached, cut, 3)), grid)
 
 
@@ -180,6 +184,36 @@ def test_the_grid_is_the_sum_of_projected_stages() -> None:
     total = one(fine.permute(0, 2, 3, 1)) + two(enlarged.permute(0, 2, 3, 1))
     expected = F.layer_norm(total, (6,)).reshape(2, 16, 6)
     torch.testing.assert_close(encoder.fuse([fine, deep]), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_colors_are_counted_where_they_lie() -> None:
+    histogram = ColorHistogram(2, 16)
+    with torch.inference_mode():
+        for layer, bias in ((histogram.first, 0.0), (histogram.second, -0.5)):
+            layer.weight.copy_(torch.eye(2, layer.in_channels)[..., None, None])
+            layer.bias.fill_(bias)
+        squares = torch.zeros(1, 3, 8, 12)
+        squares[0, 0, :2, 4:8] = 1.0  # half of one cell is red
+        squares[0, 1, 7, 11] = 2.0  # one square of another is bright green
+        expected = torch.zeros(1, 2, 2, 3)
+        expected[0, 0, 0, 1] = 0.5 * 8 / 16
+        expected[0, 1, 1, 2] = 1.5 / 16
+        torch.testing.assert_close(histogram(squares), expected)
+        pixels = squares.repeat_interleave(4, 2).repeat_interleave(4, 3)
+        torch.testing.assert_close(histogram.shrink(pixels), squares)
+
+
+def test_colors_that_are_new_change_nothing_yet() -> None:
+    torch.manual_seed(0)
+    plain = GridEncoder(build_backbone(tiny_cnn.NAME, None), 16, 6).eval()
+    torch.manual_seed(0)
+    colored = GridEncoder(build_backbone(tiny_cnn.NAME, None), 16, 6, color_bins=5).eval()
+    colored.load_state_dict(plain.state_dict(), strict=False)
+    pixels = photo("cat", 64)
+    with torch.inference_mode():
+        assert torch.equal(plain(pixels), colored(pixels))
+    colored(pixels).square().sum().backward()
+    assert colored.color_projection.weight.grad.abs().sum() > 0
 
 
 def test_the_top_row_of_the_image_comes_first() -> None:

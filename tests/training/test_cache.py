@@ -30,8 +30,12 @@ def examples(data: Path) -> list[Example]:
 
 @pytest.fixture
 def encoder() -> GridEncoder:
+    return make_encoder()
+
+
+def make_encoder(color_bins: int = 0) -> GridEncoder:
     torch.manual_seed(0)
-    return GridEncoder(build_backbone(tiny_cnn.NAME, None), 16, 6).eval()
+    return GridEncoder(build_backbone(tiny_cnn.NAME, None), 16, 6, color_bins=color_bins).eval()
 
 
 def build(folder: Path, encoder: GridEncoder, examples: list[Example], **changes) -> FeatureCache:
@@ -54,13 +58,15 @@ def test_with_nothing_frozen_the_pixels_are_kept(tmp_path, encoder, examples) ->
     assert torch.equal(found, pixels_of(examples, rows, mirrored))
 
 
-def test_frozen_segments_are_as_pytorch_computes_them(tmp_path, encoder, examples) -> None:
+@pytest.mark.parametrize("color_bins", [0, 5])
+def test_frozen_segments_are_as_pytorch_computes_them(tmp_path, examples, color_bins) -> None:
+    encoder = make_encoder(color_bins)
     kept = build(tmp_path, encoder, examples[:5], frozen_segments=3)
     rows, mirrored = [4, 1], [1, 0]
     maps = kept.maps(torch.tensor(rows), torch.tensor(mirrored), CPU)
     with torch.inference_mode():
         pixels = pixels_of(examples, rows, mirrored)
-        expected = encoder.stages([encoder.backbone.normalize(pixels)], 0, 3)
+        expected = encoder.stages(encoder.inputs(pixels), 0, 3)
         for ours, theirs in zip(maps, expected, strict=True):
             assert ours.dtype == torch.float32
             torch.testing.assert_close(ours, theirs, rtol=2e-3, atol=2e-3)  # half precision
@@ -139,8 +145,9 @@ def test_another_question_is_another_cache(tmp_path, encoder, examples, monkeypa
     for changes in ({"encoder_name": "other"}, {"image_size": 64}, {"crops": 1}):
         build(tmp_path, encoder, examples, **changes)
         assert counter.take() == 24
-    build(tmp_path, other, examples)
-    assert counter.take() == 24
+    for encoder_of_its_own in (other, make_encoder(color_bins=5)):
+        build(tmp_path, encoder_of_its_own, examples)
+        assert counter.take() == 24
     build(tmp_path, encoder, examples[:20])
     assert counter.take() == 20
 

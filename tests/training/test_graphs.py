@@ -19,8 +19,9 @@ from captioner.training.graphs import decoder_graph, encoder_graph
 IMAGES, BEAMS, WORDS = 3, 4, 12
 
 
-def make(decoder: str, attention: str) -> CaptionModel:
-    options = dataclasses.replace(squares.options().model, decoder=decoder, attention=attention)
+def make(decoder: str, attention: str, color_bins: int = 0) -> CaptionModel:
+    changes = {"decoder": decoder, "attention": attention, "color_bins": color_bins}
+    options = dataclasses.replace(squares.options().model, **changes)
     try:
         model = CaptionModel(options, WORDS)
     except DataError as error:
@@ -83,8 +84,9 @@ def test_steps_are_those_of_the_network(decoder: str, attention: str) -> None:
 @pytest.mark.parametrize("attention", ["general", "scaled_dot_product", "attention_on_attention", "none"])
 @torch.inference_mode()
 def test_what_is_kept_of_images_is_that_of_the_network(attention: str) -> None:
-    """Those of which no whole bundle is made in the tests."""
-    model = make("two_lstm", attention)
+    """Those of which no whole bundle is made in the tests; with colours."""
+    model = make("two_lstm", attention, color_bins=4)
+    torch.nn.init.normal_(model.encoder.color_projection.weight)
     session = onnxruntime.InferenceSession(encoder_graph(model).SerializeToString())
     pixels = torch.randint(0, 256, (IMAGES, squares.SIZE, squares.SIZE, 3), dtype=torch.uint8)
     memory, state = model.encode(pixels)

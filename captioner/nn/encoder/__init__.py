@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from captioner.nn.encoder import efficientnet_lite, torchvision_cnn
 from captioner.nn.encoder.backbone import STRIDES, Backbone
+from captioner.nn.encoder.colors import ColorHistogram
 from captioner.nn.encoder.grid import GridEncoder
 from captioner.nn.encoder.refiner import GridRefiner
 
@@ -17,4 +18,4 @@ def build_backbone(name: str, weights: str | None = "imagenet") -> Backbone:
     return family.build(name, weights)
 
 
-__all__ = ["STRIDES", "Backbone", "GridEncoder", "GridRefiner", "build_backbone"]
+__all__ = ["STRIDES", "Backbone", "ColorHistogram", "GridEncoder", "GridRefiner", "build_backbone"]

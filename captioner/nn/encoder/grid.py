@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from captioner.nn.encoder.backbone import STRIDES, Backbone
+from captioner.nn.encoder.colors import ColorHistogram
 from captioner.nn.encoder.refiner import GridRefiner
 
 
@@ -17,12 +18,17 @@ class GridEncoder(nn.Module):
 
     The finest stage says where, the deepest says what: each is projected to `features`, the deeper ones are
     enlarged to the finest, and their sum is normalised. Xu et al. 2015 take one 14 x 14 stage; adding the
-    deep stage to it is the idea of feature pyramids (Lin et al. 2017, arXiv:1612.03144). A `GridRefiner` may
-    follow.
+    deep stage to it is the idea of feature pyramids (Lin et al. 2017, arXiv:1612.03144). A `ColorHistogram`
+    may be one more summand, and a `GridRefiner` may follow.
     """
 
     def __init__(
-        self, backbone: Backbone, stride: int, features: int, refiner: GridRefiner | None = None
+        self,
+        backbone: Backbone,
+        stride: int,
+        features: int,
+        refiner: GridRefiner | None = None,
+        color_bins: int = 0,
     ) -> None:
         super().__init__()
         self.backbone = backbone
@@ -31,6 +37,11 @@ class GridEncoder(nn.Module):
         self.projections = nn.ModuleList(
             nn.Linear(channels, features) for channels in backbone.channels[self.first :]
         )
+        self.colors = ColorHistogram(color_bins, stride) if color_bins else None
+        if color_bins:
+            self.color_projection = nn.Linear(color_bins, features, bias=False)
+            # Colours begin as nothing, so that they can be added to a trained model.
+            nn.init.zeros_(self.color_projection.weight)
         self.norm = nn.LayerNorm(features)
         self.refiner = refiner
 
@@ -39,7 +50,13 @@ class GridEncoder(nn.Module):
 
         `mask` bool (batch, rows * columns) is False for cells that are no part of the photo.
         """
-        return self.fuse(self.stages([self.backbone.normalize(pixels)], 0, len(STRIDES)), mask)
+        return self.fuse(self.stages(self.inputs(pixels), 0, len(STRIDES)), mask)
+
+    def inputs(self, pixels: Tensor) -> list[Tensor]:
+        """uint8 (batch, height, width, 3) -> what `stages` begins with: the colours if they are wanted, and
+        the normalised pixels."""
+        normal = self.backbone.normalize(pixels)
+        return [normal] if self.colors is None else [self.colors.shrink(normal), normal]
 
     def stages(self, maps: Sequence[Tensor], start: int, stop: int) -> list[Tensor]:
         """Run segments `start` to `stop` on the last of `maps`, and keep every stage the grid needs.
@@ -47,25 +64,30 @@ class GridEncoder(nn.Module):
         The maps are (batch, channels, rows, columns), finest first. `stages(m, 0, k)` is what can be cached
         when the first k segments are frozen, `stages(cached, k, 3)` is the rest.
         """
-        kept = list(maps) if start > self.first else []
+        kept = list(maps if start > self.first else maps[:-1])
         last = maps[-1]
         for index in range(start, stop):
             last = self.backbone.segments[index](last)
             if index >= self.first:
                 kept.append(last)
-        return kept or [last]
+        return kept if stop > self.first else [*kept, last]
 
     def fuse(self, stages: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
         """Stages (batch, channels, rows, columns), finest first -> (batch, rows * columns, features)."""
-        size = stages[0].shape[-2:]
-        total = self._project(0, stages[0])
-        for index, stage in enumerate(stages[1:], start=1):
+        first = 0 if self.colors is None else 1
+        finest, *deeper = stages[first:]
+        size = finest.shape[-2:]
+        total = _project(self.projections[0], finest)
+        for projection, stage in zip(self.projections[1:], deeper, strict=True):
             total = total + F.interpolate(
-                self._project(index, stage), size=size, mode="bilinear", align_corners=False
+                _project(projection, stage), size=size, mode="bilinear", align_corners=False
             )
+        if self.colors is not None:
+            total = total + _project(self.color_projection, self.colors(stages[0]))
         grid = self.norm(total.flatten(2).transpose(1, 2))
         return grid if self.refiner is None else self.refiner(grid, *size, mask)
 
-    def _project(self, index: int, stage: Tensor) -> Tensor:
-        # Projecting before enlarging costs a quarter of the other order and gives the same.
-        return torch.movedim(self.projections[index](torch.movedim(stage, 1, -1)), -1, 1)
+
+def _project(projection: nn.Module, stage: Tensor) -> Tensor:
+    # Projecting before enlarging costs a quarter of the other order and gives the same.
+    return torch.movedim(projection(torch.movedim(stage, 1, -1)), -1, 1)
