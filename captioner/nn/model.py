@@ -28,8 +28,9 @@ class ModelOptions:
     stride: int = 16
     """Pixels between cells of the grid: 8, 16 or 32; 16 at 224 pixels gives 14 x 14 cells."""
     features: int = 512
-    color_bins: int = 0
-    """Of a learnt histogram of the colours in each cell, added to what the encoder sees; 0 for none."""
+    color_levels: int = 0
+    """Of red, green and blue each, in a histogram of each cell's colours that is added to the grid: 4 give 64
+    bins, 0 none."""
     refiner_layers: int = 0
     """Of self-attention over the grid, before the decoder sees it; 0 for none."""
     attention: str = "additive"
@@ -57,7 +58,7 @@ class ModelOptions:
         for name in ("features", "attention_hidden", "attention_heads", "layers", "hidden", "embedding"):
             if getattr(self, name) < 1:
                 raise DataError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("color_bins", "refiner_layers"):
+        for name in ("color_levels", "refiner_layers"):
             if getattr(self, name) < 0:
                 raise DataError(f"{name} must be at least 0, got {getattr(self, name)}")
         if not 0 <= self.dropout < 1:
@@ -90,7 +91,7 @@ class CaptionModel(nn.Module):
             options.stride,
             options.features,
             refiner,
-            options.color_bins,
+            options.color_levels,
         )
         attention = ATTENTIONS[options.attention](
             options.hidden, options.features, options.attention_hidden, options.attention_heads

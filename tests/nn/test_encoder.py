@@ -155,12 +155,12 @@ def test_statistics_of_batch_normalisation_never_change() -> None:
     torch.testing.assert_close(backbone.segments[0][1].running_mean, before)
 
 
-@pytest.fixture(params=[(8, 0), (16, 0), (32, 0), (8, 5), (32, 5)])
+@pytest.fixture(params=[(8, 0), (16, 0), (32, 0), (8, 3), (32, 3)])
 def grid_encoder(request: pytest.FixtureRequest) -> GridEncoder:
-    stride, bins = request.param
-    encoder = GridEncoder(build_backbone(tiny_cnn.NAME, None), stride, 6, color_bins=bins).eval()
-    if bins:
-        torch.nn.init.normal_(encoder.color_projection.weight)
+    stride, levels = request.param
+    encoder = GridEncoder(build_backbone(tiny_cnn.NAME, None), stride, 6, color_levels=levels).eval()
+    if encoder.colors is not None:
+        torch.nn.init.normal_(encoder.colors.projection.weight)
     return encoder
 
 
@@ -187,33 +187,34 @@ def test_the_grid_is_the_sum_of_projected_stages() -> None:
 
 
 def test_colors_are_counted_where_they_lie() -> None:
-    histogram = ColorHistogram(2, 16)
-    with torch.inference_mode():
-        for layer, bias in ((histogram.first, 0.0), (histogram.second, -0.5)):
-            layer.weight.copy_(torch.eye(2, layer.in_channels)[..., None, None])
-            layer.bias.fill_(bias)
-        squares = torch.zeros(1, 3, 8, 12)
-        squares[0, 0, :2, 4:8] = 1.0  # half of one cell is red
-        squares[0, 1, 7, 11] = 2.0  # one square of another is bright green
-        expected = torch.zeros(1, 2, 2, 3)
-        expected[0, 0, 0, 1] = 0.5 * 8 / 16
-        expected[0, 1, 1, 2] = 1.5 / 16
-        torch.testing.assert_close(histogram(squares), expected)
-        pixels = squares.repeat_interleave(4, 2).repeat_interleave(4, 3)
-        torch.testing.assert_close(histogram.shrink(pixels), squares)
+    histogram = ColorHistogram(levels=3, stride=16, features=27)
+    pixels = torch.zeros(1, 32, 48, 3, dtype=torch.uint8)
+    pixels[0, :8, 16:32, 0] = 255  # half of one cell is red
+    pixels[0, 28:, 44:] = torch.tensor([0, 255, 51], dtype=torch.uint8)  # one square is green with some blue
+    expected = torch.zeros(1, 3, 3, 3, 2, 3)  # red, green, blue, rows, columns
+    expected[0, 0, 0, 0] = 1.0
+    expected[0, [0, 2], 0, 0, 0, 1] = 0.5
+    expected[0, 0, 0, 0, 1, 2] = 15 / 16
+    expected[0, 0, 2, [0, 1], 1, 2] = torch.tensor([0.6, 0.4]) / 16
+    squares = histogram.shrink(pixels)
+    torch.testing.assert_close(histogram.count(squares), expected.view(1, 27, 2, 3))
+    with torch.no_grad():
+        histogram.projection.weight.copy_(torch.eye(27))
+    cells = expected.view(27, 6).T * 27 / 4
+    torch.testing.assert_close(histogram(squares)[0], cells)
 
 
 def test_colors_that_are_new_change_nothing_yet() -> None:
     torch.manual_seed(0)
     plain = GridEncoder(build_backbone(tiny_cnn.NAME, None), 16, 6).eval()
     torch.manual_seed(0)
-    colored = GridEncoder(build_backbone(tiny_cnn.NAME, None), 16, 6, color_bins=5).eval()
+    colored = GridEncoder(build_backbone(tiny_cnn.NAME, None), 16, 6, color_levels=3).eval()
     colored.load_state_dict(plain.state_dict(), strict=False)
     pixels = photo("cat", 64)
     with torch.inference_mode():
         assert torch.equal(plain(pixels), colored(pixels))
     colored(pixels).square().sum().backward()
-    assert colored.color_projection.weight.grad.abs().sum() > 0
+    assert colored.colors.projection.weight.grad.abs().sum() > 0
 
 
 def test_the_top_row_of_the_image_comes_first() -> None:

@@ -33,9 +33,9 @@ def encoder() -> GridEncoder:
     return make_encoder()
 
 
-def make_encoder(color_bins: int = 0) -> GridEncoder:
+def make_encoder(color_levels: int = 0) -> GridEncoder:
     torch.manual_seed(0)
-    return GridEncoder(build_backbone(tiny_cnn.NAME, None), 16, 6, color_bins=color_bins).eval()
+    return GridEncoder(build_backbone(tiny_cnn.NAME, None), 16, 6, color_levels=color_levels).eval()
 
 
 def build(folder: Path, encoder: GridEncoder, examples: list[Example], **changes) -> FeatureCache:
@@ -58,9 +58,9 @@ def test_with_nothing_frozen_the_pixels_are_kept(tmp_path, encoder, examples) ->
     assert torch.equal(found, pixels_of(examples, rows, mirrored))
 
 
-@pytest.mark.parametrize("color_bins", [0, 5])
-def test_frozen_segments_are_as_pytorch_computes_them(tmp_path, examples, color_bins) -> None:
-    encoder = make_encoder(color_bins)
+@pytest.mark.parametrize("color_levels", [0, 3])
+def test_frozen_segments_are_as_pytorch_computes_them(tmp_path, examples, color_levels) -> None:
+    encoder = make_encoder(color_levels)
     kept = build(tmp_path, encoder, examples[:5], frozen_segments=3)
     rows, mirrored = [4, 1], [1, 0]
     maps = kept.maps(torch.tensor(rows), torch.tensor(mirrored), CPU)
@@ -145,7 +145,7 @@ def test_another_question_is_another_cache(tmp_path, encoder, examples, monkeypa
     for changes in ({"encoder_name": "other"}, {"image_size": 64}, {"crops": 1}):
         build(tmp_path, encoder, examples, **changes)
         assert counter.take() == 24
-    for encoder_of_its_own in (other, make_encoder(color_bins=5)):
+    for encoder_of_its_own in (other, make_encoder(color_levels=3)):
         build(tmp_path, encoder_of_its_own, examples)
         assert counter.take() == 24
     build(tmp_path, encoder, examples[:20])

@@ -19,8 +19,8 @@ from captioner.training.graphs import decoder_graph, encoder_graph
 IMAGES, BEAMS, WORDS = 3, 4, 12
 
 
-def make(decoder: str, attention: str, color_bins: int = 0) -> CaptionModel:
-    changes = {"decoder": decoder, "attention": attention, "color_bins": color_bins}
+def make(decoder: str, attention: str, color_levels: int = 0) -> CaptionModel:
+    changes = {"decoder": decoder, "attention": attention, "color_levels": color_levels}
     options = dataclasses.replace(squares.options().model, **changes)
     try:
         model = CaptionModel(options, WORDS)
@@ -85,8 +85,9 @@ def test_steps_are_those_of_the_network(decoder: str, attention: str) -> None:
 @torch.inference_mode()
 def test_what_is_kept_of_images_is_that_of_the_network(attention: str) -> None:
     """Those of which no whole bundle is made in the tests; with colours."""
-    model = make("two_lstm", attention, color_bins=4)
-    torch.nn.init.normal_(model.encoder.color_projection.weight)
+    model = make("two_lstm", attention, color_levels=3)
+    assert model.encoder.colors is not None
+    torch.nn.init.normal_(model.encoder.colors.projection.weight)
     session = onnxruntime.InferenceSession(encoder_graph(model).SerializeToString())
     pixels = torch.randint(0, 256, (IMAGES, squares.SIZE, squares.SIZE, 3), dtype=torch.uint8)
     memory, state = model.encode(pixels)

@@ -1,4 +1,4 @@
-"""The colours of each cell, which a network trained to tell kinds of things apart does not keep."""
+"""The colours of each cell, which a network trained to tell kinds of things apart hardly keeps."""
 
 from __future__ import annotations
 
@@ -11,29 +11,42 @@ SIDE = 4
 
 
 class ColorHistogram(nn.Module):
-    """A histogram of colours in each cell, with bins that are learnt.
+    """How much of each colour there is in each cell, as features of the grid.
 
-        b[p] = relu(W2 relu(W1 rgb[p]))             p: means of 4 x 4 pixels, normalised
-        c[i] = sum over p in cell i of b[p] / squares in a cell
+        h[i, r, g, b] = mean over squares p of cell i of hat(r, R[p]) hat(g, G[p]) hat(b, B[p])
+        hat(k, x) = max(0, 1 - |x (levels - 1) - k|)           k = 0 … levels - 1
+        c[i] = C h[i] levels^3 / 4
 
-    Classifiers learn that a red car is a car as much as a blue one is; those trained with random changes of
-    colour (EfficientNet's AutoAugment, Cubuk et al. 2019, arXiv:1805.09501) all the more. Soft histograms
-    with learnt bins are those of Wang et al. 2016 (arXiv:1804.09398), here of two layers.
+    R, G, B in [0, 1] are means of 4 x 4 pixels, which give to the bins on either side of them (trilinear
+    interpolation, as in Dalal and Triggs 2005). Classifiers learn that a red car is a car as much as a blue
+    one is; those trained with random changes of colour (EfficientNet's AutoAugment, Cubuk et al. 2019,
+    arXiv:1805.09501) all the more. C (features, levels^3) begins as zeros, so that colours can be added to a
+    trained model.
     """
 
-    def __init__(self, bins: int, stride: int) -> None:
-        """`stride`: pixels between cells, a multiple of 4."""
+    def __init__(self, levels: int, stride: int, features: int) -> None:
+        """`levels` of red, green and blue each, at least 2; `stride` is a multiple of 4."""
         super().__init__()
         self.squares = stride // SIDE
-        self.first = nn.Conv2d(3, bins, 1)
-        self.second = nn.Conv2d(bins, bins, 1)
+        self.scale = levels**3 / 4  # a bin then varies about as much as a normalised feature does
+        self.projection = nn.Linear(levels**3, features, bias=False)
+        nn.init.zeros_(self.projection.weight)
+        self.register_buffer("levels", torch.arange(levels, dtype=torch.float32), persistent=False)
+
+    levels: Tensor
 
     @staticmethod
     def shrink(pixels: Tensor) -> Tensor:
-        """Normalised pixels (batch, 3, height, width) -> means (batch, 3, height / 4, width / 4)."""
-        return F.avg_pool2d(pixels, SIDE)
+        """uint8 (batch, height, width, 3) -> squares, float32 (batch, 3, height / 4, width / 4) in [0, 1]."""
+        return F.avg_pool2d(pixels.permute(0, 3, 1, 2).float() / 255, SIDE)
 
     def forward(self, squares: Tensor) -> Tensor:
-        """(batch, 3, height / 4, width / 4) -> (batch, bins, rows, columns)"""
-        bins = torch.relu(self.second(torch.relu(self.first(squares))))
-        return F.avg_pool2d(bins, self.squares)
+        """Squares -> (batch, rows * columns, features), top row first."""
+        return self.projection(self.count(squares).flatten(2).transpose(1, 2) * self.scale)
+
+    def count(self, squares: Tensor) -> Tensor:
+        """Squares -> shares of the bins, (batch, levels^3, rows, columns), red changing slowest."""
+        near = squares.unsqueeze(2) * (len(self.levels) - 1) - self.levels.view(-1, 1, 1)
+        red, green, blue = torch.relu(1 - near.abs()).unbind(dim=1)
+        bins = red[:, :, None, None] * green[:, None, :, None] * blue[:, None, None, :]
+        return F.avg_pool2d(bins.flatten(1, 3), self.squares)

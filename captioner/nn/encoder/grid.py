@@ -19,7 +19,7 @@ class GridEncoder(nn.Module):
     The finest stage says where, the deepest says what: each is projected to `features`, the deeper ones are
     enlarged to the finest, and their sum is normalised. Xu et al. 2015 take one 14 x 14 stage; adding the
     deep stage to it is the idea of feature pyramids (Lin et al. 2017, arXiv:1612.03144). A `ColorHistogram`
-    may be one more summand, and a `GridRefiner` may follow.
+    may be added, and a `GridRefiner` may follow.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class GridEncoder(nn.Module):
         stride: int,
         features: int,
         refiner: GridRefiner | None = None,
-        color_bins: int = 0,
+        color_levels: int = 0,
     ) -> None:
         super().__init__()
         self.backbone = backbone
@@ -37,11 +37,7 @@ class GridEncoder(nn.Module):
         self.projections = nn.ModuleList(
             nn.Linear(channels, features) for channels in backbone.channels[self.first :]
         )
-        self.colors = ColorHistogram(color_bins, stride) if color_bins else None
-        if color_bins:
-            self.color_projection = nn.Linear(color_bins, features, bias=False)
-            # Colours begin as nothing, so that they can be added to a trained model.
-            nn.init.zeros_(self.color_projection.weight)
+        self.colors = ColorHistogram(color_levels, stride, features) if color_levels else None
         self.norm = nn.LayerNorm(features)
         self.refiner = refiner
 
@@ -56,7 +52,7 @@ class GridEncoder(nn.Module):
         """uint8 (batch, height, width, 3) -> what `stages` begins with: the colours if they are wanted, and
         the normalised pixels."""
         normal = self.backbone.normalize(pixels)
-        return [normal] if self.colors is None else [self.colors.shrink(normal), normal]
+        return [normal] if self.colors is None else [self.colors.shrink(pixels), normal]
 
     def stages(self, maps: Sequence[Tensor], start: int, stop: int) -> list[Tensor]:
         """Run segments `start` to `stop` on the last of `maps`, and keep every stage the grid needs.
@@ -82,9 +78,9 @@ class GridEncoder(nn.Module):
             total = total + F.interpolate(
                 _project(projection, stage), size=size, mode="bilinear", align_corners=False
             )
-        if self.colors is not None:
-            total = total + _project(self.color_projection, self.colors(stages[0]))
         grid = self.norm(total.flatten(2).transpose(1, 2))
+        if self.colors is not None:
+            grid = grid + self.colors(stages[0])
         return grid if self.refiner is None else self.refiner(grid, *size, mask)
 
 
