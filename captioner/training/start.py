@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +47,16 @@ class Start:
             raise DataError(f"the bundle {place} does not say how its model is built") from None
         return cls(bundle.vocabulary, options, {**_weights(bundle.encoder), **_weights(bundle.decoder)})
 
+    def architecture(self, wanted: ModelOptions) -> ModelOptions:
+        """That of a run which goes on from here: the model's own, with colours if `wanted` has them.
+
+        `wanted` may leave all else out. Raises `DataError` if it is of another architecture."""
+        colors = wanted.color_levels
+        own = dataclasses.replace(self.model, color_levels=self.model.color_levels or colors)
+        if wanted not in (own, ModelOptions(color_levels=colors)) or colors not in (0, own.color_levels):
+            raise DataError("the model to start from is of another architecture than [model]: leave that out")
+        return own
+
     def extended(self, learnt: Vocabulary) -> Vocabulary:
         """The words of the start, then those of `learnt` that it lacks."""
         known = set(self.vocabulary.words)
@@ -54,11 +65,14 @@ class Start:
     @torch.no_grad()
     def give(self, model: CaptionModel) -> None:
         """Copy the weights into `model`, whose vocabulary is that of the start, extended: a new word keeps
-        its fresh embedding. Raises `DataError` if a weight is missing or of another shape."""
+        its fresh embedding, and new colours their zeros. Raises `DataError` if a weight is missing or of
+        another shape."""
         old = len(self.vocabulary)
         for name, value in model.state_dict().items():
             if not value.is_floating_point():
                 continue  # counters of batches, which nothing reads
+            if name.startswith("encoder.colors.") and not self.model.color_levels:
+                continue
             given = self.weights.get(name)
             rows = slice(None)
             if given is not None and len(given) == old and value.shape[1:] == given.shape[1:]:

@@ -16,7 +16,7 @@ from captioner.errors import DataError
 from captioner.metrics.cider import CiderReward
 from captioner.nn.attention import drawn_cells
 from captioner.nn.decoder import LSTMDecoder
-from captioner.nn.model import CaptionModel, ModelOptions
+from captioner.nn.model import CaptionModel
 from captioner.training import checkpoint
 from captioner.training.cache import FeatureCache, build_cache, trained_part
 from captioner.training.curves import plot_curves
@@ -68,9 +68,7 @@ class Trainer:
         """Raises `DataError` for data that cannot be used and for a folder of another run."""
         start = Start.read(options.start, data_root) if options.start else None
         if start:
-            if options.model not in (ModelOptions(), start.model):
-                raise DataError(f"{options.start} is of another architecture than [model]: leave that out")
-            options = dataclasses.replace(options, model=start.model)
+            options = dataclasses.replace(options, model=start.architecture(options.model))
         self.options, self.folder, self.device, self.progress = options, folder, device, progress
         self.checkpoint_every_s = checkpoint_every_s
         self.train_examples = load_examples(options.data, data_root, "train")

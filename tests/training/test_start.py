@@ -32,12 +32,13 @@ def run(options: object, folder: Path, data: Path, cache: Path) -> Trainer:
     return trainer
 
 
-@pytest.mark.parametrize("decoder", ["lstm", "two_lstm"])
+@pytest.mark.parametrize(("decoder", "color_levels"), [("lstm", 3), ("two_lstm", 0)])
 def test_a_bundle_holds_the_weights_of_its_checkpoint(
-    decoder: str, data: Path, cache: Path, tmp_path: Path
+    decoder: str, color_levels: int, data: Path, cache: Path, tmp_path: Path
 ) -> None:
     options = squares.options((squares.stage(epochs=1),))
-    options = dataclasses.replace(options, model=dataclasses.replace(options.model, decoder=decoder))
+    model = dataclasses.replace(options.model, decoder=decoder, color_levels=color_levels)
+    options = dataclasses.replace(options, model=model)
     run(options, tmp_path / "run", data, cache)
     export_bundle(tmp_path / "run" / "best.pt", tmp_path / "bundle")
     model, vocabulary, *_ = checkpoint.load_model(tmp_path / "run" / "best.pt")
@@ -71,6 +72,28 @@ def test_training_goes_on_from_it_with_new_words(
     assert set(words[len(before.vocabulary) :]) == {"crimson", "tile"}
     after = trainer.model.state_dict()["decoder.embedding.weight"]
     assert torch.equal(after[: len(before.vocabulary)], before.weights["decoder.embedding.weight"])
+
+
+@pytest.mark.parametrize("named", ["all", "colours"])
+def test_colors_can_be_added(named: str, trained: Path, data: Path, cache: Path, tmp_path: Path) -> None:
+    for name in ("captions.json", "images"):
+        (tmp_path / name).symlink_to(data / name)
+    (tmp_path / "start").symlink_to(trained / "bundle")
+    colored = dataclasses.replace(squares.options().model, color_levels=3)
+    options = squares.options(
+        (squares.stage(epochs=1, learning_rate=1e-9),),
+        start="start",
+        ema_decay=0.0,
+        model=colored if named == "all" else ModelOptions(color_levels=3),
+    )
+    trainer = run(options, tmp_path / "run", tmp_path, cache)
+    assert trainer.options.model == colored
+    colors = trainer.model.encoder.colors
+    assert colors is not None and 0 < colors.projection.weight.abs().max() < 1e-6
+    export_bundle(tmp_path / "run" / "best.pt", tmp_path / "start-2")
+    again = dataclasses.replace(options, start="start-2", model=ModelOptions(color_levels=4))
+    with pytest.raises(DataError, match="another architecture"):
+        Trainer(again, tmp_path / "2", tmp_path, cache, torch.device("cpu"), squares.Silent())
 
 
 def test_another_architecture_is_refused(trained: Path, data: Path, cache: Path, tmp_path: Path) -> None:
