@@ -58,9 +58,10 @@ class ModelOptions:
         for name in ("features", "attention_hidden", "attention_heads", "layers", "hidden", "embedding"):
             if getattr(self, name) < 1:
                 raise DataError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("color_levels", "refiner_layers"):
-            if getattr(self, name) < 0:
-                raise DataError(f"{name} must be at least 0, got {getattr(self, name)}")
+        if self.color_levels < 0 or self.color_levels == 1:
+            raise DataError(f"color_levels must be 0 or at least 2, got {self.color_levels}")
+        if self.refiner_layers < 0:
+            raise DataError(f"refiner_layers must be at least 0, got {self.refiner_layers}")
         if not 0 <= self.dropout < 1:
             raise DataError(f"dropout must be at least 0 and below 1, got {self.dropout}")
 

@@ -154,13 +154,18 @@ tool.close()
 
 
 @needs_exiftool
-def test_exiftool_is_started_again_and_says_what_failed(tmp_path) -> None:
+def test_exiftool_is_started_again_and_says_what_failed(tmp_path, monkeypatch) -> None:
     tool, path = ExifTool(), tmp_path / "a.xmp"
     tool.set_tags(path, {DESCRIPTION: "a dog"})
     assert tool._process is not None
     tool._process.kill()
     tool._process.wait()
     assert tool.get_tags(path, [DESCRIPTION])[DESCRIPTION] == "a dog"
+    tool._process.kill()
+    tool._process.wait()
+    with monkeypatch.context() as patch, pytest.raises(ExifToolError, match="has ended"):
+        patch.setattr(tool._process, "poll", lambda: None)  # it ends behind our back
+        tool.get_tags(path, [DESCRIPTION])
     with pytest.raises(ExifToolError, match="not found"):
         tool.get_tags(tmp_path / "b.xmp", [DESCRIPTION])
     assert tool.get_tags(path, [DESCRIPTION])[DESCRIPTION] == "a dog"

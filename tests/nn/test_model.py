@@ -19,6 +19,7 @@ from captioner.nn.model import CaptionModel, ModelOptions
         ({"attention": "dot"}, "unknown attention 'dot'"),
         ({"resize": "crop"}, "unknown resize 'crop'; there is squash, letterbox"),
         ({"stride": 4}, "stride must be one of"),
+        ({"color_levels": 1}, "color_levels must be 0 or at least 2"),
         ({"image_size": 100}, "multiple of 32"),
         ({"image_size": 0}, "multiple of 32"),
         ({"hidden": 0}, "hidden must be at least 1"),

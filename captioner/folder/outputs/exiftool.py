@@ -11,6 +11,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -51,10 +52,11 @@ class ExifTool:
         self._execute("-P", "-overwrite_original", *changes, str(path))
 
     def close(self) -> None:
-        if self._process is not None:
-            with self._process as process:  # closes the pipes and waits
-                process.terminate()
-            self._process = None
+        process, self._process = self._process, None
+        if process is not None:
+            process.terminate()
+            with suppress(BrokenPipeError), process:  # closes the pipes and waits
+                pass
 
     def _execute(self, *arguments: str) -> bytes:
         if self._process is None or self._process.poll() is not None:
