@@ -57,8 +57,9 @@ class GridEncoder(nn.Module):
     def stages(self, maps: Sequence[Tensor], start: int, stop: int) -> list[Tensor]:
         """Run segments `start` to `stop` on the last of `maps`, and keep every stage the grid needs.
 
-        The maps are (batch, channels, rows, columns), finest first. `stages(m, 0, k)` is what can be cached
-        when the first k segments are frozen, `stages(cached, k, 3)` is the rest.
+        The maps are (batch, channels, rows, columns), finest first; colours, which are kept as they are, come
+        before them. `stages(m, 0, k)`, of the `inputs` m, is what can be cached when the first k segments are
+        frozen, `stages(cached, k, 3)` is the rest.
         """
         kept = list(maps if start > self.first else maps[:-1])
         last = maps[-1]
@@ -69,7 +70,7 @@ class GridEncoder(nn.Module):
         return kept if stop > self.first else [*kept, last]
 
     def fuse(self, stages: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
-        """Stages (batch, channels, rows, columns), finest first -> (batch, rows * columns, features)."""
+        """What `stages` gives of all segments -> (batch, rows * columns, features)."""
         first = 0 if self.colors is None else 1
         finest, *deeper = stages[first:]
         size = finest.shape[-2:]
