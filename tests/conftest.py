@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from support.disks import mount  # noqa: F401
 
 from captioner import Captioner
 

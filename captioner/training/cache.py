@@ -10,6 +10,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -18,7 +20,7 @@ import onnxruntime as ort
 import torch
 from torch import Tensor, nn
 
-from captioner.errors import ImageError
+from captioner.errors import ImageError, OutputError
 from captioner.image import load_pixels, open_image, to_pixels
 from captioner.letterbox import Letterbox
 from captioner.nn.encoder import STRIDES, GridEncoder
@@ -63,7 +65,8 @@ def build_cache(
 ) -> FeatureCache:
     """Compute what is missing of the cache in `folder`; `progress(done, total)` is told of each batch.
 
-    Raises `ImageError` for an image that cannot be read and `DataError` for one that is missing.
+    Raises `ImageError` for an image that cannot be read, `DataError` for one that is missing, and
+    `OutputError` when there is no room for the cache.
     """
     frozen_layers = encoder.backbone.segments[:frozen_segments]
     identity = {
@@ -98,12 +101,7 @@ def build_cache(
         kept = {name: array.reshape(len(part), -1, *array.shape[1:]) for name, array in found.items()}
         if not arrays:
             arrays = [
-                np.lib.format.open_memmap(
-                    folder / f"{name}.npy",
-                    mode="w+",
-                    dtype=array.dtype,
-                    shape=(len(examples), *array.shape[1:]),
-                )
+                _make_file(folder / f"{name}.npy", array.dtype, (len(examples), *array.shape[1:]))
                 for name, array in kept.items()
             ]
         for array, computed in zip(arrays, kept.values(), strict=True):
@@ -118,6 +116,21 @@ def build_cache(
         progress(start + len(part), len(examples))
     arrays = [np.load(path, mmap_mode="r") for path in sorted(folder.glob("*.npy"))]
     return FeatureCache(arrays) if letterbox is None else FeatureCache(arrays[1:], arrays[0])
+
+
+def _make_file(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """A memory-mapped array whose room on the disk is its own: writing to one that has none ends the process
+    with a bus error."""
+    try:
+        array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+        if hasattr(os, "posix_fallocate"):
+            with path.open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        size = math.prod(shape) * dtype.itemsize
+        raise OutputError(f"cannot write {path}, which takes {size / 1e6:.1f} MB: {error.strerror}") from None
+    return array
 
 
 def _views(example: Example, image_size: int, letterbox: Letterbox | None, crops: int) -> np.ndarray:

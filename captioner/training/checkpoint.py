@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from captioner.errors import DataError
+from captioner.errors import DataError, OutputError
 from captioner.nn.model import CaptionModel
 from captioner.nn.weights import read_tensors
 from captioner.training.options import TrainOptions
@@ -23,13 +23,24 @@ FORMAT = 1
 
 
 def save(path: Path, contents: Mapping[str, Any]) -> None:
-    """Write beside `path`, flush to the disk, rename: a kill at any moment leaves the old or the new file."""
+    """Write beside `path`, flush to the disk, rename: a kill at any moment leaves the old or the new file.
+
+    Raises `OutputError` where it cannot be written, and then leaves the old one too.
+    """
     aside = path.with_name(path.name + ".part")
-    with aside.open("wb") as file:
-        torch.save({"format": FORMAT, **contents}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+    try:
+        with aside.open("wb") as file:
+            torch.save({"format": FORMAT, **contents}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except (OSError, RuntimeError) as error:
+        # Where a write fails, PyTorch complains of its own file format.
+        reason = error if isinstance(error, OSError) else error.__context__
+        if not isinstance(reason, OSError):
+            raise
+        aside.unlink(missing_ok=True)
+        raise OutputError(f"cannot write {path}: {reason.strerror}") from None
 
 
 def load(path: Path, device: str | torch.device = "cpu") -> dict[str, Any]:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 from support import squares, tiny_cnn
+from support.disks import filled
 
-from captioner.errors import DataError, NotAnImageError
+from captioner.errors import DataError, NotAnImageError, OutputError
 from captioner.image import load_pixels, open_image, to_pixels
 from captioner.nn.encoder import GridEncoder, build_backbone
 from captioner.training import cache
@@ -194,3 +195,13 @@ def test_a_bad_image_is_named(tmp_path, encoder, data) -> None:
     (tmp_path / "images" / "00.png").write_text("no image")
     with pytest.raises(NotAnImageError, match=r"squares/00\.png: not an image"):
         build(tmp_path / "cache", encoder, examples)
+
+
+def test_a_disk_without_room_is_noticed_at_the_start(tmp_path, encoder, examples, mount) -> None:
+    disk = mount("-t", "tmpfs", "-o", "size=1m", "tmpfs")
+    with filled(disk, 100_000), pytest.raises(OutputError, match=r"0\.1 MB.*No space left on device"):
+        build(disk, encoder, examples)
+    assert not list(disk.rglob("*.npy"))
+    everything = torch.arange(24), torch.arange(24) % 2
+    found, expected = build(disk, encoder, examples), build(tmp_path / "elsewhere", encoder, examples)
+    assert torch.equal(found.maps(*everything, CPU)[0], expected.maps(*everything, CPU)[0])

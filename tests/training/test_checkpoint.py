@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 import torch
 from support import squares
+from support.disks import filled
 
-from captioner.errors import DataError
+from captioner.errors import DataError, OutputError
 from captioner.nn.model import CaptionModel
 from captioner.training import checkpoint
 from captioner.vocabulary import SPECIAL
@@ -101,6 +102,17 @@ def test_a_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
             os.kill(process.pid, signal.SIGCONT)
         process.kill()
     assert (checkpoint.load(path)["model"] == checkpoint.load(path)["number"]).all()
+
+
+@pytest.mark.parametrize("leave", [0, 4096, 100_000])
+def test_a_full_disk_leaves_the_checkpoint_before(mount, leave: int) -> None:
+    disk = mount("-t", "tmpfs", "-o", "size=2m", "tmpfs")
+    path = disk / "last.pt"
+    checkpoint.save(path, {"model": torch.zeros(1000)})
+    with filled(disk, leave), pytest.raises(OutputError, match=r"last\.pt: No space left"):
+        checkpoint.save(path, {"model": torch.zeros(100_000)})
+    assert [file.name for file in disk.iterdir()] == ["last.pt"]
+    assert checkpoint.load(path)["model"].shape == (1000,)
 
 
 class _Malice:
