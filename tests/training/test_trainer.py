@@ -45,9 +45,10 @@ def uninterrupted(data: Path, cache: Path, tmp_path_factory: pytest.TempPathFact
     return folder
 
 
-def test_squares_are_learnt(data: Path, cache: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_squares_are_learnt(data: Path, cache: Path, tmp_path: Path, precision: str) -> None:
     source = dataclasses.replace(squares.options().data[0], repeat=4)
-    options = squares.options((squares.stage(epochs=6),), data=(source,))
+    options = squares.options((squares.stage(epochs=10),), data=(source,), precision=precision)
     history = trainer(options, tmp_path, data, cache).run()
     assert history[-1]["loss"] < 0.7 * history[0]["loss"]
     assert history[-1]["val"]["squares"]["cider"] > 1.5 * max(10, history[0]["val"]["squares"]["cider"])

@@ -7,6 +7,7 @@ import importlib
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -54,6 +55,13 @@ class _SameConv(nn.Conv2d):
             pads += [pad // 2, pad - pad // 2]
         if any(pads):
             maps = F.pad(maps, pads)
+        if self.groups > 1 and maps.dtype == torch.bfloat16 and maps.device.type == "cpu":
+            # oneDNN's gradients of depthwise convolutions take several times as long in bfloat16.
+            with torch.autocast("cpu", enabled=False):
+                return self._convolve(maps.float()).to(torch.bfloat16)
+        return self._convolve(maps)
+
+    def _convolve(self, maps: Tensor) -> Tensor:
         return F.conv2d(maps, self.weight, None, self.stride, 0, self.dilation, self.groups)
 
 
