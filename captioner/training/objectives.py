@@ -23,6 +23,16 @@ def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Te
     )
 
 
+def distillation(logits: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross-entropy of what is said with what teachers would say (Hinton et al. 2015, arXiv:1503.02531).
+
+    `taught` float (batch, captions, length, vocabulary) are probabilities; the rest as in `cross_entropy`.
+    """
+    real = targets != Vocabulary.pad_id
+    entropy = -(taught * torch.log_softmax(logits.float(), dim=-1)).sum(dim=-1)
+    return (entropy * real).sum() / real.sum()
+
+
 def doubly_stochastic(attention: Tensor, targets: Tensor, mask: Tensor | None = None) -> Tensor:
     """How unequally captions look at the cells: mean over captions of sum_i (tau - sum_t a[t, i])^2.
 

@@ -71,6 +71,9 @@ class StageOptions:
     word_detection: float = 0.0
     """Weight of the words of the captions, without their order and the rarer the more, told from what an LSTM
     is shown of the whole image (decoders `lstm` and `two_lstm`)."""
+    distillation: float = 0.0
+    """Share of the likelihood that is of the words which the run's `teachers` expect, not of those that
+    follow."""
     mirror: bool = True
     """Show images mirrored half of the time, except where a caption says left or right."""
     hidden_cells: float = 0.0
@@ -112,6 +115,10 @@ class StageOptions:
         _at_least(self, 0, "learning_rate", "final_learning_rate", "gradient_norm")
         if not 0 <= self.tuned_segments <= 3:
             raise DataError(f"stage {self.name}: tuned_segments must be from 0 to 3")
+        if not 0 <= self.distillation <= 1:
+            raise DataError(f"stage {self.name}: distillation must be from 0 to 1")
+        if self.distillation and self.objective != "cross_entropy":
+            raise DataError(f"stage {self.name}: distillation is a part of cross_entropy")
         for name in ("label_smoothing", "hidden_cells", "hidden_features"):
             if not 0 <= getattr(self, name) < 1:
                 raise DataError(f"stage {self.name}: {name} must be at least 0 and below 1")
@@ -129,6 +136,9 @@ class TrainOptions:
     start: str = ""
     """A trained model to go on from: "default" for the embedded one, or a bundle or a checkpoint below the
     data root. The run has its architecture, and its words with those of the captions added."""
+    teachers: tuple[str, ...] = ()
+    """Trained models, named as `start` is, whose mean prediction is learnt by stages with `distillation`: an
+    ensemble for the cost of one model. They have the words of this run, and its frozen segments."""
     weights: str = "imagenet"
     """Of the backbone: imagenet, random, or a file."""
     crops: int = 0
@@ -151,6 +161,8 @@ class TrainOptions:
             raise DataError(f"precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}")
         if not self.data or not self.stages:
             raise DataError("a run needs at least one data set and one stage")
+        if any(stage.distillation for stage in self.stages) and not self.teachers:
+            raise DataError("distillation needs teachers")
         if self.crops < 0:
             raise DataError(f"crops must be at least 0, got {self.crops}")
         if not 0 <= self.ema_decay < 1:

@@ -34,6 +34,7 @@ from captioner.training.hiding import hide
 from captioner.training.objectives import (
     attention_entropy,
     cross_entropy,
+    distillation,
     doubly_stochastic,
     policy_gradient,
     word_detection,
@@ -43,6 +44,7 @@ from captioner.training.progress import Progress
 from captioner.training.reinforce import CellReward
 from captioner.training.self_critical import advantages, sample
 from captioner.training.start import Start
+from captioner.training.teachers import Teachers
 from captioner.training.validation import caption_cached, score
 from captioner.vocabulary import END, Vocabulary, tokenize
 
@@ -83,6 +85,9 @@ class Trainer:
         self.model = CaptionModel(options.model, len(self.vocabulary), weights).to(device)
         if start:
             start.give(self.model)
+        self.teachers = Teachers(
+            options.teachers, data_root, self.model, self.vocabulary, self.frozen, device
+        )
         self.ema = MovingAverage(self.model, options.ema_decay)
         self.cell_reward = CellReward()
         self.history: list[dict[str, Any]] = []
@@ -147,13 +152,17 @@ class Trainer:
         with torch.autocast(
             self.device.type, dtype=torch.bfloat16, enabled=self.options.precision == "bfloat16"
         ):
+            captions = batch.captions.to(self.device)
+            taught = None
+            if stage.distillation:
+                taught = self.teachers.predict(maps, mask, captions[:, :, :-1])
             grid = trained_part(self.model.encoder, maps, self.frozen, stage.tuned_segments, mask)
             grid, mask = hide(grid, mask, stage.hidden_cells, stage.hidden_features)
             memory, state = self.model.decoder.prepare(grid, mask)
             if stage.objective == "self_critical":
                 loss = self._self_critical_loss(batch, memory, state)
             else:
-                loss = self._likelihood_loss(batch.captions.to(self.device), memory, state)
+                loss = self._likelihood_loss(captions, taught, memory, state)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.trained, stage.gradient_norm)
@@ -166,12 +175,14 @@ class Trainer:
         return value
 
     def _likelihood_loss(
-        self, captions: Tensor, memory: dict[str, Tensor], state: dict[str, Tensor]
+        self, captions: Tensor, taught: Tensor | None, memory: dict[str, Tensor], state: dict[str, Tensor]
     ) -> Tensor:
         targets = captions[:, :, 1:]
         with drawn_cells(self.model.decoder) as drawn:
             logits, attention = self.model.decoder(captions[:, :, :-1], memory, state)
         loss = cross_entropy(logits, targets, self.current.label_smoothing)
+        if taught is not None:
+            loss = torch.lerp(loss, distillation(logits, taught, targets), self.current.distillation)
         if self.current.doubly_stochastic:
             uneven = doubly_stochastic(attention, targets, memory["mask"])
             loss = loss + self.current.doubly_stochastic * uneven

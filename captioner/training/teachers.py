@@ -1,0 +1,76 @@
+"""Trained models that a run learns from, besides the captions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from captioner.errors import DataError
+from captioner.nn.model import CaptionModel
+from captioner.training.cache import trained_part
+from captioner.training.start import Start
+from captioner.vocabulary import Vocabulary
+
+
+class Teachers:
+    """What an ensemble would say next, for a single model to learn (Hinton et al. 2015, arXiv:1503.02531;
+    word by word, Kim and Rush 2016, arXiv:1606.07947).
+
+    They read the cached features of the run, so that their `frozen_segments` are those of the student.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[str],
+        root: Path,
+        student: CaptionModel,
+        vocabulary: Vocabulary,
+        frozen_segments: int,
+        device: torch.device,
+    ) -> None:
+        """`places` as `Start.read` takes them. Raises `DataError` for a teacher of other words, or of another
+        view of the photos."""
+        self.frozen = frozen_segments
+        self.models: list[CaptionModel] = []
+        for place in places:
+            start = Start.read(place, root)
+            if start.vocabulary.words != vocabulary.words:
+                raise DataError(f"the teacher {place} has other words than the model to be trained")
+            model = CaptionModel(start.model, len(vocabulary))
+            start.give(model)
+            if not _sees_alike(model, student, frozen_segments):
+                raise DataError(f"the teacher {place} sees other features than the model to be trained")
+            self.models.append(model.to(device).eval())
+
+    @torch.no_grad()
+    def predict(self, maps: list[Tensor], mask: Tensor | None, tokens: Tensor) -> Tensor:
+        """The mean of their probabilities of each next word, float32 (batch, captions, length, vocabulary).
+
+        `maps` and `mask` come from the cache, `tokens` int64 (batch, captions, length) are what was read.
+        """
+        total = torch.zeros(())
+        for model in self.models:
+            memory, state = model.decoder.prepare(
+                trained_part(model.encoder, maps, self.frozen, 0, mask), mask
+            )
+            logits, _ = model.decoder(tokens, memory, state)
+            total = total.to(logits.device) + torch.softmax(logits.float(), dim=-1)
+        return total / len(self.models)
+
+
+def _sees_alike(teacher: CaptionModel, student: CaptionModel, frozen_segments: int) -> bool:
+    ours, theirs = teacher.options, student.options
+    if any(
+        getattr(ours, name) != getattr(theirs, name) for name in ("encoder", "image_size", "resize", "stride")
+    ):
+        return False
+    if bool(ours.color_levels) != bool(theirs.color_levels):
+        return False
+    frozen = (model.encoder.backbone.segments[:frozen_segments].state_dict() for model in (teacher, student))
+    return all(  # but for the rounding to half precision in a checkpoint or bundle
+        torch.allclose(a.float().cpu(), b.float().cpu(), rtol=1e-3, atol=1e-5)
+        for a, b in zip(*(state.values() for state in frozen), strict=True)
+    )
