@@ -51,14 +51,12 @@ class Teachers:
 
         `maps` and `mask` come from the cache, `tokens` int64 (batch, captions, length) are what was read.
         """
-        total = torch.zeros(())
+        said = []
         for model in self.models:
-            memory, state = model.decoder.prepare(
-                trained_part(model.encoder, maps, self.frozen, 0, mask), mask
-            )
-            logits, _ = model.decoder(tokens, memory, state)
-            total = total.to(logits.device) + torch.softmax(logits.float(), dim=-1)
-        return total / len(self.models)
+            grid = trained_part(model.encoder, maps, self.frozen, 0, mask)
+            logits, _ = model.decoder(tokens, *model.decoder.prepare(grid, mask))
+            said.append(torch.softmax(logits.float(), dim=-1))
+        return torch.stack(said).mean(dim=0)
 
 
 def _sees_alike(teacher: CaptionModel, student: CaptionModel, frozen_segments: int) -> bool:
