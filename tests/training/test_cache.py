@@ -197,6 +197,14 @@ def test_a_bad_image_is_named(tmp_path, encoder, data) -> None:
         build(tmp_path / "cache", encoder, examples)
 
 
+def test_a_negative_zero_is_a_zero(encoder) -> None:
+    weight = next(encoder.backbone.parameters()).data.view(-1)
+    found = []
+    for weight[0] in (0.0, -0.0, 1.0):
+        found.append(cache._fingerprint(encoder.backbone.segments))
+    assert found[0] == found[1] != found[2]
+
+
 def test_a_disk_without_room_is_noticed_at_the_start(tmp_path, encoder, examples, mount) -> None:
     disk = mount("-t", "tmpfs", "-o", "size=1m", "tmpfs")
     with filled(disk, 100_000), pytest.raises(OutputError, match=r"0\.1 MB.*No space left on device"):
