@@ -28,9 +28,7 @@ def distillation(logits: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
 
     `taught` float (batch, captions, length, vocabulary) are probabilities; the rest as in `cross_entropy`.
     """
-    real = targets != Vocabulary.pad_id
-    entropy = -(taught * torch.log_softmax(logits.float(), dim=-1)).sum(dim=-1)
-    return (entropy * real).sum() / real.sum()
+    return _mean_of_words(-(taught * torch.log_softmax(logits.float(), dim=-1)).sum(dim=-1), targets)
 
 
 def doubly_stochastic(attention: Tensor, targets: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -54,11 +52,9 @@ def attention_entropy(attention: Tensor, targets: Tensor) -> Tensor:
     deep grid has seen most of the photo, so the likelihood hardly cares how sharp a map is; people do. What
     a visual sentinel takes is left out: otherwise a word that looks at nothing would have the crispest map.
     """
-    real = targets != Vocabulary.pad_id
     weights = attention.float()
     weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1e-6)
-    entropy = -torch.special.xlogy(weights, weights.clamp(min=1e-9)).sum(dim=-1)
-    return (entropy * real).sum() / real.sum()
+    return _mean_of_words(-torch.special.xlogy(weights, weights.clamp(min=1e-9)).sum(dim=-1), targets)
 
 
 def word_detection(logits: Tensor, counts: Tensor) -> Tensor:
@@ -76,10 +72,15 @@ def policy_gradient(logits: Tensor, targets: Tensor, advantages: Tensor) -> Tens
 
     `targets` are sampled captions (batch, samples, length), `advantages` (batch, samples).
     """
-    real = targets != Vocabulary.pad_id
-    return -(advantages.unsqueeze(-1) * log_probs_of(logits, targets) * real).sum() / real.sum()
+    return _mean_of_words(-advantages.unsqueeze(-1) * log_probs_of(logits, targets), targets)
 
 
 def log_probs_of(logits: Tensor, targets: Tensor) -> Tensor:
     """log p of the words, float32 (batch, captions, length); arguments as of `cross_entropy`."""
     return torch.log_softmax(logits.float(), dim=-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+
+
+def _mean_of_words(values: Tensor, targets: Tensor) -> Tensor:
+    """The mean over all words, of values (batch, captions, length); padding is left out."""
+    real = targets != Vocabulary.pad_id
+    return (values * real).sum() / real.sum()

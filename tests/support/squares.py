@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 
 from captioner.nn.model import ModelOptions
 from captioner.training.options import SourceOptions, StageOptions, TrainOptions
 from captioner.training.progress import Progress
+from captioner.training.trainer import Trainer
 from support import tiny_cnn
 
 COLORS = {"red": (230, 30, 30), "green": (30, 200, 60), "blue": (40, 60, 230)}
@@ -95,6 +97,11 @@ TWO_STAGES = (
     stage(name="words", epochs=1, tuned_segments=1),
     stage(name="sight", epochs=2, learning_rate=3e-3),
 )
+
+
+def trainer(options: TrainOptions, folder: Path, data: Path, cache: Path, **changes: Any) -> Trainer:
+    """On the CPU, without a word."""
+    return Trainer(options, folder, data, cache, torch.device("cpu"), Silent(), **changes)
 
 
 class Silent(Progress):

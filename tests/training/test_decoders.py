@@ -19,7 +19,6 @@ from captioner.options import MAX_WORDS, CaptionOptions
 from captioner.training import checkpoint
 from captioner.training.export import export_bundle
 from captioner.training.start import Start
-from captioner.training.trainer import Trainer
 
 MODELS = {
     "up_down": {"decoder": "up_down"},
@@ -48,7 +47,7 @@ def run(
         model=dataclasses.replace(options.model, **MODELS[request.param]),
         data=(dataclasses.replace(options.data[0], repeat=4),),
     )
-    Trainer(options, folder, data, cache, torch.device("cpu"), squares.Silent()).run()
+    squares.trainer(options, folder, data, cache).run()
     photos = sorted((data / "images").iterdir())[-3:]
     export_bundle(folder / "best.pt", folder / "bundle", images=photos)
     return folder

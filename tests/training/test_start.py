@@ -13,6 +13,7 @@ from captioner.errors import BundleError, DataError
 from captioner.nn.model import ModelOptions
 from captioner.training import checkpoint
 from captioner.training.export import export_bundle
+from captioner.training.options import TrainOptions
 from captioner.training.start import Start
 from captioner.training.trainer import Trainer
 
@@ -26,8 +27,8 @@ def trained(data: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -
     return folder
 
 
-def run(options: object, folder: Path, data: Path, cache: Path) -> Trainer:
-    trainer = Trainer(options, folder, data, cache, torch.device("cpu"), squares.Silent())  # type: ignore[arg-type]
+def run(options: TrainOptions, folder: Path, data: Path, cache: Path) -> Trainer:
+    trainer = squares.trainer(options, folder, data, cache)
     trainer.run()
     return trainer
 
@@ -93,7 +94,7 @@ def test_colors_can_be_added(named: str, trained: Path, data: Path, cache: Path,
     export_bundle(tmp_path / "run" / "best.pt", tmp_path / "start-2")
     again = dataclasses.replace(options, start="start-2", model=ModelOptions(color_levels=4))
     with pytest.raises(DataError, match="another architecture"):
-        Trainer(again, tmp_path / "2", tmp_path, cache, torch.device("cpu"), squares.Silent())
+        squares.trainer(again, tmp_path / "2", tmp_path, cache)
 
 
 def test_another_architecture_is_refused(trained: Path, data: Path, cache: Path, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from captioner.errors import DataError
 from captioner.training import checkpoint
 from captioner.training.objectives import distillation
 from captioner.training.teachers import Teachers
-from captioner.training.trainer import Trainer
 from captioner.vocabulary import Vocabulary
 
 CPU = torch.device("cpu")
@@ -25,14 +24,9 @@ def runs(data: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     """Two runs of other seeds."""
     folder = tmp_path_factory.mktemp("teachers")
     for seed in (1, 2):
-        run(squares.options((squares.stage(epochs=3),), seed=seed), folder / f"{seed}", data, cache)
+        options = squares.options((squares.stage(epochs=3),), seed=seed)
+        squares.trainer(options, folder / f"{seed}", data, cache).run()
     return folder
-
-
-def run(options: object, folder: Path, data: Path, cache: Path) -> Trainer:
-    trainer = Trainer(options, folder, data, cache, CPU, squares.Silent())  # type: ignore[arg-type]
-    trainer.run()
-    return trainer
 
 
 def names(runs: Path) -> tuple[str, ...]:
@@ -56,7 +50,7 @@ def test_a_pupil_learns_to_say_what_its_teachers_would(
     source = dataclasses.replace(squares.options().data[0], repeat=4)
     stage = squares.stage(epochs=4, distillation=1.0, label_smoothing=0.0, doubly_stochastic=0.0)
     options = squares.options((stage,), data=(source,), teachers=names(runs), seed=3)
-    run(options, tmp_path, data, cache)
+    squares.trainer(options, tmp_path, data, cache).run()
     pupil, words, *_ = checkpoint.load_model(tmp_path / "best.pt")
     teachers = Teachers(names(runs), data, pupil, words, 0, CPU)
     photos = [squares.draw(color, "left", 100) for color in squares.COLORS]
@@ -90,4 +84,4 @@ def test_teachers_that_cannot_teach_are_refused(runs: Path, data: Path, cache: P
     for reason, changes in (("words", {"min_count": 30}), ("features", frozen), ("features", smaller)):
         options = dataclasses.replace(squares.options((stage,), teachers=names(runs)), **changes)
         with pytest.raises(DataError, match=rf"best\.pt (has|sees) other {reason}"):
-            Trainer(options, tmp_path, data, cache, CPU, squares.Silent())
+            squares.trainer(options, tmp_path, data, cache)

@@ -9,23 +9,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from support import squares
+from support.squares import trainer
 
 from captioner.errors import DataError
 from captioner.training import checkpoint
 from captioner.training.options import TrainOptions
-from captioner.training.trainer import Trainer
-
-CPU = torch.device("cpu")
-
-
-def trainer(options: TrainOptions, folder: Path, data: Path, cache: Path, **changes: Any) -> Trainer:
-    return Trainer(options, folder, data, cache, CPU, squares.Silent(), **changes)
 
 
 def same_weights(one: Path, two: Path) -> None:
@@ -94,6 +87,7 @@ from contextlib import contextmanager
 from pathlib import Path
 import torch
 from support import squares
+from support.squares import trainer
 from captioner.training.trainer import Trainer
 
 torch.set_num_threads(1)
