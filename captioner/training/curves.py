@@ -14,7 +14,7 @@ def plot_curves(history: Sequence[dict[str, Any]], path: Path) -> None:
     epochs = range(1, len(history) + 1)
     figure = Figure(figsize=(8, 6), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True)
-    upper.plot(epochs, [record["loss"] for record in history], marker="o", color="tab:gray")
+    upper.plot(epochs, [record.get("loss") for record in history], marker="o", color="tab:gray")
     upper.set_ylabel("training loss")
     for source in dict.fromkeys(name for record in history for name in record.get("val", {})):
         values = [record.get("val", {}).get(source, {}).get("cider") for record in history]

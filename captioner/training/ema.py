@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -29,14 +29,15 @@ class MovingAverage:
     def applied(self, model: nn.Module) -> Iterator[None]:
         """The model has the average, rounded to half precision as a bundle stores it, for a while."""
         kept = {name: p.detach().clone() for name, p in model.named_parameters()}
-        self._copy(model, {name: value.half().to(value.dtype) for name, value in self.values.items()})
+        copy_weights(model, {name: value.half().to(value.dtype) for name, value in self.values.items()})
         try:
             yield
         finally:
-            self._copy(model, kept)
+            copy_weights(model, kept)
 
-    @staticmethod
-    @torch.no_grad()
-    def _copy(model: nn.Module, values: dict[str, Tensor]) -> None:
-        for name, parameter in model.named_parameters():
-            parameter.copy_(values[name])
+
+@torch.no_grad()
+def copy_weights(model: nn.Module, values: Mapping[str, Tensor]) -> None:
+    """Give the model's parameters these values, by name."""
+    for name, parameter in model.named_parameters():
+        parameter.copy_(values[name])

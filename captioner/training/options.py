@@ -46,6 +46,9 @@ class StageOptions:
     name: str
     objective: str = "cross_entropy"
     epochs: int = 8
+    runs: int = 1
+    """How often the stage is trained, from the same weights but in another order; the mean of the runs goes
+    on. Each takes `epochs`."""
     batch_captions: int = 160
     """Captions in a batch, read or sampled; those of one image share its features."""
     learning_rate: float = 1e-3
@@ -96,7 +99,7 @@ class StageOptions:
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
             raise DataError(f"stage {self.name}: objective must be one of {', '.join(OBJECTIVES)}")
-        _at_least(self, 1, "epochs", "batch_captions", "min_references")
+        _at_least(self, 1, "epochs", "runs", "batch_captions", "min_references")
         _at_least(self, 0.01, "temperature")
         _at_least(self, 2, "samples")
         _at_least(

@@ -29,7 +29,7 @@ from captioner.training.data import (
     make_image_groups,
     word_weights,
 )
-from captioner.training.ema import MovingAverage
+from captioner.training.ema import MovingAverage, copy_weights
 from captioner.training.hiding import hide
 from captioner.training.objectives import (
     attention_entropy,
@@ -43,6 +43,7 @@ from captioner.training.options import StageOptions, TrainOptions
 from captioner.training.progress import Progress
 from captioner.training.reinforce import CellReward
 from captioner.training.self_critical import advantages, sample
+from captioner.training.soup import Soup
 from captioner.training.start import Start
 from captioner.training.teachers import Teachers
 from captioner.training.validation import caption_cached, score
@@ -103,7 +104,7 @@ class Trainer:
     def run(self) -> list[dict[str, Any]]:
         """Train to the end. Returns the history, a record an epoch."""
         while self.stage < len(self.options.stages):
-            while self.epoch < self.current.epochs:
+            while self.epoch < self.current.epochs * self.current.runs:
                 self._run_epoch()
             self.stage, self.epoch = self.stage + 1, 0
             if self.stage < len(self.options.stages):
@@ -122,9 +123,11 @@ class Trainer:
         steps = len(batches)
         started, saved = time.monotonic(), time.monotonic()
         losses: list[float] = []
-        with self.progress.task(f"{stage.name} {self.epoch + 1}/{stage.epochs}", steps, self.batch) as tell:
+        epochs = stage.epochs * stage.runs
+        with self.progress.task(f"{stage.name} {self.epoch + 1}/{epochs}", steps, self.batch) as tell:
             while self.batch < steps:
-                self._set_learning_rate(self.epoch * steps + self.batch, stage.epochs * steps)
+                done = self.epoch % stage.epochs * steps + self.batch
+                self._set_learning_rate(done, stage.epochs * steps)
                 losses.append(self._train_batch(batches[self.batch]))
                 self.batch += 1
                 tell(self.batch, f"loss {sum(losses[-50:]) / len(losses[-50:]):.3f}")
@@ -142,7 +145,26 @@ class Trainer:
         self.history.append(record)
         self.epoch, self.batch = self.epoch + 1, 0
         self._report(record)
+        if stage.runs > 1 and self.epoch % stage.epochs == 0:
+            self._end_run()
         self._save()
+
+    def _end_run(self) -> None:
+        """One of the stage's runs is over: begin the next, or go on with the mean of all."""
+        stage = self.current
+        self.soup.add(self._shown().values)
+        if self.epoch < stage.epochs * stage.runs:
+            copy_weights(self.model, self.soup.found)
+            self.ema = MovingAverage(self.model, self.options.ema_decay)
+            self.optimizer = self._make_optimizer()
+            return
+        copy_weights(self.model, self.soup.mean())
+        self.ema = MovingAverage(self.model, self.options.ema_decay)
+        record: dict[str, Any] = {"stage": stage.name, "mean_of": stage.runs}
+        if self.val_examples:
+            record["val"] = self._validate()
+        self.history.append(record)
+        self._report(record)
 
     def _train_batch(self, batch: Batch) -> float:
         stage = self.current
@@ -233,25 +255,12 @@ class Trainer:
         if self.stage and self.options.ema_decay:
             # A new stage goes on from the average, which is the better model, and averages anew.
             self.ema.updates = 0
-            with torch.no_grad():
-                for name, parameter in self.model.named_parameters():
-                    parameter.copy_(self.ema.values[name])
+            copy_weights(self.model, self.ema.values)
+        self.soup = Soup(self.model)
         segments = self.model.encoder.backbone.segments
         for index, segment in enumerate(segments):
             segment.requires_grad_(index >= len(segments) - stage.tuned_segments)
-        tuned = [p for p in self.model.encoder.backbone.parameters() if p.requires_grad]
-        ours = {id(p) for p in self.model.encoder.backbone.parameters()}
-        rest = [p for p in self.model.parameters() if id(p) not in ours]
-        matrices = [p for p in rest if p.dim() > 1]
-        vectors = [p for p in rest if p.dim() <= 1]
-        groups = [
-            {"params": matrices, "base": stage.learning_rate, "weight_decay": stage.weight_decay},
-            {"params": vectors, "base": stage.learning_rate, "weight_decay": 0.0},
-        ]
-        if tuned:
-            groups.append({"params": tuned, "base": stage.encoder_learning_rate, "weight_decay": 0.0})
-        self.optimizer = torch.optim.AdamW(groups, lr=stage.learning_rate, betas=(0.9, 0.98), fused=True)
-        self.trained = [p for group in groups for p in group["params"]]  # type: ignore[attr-defined]
+        self.optimizer = self._make_optimizer()
         if stage.objective == "cross_entropy":
             self.groups = make_groups(self.train_examples, self.vocabulary, self.options.max_words)
             if stage.word_detection:
@@ -267,6 +276,22 @@ class Trainer:
                 [[[*tokenize(c), END] for c in example.image.captions] for example in self.train_examples]
             )
 
+    def _make_optimizer(self) -> torch.optim.Optimizer:
+        stage = self.current
+        tuned = [p for p in self.model.encoder.backbone.parameters() if p.requires_grad]
+        ours = {id(p) for p in self.model.encoder.backbone.parameters()}
+        rest = [p for p in self.model.parameters() if id(p) not in ours]
+        matrices = [p for p in rest if p.dim() > 1]
+        vectors = [p for p in rest if p.dim() <= 1]
+        groups = [
+            {"params": matrices, "base": stage.learning_rate, "weight_decay": stage.weight_decay},
+            {"params": vectors, "base": stage.learning_rate, "weight_decay": 0.0},
+        ]
+        if tuned:
+            groups.append({"params": tuned, "base": stage.encoder_learning_rate, "weight_decay": 0.0})
+        self.trained = [p for group in groups for p in group["params"]]  # type: ignore[attr-defined]
+        return torch.optim.AdamW(groups, lr=stage.learning_rate, betas=(0.9, 0.98), fused=True)
+
     def _set_learning_rate(self, step: int, total: int) -> None:
         """Linear warm-up, then cosine decay (Loshchilov and Hutter 2017, arXiv:1608.03983)."""
         stage = self.current
@@ -277,9 +302,7 @@ class Trainer:
             group["lr"] = group["base"] * warm * (floor + (1 - floor) * cosine)
 
     def _validate(self) -> dict[str, dict[str, float]]:
-        # Without an average, these are the weights themselves.
-        shown = self.ema if self.options.ema_decay else MovingAverage(self.model, 0.0)
-        with shown.applied(self.model):
+        with self._shown().applied(self.model):
             found = caption_cached(
                 self.model,
                 self.val_cache,
@@ -293,6 +316,10 @@ class Trainer:
             if mean_cider({"val": scores}) > best:
                 checkpoint.save(self.folder / "best.pt", self._best(scores))
         return scores
+
+    def _shown(self) -> MovingAverage:
+        """What is validated and kept: without an average, the weights themselves."""
+        return self.ema if self.options.ema_decay else MovingAverage(self.model, 0.0)
 
     def _best(self, scores: dict[str, dict[str, float]]) -> dict[str, Any]:
         return {
@@ -313,6 +340,7 @@ class Trainer:
                 "model": self.model.state_dict(),
                 "ema": self.ema.values,
                 "ema_updates": self.ema.updates,
+                "soup": self.soup.state() if self.current.runs > 1 else None,
                 "cell_baseline": self.cell_reward.baseline,
                 "optimizer": self.optimizer.state_dict(),
                 "position": [self.stage, self.epoch, self.batch],
@@ -335,6 +363,8 @@ class Trainer:
         self._start_stage()
         self.model.load_state_dict(saved["model"])
         self.ema.values, self.ema.updates = saved["ema"], saved["ema_updates"]
+        if self.current.runs > 1:
+            self.soup.resume(saved["soup"])
         self.cell_reward.baseline = saved.get("cell_baseline")
         self.optimizer.load_state_dict(saved["optimizer"])
         torch.set_rng_state(saved["random"].cpu())
@@ -349,6 +379,9 @@ class Trainer:
             f"{source} CIDEr {values['cider']:.1f} BLEU-4 {values['bleu_4']:.1f}"
             for source, values in record.get("val", {}).items()
         )
+        if "mean_of" in record:
+            self.progress.note(f"{record['stage']}, mean of {record['mean_of']}: {shown}")
+            return
         self.progress.note(
             f"{record['stage']} {record['epoch']}: loss {record['loss']:.3f}, "
             f"{record['seconds']:.0f} s, {shown}"

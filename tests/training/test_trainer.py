@@ -121,6 +121,46 @@ def test_a_killed_run_goes_on_to_the_same_weights(uninterrupted, data, cache, tm
     same_weights(uninterrupted, tmp_path)
 
 
+RUNS = squares.stage(name="sight", epochs=1, runs=3, learning_rate=3e-3)
+
+
+def test_a_stage_of_several_runs_goes_on_with_their_mean(data: Path, cache: Path, tmp_path: Path) -> None:
+    """Where one batch is an epoch and nothing is left to chance, all runs are the same, and so is their mean:
+    they do begin with the same weights."""
+    stage = squares.stage(epochs=2, batch_captions=1000, mirror=False)
+    model = dataclasses.replace(squares.options().model, dropout=0.0)
+    for runs in (1, 3):
+        options = squares.options((dataclasses.replace(stage, runs=runs),), model=model)
+        history = trainer(options, tmp_path / str(runs), data, cache).run()
+    assert [record.get("mean_of", record.get("epoch")) for record in history] == [1, 2, 3, 4, 5, 6, 3]
+    assert history[-1]["val"]["squares"]["cider"] == pytest.approx(history[1]["val"]["squares"]["cider"])
+    one, mean = (checkpoint.load(tmp_path / name / "last.pt")["ema"] for name in ("1", "3"))
+    for name, value in one.items():
+        torch.testing.assert_close(mean[name], value, atol=1e-3, rtol=1e-3)
+
+
+def test_what_a_mean_is_of(data: Path, cache: Path, tmp_path: Path) -> None:
+    """The stage after it goes on from the mean, and a run that was stopped in between ends the same."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    still = squares.stage(epochs=1, learning_rate=0.0, encoder_learning_rate=0.0)
+    options = squares.options((RUNS, still))
+    trainer(options, whole, data, cache).run()
+    for _ in range(2):
+        trainer(options, parts, data, cache)._run_epoch()
+    soup = checkpoint.load(parts / "last.pt")["soup"]
+    assert soup["runs"] == 2
+    trainer(options, parts, data, cache)._run_epoch()
+    saved = checkpoint.load(parts / "last.pt")
+    for name, total in saved["soup"]["total"].items():
+        torch.testing.assert_close(saved["ema"][name], total / 3)
+        assert not torch.equal(total - soup["total"][name], soup["total"][name] / 2), name
+    trainer(options, parts, data, cache).run()
+    same_weights(whole, parts)
+    learnt_no_more = checkpoint.load(whole / "last.pt")["ema"]
+    for name, value in saved["ema"].items():
+        torch.testing.assert_close(learnt_no_more[name], value, atol=1e-6, rtol=1e-5)
+
+
 def test_a_finished_run_is_not_run_again(uninterrupted: Path, data: Path, cache: Path) -> None:
     before = (uninterrupted / "last.pt").read_bytes()
     history = trainer(squares.options(squares.TWO_STAGES), uninterrupted, data, cache).run()
