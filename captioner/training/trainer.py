@@ -53,7 +53,7 @@ from captioner.vocabulary import END, Vocabulary, tokenize
 class Trainer:
     """One run in one folder.
 
-    The folder gets `last.pt` (to resume), `best.pt` (to export), `log.jsonl` (a line an epoch) and
+    The folder gets `last.pt` (to resume), `best.pt` (to export), `log.jsonl` (a line an epoch and mean) and
     `curves.png`. Calling `run` again on the same folder goes on where the last call stopped and ends with
     the same weights as a run that was never stopped.
     """
@@ -102,7 +102,7 @@ class Trainer:
             self._start_stage()
 
     def run(self) -> list[dict[str, Any]]:
-        """Train to the end. Returns the history, a record an epoch."""
+        """Train to the end. Returns the history, a record an epoch, and of each mean of runs."""
         while self.stage < len(self.options.stages):
             while self.epoch < self.current.epochs * self.current.runs:
                 self._run_epoch()
