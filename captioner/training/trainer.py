@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -154,12 +155,10 @@ class Trainer:
         stage = self.current
         self.soup.add(self._shown().values)
         if self.epoch < stage.epochs * stage.runs:
-            copy_weights(self.model, self.soup.found)
-            self.ema = MovingAverage(self.model, self.options.ema_decay)
+            self._go_on_from(self.soup.found)
             self.optimizer = self._make_optimizer()
             return
-        copy_weights(self.model, self.soup.mean())
-        self.ema = MovingAverage(self.model, self.options.ema_decay)
+        self._go_on_from(self.soup.mean())
         record: dict[str, Any] = {"stage": stage.name, "mean_of": stage.runs}
         if self.val_examples:
             record["val"] = self._validate()
@@ -253,9 +252,7 @@ class Trainer:
         """Choose what is trained, with a fresh optimiser."""
         stage = self.current
         if self.stage and self.options.ema_decay:
-            # A new stage goes on from the average, which is the better model, and averages anew.
-            self.ema.updates = 0
-            copy_weights(self.model, self.ema.values)
+            self._go_on_from(self.ema.values)  # the average is the better model
         self.soup = Soup(self.model)
         segments = self.model.encoder.backbone.segments
         for index, segment in enumerate(segments):
@@ -275,6 +272,11 @@ class Trainer:
             self.rewarder = CiderReward(
                 [[[*tokenize(c), END] for c in example.image.captions] for example in self.train_examples]
             )
+
+    def _go_on_from(self, values: Mapping[str, Tensor]) -> None:
+        """Give the model these weights, and average anew."""
+        copy_weights(self.model, values)
+        self.ema = MovingAverage(self.model, self.options.ema_decay)
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
         stage = self.current

@@ -121,9 +121,6 @@ def test_a_killed_run_goes_on_to_the_same_weights(uninterrupted, data, cache, tm
     same_weights(uninterrupted, tmp_path)
 
 
-RUNS = squares.stage(name="sight", epochs=1, runs=3, learning_rate=3e-3)
-
-
 def test_a_stage_of_several_runs_goes_on_with_their_mean(data: Path, cache: Path, tmp_path: Path) -> None:
     """Where one batch is an epoch and nothing is left to chance, all runs are the same, and so is their mean:
     they do begin with the same weights."""
@@ -142,8 +139,9 @@ def test_a_stage_of_several_runs_goes_on_with_their_mean(data: Path, cache: Path
 def test_what_a_mean_is_of(data: Path, cache: Path, tmp_path: Path) -> None:
     """The stage after it goes on from the mean, and a run that was stopped in between ends the same."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
+    runs = squares.stage(name="sight", epochs=1, runs=3, learning_rate=3e-3)
     still = squares.stage(epochs=1, learning_rate=0.0, encoder_learning_rate=0.0)
-    options = squares.options((RUNS, still))
+    options = squares.options((runs, still))
     trainer(options, whole, data, cache).run()
     for _ in range(2):
         trainer(options, parts, data, cache)._run_epoch()
