@@ -124,14 +124,19 @@ class AsyncCaptionClient:
     ) -> list[Any]:
         """The captions of all images, in their order, as `Captioner.caption` gives them.
 
-        With `return_errors` an error stands in the place of an image that failed; else it is raised.
+        With `return_errors` an error stands in the place of an image that failed; else the first of them, in
+        the order of the images, is raised.
         """
         found: dict[int, Caption | CaptionerError] = {}
+        settled = 0  # so many are answered without a gap: not the quickest error is raised, but the first
         async with aclosing(self.caption_batch(images, options)) as outcomes:
             async for index, outcome in outcomes:
-                if isinstance(outcome, CaptionerError) and not return_errors:
-                    raise outcome
                 found[index] = outcome
+                while not return_errors and settled in found:
+                    first = found[settled]
+                    if isinstance(first, CaptionerError):
+                        raise first
+                    settled += 1
         return [found[index] for index in sorted(found)]
 
     async def get_model(self, *, timeout_s: float | None = None) -> ModelInfo:

@@ -90,7 +90,8 @@ class CaptionClient:
     ) -> list[Any]:
         """The captions of all images, in their order, as `Captioner.caption` gives them.
 
-        With `return_errors` an error stands in the place of an image that failed; else it is raised.
+        With `return_errors` an error stands in the place of an image that failed; else the first of them, in
+        the order of the images, is raised.
         """
         return self._run(self._client.caption_many(images, options, return_errors=return_errors))
 

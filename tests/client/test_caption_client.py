@@ -114,6 +114,16 @@ def test_many_are_answered_in_order_each_failing_on_its_own(
         client.caption_many(images)
 
 
+def test_of_many_the_first_that_failed_is_raised(client: CaptionClient, tmp_path: Path) -> None:
+    """Also where the client knows of a later one before the server has answered."""
+    missing = str(tmp_path / "none.jpg")
+    for _ in range(5):
+        with pytest.raises(NotAnImageError):
+            client.caption_many([make_image(1), b"no image", missing])
+        with pytest.raises(ImageUnreadableError):
+            client.caption_many([make_image(1), missing, b"no image"])
+
+
 def test_a_batch_is_read_ahead_by_a_window_only(server: RunningServer) -> None:
     read = itertools.count()
 
