@@ -31,6 +31,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_search_arguments(parser, "those of the run; what is given becomes the default of the bundle")
     parser.add_argument(
+        "--checklist-weight",
+        type=float,
+        metavar="W",
+        help="of the gains of words that the image calls for, until they are said (default: that of the run)",
+    )
+    parser.add_argument(
         "--images", type=Path, nargs="+", metavar="IMAGE", help="real photos for the check (default: noise)"
     )
 
@@ -49,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
         card=card,
         images=args.images or (),
         decoding=caption_options(args),
+        checklist_weight=args.checklist_weight,
         scores=dict(map(_read_scores, args.scores)) or None,
     )
     size = sum(path.stat().st_size for path in args.out.iterdir())

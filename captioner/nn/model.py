@@ -13,6 +13,7 @@ from captioner.nn.decoder import DECODERS, Decoder, Tensors
 from captioner.nn.encoder import STRIDES, GridEncoder, GridRefiner, build_backbone
 
 RESIZES = ("squash", "letterbox")
+CHECKLIST_DECODERS = ("lstm", "two_lstm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,9 @@ class ModelOptions:
     hidden: int = 512
     embedding: int = 512
     dropout: float = 0.5
+    checklist_weight: float = 0.0
+    """Of the gains that words have in every search until they are said, if the image calls for them
+    (`captioner.nn.decoder.checklist`); for the decoders `lstm` and `two_lstm`, taught `word_detection`."""
 
     def __post_init__(self) -> None:
         for name, registry in (("attention", ATTENTIONS), ("decoder", DECODERS)):
@@ -62,6 +66,10 @@ class ModelOptions:
             raise DataError(f"color_levels must be 0 or at least 2, got {self.color_levels}")
         if self.refiner_layers < 0:
             raise DataError(f"refiner_layers must be at least 0, got {self.refiner_layers}")
+        if self.checklist_weight < 0:
+            raise DataError(f"checklist_weight must be at least 0, got {self.checklist_weight}")
+        if self.checklist_weight and self.decoder not in CHECKLIST_DECODERS:
+            raise DataError(f"checklist_weight needs the decoder {' or '.join(CHECKLIST_DECODERS)}")
         if not 0 <= self.dropout < 1:
             raise DataError(f"dropout must be at least 0 and below 1, got {self.dropout}")
 
@@ -107,6 +115,7 @@ class CaptionModel(nn.Module):
             options.layers,
             options.attention_heads,
         )
+        self.decoder.checklist_weight = options.checklist_weight
 
     @property
     def letterbox(self) -> Letterbox | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -54,14 +55,15 @@ def export_bundle(
     name: str | None = None,
     card: str | None = None,
     decoding: CaptionOptions | None = None,
+    checklist_weight: float | None = None,
     images: Sequence[Path] = (),
     scores: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Parity:
     """Write the bundle `folder` (which must not exist) from `checkpoint`.
 
     `images` are real photos for the parity check; without any, fixed noise stands in. `card` is the text
-    of the model card, by default what the checkpoint knows; `decoding` overrides the run's search,
-    `scores` those of its validation, by the name of their data.
+    of the model card, by default what the checkpoint knows; `decoding` and `checklist_weight` override the
+    run's search, `scores` those of its validation, by the name of their data.
 
     Raises `DataError` for a bad checkpoint or an existing folder, `ParityError` if the graphs differ from
     the network. The bundle appears whole or not at all.
@@ -69,6 +71,10 @@ def export_bundle(
     if folder.exists():
         raise DataError(f"{folder} exists already; a bundle is written to a new folder")
     model, vocabulary, options, contents = load_model(checkpoint)
+    if checklist_weight is not None:
+        architecture = dataclasses.replace(options.model, checklist_weight=checklist_weight)
+        options = dataclasses.replace(options, model=architecture)
+        model.decoder.checklist_weight = checklist_weight
     _round(model)
     search_options = (decoding or CaptionOptions()).resolve(options.search)
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -48,12 +48,18 @@ class Start:
         return cls(bundle.vocabulary, options, {**_weights(bundle.encoder), **_weights(bundle.decoder)})
 
     def architecture(self, wanted: ModelOptions) -> ModelOptions:
-        """That of a run which goes on from here: the model's own, with colours if `wanted` has them.
+        """That of a run which goes on from here: the model's own, with colours and the weight of the
+        checklist if `wanted` has them.
 
         `wanted` may leave all else out. Raises `DataError` if it is of another architecture."""
-        colors = wanted.color_levels
-        own = dataclasses.replace(self.model, color_levels=self.model.color_levels or colors)
-        if wanted not in (own, ModelOptions(color_levels=colors)) or colors not in (0, own.color_levels):
+        colors, checklist = wanted.color_levels, wanted.checklist_weight
+        own = dataclasses.replace(
+            self.model,
+            color_levels=self.model.color_levels or colors,
+            checklist_weight=checklist or self.model.checklist_weight,
+        )
+        added = ModelOptions(color_levels=colors, checklist_weight=checklist)
+        if wanted not in (own, added) or colors not in (0, own.color_levels):
             raise DataError("the model to start from is of another architecture than [model]: leave that out")
         return own
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from captioner.errors import DataError
 from captioner.metrics.cider import CiderReward
 from captioner.nn.attention import drawn_cells
-from captioner.nn.decoder import LSTMDecoder
+from captioner.nn.decoder import LSTMDecoder, checklist
 from captioner.nn.model import CaptionModel
 from captioner.training import checkpoint
 from captioner.training.cache import FeatureCache, build_cache, trained_part
@@ -244,6 +244,8 @@ class Trainer:
             scores -= stage.contrast * self.rewarder.typicality(said)
         rewards = torch.tensor(scores, dtype=torch.float32).view(len(batch.images), -1)
         logits, _ = self.model.decoder(sampled[:, :, :-1], memory, state)
+        if "checklist" in state:
+            logits = logits + checklist.tick_all(state["checklist"], sampled[:, :, :-1])
         return policy_gradient(
             logits / stage.temperature, sampled[:, :, 1:], advantages(rewards).to(self.device)
         )

@@ -96,6 +96,22 @@ def test_captions_words_and_maps_are_those_of_the_network(saved: Path, exported:
             np.testing.assert_allclose(word.attention.ravel(), looked, atol=1e-4)
 
 
+def test_a_bundle_can_be_given_a_checklist(saved: Path, exported: Path, tmp_path: Path) -> None:
+    """Which changes captions, in ONNX as in PyTorch, and no weight."""
+    export_bundle(saved, tmp_path / "bundle", checklist_weight=0.5)
+    captioner = Captioner.load(tmp_path / "bundle", device="cpu", threads=1)
+    assert captioner.bundle.manifest["training"]["model"]["checklist_weight"] == 0.5
+    model = network(saved)
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3), dtype=np.uint8)
+    plain = [c.text for c in Captioner.load(exported, device="cpu", threads=1).caption_pixels(pixels)]
+    assert [c.text for c in captioner.caption_pixels(pixels)] != plain
+    model.decoder.checklist_weight = 0.5
+    check_parity(model, captioner)
+    model.decoder.checklist_weight = 0.4
+    with pytest.raises(ParityError):
+        check_parity(model, captioner)
+
+
 @pytest.mark.parametrize("part", ["decoder.embedding.bias", "decoder.gate.weight", "encoder.norm.weight"])
 def test_graphs_of_other_weights_are_noticed(saved: Path, exported: Path, part: str) -> None:
     model = network(saved)

@@ -97,6 +97,21 @@ def test_colors_can_be_added(named: str, trained: Path, data: Path, cache: Path,
         squares.trainer(again, tmp_path / "2", tmp_path, cache)
 
 
+def test_a_checklist_can_be_added_and_is_kept(trained: Path, data: Path, cache: Path, tmp_path: Path) -> None:
+    for name in ("captions.json", "images"):
+        (tmp_path / name).symlink_to(data / name)
+    (tmp_path / "start").symlink_to(trained / "bundle")
+    options = squares.options(
+        (squares.stage(epochs=1, learning_rate=1e-9),),
+        start="start",
+        model=ModelOptions(checklist_weight=0.2),
+    )
+    trainer = run(options, tmp_path / "run", tmp_path, cache)
+    assert trainer.model.decoder.checklist_weight == 0.2
+    again = dataclasses.replace(options, start="run/best.pt", model=ModelOptions())
+    assert run(again, tmp_path / "2", tmp_path, cache).options.model.checklist_weight == 0.2
+
+
 def test_another_architecture_is_refused(trained: Path, data: Path, cache: Path, tmp_path: Path) -> None:
     (tmp_path / "captions.json").symlink_to(data / "captions.json")
     (tmp_path / "images").symlink_to(data / "images")

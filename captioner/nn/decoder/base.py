@@ -34,6 +34,8 @@ class Decoder(nn.Module, ABC):
     """Whether a part of the attention may go to no cell."""
     heads = 1
     """Maps that a word has; their mean is its attention."""
+    checklist_weight = 0.0
+    """Of the gains that words have which the image calls for (`captioner.nn.decoder.checklist`)."""
 
     @abstractmethod
     def prepare(self, grid: Tensor, mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
@@ -53,7 +55,8 @@ class Decoder(nn.Module, ABC):
         """Teacher forcing: all steps of known captions, int64 (batch, captions, length) from the start token.
 
         Returns logits (batch, captions, length, vocabulary) and attention (batch, captions, length, cells).
-        A decoder whose steps can be computed at once overrides this; the result is the same.
+        A decoder whose steps can be computed at once overrides this; the result is the same. It is without
+        the gains of a checklist, which those who want them add.
         """
         state = expand_beams(state, tokens.shape[1])
         steps = []

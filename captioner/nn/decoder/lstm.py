@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from captioner.nn.attention import Attention, Sentinel
+from captioner.nn.decoder import checklist
 from captioner.nn.decoder.base import Decoder, Step, Tensors, every_cell, masked_mean
 from captioner.nn.decoder.words import TiedEmbedding
 
@@ -58,18 +59,18 @@ class LSTMDecoder(Decoder):
             "mask": mask,
         }
         hidden, cell = torch.tanh(self.initial(mean)).unsqueeze(1).chunk(2, dim=-1)
-        return memory, {"hidden": hidden, "cell": cell}
+        state = {"hidden": hidden, "cell": cell}
+        if self.checklist_weight:
+            state["checklist"] = checklist.write(self.detect(memory), self.checklist_weight)
+        return memory, state
 
     def step(self, tokens: Tensor, memory: Tensors, state: Tensors) -> Step:
         inputs = self._inputs(tokens, memory)
         hidden, cell, sentinel = self._listen(inputs, state)
         context, attention = self._look(hidden, memory, sentinel)
-        return Step(
-            self._logits(hidden, context),
-            {"hidden": hidden, "cell": cell},
-            attention,
-            self.attention.maps(hidden, memory["keys"], memory["mask"]),
-        )
+        maps = self.attention.maps(hidden, memory["keys"], memory["mask"])
+        step = Step(self._logits(hidden, context), {"hidden": hidden, "cell": cell}, attention, maps)
+        return with_checklist(step, tokens, state)
 
     def forward(self, tokens: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor]:
         shape = tokens.shape
@@ -117,6 +118,14 @@ class LSTMDecoder(Decoder):
     def _logits(self, hidden: Tensor, context: Tensor) -> Tensor:
         output = torch.tanh(self.output(self.dropout(torch.cat([hidden, context], dim=-1))))
         return self.embedding.logits(self.dropout(output))
+
+
+def with_checklist(step: Step, tokens: Tensor, before: Tensors) -> Step:
+    """A step that read `tokens` in the state `before`, with the gains of the checklist in it, if any."""
+    if "checklist" not in before:
+        return step
+    gains = checklist.tick(before["checklist"], tokens)
+    return step._replace(logits=step.logits + gains, state=step.state | {"checklist": gains})
 
 
 def lstm_step(lstm: nn.LSTM, inputs: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:

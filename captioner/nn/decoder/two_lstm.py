@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from captioner.nn.attention import Attention
 from captioner.nn.decoder.base import Step, Tensors
-from captioner.nn.decoder.lstm import LSTMDecoder, lstm_sequence, lstm_step
+from captioner.nn.decoder.lstm import LSTMDecoder, lstm_sequence, lstm_step, with_checklist
 
 
 class TwoLSTMDecoder(LSTMDecoder):
@@ -53,7 +53,7 @@ class TwoLSTMDecoder(LSTMDecoder):
             state["language_hidden"],
             state["language_cell"],
         )
-        return Step(
+        step = Step(
             self._logits(language_hidden, context),
             {
                 "hidden": hidden,
@@ -64,6 +64,7 @@ class TwoLSTMDecoder(LSTMDecoder):
             attention,
             self.attention.maps(hidden, memory["keys"], memory["mask"]),
         )
+        return with_checklist(step, tokens, state)
 
     def forward(self, tokens: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor]:
         shape = tokens.shape

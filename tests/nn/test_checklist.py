@@ -1,0 +1,91 @@
+"""Words that the image calls for are likelier until they are said."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from captioner.decoding import search
+from captioner.errors import DataError
+from captioner.nn.attention import AdditiveAttention
+from captioner.nn.decoder import DECODERS, LSTMDecoder, checklist, expand_beams
+from captioner.nn.model import CHECKLIST_DECODERS, ModelOptions
+from captioner.nn.stepper import TorchStepper
+from captioner.options import CaptionOptions
+from captioner.vocabulary import SPECIAL
+
+WORDS = 40
+
+
+@pytest.fixture(params=CHECKLIST_DECODERS)
+def decoder(request: pytest.FixtureRequest) -> LSTMDecoder:
+    made = DECODERS[request.param](AdditiveAttention(10, 8, 5), WORDS, 8, 10, 7, 0.5).eval()
+    assert isinstance(made, LSTMDecoder)
+    made.checklist_weight = 0.5
+    return made
+
+
+def grid() -> torch.Tensor:
+    return torch.randn(2, 6, 8)
+
+
+def test_gains_are_of_words_above_the_margin() -> None:
+    detected = torch.full((1, WORDS), -10.0)
+    detected[0, [2, 7, 9]] = torch.tensor([0.0, 0.0, -4.0])
+    gains = checklist.write(detected, 0.5)[0, 0]
+    log_probs = torch.log_softmax(detected, -1)[0]
+    assert gains[: len(SPECIAL)].tolist() == [0.0] * len(SPECIAL)
+    assert gains.nonzero().flatten().tolist() == [7, 9]
+    torch.testing.assert_close(gains[[7, 9]], 0.5 * (log_probs[[7, 9]] + checklist.MARGIN))
+
+
+def test_a_step_adds_what_was_not_said(decoder: LSTMDecoder) -> None:
+    with torch.inference_mode():
+        memory, state = decoder.prepare(grid())
+        assert state["checklist"].shape == (2, 1, WORDS)
+        decoder.checklist_weight = 0.0
+        _, plain = decoder.prepare(grid())
+        assert "checklist" not in plain
+        said = [int(gains.argmax()) for gains in state["checklist"]]
+        tokens = torch.tensor([[1, word] for word in said])
+        state = expand_beams(state, 2)
+        step = decoder.step(tokens, memory, state)
+        without = decoder.step(tokens, memory, {n: v for n, v in state.items() if n != "checklist"})
+    added = step.logits - without.logits
+    torch.testing.assert_close(added, step.state["checklist"])
+    torch.testing.assert_close(added[:, 0], state["checklist"][:, 0])
+    for image, word in enumerate(said):
+        expected = state["checklist"][image, 1].clone()
+        expected[word] = 0
+        torch.testing.assert_close(added[image, 1], expected)
+
+
+def test_known_captions_have_the_gains_of_the_search(decoder: LSTMDecoder) -> None:
+    """What self-critical training is taught is what was searched for, or sampled, word by word."""
+    with torch.inference_mode():
+        memory, state = decoder.prepare(grid())
+        options = CaptionOptions(beam_size=3, alternatives=2, max_words=6, length_normalization=0.0)
+        for image, found in enumerate(search(TorchStepper(decoder, memory, state), 2, options)):
+            one = {name: value[image : image + 1] for name, value in memory.items()}
+            first = {name: value[image : image + 1] for name, value in state.items()}
+            for hypothesis in found:
+                said = torch.tensor([[[1, *hypothesis.tokens]]])
+                logits, _ = decoder(said, one, first)
+                gained = logits + checklist.tick_all(first["checklist"], said)
+                targets = torch.tensor([*hypothesis.tokens, 2])
+                expected = torch.log_softmax(gained[0, 0], -1).gather(1, targets[:, None])[:, 0]
+                torch.testing.assert_close(torch.tensor(hypothesis.log_probs), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_rewards_do_not_teach_what_to_detect(decoder: LSTMDecoder) -> None:
+    _, state = decoder.prepare(grid())
+    assert not state["checklist"].requires_grad
+
+
+def test_a_decoder_that_detects_nothing_is_refused() -> None:
+    with pytest.raises(DataError, match="checklist_weight needs the decoder lstm or two_lstm"):
+        ModelOptions(decoder="transformer", checklist_weight=0.3)
+    with pytest.raises(DataError, match="checklist_weight must be at least 0"):
+        dataclasses.replace(ModelOptions(), checklist_weight=-1.0)
