@@ -266,6 +266,8 @@ class Trainer:
                 if not isinstance(self.model.decoder, LSTMDecoder):
                     raise DataError(f"stage {stage.name}: word_detection needs the decoder lstm or two_lstm")
                 self.word_weights = word_weights(self.groups, len(self.vocabulary)).to(self.device)
+            elif self.model.decoder.checklist_weight:
+                self.progress.note(f"stage {stage.name}: no word_detection, so the checklist goes stale")
         else:
             self.groups = make_image_groups(self.train_examples, stage.min_references)
             if not self.groups:
