@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -66,8 +67,8 @@ class ModelOptions:
             raise DataError(f"color_levels must be 0 or at least 2, got {self.color_levels}")
         if self.refiner_layers < 0:
             raise DataError(f"refiner_layers must be at least 0, got {self.refiner_layers}")
-        if self.checklist_weight < 0:
-            raise DataError(f"checklist_weight must be at least 0, got {self.checklist_weight}")
+        if not 0 <= self.checklist_weight < math.inf:  # also false for NaN
+            raise DataError(f"checklist_weight must be at least 0 and finite, got {self.checklist_weight}")
         if self.checklist_weight and self.decoder not in CHECKLIST_DECODERS:
             raise DataError(f"checklist_weight needs the decoder {' or '.join(CHECKLIST_DECODERS)}")
         if not 0 <= self.dropout < 1:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 import torch
 
@@ -87,5 +85,9 @@ def test_rewards_do_not_teach_what_to_detect(decoder: LSTMDecoder) -> None:
 def test_a_decoder_that_detects_nothing_is_refused() -> None:
     with pytest.raises(DataError, match="checklist_weight needs the decoder lstm or two_lstm"):
         ModelOptions(decoder="transformer", checklist_weight=0.3)
-    with pytest.raises(DataError, match="checklist_weight must be at least 0"):
-        dataclasses.replace(ModelOptions(), checklist_weight=-1.0)
+
+
+@pytest.mark.parametrize("weight", [-0.1, float("nan"), float("inf")])
+def test_a_weight_that_is_none_is_refused(weight: float) -> None:
+    with pytest.raises(DataError, match="checklist_weight must be at least 0 and finite"):
+        ModelOptions(checklist_weight=weight)
