@@ -10,11 +10,10 @@ from torch import Tensor, nn
 from captioner.errors import DataError
 from captioner.letterbox import Letterbox
 from captioner.nn.attention import ATTENTIONS
-from captioner.nn.decoder import DECODERS, Decoder, Tensors
+from captioner.nn.decoder import DECODERS, Decoder, LSTMDecoder, Tensors
 from captioner.nn.encoder import STRIDES, GridEncoder, GridRefiner, build_backbone
 
 RESIZES = ("squash", "letterbox")
-CHECKLIST_DECODERS = ("lstm", "two_lstm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +68,8 @@ class ModelOptions:
             raise DataError(f"refiner_layers must be at least 0, got {self.refiner_layers}")
         if not 0 <= self.checklist_weight < math.inf:  # also false for NaN
             raise DataError(f"checklist_weight must be at least 0 and finite, got {self.checklist_weight}")
-        if self.checklist_weight and self.decoder not in CHECKLIST_DECODERS:
-            raise DataError(f"checklist_weight needs the decoder {' or '.join(CHECKLIST_DECODERS)}")
+        if self.checklist_weight and not issubclass(DECODERS[self.decoder], LSTMDecoder):
+            raise DataError("checklist_weight needs the decoder lstm or two_lstm")
         if not 0 <= self.dropout < 1:
             raise DataError(f"dropout must be at least 0 and below 1, got {self.dropout}")
 

@@ -244,8 +244,7 @@ class Trainer:
             scores -= stage.contrast * self.rewarder.typicality(said)
         rewards = torch.tensor(scores, dtype=torch.float32).view(len(batch.images), -1)
         logits, _ = self.model.decoder(sampled[:, :, :-1], memory, state)
-        if "checklist" in state:
-            logits = logits + checklist.tick_all(state["checklist"], sampled[:, :, :-1])
+        logits = checklist.add_to_all(logits, sampled[:, :, :-1], state)
         return policy_gradient(
             logits / stage.temperature, sampled[:, :, 1:], advantages(rewards).to(self.device)
         )

@@ -56,7 +56,7 @@ class Decoder(nn.Module, ABC):
 
         Returns logits (batch, captions, length, vocabulary) and attention (batch, captions, length, cells).
         A decoder whose steps can be computed at once overrides this; the result is the same. It is without
-        the gains of a checklist, which those who want them add.
+        the gains of a checklist, which `checklist.add_to_all` adds.
         """
         state = expand_beams(state, tokens.shape[1])
         steps = []

@@ -16,8 +16,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from captioner.nn.decoder.base import Step, Tensors
 from captioner.vocabulary import SPECIAL
 
+STATE = "checklist"
+"""Where a decoder's state has the gains."""
 MARGIN = 6.0
 """In nats: a word gains nothing that is less than exp(-6), one in 400, of what is detected."""
 
@@ -29,14 +32,20 @@ def write(detected: Tensor, weight: float) -> Tensor:
     return F.pad(weight * F.relu(log_probs + MARGIN), (len(SPECIAL), 0)).unsqueeze(1)
 
 
-def tick(gains: Tensor, tokens: Tensor) -> Tensor:
-    """The gains (batch, beams, vocabulary) after the words int64 (batch, beams) were said."""
-    words = torch.arange(gains.shape[-1], device=gains.device)
-    return gains.masked_fill(words == tokens.unsqueeze(-1), 0.0)
+def add_to_step(step: Step, tokens: Tensor, before: Tensors) -> Step:
+    """A step that read the words int64 (batch, beams) in the state `before`, with the gains left after them.
+    Where the state has no checklist, the step as it is."""
+    if STATE not in before:
+        return step
+    words = torch.arange(step.logits.shape[-1], device=tokens.device)
+    gains = before[STATE].masked_fill(words == tokens.unsqueeze(-1), 0.0)
+    return step._replace(logits=step.logits + gains, state=step.state | {STATE: gains})
 
 
-def tick_all(gains: Tensor, tokens: Tensor) -> Tensor:
-    """The gains at every step of known captions, int64 (batch, captions, length) from the start token, that
-    begin with `gains` (batch, 1, vocabulary): (batch, captions, length, vocabulary)."""
-    said = F.one_hot(tokens, gains.shape[-1]).cumsum(dim=2) > 0
-    return gains.unsqueeze(1).masked_fill(said, 0.0)
+def add_to_all(logits: Tensor, tokens: Tensor, first: Tensors) -> Tensor:
+    """The same for all steps of known captions at once: `logits` (batch, captions, length, vocabulary) that
+    `Decoder.forward` gave for `tokens` (batch, captions, length) and the state `first`, with the gains."""
+    if STATE not in first:
+        return logits
+    said = F.one_hot(tokens, logits.shape[-1]).cumsum(dim=2) > 0
+    return logits + first[STATE].unsqueeze(1).masked_fill(said, 0.0)

@@ -61,7 +61,7 @@ class LSTMDecoder(Decoder):
         hidden, cell = torch.tanh(self.initial(mean)).unsqueeze(1).chunk(2, dim=-1)
         state = {"hidden": hidden, "cell": cell}
         if self.checklist_weight:
-            state["checklist"] = checklist.write(self.detect(memory), self.checklist_weight)
+            state[checklist.STATE] = checklist.write(self.detect(memory), self.checklist_weight)
         return memory, state
 
     def step(self, tokens: Tensor, memory: Tensors, state: Tensors) -> Step:
@@ -70,7 +70,7 @@ class LSTMDecoder(Decoder):
         context, attention = self._look(hidden, memory, sentinel)
         maps = self.attention.maps(hidden, memory["keys"], memory["mask"])
         step = Step(self._logits(hidden, context), {"hidden": hidden, "cell": cell}, attention, maps)
-        return with_checklist(step, tokens, state)
+        return checklist.add_to_step(step, tokens, state)
 
     def forward(self, tokens: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor]:
         shape = tokens.shape
@@ -118,14 +118,6 @@ class LSTMDecoder(Decoder):
     def _logits(self, hidden: Tensor, context: Tensor) -> Tensor:
         output = torch.tanh(self.output(self.dropout(torch.cat([hidden, context], dim=-1))))
         return self.embedding.logits(self.dropout(output))
-
-
-def with_checklist(step: Step, tokens: Tensor, before: Tensors) -> Step:
-    """A step that read `tokens` in the state `before`, with the gains of the checklist in it, if any."""
-    if "checklist" not in before:
-        return step
-    gains = checklist.tick(before["checklist"], tokens)
-    return step._replace(logits=step.logits + gains, state=step.state | {"checklist": gains})
 
 
 def lstm_step(lstm: nn.LSTM, inputs: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from captioner.nn.attention import Attention
+from captioner.nn.decoder import checklist
 from captioner.nn.decoder.base import Step, Tensors
-from captioner.nn.decoder.lstm import LSTMDecoder, lstm_sequence, lstm_step, with_checklist
+from captioner.nn.decoder.lstm import LSTMDecoder, lstm_sequence, lstm_step
 
 
 class TwoLSTMDecoder(LSTMDecoder):
@@ -64,7 +65,7 @@ class TwoLSTMDecoder(LSTMDecoder):
             attention,
             self.attention.maps(hidden, memory["keys"], memory["mask"]),
         )
-        return with_checklist(step, tokens, state)
+        return checklist.add_to_step(step, tokens, state)
 
     def forward(self, tokens: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor]:
         shape = tokens.shape
