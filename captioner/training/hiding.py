@@ -10,14 +10,17 @@ from captioner.nn.decoder import every_cell
 
 
 def hide(grid: Tensor, mask: Tensor | None, cells: float, features: float) -> tuple[Tensor, Tensor | None]:
-    """Hide a share of the cells and zero a share of the features, the same for all captions of an image.
+    """Hide a share of the cells, and zero a share of the features in all cells; the same for all captions of
+    an image.
 
     `grid` (batch, cells, features), `mask` bool (batch, cells) or None; returns both anew. Features that stay
-    are scaled up (dropout); an image of which no cell would be left keeps all of its own. As the image is
-    what is changed, captions that are sampled from it and their gradient see the same policy.
+    are scaled up (the spatial dropout of Tompson et al. 2015, arXiv:1411.4280): hidden in single cells only,
+    a mean over the photo would hardly miss them. An image of which no cell would be left keeps all of its
+    own. As the image is what is changed, captions that are sampled from it and their gradient see the same
+    policy.
     """
     if cells:
         seen = every_cell(grid) if mask is None else mask
         left = seen & (torch.rand(seen.shape, device=grid.device) >= cells)
         mask = torch.where(left.any(dim=1, keepdim=True), left, seen)
-    return F.dropout(grid, features), mask
+    return grid * F.dropout(torch.ones_like(grid[:, :1]), features), mask

@@ -80,6 +80,13 @@ def log_probs_of(logits: Tensor, targets: Tensor) -> Tensor:
     return torch.log_softmax(logits.float(), dim=-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
 
 
+def log_likelihoods(logits: Tensor, targets: Tensor) -> Tensor:
+    """Of each image the summed log p of its captions' words, and how many they are: float64 (batch, 2)."""
+    real = targets != Vocabulary.pad_id
+    log_probs = (log_probs_of(logits, targets) * real).double()
+    return torch.stack([log_probs.sum(dim=(1, 2)), real.sum(dim=(1, 2)).double()], dim=-1)
+
+
 def _mean_of_words(values: Tensor, targets: Tensor) -> Tensor:
     """The mean over all words, of values (batch, captions, length); padding is left out."""
     real = targets != Vocabulary.pad_id

@@ -82,7 +82,12 @@ class StageOptions:
     hidden_cells: float = 0.0
     """Share of the cells of each image that are hidden, at random."""
     hidden_features: float = 0.0
-    """Share of the features of each image's grid that are zeroed, at random."""
+    """Share of the features of each image's grid that are zeroed in all cells, at random."""
+    stochastic_depth: float = 0.0
+    """Share of the images for which training leaves out the last residual block of the backbone, at random;
+    of those before it, less in proportion (Huang et al. 2016, arXiv:1603.09382)."""
+    zoom: float = 1.0
+    """Half of the images are enlarged to a random part of at least this share of their area."""
     samples: int = 5
     """Captions sampled per image (self-critical training)."""
     temperature: float = 1.0
@@ -122,7 +127,9 @@ class StageOptions:
             raise DataError(f"stage {self.name}: distillation must be from 0 to 1")
         if self.distillation and self.objective != "cross_entropy":
             raise DataError(f"stage {self.name}: distillation is a part of cross_entropy")
-        for name in ("label_smoothing", "hidden_cells", "hidden_features"):
+        if not 0 < self.zoom <= 1:
+            raise DataError(f"stage {self.name}: zoom must be above 0 and at most 1")
+        for name in ("label_smoothing", "hidden_cells", "hidden_features", "stochastic_depth"):
             if not 0 <= getattr(self, name) < 1:
                 raise DataError(f"stage {self.name}: {name} must be at least 0 and below 1")
 
@@ -166,6 +173,8 @@ class TrainOptions:
             raise DataError("a run needs at least one data set and one stage")
         if any(stage.distillation for stage in self.stages) and not self.teachers:
             raise DataError("distillation needs teachers")
+        if self.model.resize != "squash" and any(stage.zoom < 1 for stage in self.stages):
+            raise DataError("zoom needs photos that are squashed: of others, a part may be all padding")
         if self.crops < 0:
             raise DataError(f"crops must be at least 0, got {self.crops}")
         if not 0 <= self.ema_decay < 1:

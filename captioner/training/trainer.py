@@ -47,7 +47,8 @@ from captioner.training.self_critical import advantages, sample
 from captioner.training.soup import Soup
 from captioner.training.start import Start
 from captioner.training.teachers import Teachers
-from captioner.training.validation import caption_cached, score
+from captioner.training.validation import validate
+from captioner.training.zoom import zoom
 from captioner.vocabulary import END, Vocabulary, tokenize
 
 
@@ -170,6 +171,8 @@ class Trainer:
         self.model.train()
         maps = self.cache.maps(batch.images, batch.views, self.device)
         mask = self.cache.masks(batch.images, batch.views, self.device)
+        if stage.zoom < 1:
+            maps = zoom(maps, stage.zoom)
         with torch.autocast(
             self.device.type, dtype=torch.bfloat16, enabled=self.options.precision == "bfloat16"
         ):
@@ -258,6 +261,7 @@ class Trainer:
         segments = self.model.encoder.backbone.segments
         for index, segment in enumerate(segments):
             segment.requires_grad_(index >= len(segments) - stage.tuned_segments)
+        self.model.encoder.backbone.set_stochastic_depth(stage.stochastic_depth)
         self.optimizer = self._make_optimizer()
         if stage.objective == "cross_entropy":
             self.groups = make_groups(self.train_examples, self.vocabulary, self.options.max_words)
@@ -308,15 +312,15 @@ class Trainer:
 
     def _validate(self) -> dict[str, dict[str, float]]:
         with self._shown().applied(self.model):
-            found = caption_cached(
+            scores = validate(
                 self.model,
                 self.val_cache,
-                len(self.val_examples),
+                self.val_examples,
+                self.vocabulary,
                 self.frozen,
                 self.options.search,
                 self.device,
             )
-            scores = score(self.val_examples, found, self.vocabulary)
             best = max((mean_cider(record) for record in self.history), default=-1.0)
             if mean_cider({"val": scores}) > best:
                 checkpoint.save(self.folder / "best.pt", self._best(scores))
@@ -382,6 +386,7 @@ class Trainer:
         plot_curves(self.history, self.folder / "curves.png")
         shown = ", ".join(
             f"{source} CIDEr {values['cider']:.1f} BLEU-4 {values['bleu_4']:.1f}"
+            f" perplexity {values['perplexity']:.2f}"
             for source, values in record.get("val", {}).items()
         )
         if "mean_of" in record:

@@ -104,6 +104,16 @@ def test_without_validation_the_last_weights_are_named(data, tmp_path, capsys) -
         (["--set", "seed=one"], "seed must be a int"),
         (["--set", "stages.7.epochs=1"], "there is no option stages.7.epochs"),
         (["--set", "stages.0.epochs=0"], "epochs must be at least 1"),
+        (["--set", "stages.0.zoom=0"], "zoom must be above 0 and at most 1"),
+        (
+            ["--set", "stages.0.zoom=0.5", "--set", "model.resize='letterbox'"],
+            "zoom needs photos that are squashed",
+        ),
+        (["--set", "stages.0.stochastic_depth=1"], "stochastic_depth must be at least 0 and below 1"),
+        (
+            ["--set", "stages.0.stochastic_depth=0.1"],
+            "no residual blocks that stochastic_depth could leave out",
+        ),
         (["--decoder", "gru"], "unknown decoder 'gru'"),
         (["--attention", "ears"], "unknown attention 'ears'"),
         (["--decoder", "transformer", "--attention", "visual_sentinel"], "needs the cell of an LSTM"),

@@ -10,6 +10,7 @@ import torch
 import torchvision
 from support import tiny_cnn
 from torch.nn import functional as F
+from torchvision.ops import StochasticDepth
 
 from captioner.errors import DataError, RuntimeMissingError
 from captioner.image import load_pixels
@@ -172,6 +173,42 @@ def test_statistics_of_batch_normalisation_never_change() -> None:
     for segment in backbone.segments:
         maps = segment(maps)
     torch.testing.assert_close(backbone.segments[0][1].running_mean, before)
+
+
+@pytest.mark.parametrize("name", ["efficientnet_lite0", "efficientnet_b0"])
+def test_stochastic_depth_leaves_blocks_out_of_training(name: str) -> None:
+    torch.manual_seed(0)
+    backbone = build_backbone(name, None)
+    pixels = photo("cat", 64).expand(8, -1, -1, -1)
+
+    def kinds() -> int:
+        """How many different answers the same photo gets, eight times in a batch."""
+        top = stages(backbone, pixels)[-1].flatten(1)
+        return len((top / top.std()).round(decimals=2).unique(dim=0))
+
+    backbone.train()
+    backbone.set_stochastic_depth(0.0)
+    assert kinds() == 1
+    backbone.set_stochastic_depth(0.5)
+    assert kinds() > 4
+    backbone.eval()
+    assert kinds() == 1
+
+
+def test_stochastic_depth_grows_with_depth() -> None:
+    backbone = build_backbone("efficientnet_lite0", None)
+    backbone.set_stochastic_depth(0.4)
+    shares = [module.p for module in backbone.modules() if isinstance(module, StochasticDepth)]
+    assert shares == sorted(shares)
+    assert shares[0] == pytest.approx(0.4 / len(shares))
+    assert shares[-1] == 0.4
+
+
+def test_a_network_without_blocks_to_leave_out_says_so() -> None:
+    backbone = build_backbone("resnet18", None)
+    backbone.set_stochastic_depth(0.0)
+    with pytest.raises(DataError, match="stochastic_depth"):
+        backbone.set_stochastic_depth(0.1)
 
 
 @pytest.fixture(params=[(8, 0), (16, 0), (32, 0), (8, 3), (32, 3)])

@@ -95,7 +95,7 @@ def stage(**changes: Any) -> StageOptions:
 
 TWO_STAGES = (
     stage(name="words", epochs=1, tuned_segments=1),
-    stage(name="sight", epochs=2, learning_rate=3e-3),
+    stage(name="sight", epochs=2, learning_rate=3e-3, hidden_features=0.1, zoom=0.9),
 )
 
 

@@ -9,12 +9,15 @@ from captioner.training.hiding import hide
 
 def test_a_share_of_cells_and_features_is_hidden() -> None:
     torch.manual_seed(0)
-    grid, mask = hide(torch.ones(8, 500, 20), None, cells=0.3, features=0.25)
+    grid, mask = hide(torch.ones(8, 500, 500), None, cells=0.3, features=0.25)
     assert mask is not None
     assert abs(float(mask.float().mean()) - 0.7) < 0.03
     kept = grid != 0
     assert abs(float(kept.float().mean()) - 0.75) < 0.03
     assert torch.allclose(grid[kept], torch.tensor(1 / 0.75))
+    # A feature is gone from all cells: from a few of them, the mean of the photo would hardly notice.
+    assert torch.equal(kept, kept[:, :1].expand_as(kept))
+    assert not torch.equal(kept[0], kept[1])
 
 
 def test_padding_stays_hidden_and_something_is_always_left() -> None:

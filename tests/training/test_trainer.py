@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from support import squares
 from support.squares import trainer
 
@@ -263,3 +264,19 @@ def test_detection_needs_a_decoder_that_hears_of_the_whole_image(
     options = squares.options((squares.stage(word_detection=1.0),), model=model)
     with pytest.raises(DataError, match="stage words: word_detection needs the decoder lstm or two_lstm"):
         trainer(options, tmp_path, data, cache)
+
+
+def test_validation_says_how_likely_the_references_are(data: Path, cache: Path, tmp_path: Path) -> None:
+    run = trainer(squares.options((squares.stage(epochs=1),), ema_decay=0.0), tmp_path, data, cache)
+    perplexity = run.run()[-1]["val"]["squares"]["perplexity"]
+    model, vocabulary, *_ = checkpoint.load_model(tmp_path / "last.pt")
+    # Each caption by itself, without any padding.
+    log_probs = []
+    for example in run.val_examples:
+        pixels = torch.from_numpy(np.array(Image.open(data / "images" / example.image.name)))[None]
+        for caption in example.image.captions:
+            words = [vocabulary.start_id, *vocabulary.encode(caption), vocabulary.end_id]
+            logits, _ = model.decoder(torch.tensor([[words[:-1]]]), *model.encode(pixels))
+            log_probs += torch.log_softmax(logits[0, 0], dim=-1)[range(len(words) - 1), words[1:]].tolist()
+    assert perplexity == pytest.approx(float(np.exp(-np.mean(log_probs))), rel=1e-2)
+    assert 1 < perplexity < len(vocabulary)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torchvision.ops import StochasticDepth
+
+from captioner.errors import DataError
 
 STRIDES = (8, 16, 32)
 
@@ -44,6 +47,16 @@ class Backbone(nn.Module):
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.eval()
         return self
+
+    def set_stochastic_depth(self, share: float) -> None:
+        """In training, leave out the last residual block for this share of the images, and those before it
+        for less in proportion (Huang et al. 2016, arXiv:1603.09382). Raises `DataError` if the network has
+        none that can be left out."""
+        blocks = [module for module in self.modules() if isinstance(module, StochasticDepth)]
+        if share and not blocks:
+            raise DataError("this encoder has no residual blocks that stochastic_depth could leave out")
+        for number, block in enumerate(blocks, 1):
+            block.p = share * number / len(blocks)
 
 
 def split_by_stride(

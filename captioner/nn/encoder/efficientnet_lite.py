@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torchvision.ops import StochasticDepth
 
 from captioner.errors import DataError, RuntimeMissingError
 from captioner.nn.encoder.backbone import Backbone, split_by_stride
@@ -83,9 +84,10 @@ class _InvertedResidual(nn.Module):
             *expand, *_conv_bn(inner, inner, kernel, stride, inner), nn.ReLU6(), *_conv_bn(inner, outputs)
         )
         self.residual = stride == 1 and inputs == outputs
+        self.depth = StochasticDepth(0.0, "row")  # a stage of training may ask for more
 
     def forward(self, maps: Tensor) -> Tensor:
-        return maps + self.layers(maps) if self.residual else self.layers(maps)
+        return maps + self.depth(self.layers(maps)) if self.residual else self.layers(maps)
 
 
 def build(name: str, weights: str | None) -> Backbone:
