@@ -85,7 +85,8 @@ class StageOptions:
     """Share of the features of each image's grid that are zeroed in all cells, at random."""
     stochastic_depth: float = 0.0
     """Share of the images for which training leaves out the last residual block of the backbone, at random;
-    of those before it, less in proportion (Huang et al. 2016, arXiv:1603.09382)."""
+    of those before it, less in proportion (Huang et al. 2016, arXiv:1603.09382). At 0 none is left out, also
+    of networks of torchvision that have a share of their own."""
     zoom: float = 1.0
     """Half of the images are enlarged to a random part of at least this share of their area."""
     samples: int = 5

@@ -15,7 +15,7 @@ from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper
 from captioner.options import CaptionOptions
 from captioner.training.cache import FeatureCache, trained_part
-from captioner.training.data import Example, chunks, encode
+from captioner.training.data import CAPTIONS_PER_GROUP, Example, chunks, encode
 from captioner.training.objectives import log_likelihoods
 from captioner.vocabulary import Vocabulary
 
@@ -33,7 +33,8 @@ def validate(
     device: torch.device,
 ) -> dict[str, dict[str, float]]:
     """What `score` says of the captions found with `options`, resolved, and `perplexity`: of a word of the
-    references, by teacher forcing without a checklist. It tells models apart that CIDEr cannot."""
+    first five references of each image, by teacher forcing without a checklist. It tells models apart that
+    CIDEr cannot."""
     assert options.max_words  # resolved
     found: list[Hypothesis] = []
     totals: dict[str, Tensor] = {}
@@ -99,8 +100,11 @@ def _search(
 
 
 def _captions(examples: Sequence[Example], vocabulary: Vocabulary, max_words: int) -> Tensor:
-    """All captions of the images, int64 (images, captions, length), padded in both."""
-    encoded = [[encode(c, vocabulary, max_words) for c in example.image.captions] for example in examples]
+    """The first captions of the images, int64 (images, captions, length), padded in both."""
+    encoded = [
+        [encode(c, vocabulary, max_words) for c in example.image.captions[:CAPTIONS_PER_GROUP]]
+        for example in examples
+    ]
     length = max(len(caption) for captions in encoded for caption in captions)
     made = torch.full((len(encoded), max(map(len, encoded)), length), Vocabulary.pad_id)
     for row, captions in enumerate(encoded):
