@@ -104,6 +104,17 @@ def encode(caption: str, vocabulary: Vocabulary, max_words: int) -> tuple[int, .
     return tuple(ids[: max_words + 2]) if len(ids) <= max_words + 2 else tuple(ids[: max_words + 1])
 
 
+def pad(captions: Sequence[Sequence[Sequence[int]]]) -> Tensor:
+    """Captions of images as int64 (images, captions, length), padded behind their end and where an image has
+    fewer."""
+    length = max((len(caption) for of_one in captions for caption in of_one), default=0)
+    padded = np.full((len(captions), max(map(len, captions)), length), Vocabulary.pad_id, dtype=np.int64)
+    for row, of_one in enumerate(captions):
+        for column, caption in enumerate(of_one):
+            padded[row, column, : len(caption)] = caption
+    return torch.from_numpy(padded)
+
+
 @dataclass(frozen=True)
 class Batch:
     images: Tensor
@@ -145,11 +156,6 @@ def _longest(group: Group) -> int:
 
 
 def _collate(groups: Sequence[Group], mirror: bool, crops: int, random: np.random.Generator) -> Batch:
-    length = max(map(_longest, groups))
-    captions = np.full((len(groups), len(groups[0].captions), length), Vocabulary.pad_id, dtype=np.int64)
-    for row, group in enumerate(groups):
-        for column, caption in enumerate(group.captions):
-            captions[row, column, : len(caption)] = caption
     coin = random.random(len(groups)) < 0.5
     mirrored = coin & np.array([group.can_mirror for group in groups]) & mirror
     views = mirrored.astype(np.int64)
@@ -158,7 +164,7 @@ def _collate(groups: Sequence[Group], mirror: bool, crops: int, random: np.rando
     return Batch(
         torch.tensor([group.image for group in groups]),
         torch.from_numpy(views),
-        torch.from_numpy(captions),
+        pad([group.captions for group in groups]),
     )
 
 

@@ -312,7 +312,7 @@ class Trainer:
 
     def _validate(self) -> dict[str, dict[str, float]]:
         with self._shown().applied(self.model):
-            scores = validate(
+            _, scores = validate(
                 self.model,
                 self.val_cache,
                 self.val_examples,

@@ -22,7 +22,7 @@ from captioner.training.cache import FeatureCache, build_cache, trained_part
 from captioner.training.data import Example, load_examples
 from captioner.training.export import export_bundle
 from captioner.training.trainer import Trainer
-from captioner.training.validation import caption_cached
+from captioner.training.validation import validate
 
 CPU = torch.device("cpu")
 BOX = Letterbox(8, (124, 116, 104))
@@ -145,7 +145,9 @@ def test_the_bundle_says_what_validation_heard(trained: Trainer, photos: Path, t
     captioner = Captioner.load(tmp_path / "bundle", device="cpu", threads=1)
     model, vocabulary, options, _ = checkpoint.load_model(trained.folder / "best.pt")
     assert model.letterbox == BOX == captioner.bundle.letterbox
-    heard = caption_cached(model, trained.val_cache, len(paths), trained.frozen, options.search, CPU)
+    heard, _ = validate(
+        model, trained.val_cache, trained.val_examples, vocabulary, trained.frozen, options.search, CPU
+    )
     for caption, expected in zip(captioner.caption(paths), heard, strict=True):
         assert [word.text for word in caption.words] == vocabulary.decode(expected.tokens)
         assert caption.log_prob == pytest.approx(expected.log_prob, abs=1e-3)
