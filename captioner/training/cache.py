@@ -8,12 +8,14 @@ photo mirrored, then each crop and the crop mirrored. An interrupted computation
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import onnxruntime as ort
@@ -69,7 +71,7 @@ def build_cache(
     `OutputError` when there is no room for the cache.
     """
     frozen_layers = encoder.backbone.segments[:frozen_segments]
-    identity = {
+    identity: dict[str, Any] = {
         "encoder": encoder_name,
         "weights": weights if weights == "imagenet" else _fingerprint(frozen_layers),
         "image_size": image_size,
@@ -83,39 +85,60 @@ def build_cache(
         identity["crops"] = crops
     if encoder.colors is not None:
         identity["colors"] = True
+    frozen = functools.cache(lambda: _frozen_part(encoder, frozen_segments, image_size, device))
+
+    def compute(start: int, stop: int) -> dict[str, np.ndarray]:
+        part = examples[start:stop]
+        views = np.concatenate([_views(example, image_size, letterbox, crops) for example in part])
+        found = {} if letterbox is None else {"mask": letterbox.mask(views).reshape(len(views), -1)}
+        found |= {f"stage{number}": stage for number, stage in enumerate(frozen()(views[..., :3]))}
+        return {name: array.reshape(len(part), -1, *array.shape[1:]) for name, array in found.items()}
+
+    kept = fill(folder, encoder_name, identity, len(examples), compute, progress)
+    return FeatureCache([array for name, array in kept.items() if name != "mask"], kept.get("mask"))
+
+
+def fill(
+    folder: Path,
+    kind: str,
+    identity: Mapping[str, Any],
+    count: int,
+    compute: Callable[[int, int], dict[str, np.ndarray]],
+    progress: Callable[[int, int], None],
+) -> dict[str, np.ndarray]:
+    """Arrays of `count` rows on disk, memory-mapped, by name in order; what is missing of them is computed.
+
+    `compute(start, stop)` gives those rows of each. They are kept in a folder in `folder` that is named after
+    their `kind` and all that makes their `identity`. Raises `OutputError` when there is no room.
+    """
     name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
-    folder = folder / f"{encoder_name}-{name}"
+    folder = folder / f"{kind}-{name}"
     folder.mkdir(parents=True, exist_ok=True)
     note = folder / "done.json"
     done = json.loads(note.read_text())["done"] if note.exists() else 0
-    arrays: list[np.ndarray] = []
-    if done < len(examples):
-        frozen = _frozen_part(encoder, frozen_segments, image_size, device)
-    if done:
-        arrays = [np.load(path, mmap_mode="r+") for path in sorted(folder.glob("*.npy"))]
-    for start in range(done, len(examples), BATCH):
-        part = examples[start : start + BATCH]
-        views = np.concatenate([_views(example, image_size, letterbox, crops) for example in part])
-        found = {} if letterbox is None else {"mask": letterbox.mask(views).reshape(len(views), -1)}
-        found |= {f"stage{number}": stage for number, stage in enumerate(frozen(views[..., :3]))}
-        kept = {name: array.reshape(len(part), -1, *array.shape[1:]) for name, array in found.items()}
-        if not arrays:
-            arrays = [
-                _make_file(folder / f"{name}.npy", array.dtype, (len(examples), *array.shape[1:]))
-                for name, array in kept.items()
-            ]
-        for array, computed in zip(arrays, kept.values(), strict=True):
-            array[start : start + len(part)] = computed
+    arrays = _opened(folder, "r+") if done else {}
+    for start in range(done, count, BATCH):
+        stop = min(start + BATCH, count)
+        computed = compute(start, stop)
+        arrays = arrays or {
+            name: _make_file(folder / f"{name}.npy", array.dtype, (count, *array.shape[1:]))
+            for name, array in computed.items()
+        }
+        for name, array in computed.items():
+            arrays[name][start:stop] = array
         # The note follows the data: after a kill, what it counts is really there.
-        if start // BATCH % 16 == 15 or start + len(part) == len(examples):
-            for array in arrays:
+        if start // BATCH % 16 == 15 or stop == count:
+            for array in arrays.values():
                 array.flush()  # type: ignore[attr-defined]
             aside = note.with_suffix(".part")
-            aside.write_text(json.dumps({"done": start + len(part), **identity}))
+            aside.write_text(json.dumps({"done": stop, **identity}))
             aside.replace(note)
-        progress(start + len(part), len(examples))
-    arrays = [np.load(path, mmap_mode="r") for path in sorted(folder.glob("*.npy"))]
-    return FeatureCache(arrays) if letterbox is None else FeatureCache(arrays[1:], arrays[0])
+        progress(stop, count)
+    return _opened(folder, "r")
+
+
+def _opened(folder: Path, mode: Literal["r", "r+"]) -> dict[str, np.ndarray]:
+    return {path.stem: np.load(path, mmap_mode=mode) for path in sorted(folder.glob("*.npy"))}
 
 
 def _make_file(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:

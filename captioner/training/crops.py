@@ -19,15 +19,28 @@ LIGHT = (0.7, 1.3)
 def crop(photo: Image.Image, key: str, number: int) -> Image.Image:
     """Crop `number`, from 1, of the photo named `key`: the same for ever (Szegedy et al. 2015,
     arXiv:1409.4842, for random areas and shapes; Howard 2013, arXiv:1312.5402, for the light)."""
-    digest = hashlib.sha256(f"{key}/{number}".encode()).digest()
-    random = np.random.default_rng(int.from_bytes(digest[:8], "big"))
-    area = random.uniform(SMALLEST, 1.0)
-    stretch = math.exp(random.uniform(-1.0, 1.0) * math.log(STRETCH) / 2)
-    width = max(1, round(photo.width * min(1.0, math.sqrt(area) * stretch)))
-    height = max(1, round(photo.height * min(1.0, math.sqrt(area) / stretch)))
-    left = int(random.integers(photo.width - width, endpoint=True))
-    top = int(random.integers(photo.height - height, endpoint=True))
-    part = photo.crop((left, top, left + width, top + height))
+    random = _random(key, number)
+    part = photo.crop(_box(photo.size, random))
     for change in (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color):
         part = change(part).enhance(random.uniform(*LIGHT))
     return part
+
+
+def crop_box(size: tuple[int, int], key: str, number: int) -> tuple[int, int, int, int]:
+    """Left, top, right and bottom, in pixels, of that crop of a photo of this width and height."""
+    return _box(size, _random(key, number))
+
+
+def _random(key: str, number: int) -> np.random.Generator:
+    digest = hashlib.sha256(f"{key}/{number}".encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest[:8], "big"))
+
+
+def _box(size: tuple[int, int], random: np.random.Generator) -> tuple[int, int, int, int]:
+    area = random.uniform(SMALLEST, 1.0)
+    stretch = math.exp(random.uniform(-1.0, 1.0) * math.log(STRETCH) / 2)
+    width = max(1, round(size[0] * min(1.0, math.sqrt(area) * stretch)))
+    height = max(1, round(size[1] * min(1.0, math.sqrt(area) / stretch)))
+    left = int(random.integers(size[0] - width, endpoint=True))
+    top = int(random.integers(size[1] - height, endpoint=True))
+    return left, top, left + width, top + height

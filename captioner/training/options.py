@@ -15,6 +15,7 @@ from captioner.options import CaptionOptions
 
 OBJECTIVES = ("cross_entropy", "self_critical")
 PRECISIONS = ("float32", "bfloat16")
+NORMALIZATIONS = ("imagenet", "clip")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +78,9 @@ class StageOptions:
     distillation: float = 0.0
     """Share of the likelihood that is of the words which the run's `teachers` expect, not of those that
     follow."""
+    hints: float = 0.0
+    """Weight of what the grid does not tell of what the run's `hint_network` sees there
+    (`captioner.training.hints`)."""
     mirror: bool = True
     """Show images mirrored half of the time, except where a caption says left or right."""
     hidden_cells: float = 0.0
@@ -119,6 +123,7 @@ class StageOptions:
             "hard_reward",
             "hard_entropy",
             "word_detection",
+            "hints",
             "contrast",
         )
         _at_least(self, 0, "learning_rate", "final_learning_rate", "gradient_norm")
@@ -150,6 +155,11 @@ class TrainOptions:
     teachers: tuple[str, ...] = ()
     """Trained models, named as `start` is, whose mean prediction is learnt by stages with `distillation`: an
     ensemble for the cost of one model. They have the words of this run, and its frozen segments."""
+    hint_network: str = ""
+    """An ONNX file below the data root: a network whose features of the training photos the grid learns to
+    foretell in stages with `hints` (`captioner.training.hints`)."""
+    hint_normalization: str = "imagenet"
+    """Of the pixels that the hint network takes: imagenet or clip."""
     weights: str = "imagenet"
     """Of the backbone: imagenet, random, or a file."""
     crops: int = 0
@@ -174,8 +184,14 @@ class TrainOptions:
             raise DataError("a run needs at least one data set and one stage")
         if any(stage.distillation for stage in self.stages) and not self.teachers:
             raise DataError("distillation needs teachers")
+        if any(stage.hints for stage in self.stages) and not self.hint_network:
+            raise DataError("hints need a hint_network")
         if self.model.resize != "squash" and any(stage.zoom < 1 for stage in self.stages):
             raise DataError("zoom needs photos that are squashed: of others, a part may be all padding")
+        if self.hint_normalization not in NORMALIZATIONS:
+            raise DataError(f"hint_normalization must be one of {', '.join(NORMALIZATIONS)}")
+        if self.model.resize != "squash" and self.hint_network:
+            raise DataError("a hint_network needs photos that are squashed: it sees them so itself")
         if self.crops < 0:
             raise DataError(f"crops must be at least 0, got {self.crops}")
         if not 0 <= self.ema_decay < 1:

@@ -32,6 +32,7 @@ from captioner.training.data import (
 )
 from captioner.training.ema import MovingAverage, copy_weights
 from captioner.training.hiding import hide
+from captioner.training.hints import HintNetwork, HintReader, build_hints
 from captioner.training.objectives import (
     attention_entropy,
     cross_entropy,
@@ -92,12 +93,15 @@ class Trainer:
             options.teachers, data_root, self.model, self.vocabulary, self.frozen, device
         )
         self.ema = MovingAverage(self.model, options.ema_decay)
+        self.hint_reader: HintReader | None = None
         self.cell_reward = CellReward()
         self.history: list[dict[str, Any]] = []
         self.stage = self.epoch = self.batch = 0
         folder.mkdir(parents=True, exist_ok=True)
         self.cache = self._cache(cache, self.train_examples, "features of training images", options.crops)
         self.val_cache = self._cache(cache, self.val_examples, "features of validation images")
+        if options.hint_network:
+            self._read_hints(cache, data_root / options.hint_network)
         if (folder / "last.pt").exists():
             self._resume()  # starts the stage it finds there
         else:
@@ -171,8 +175,10 @@ class Trainer:
         self.model.train()
         maps = self.cache.maps(batch.images, batch.views, self.device)
         mask = self.cache.masks(batch.images, batch.views, self.device)
+        hints = self.hints.hints(batch.images, batch.views, self.device) if stage.hints else []
         if stage.zoom < 1:
-            maps = zoom(maps, stage.zoom)
+            shown = zoom([*maps, *hints], stage.zoom)
+            maps, hints = shown[: len(maps)], shown[len(maps) :]
         with torch.autocast(
             self.device.type, dtype=torch.bfloat16, enabled=self.options.precision == "bfloat16"
         ):
@@ -181,12 +187,14 @@ class Trainer:
             if stage.distillation:
                 taught = self.teachers.predict(maps, mask, captions[:, :, :-1])
             grid = trained_part(self.model.encoder, maps, self.frozen, stage.tuned_segments, mask)
+            hinted = self._hint_loss(grid, hints) if hints else 0.0
             grid, mask = hide(grid, mask, stage.hidden_cells, stage.hidden_features)
             memory, state = self.model.decoder.prepare(grid, mask)
             if stage.objective == "self_critical":
                 loss = self._self_critical_loss(batch, memory, state)
             else:
                 loss = self._likelihood_loss(captions, taught, memory, state)
+            loss = loss + stage.hints * hinted
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.trained, stage.gradient_norm)
@@ -220,6 +228,10 @@ class Trainer:
             loss = loss + self.current.hard_reward * self.cell_reward.loss(drawn, logits, targets)
             loss = loss - self.current.hard_entropy * attention_entropy(attention, targets)
         return loss
+
+    def _hint_loss(self, grid: Tensor, hints: list[Tensor]) -> Tensor:
+        assert self.hint_reader is not None  # as TrainOptions has seen
+        return self.hint_reader(grid, self.options.model.grid, hints)
 
     def _word_counts(self, captions: Tensor) -> Tensor:
         """How often the captions of each image say a word, times its weight: float (batch, vocabulary)."""
@@ -290,6 +302,7 @@ class Trainer:
         tuned = [p for p in self.model.encoder.backbone.parameters() if p.requires_grad]
         ours = {id(p) for p in self.model.encoder.backbone.parameters()}
         rest = [p for p in self.model.parameters() if id(p) not in ours]
+        rest += self.hint_reader.parameters() if self.hint_reader and stage.hints else []
         matrices = [p for p in rest if p.dim() > 1]
         vectors = [p for p in rest if p.dim() <= 1]
         groups = [
@@ -351,6 +364,7 @@ class Trainer:
                 "ema_updates": self.ema.updates,
                 "soup": self.soup.state() if self.current.runs > 1 else None,
                 "cell_baseline": self.cell_reward.baseline,
+                "hint_reader": self.hint_reader.state_dict() if self.hint_reader else None,
                 "optimizer": self.optimizer.state_dict(),
                 "position": [self.stage, self.epoch, self.batch],
                 "random": torch.get_rng_state(),
@@ -375,6 +389,8 @@ class Trainer:
         if self.current.runs > 1:
             self.soup.resume(saved["soup"])
         self.cell_reward.baseline = saved.get("cell_baseline")
+        if self.hint_reader:
+            self.hint_reader.load_state_dict(saved["hint_reader"])
         self.optimizer.load_state_dict(saved["optimizer"])
         torch.set_rng_state(saved["random"].cpu())
         if self.device.type == "cuda":
@@ -396,6 +412,16 @@ class Trainer:
             f"{record['stage']} {record['epoch']}: loss {record['loss']:.3f}, "
             f"{record['seconds']:.0f} s, {shown}"
         )
+
+    def _read_hints(self, cache: Path, path: Path) -> None:
+        options = self.options
+        network = HintNetwork(path, options.hint_normalization, options.model.image_size, self.device)
+        examples = self.train_examples
+        with self.progress.task("hints of training images", len(examples), 0) as tell:
+            self.hints = build_hints(
+                cache, network, examples, options.crops, lambda done, _total: tell(done, "")
+            )
+        self.hint_reader = HintReader(options.model.features, self.hints.features).to(self.device)
 
     def _cache(self, folder: Path, examples: list[Example], what: str, crops: int = 0) -> FeatureCache:
         model = self.options.model

@@ -1,0 +1,181 @@
+"""What another network sees in the training photos, for the grid to foretell.
+
+A network that was taught on many more photos tells apart what a few thousand captions never name. A grid from
+which its features can be read off, place by place, has learnt some of that: the hints of FitNets (Romero et
+al. 2015, arXiv:1412.6550). Nothing of it is left in the trained model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from captioner.errors import DataError, ImageError
+from captioner.image import open_image, to_pixels
+from captioner.training.cache import fill
+from captioner.training.crops import crop_box
+from captioner.training.data import Example
+
+NORMALIZATIONS = {
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "clip": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
+}
+"""Mean and deviation of red, green and blue, of 1, by name."""
+CELLS, WHOLE = "cells", "whole"
+MEASURED = 1000
+"""Photos by which features are brought to mean 0 and deviation 1."""
+
+
+class HintNetwork:
+    """An ONNX network from normalised float32 (batch, 3, side, side) to features.
+
+    Of its outputs, one of places is needed: (batch, features, rows, columns), or as vision transformers give
+    them (batch, tokens, features), whose last tokens are a square. One of the whole photo, (batch, features),
+    is taken too.
+    """
+
+    def __init__(self, path: Path, normalization: str, image_size: int, device: torch.device) -> None:
+        """`normalization` is one of `NORMALIZATIONS`, `image_size` the side for a network that takes any.
+        Raises `DataError` for a file that is no network."""
+        providers = ["CUDAExecutionProvider"] * (device.type == "cuda") + ["CPUExecutionProvider"]
+        try:
+            content = path.read_bytes()
+            self._session = ort.InferenceSession(content, providers=providers)
+        except OSError as error:
+            raise DataError(f"cannot read the hint network {path}: {error.strerror}") from None
+        except Exception as error:  # ONNX Runtime's have no class in common
+            raise DataError(f"{path} is not an ONNX network that can be run: {error}") from None
+        self.path, self.normalization = path, normalization
+        self.fingerprint = hashlib.sha256(content).hexdigest()
+        [taken, *_] = self._session.get_inputs()
+        self._input = taken.name
+        self.side = taken.shape[-1] if taken.shape and isinstance(taken.shape[-1], int) else image_size
+        self._mean, self._deviation = np.array(NORMALIZATIONS[normalization], dtype=np.float32)
+
+    def __call__(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
+        """uint8 (batch, side, side, 3) -> float16 "cells" (batch, features, rows, columns), and where the
+        network has it, "whole" (batch, features, 1, 1). Raises `DataError`."""
+        normal = (pixels.astype(np.float32) / 255 - self._mean) / self._deviation
+        try:
+            outputs = self._session.run(None, {self._input: normal.transpose(0, 3, 1, 2)})
+        except Exception as error:
+            raise DataError(f"the hint network {self.path} does not take photos: {error}") from None
+        hints: dict[str, np.ndarray] = {}
+        for output in outputs:
+            if output.ndim == 2:
+                hints.setdefault(WHOLE, output[:, :, None, None].astype(np.float16))
+            elif output.ndim in (3, 4):
+                hints.setdefault(CELLS, _map(output).astype(np.float16))
+        if CELLS not in hints:
+            raise DataError(f"the hint network {self.path} gives no features of places")
+        return hints
+
+
+def _map(features: np.ndarray) -> np.ndarray:
+    """(batch, features, rows, columns) of that, or of (batch, tokens, features)."""
+    if features.ndim == 4:
+        return features
+    side = math.isqrt(features.shape[1])
+    cells = features[:, -side * side :].transpose(0, 2, 1)
+    return cells.reshape(*cells.shape[:2], side, side)
+
+
+class HintCache:
+    """Hints of examples by index: of the photo as it is, from which those of its crops and mirror images are
+    taken."""
+
+    def __init__(self, hints: Mapping[str, np.ndarray], boxes: np.ndarray) -> None:
+        """`hints` as a `HintNetwork` gives them, of all examples; `boxes` float32 (examples, 1 + crops,
+        4), the parts of the photo that are shown: left, top, right and bottom, of 1."""
+        self._hints = [hints[name] for name in (CELLS, WHOLE) if name in hints]
+        self._boxes = torch.from_numpy(boxes)
+        self._scales = []
+        for values in self._hints:
+            some = torch.from_numpy(values[:: math.ceil(len(values) / MEASURED)].astype(np.float32))
+            deviation, mean = torch.std_mean(some, dim=(0, 2, 3), keepdim=True)
+            self._scales.append((mean, deviation.clamp(min=1e-6)))
+
+    @property
+    def features(self) -> list[int]:
+        """Of cells, and of the whole photo where there is such a hint."""
+        return [values.shape[1] for values in self._hints]
+
+    def hints(self, images: Tensor, views: Tensor, device: torch.device) -> list[Tensor]:
+        """Cells, float32 (batch, features, rows, columns), and whole (batch, features, 1, 1) if there is one,
+        of mean 0 and deviation 1 over all photos; of int64 images and views, (batch,) each, as `FeatureCache`
+        numbers them."""
+        cells, *whole = (
+            (torch.from_numpy(values[images.numpy()]).float() - mean) / deviation
+            for values, (mean, deviation) in zip(self._hints, self._scales, strict=True)
+        )
+        left, top, right, bottom = self._boxes[images, views // 2].unbind(dim=1)
+        across = torch.stack([(right - left) * (1 - 2 * (views % 2)), top * 0, left + right - 1], dim=1)
+        down = torch.stack([left * 0, bottom - top, top + bottom - 1], dim=1)
+        points = F.affine_grid(torch.stack([across, down], dim=1), list(cells.shape), align_corners=False)
+        cells = F.grid_sample(cells, points, padding_mode="border", align_corners=False)
+        return [hint.to(device) for hint in (cells, *whole)]
+
+
+def build_hints(
+    folder: Path,
+    network: HintNetwork,
+    examples: Sequence[Example],
+    crops: int,
+    progress: Callable[[int, int], None],
+) -> HintCache:
+    """Compute what is missing of the hints in `folder`; `progress(done, total)` is told of each batch.
+
+    Raises as `captioner.training.cache.build_cache` does.
+    """
+    identity = {
+        "network": network.fingerprint,
+        "normalization": network.normalization,
+        "side": network.side,
+        "crops": crops,
+        "images": hashlib.sha256("\n".join(e.key for e in examples).encode()).hexdigest(),
+    }
+
+    def compute(start: int, stop: int) -> dict[str, np.ndarray]:
+        pixels, boxes = [], []
+        for example in examples[start:stop]:
+            try:
+                photo = open_image(example.files.read(example.image.name), target=2 * network.side)
+            except ImageError as error:
+                raise type(error)(f"{example.key}: {error}") from None
+            pixels.append(to_pixels(photo, network.side))
+            shown = [(0, 0, *photo.size)]
+            shown += [crop_box(photo.size, example.key, number) for number in range(1, crops + 1)]
+            boxes.append(np.array(shown, dtype=np.float32) / (photo.size * 2))
+        return {**network(np.stack(pixels)), "boxes": np.stack(boxes).astype(np.float32)}
+
+    kept = fill(folder, network.path.stem, identity, len(examples), compute, progress)
+    return HintCache(kept, np.array(kept["boxes"]))
+
+
+class HintReader(nn.Module):
+    """Reads hints off a grid, linearly: those of places off the cells, those of the whole off their mean."""
+
+    def __init__(self, features: int, hinted: Sequence[int]) -> None:
+        super().__init__()
+        self.readers = nn.ModuleList(nn.Linear(features, of_one) for of_one in hinted)
+
+    def forward(self, grid: Tensor, size: tuple[int, int], hints: Sequence[Tensor]) -> Tensor:
+        """The mean squared error; 1 for each hint is that of knowing nothing. `grid` (batch, rows * columns,
+        features) has rows and columns of `size`, `hints` are as a `HintCache` gives them."""
+        cells, *whole = hints
+        cells = F.interpolate(cells, size=size, mode="bilinear", align_corners=False)
+        wanted = [cells.flatten(2).transpose(1, 2), *(hint.flatten(1) for hint in whole)]
+        seen = [grid, *(grid.mean(dim=1) for _ in whole)]
+        errors = [
+            F.mse_loss(reader(features).float(), hint)
+            for reader, features, hint in zip(self.readers, seen, wanted, strict=True)
+        ]
+        return torch.stack(errors).sum()
