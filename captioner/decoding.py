@@ -59,7 +59,9 @@ def search(stepper: Stepper, images: int, options: CaptionOptions) -> list[list[
 
     `options` must be resolved. A beam of 1 is greedy search. Hypotheses are ranked by
     log_prob / length ** length_normalization, the end token counting in both. At the word limit the end
-    token is the only choice left, so that every caption has one.
+    token is the only choice left, so that every caption has one. The best is then cut after the word where
+    its end was likeliest, or it would stop in mid-sentence; if that part has ended by itself before, there is
+    a hypothesis less. A greedy one is not cut: its words may have been streamed.
     """
     assert options.beam_size and options.max_words  # resolved
     beams, wanted = options.beam_size, options.alternatives + 1
@@ -74,7 +76,7 @@ def search(stepper: Stepper, images: int, options: CaptionOptions) -> list[list[
         log_probs, attention, state = stepper.step(tokens, state)
         scores = totals[:, :, None] + _allowed(log_probs, history, options, length)
         values, parents, chosen = _top(scores, 2 * beams)
-        history.looked(attention)
+        history.looked(attention, log_probs)
         tokens, totals, kept = _advance(values, parents, chosen, beams, length, log_probs, finished)
         # Every image is asked, or one that is done would go on for as long as an earlier one is not.
         closed = [done.closes(row, length, options) for done, row in zip(finished, totals, strict=True)]
@@ -82,6 +84,9 @@ def search(stepper: Stepper, images: int, options: CaptionOptions) -> list[list[
             break
         history.chose(tokens, kept, log_probs)
         state = stepper.reorder(state, kept)
+    for image, done in enumerate(finished):
+        while beams > 1 and (cut := history.cut(image, done.best(1)[0], options.max_words)):
+            done.replace_best(*cut)
     return [
         [history.read(image, ended) for ended in done.best(wanted)] for image, done in enumerate(finished)
     ]
@@ -198,6 +203,12 @@ class _Finished:
         score = log_prob / (length + 1) ** self.alpha
         self.ended.append(_Ended(score, length, beam, end_log_prob))
 
+    def replace_best(self, log_prob: float, length: int, beam: int, end_log_prob: float) -> None:
+        """By a part of it, which may have ended by itself before."""
+        self.ended.remove(self.best(1)[0])
+        if not any((ended.length, ended.beam) == (length, beam) for ended in self.ended):
+            self.add(log_prob, length, beam, end_log_prob)
+
     def best(self, count: int) -> list[_Ended]:
         return sorted(self.ended, key=lambda ended: -ended.score)[:count]
 
@@ -217,12 +228,14 @@ class _History:
 
     def __init__(self) -> None:
         self.attention: list[Floats] = []
+        self.ends: list[Floats] = []
         self.tokens: list[Ints] = []
         self.parents: list[Ints] = []
         self.log_probs: list[Floats] = []
 
-    def looked(self, attention: Floats) -> None:
+    def looked(self, attention: Floats, log_probs: Floats) -> None:
         self.attention.append(attention)
+        self.ends.append(log_probs[..., Vocabulary.end_id].copy())  # not a view, which would keep all
 
     def chose(self, tokens: Ints, parents: Ints, log_probs: Floats) -> None:
         self.tokens.append(tokens)
@@ -241,6 +254,21 @@ class _History:
             steps.append(np.take_along_axis(tokens, beam, axis=1))
             beam = np.take_along_axis(parents, beam, axis=1)
         return np.stack(steps[::-1], axis=-1)
+
+    def cut(self, image: int, ended: _Ended, limit: int) -> tuple[float, int, int, float] | None:
+        """What `_Finished.add` wants of a hypothesis of `limit` words that is ended after the word where that
+        was likeliest; None if that is where it is, or if it is shorter."""
+        if ended.length < limit:
+            return None
+        beam, steps = ended.beam, []
+        for step in range(limit - 1, -1, -1):
+            steps.append((float(self.ends[step + 1][image, beam]), step + 1, beam))
+            beam = int(self.parents[step][image, beam])
+        end, length, beam = max(steps, key=lambda step: step[0])
+        if length == limit:
+            return None
+        words = self.read(image, _Ended(0.0, length, beam, end))
+        return words.log_prob, length, beam, end
 
     def read(self, image: int, ended: _Ended) -> Hypothesis:
         """Follow the links back from the last word.
