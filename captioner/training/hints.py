@@ -23,12 +23,8 @@ from captioner.image import open_image, to_pixels
 from captioner.training.cache import fill
 from captioner.training.crops import crop_box
 from captioner.training.data import Example
+from captioner.training.options import NORMALIZATIONS
 
-NORMALIZATIONS = {
-    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    "clip": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
-}
-"""Mean and deviation of red, green and blue, of 1, by name."""
 CELLS, WHOLE = "cells", "whole"
 MEASURED = 1000
 """Photos by which features are brought to mean 0 and deviation 1."""

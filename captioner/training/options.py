@@ -15,7 +15,11 @@ from captioner.options import CaptionOptions
 
 OBJECTIVES = ("cross_entropy", "self_critical")
 PRECISIONS = ("float32", "bfloat16")
-NORMALIZATIONS = ("imagenet", "clip")
+NORMALIZATIONS = {
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "clip": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
+}
+"""Mean and deviation of red, green and blue, of 1, that hint networks were taught with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
