@@ -13,7 +13,8 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -77,7 +78,6 @@ def build_cache(
         "image_size": image_size,
         "stride": encoder.stride,
         "frozen_segments": frozen_segments,
-        "images": hashlib.sha256("\n".join(e.key for e in examples).encode()).hexdigest(),
     }
     if letterbox is not None:
         identity["letterbox"] = dataclasses.asdict(letterbox)
@@ -87,14 +87,13 @@ def build_cache(
         identity["colors"] = True
     frozen = functools.cache(lambda: _frozen_part(encoder, frozen_segments, image_size, device))
 
-    def compute(start: int, stop: int) -> dict[str, np.ndarray]:
-        part = examples[start:stop]
+    def compute(part: Sequence[Example]) -> dict[str, np.ndarray]:
         views = np.concatenate([_views(example, image_size, letterbox, crops) for example in part])
         found = {} if letterbox is None else {"mask": letterbox.mask(views).reshape(len(views), -1)}
         found |= {f"stage{number}": stage for number, stage in enumerate(frozen()(views[..., :3]))}
         return {name: array.reshape(len(part), -1, *array.shape[1:]) for name, array in found.items()}
 
-    kept = fill(folder, encoder_name, identity, len(examples), compute, progress)
+    kept = fill(folder, encoder_name, identity, examples, compute, progress)
     return FeatureCache([array for name, array in kept.items() if name != "mask"], kept.get("mask"))
 
 
@@ -102,15 +101,19 @@ def fill(
     folder: Path,
     kind: str,
     identity: Mapping[str, Any],
-    count: int,
-    compute: Callable[[int, int], dict[str, np.ndarray]],
+    examples: Sequence[Example],
+    compute: Callable[[Sequence[Example]], dict[str, np.ndarray]],
     progress: Callable[[int, int], None],
 ) -> dict[str, np.ndarray]:
-    """Arrays of `count` rows on disk, memory-mapped, by name in order; what is missing of them is computed.
+    """Arrays with a row for each of the examples on disk, memory-mapped, by name in order; what is missing of
+    them is computed.
 
-    `compute(start, stop)` gives those rows of each. They are kept in a folder in `folder` that is named after
-    their `kind` and all that makes their `identity`. Raises `OutputError` when there is no room.
+    `compute` gives the rows of some examples. The arrays are kept in a folder in `folder` that is named after
+    their `kind` and all that makes their `identity`, besides the examples. Raises `OutputError` when there is
+    no room.
     """
+    images = hashlib.sha256("\n".join(example.key for example in examples).encode()).hexdigest()
+    identity, count = {**identity, "images": images}, len(examples)
     name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     folder = folder / f"{kind}-{name}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -119,7 +122,7 @@ def fill(
     arrays = _opened(folder, "r+") if done else {}
     for start in range(done, count, BATCH):
         stop = min(start + BATCH, count)
-        computed = compute(start, stop)
+        computed = compute(examples[start:stop])
         arrays = arrays or {
             name: _make_file(folder / f"{name}.npy", array.dtype, (count, *array.shape[1:]))
             for name, array in computed.items()
@@ -158,16 +161,23 @@ def _make_file(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarra
 
 def _views(example: Example, image_size: int, letterbox: Letterbox | None, crops: int) -> np.ndarray:
     """uint8 (views, image_size, image_size, channels)"""
-    try:
+    with naming(example):
         content = example.files.read(example.image.name)
         found = [load_pixels(content, image_size, letterbox=letterbox)]
         if crops:
             photo = open_image(content, target=2 * image_size)
             for number in range(1, crops + 1):
                 found.append(to_pixels(crop(photo, example.key, number), image_size, letterbox))
+    return np.stack([view for pixels in found for view in (pixels, pixels[:, ::-1])])
+
+
+@contextmanager
+def naming(example: Example) -> Iterator[None]:
+    """An image that cannot be read says which it is."""
+    try:
+        yield
     except ImageError as error:
         raise type(error)(f"{example.key}: {error}") from None
-    return np.stack([view for pixels in found for view in (pixels, pixels[:, ::-1])])
 
 
 def _fingerprint(layers: nn.Module) -> str:

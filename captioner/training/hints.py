@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from captioner.errors import DataError, ImageError
+from captioner.errors import DataError
 from captioner.image import open_image, to_pixels
-from captioner.training.cache import fill
+from captioner.training.cache import fill, naming
 from captioner.training.crops import crop_box
 from captioner.training.data import Example
 from captioner.training.options import NORMALIZATIONS
@@ -136,23 +136,20 @@ def build_hints(
         "normalization": network.normalization,
         "side": network.side,
         "crops": crops,
-        "images": hashlib.sha256("\n".join(e.key for e in examples).encode()).hexdigest(),
     }
 
-    def compute(start: int, stop: int) -> dict[str, np.ndarray]:
+    def compute(part: Sequence[Example]) -> dict[str, np.ndarray]:
         pixels, boxes = [], []
-        for example in examples[start:stop]:
-            try:
+        for example in part:
+            with naming(example):
                 photo = open_image(example.files.read(example.image.name), target=2 * network.side)
-            except ImageError as error:
-                raise type(error)(f"{example.key}: {error}") from None
             pixels.append(to_pixels(photo, network.side))
             shown = [(0, 0, *photo.size)]
             shown += [crop_box(photo.size, example.key, number) for number in range(1, crops + 1)]
             boxes.append(np.array(shown, dtype=np.float32) / (photo.size * 2))
         return {**network(np.stack(pixels)), "boxes": np.stack(boxes).astype(np.float32)}
 
-    kept = fill(folder, network.path.stem, identity, len(examples), compute, progress)
+    kept = fill(folder, network.path.stem, identity, examples, compute, progress)
     return HintCache(kept, np.array(kept["boxes"]))
 
 
