@@ -31,11 +31,13 @@ class CaptionOptions:
     """Exponent a of the score log_prob / length ** a that ranks finished hypotheses, 0 to 2;
     0 ranks by probability (Wu et al. 2016, arXiv:1609.08144, without their constant)."""
     max_words: int | None = None
-    """Longest caption in words, 1 to 64."""
+    """Longest caption in words, 1 to 64. One that would be longer is cut where its end was likeliest, a
+    greedy one after this many."""
     no_repeat_ngram: int | None = None
     """No n-gram of this many words occurs twice in a caption, 0 (off) to 8."""
     alternatives: int = 0
-    """Further captions returned beside the best, 0 to beam_size - 1."""
+    """Further captions returned beside the best, 0 to beam_size - 1; there may be fewer when the best was
+    cut, as what is left of it may be one of them."""
     attention: bool = True
     """Whether words carry attention maps."""
     attention_size: tuple[int, int] | None = None
