@@ -128,22 +128,22 @@ class Trainer:
         )
         steps = len(batches)
         started, saved = time.monotonic(), time.monotonic()
-        losses: list[float] = []
+        taken: list[dict[str, float]] = []
         epochs = stage.epochs * stage.runs
         with self.progress.task(f"{stage.name} {self.epoch + 1}/{epochs}", steps, self.batch) as tell:
             while self.batch < steps:
                 done = self.epoch % stage.epochs * steps + self.batch
                 self._set_learning_rate(done, stage.epochs * steps)
-                losses.append(self._train_batch(batches[self.batch]))
+                taken.append(self._train_batch(batches[self.batch]))
                 self.batch += 1
-                tell(self.batch, f"loss {sum(losses[-50:]) / len(losses[-50:]):.3f}")
+                tell(self.batch, in_words(self._means(taken[-50:])))
                 if time.monotonic() - saved > self.checkpoint_every_s:
                     self._save()
                     saved = time.monotonic()
         record: dict[str, Any] = {
             "stage": stage.name,
             "epoch": self.epoch + 1,
-            "loss": sum(losses) / max(1, len(losses)),
+            **self._means(taken),
             "seconds": round(time.monotonic() - started, 1),
         }
         if self.val_examples:
@@ -170,7 +170,13 @@ class Trainer:
         self.history.append(record)
         self._report(record)
 
-    def _train_batch(self, batch: Batch) -> float:
+    def _means(self, taken: list[dict[str, float]]) -> dict[str, float]:
+        """Of what `_train_batch` told; 0 if a run goes on when all of an epoch but its end is done."""
+        names = ["loss", "hint_error"] if self.current.hints else ["loss"]
+        return {name: sum(step[name] for step in taken) / max(1, len(taken)) for name in names}
+
+    def _train_batch(self, batch: Batch) -> dict[str, float]:
+        """Take a step, and tell what was lost."""
         stage = self.current
         self.model.train()
         maps = self.cache.maps(batch.images, batch.views, self.device)
@@ -187,24 +193,24 @@ class Trainer:
             if stage.distillation:
                 taught = self.teachers.predict(maps, mask, captions[:, :, :-1])
             grid = trained_part(self.model.encoder, maps, self.frozen, stage.tuned_segments, mask)
-            hinted = self._hint_loss(grid, hints) if hints else 0.0
+            hint_error = self._hint_error(grid, hints) if hints else torch.zeros(())
             grid, mask = hide(grid, mask, stage.hidden_cells, stage.hidden_features)
             memory, state = self.model.decoder.prepare(grid, mask)
             if stage.objective == "self_critical":
                 loss = self._self_critical_loss(batch, memory, state)
             else:
                 loss = self._likelihood_loss(captions, taught, memory, state)
-            loss = loss + stage.hints * hinted
+            loss = loss + stage.hints * hint_error
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.trained, stage.gradient_norm)
         self.optimizer.step()
         if self.options.ema_decay:
             self.ema.update(self.model)
-        value = float(loss.detach())
-        if not math.isfinite(value):
-            raise DataError(f"the loss is {value} at batch {self.batch}: try a smaller learning_rate")
-        return value
+        lost = {"loss": float(loss.detach()), "hint_error": float(hint_error.detach())}
+        if not math.isfinite(lost["loss"]):
+            raise DataError(f"the loss is {lost['loss']} at batch {self.batch}: try a smaller learning_rate")
+        return lost
 
     def _likelihood_loss(
         self, captions: Tensor, taught: Tensor | None, memory: dict[str, Tensor], state: dict[str, Tensor]
@@ -229,7 +235,7 @@ class Trainer:
             loss = loss - self.current.hard_entropy * attention_entropy(attention, targets)
         return loss
 
-    def _hint_loss(self, grid: Tensor, hints: list[Tensor]) -> Tensor:
+    def _hint_error(self, grid: Tensor, hints: list[Tensor]) -> Tensor:
         assert self.hint_reader is not None  # as TrainOptions has seen
         return self.hint_reader(grid, self.options.model.grid, hints)
 
@@ -409,8 +415,7 @@ class Trainer:
             self.progress.note(f"{record['stage']}, mean of {record['mean_of']}: {shown}")
             return
         self.progress.note(
-            f"{record['stage']} {record['epoch']}: loss {record['loss']:.3f}, "
-            f"{record['seconds']:.0f} s, {shown}"
+            f"{record['stage']} {record['epoch']}: {in_words(record)}, {record['seconds']:.0f} s, {shown}"
         )
 
     def _read_hints(self, cache: Path, path: Path) -> None:
@@ -446,3 +451,9 @@ def mean_cider(record: dict[str, Any]) -> float:
     """What the best epoch is chosen by: CIDEr, averaged over the data sets."""
     values = [scores["cider"] for scores in record.get("val", {}).values()]
     return sum(values) / len(values) if values else -1.0
+
+
+def in_words(record: dict[str, Any]) -> str:
+    """What an epoch, or some steps of it, lost."""
+    named = {"loss": "loss", "hint_error": "hint error"}
+    return ", ".join(f"{named[name]} {record[name]:.3f}" for name in named if name in record)

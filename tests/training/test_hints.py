@@ -173,8 +173,9 @@ def test_a_grid_learns_to_foretell(data: Path, cache: Path, tmp_path: Path) -> N
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     trainer = squares.trainer(options, whole, data, cache)
     before = error(trainer)
-    trainer.run()
+    history = trainer.run()
     assert error(trainer) < before / 2
+    assert history[-1]["hint_error"] < history[0]["hint_error"] < history[0]["loss"]
     squares.trainer(options, parts, data, cache)._run_epoch()
     squares.trainer(options, parts, data, cache).run()
     kept, again = (checkpoint.load(folder / "last.pt") for folder in (whole, parts))
