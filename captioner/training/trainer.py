@@ -43,6 +43,7 @@ from captioner.training.objectives import (
 )
 from captioner.training.options import StageOptions, TrainOptions
 from captioner.training.progress import Progress
+from captioner.training.records import in_words, losses_in_words, mean_cider
 from captioner.training.reinforce import CellReward
 from captioner.training.self_critical import advantages, sample
 from captioner.training.soup import Soup
@@ -136,7 +137,7 @@ class Trainer:
                 self._set_learning_rate(done, stage.epochs * steps)
                 taken.append(self._train_batch(batches[self.batch]))
                 self.batch += 1
-                tell(self.batch, in_words(self._means(taken[-50:])))
+                tell(self.batch, losses_in_words(self._means(taken[-50:])))
                 if time.monotonic() - saved > self.checkpoint_every_s:
                     self._save()
                     saved = time.monotonic()
@@ -406,17 +407,7 @@ class Trainer:
         with (self.folder / "log.jsonl").open("w", encoding="utf-8") as log:
             log.writelines(json.dumps(line) + "\n" for line in self.history)
         plot_curves(self.history, self.folder / "curves.png")
-        shown = ", ".join(
-            f"{source} CIDEr {values['cider']:.1f} BLEU-4 {values['bleu_4']:.1f}"
-            f" perplexity {values['perplexity']:.2f}"
-            for source, values in record.get("val", {}).items()
-        )
-        if "mean_of" in record:
-            self.progress.note(f"{record['stage']}, mean of {record['mean_of']}: {shown}")
-            return
-        self.progress.note(
-            f"{record['stage']} {record['epoch']}: {in_words(record)}, {record['seconds']:.0f} s, {shown}"
-        )
+        self.progress.note(in_words(record))
 
     def _read_hints(self, cache: Path, path: Path) -> None:
         options = self.options
@@ -445,15 +436,3 @@ class Trainer:
                 self.model.letterbox,
                 crops,
             )
-
-
-def mean_cider(record: dict[str, Any]) -> float:
-    """What the best epoch is chosen by: CIDEr, averaged over the data sets."""
-    values = [scores["cider"] for scores in record.get("val", {}).values()]
-    return sum(values) / len(values) if values else -1.0
-
-
-def in_words(record: dict[str, Any]) -> str:
-    """What an epoch, or some steps of it, lost."""
-    named = {"loss": "loss", "hint_error": "hint error"}
-    return ", ".join(f"{named[name]} {record[name]:.3f}" for name in named if name in record)
