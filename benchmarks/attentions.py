@@ -30,10 +30,10 @@ from attention_tables import write_tables
 
 from captioner import Captioner
 from captioner.captioner import Pixels
-from captioner.decoding import search
-from captioner.image_files import ImageFiles
+from captioner.images.files import ImageFiles
 from captioner.metrics import Meteor, evaluate_captions
 from captioner.metrics.faithfulness import Probe
+from captioner.model.search import search
 from captioner.references import read_references
 from captioner.training.checkpoint import load_model
 from captioner.training.export import export_bundle

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from captioner.bundle import MANIFEST, write_manifest
-from captioner.calibration import mean_log_prob
 from captioner.metrics import tokenize
 from captioner.metrics.cider import CiderReward
+from captioner.model.bundle import MANIFEST, write_manifest
+from captioner.model.calibration import mean_log_prob
 from captioner.references import image_key, read_references
 
 EVENT = "as close to people's captions (CIDEr-D) as the median human caption"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         RuntimeMissingError,
     )
     from captioner.folder.api import caption_folder
-    from captioner.image import ImageLimits
+    from captioner.images.opening import ImageLimits
     from captioner.options import CaptionOptions
     from captioner.results import Alternative, Caption, Word
 
@@ -55,7 +55,7 @@ _MODULES = {
     "Caption": "results",
     "CaptionOptions": "options",
     "Captioner": "captioner",
-    "ImageLimits": "image",
+    "ImageLimits": "images.opening",
     "Word": "results",
     "caption_folder": "folder.api",
 }

@@ -11,16 +11,16 @@ from typing import Any, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
-from captioner.bundle import Bundle
-from captioner.calibration import Calibration
-from captioner.decoding import Floats, Hypothesis, search, stream
 from captioner.errors import ImageError, OptionsError
-from captioner.image import DEFAULT_LIMITS, ImageInput, ImageLimits, load_pixels
-from captioner.letterbox import Mask, crop
+from captioner.images.letterbox import Mask, crop
+from captioner.images.opening import DEFAULT_LIMITS, ImageInput, ImageLimits, load_pixels
+from captioner.model.bundle import Bundle
+from captioner.model.calibration import Calibration
+from captioner.model.runtime import OnnxStepper, Runtime
+from captioner.model.search import Floats, Hypothesis, search, stream
 from captioner.options import CaptionOptions
+from captioner.overlay.saliency import resample
 from captioner.results import Alternative, Caption, Word
-from captioner.runtime import OnnxStepper, Runtime
-from captioner.saliency import resample
 
 Pixels = npt.NDArray[np.uint8]
 DEFAULT_BATCH_SIZE = 32
@@ -160,8 +160,8 @@ class Captioner:
         return [self._caption(best, mask, resolved) for best, mask in zip(found, masks, strict=True)]
 
     def show(self, pixels: Pixels) -> OnnxStepper:
-        """Show a batch, uint8 (batch, size, size, channels), to the model; `captioner.decoding` steps through
-        the result. `caption_pixels` is this and the search."""
+        """Show a batch, uint8 (batch, size, size, channels), to the model; `captioner.model.search` steps
+        through the result. `caption_pixels` is this and the search."""
         return self._show(pixels, self._masks(pixels))
 
     def stream_pixels(

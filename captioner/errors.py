@@ -36,7 +36,7 @@ class NotAnImageError(ImageError):
 
 
 class ImageTooLargeError(ImageError):
-    """More bytes or pixels than the limits allow (`captioner.image.ImageLimits`)."""
+    """More bytes or pixels than the limits allow (`captioner.images.opening.ImageLimits`)."""
 
     code = "too_large"
 

@@ -56,14 +56,14 @@ class Caption:
         return dataclasses.replace(self, source=source)
 
     def plot(self, columns: int = 5) -> Any:
-        """Draw the photo and a panel a word with matplotlib; see `captioner.notebook.plot`."""
-        from captioner import notebook
+        """Draw the photo and a panel a word with matplotlib; see `captioner.overlay.notebook.plot`."""
+        from captioner.overlay import notebook
 
         return notebook.plot(self, columns)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from captioner import notebook
+        from captioner.overlay import notebook
 
         return notebook.to_html(self)
 

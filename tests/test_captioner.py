@@ -23,7 +23,7 @@ from captioner import (
     OptionsError,
     Word,
 )
-from captioner.bundle import write_manifest
+from captioner.model.bundle import write_manifest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PHOTOS = sorted(EXAMPLES.glob("*.jpg"))[:6]

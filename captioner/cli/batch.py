@@ -19,10 +19,10 @@ from captioner.cli.output import report_failure
 from captioner.errors import OptionsError
 
 if TYPE_CHECKING:
-    from captioner.calibration import Calibration
     from captioner.folder.outputs import OutputOptions
     from captioner.folder.pipeline import Engine
     from captioner.folder.sources import Source
+    from captioner.model.calibration import Calibration
     from captioner.options import CaptionOptions
 
 __all__ = ["add_parser", "run"]
@@ -150,7 +150,7 @@ def _check_gallery(args: argparse.Namespace) -> None:
 
 def _write_gallery(args: argparse.Namespace) -> None:
     from captioner.cli.gallery import read_records
-    from captioner_client.overlay.gallery import write_gallery
+    from captioner.overlay.gallery import write_gallery
 
     limits = image_limits(args)
     write_gallery(read_records(args.output), args.gallery, args.sources[0], limits=limits)

@@ -33,10 +33,10 @@ _REFUSED = {
 
 
 def run_ray(args: argparse.Namespace) -> int:
-    from captioner.bundle import Bundle
-    from captioner.calibration import Calibration
     from captioner.folder.ray_engine import RayOptions, RayRun
     from captioner.folder.sources import IMAGE_PATTERNS, Selection
+    from captioner.model.bundle import Bundle
+    from captioner.model.calibration import Calibration
 
     for name, (flag, why) in _REFUSED.items():
         if getattr(args, name):

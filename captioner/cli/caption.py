@@ -25,7 +25,7 @@ from captioner.errors import CaptionerError
 from captioner.options import CaptionOptions
 
 if TYPE_CHECKING:
-    from captioner.image import ImageInput
+    from captioner.images.opening import ImageInput
     from captioner.results import Caption
 
 BATCH_SIZE = 16
@@ -90,7 +90,7 @@ def _print(name: str, outcome: Caption | CaptionerError, args: argparse.Namespac
     elif args.show:
         from rich.console import Console
 
-        from captioner.cli.terminal import show_caption
+        from captioner.overlay.terminal import show_caption
 
         print(printable(name))
         show_caption(outcome, Console(), limits=image_limits(args))

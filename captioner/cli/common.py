@@ -15,7 +15,7 @@ from captioner.options import MAX_BEAM_SIZE, MAX_MAP_SIDE, MAX_WORDS, CaptionOpt
 
 if TYPE_CHECKING:
     from captioner.errors import CaptionerError
-    from captioner.image import ImageInput, ImageLimits
+    from captioner.images.opening import ImageInput, ImageLimits
     from captioner.results import Caption
     from captioner_client import CaptionClient, ClientOptions
 
@@ -136,7 +136,7 @@ def caption_options(args: argparse.Namespace) -> CaptionOptions:
 
 def image_limits(args: argparse.Namespace) -> ImageLimits:
     """The limits that the flags ask for."""
-    from captioner.image import DEFAULT_LIMITS
+    from captioner.images.opening import DEFAULT_LIMITS
 
     given = {name: getattr(args, name) for name in ("max_pixels", "max_bytes") if getattr(args, name)}
     return dataclasses.replace(DEFAULT_LIMITS, **given)

@@ -50,7 +50,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    from captioner_client.overlay.gallery import write_gallery
+    from captioner.overlay.gallery import write_gallery
 
     if args.source.is_dir():
         if args.images is not None:

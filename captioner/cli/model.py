@@ -13,7 +13,7 @@ from captioner.cli.output import printable
 from captioner.errors import RuntimeMissingError
 
 if TYPE_CHECKING:
-    from captioner.bundle import Bundle
+    from captioner.model.bundle import Bundle
 
 _SEARCH = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram")
 
@@ -38,7 +38,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    from captioner.bundle import CARD, DEFAULT, Bundle
+    from captioner.model.bundle import CARD, DEFAULT, Bundle
 
     bundle = Bundle.load(args.bundle)
     if args.action == "verify":
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _facts(bundle: Bundle, folder: Path) -> dict[str, object]:
-    from captioner.bundle import FILES, MANIFEST
+    from captioner.model.bundle import FILES, MANIFEST
 
     decoding = dataclasses.asdict(bundle.decoding)
     size = sum((folder / name).stat().st_size for name in (*FILES, MANIFEST))
@@ -79,8 +79,8 @@ def _facts(bundle: Bundle, folder: Path) -> dict[str, object]:
 
 
 def _verify(bundle: Bundle) -> int:
-    from captioner.bundle import FILES, MANIFEST
-    from captioner.runtime import Runtime
+    from captioner.model.bundle import FILES, MANIFEST
+    from captioner.model.runtime import Runtime
 
     checked = f"{len(FILES)} files as {MANIFEST} describes them"
     try:

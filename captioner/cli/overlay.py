@@ -15,7 +15,7 @@ from captioner.errors import CaptionerError, ImageError, OptionsError
 from captioner.options import MAX_WORDS
 
 if TYPE_CHECKING:
-    from captioner.image import ImageInput
+    from captioner.images.opening import ImageInput
     from captioner.options import CaptionOptions
     from captioner.results import Caption
 
@@ -96,10 +96,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace, suffix: str) -> None:
     # Before the model is loaded: what is wrong with the options should not take time to be said.
-    from captioner_client.overlay.animation import ANIMATION_STYLES
-    from captioner_client.overlay.page import PAGE_STYLES
-    from captioner_client.overlay.scene import OverlayOptions, check_style
-    from captioner_client.overlay.styles import STYLES
+    from captioner.overlay.animation import ANIMATION_STYLES
+    from captioner.overlay.page import PAGE_STYLES
+    from captioner.overlay.scene import OverlayOptions, check_style
+    from captioner.overlay.styles import STYLES
 
     if suffix not in SUFFIXES:
         raise OptionsError(f"OUT must end in {', '.join(SUFFIXES)}, got {args.output.name!r}", "output")
@@ -120,7 +120,9 @@ def with_alternatives(options: CaptionOptions) -> CaptionOptions:
 
 
 def _render(args: argparse.Namespace, image: ImageInput, caption: Caption, suffix: str) -> bytes:
-    from captioner_client import render_animation, render_html, render_overlay
+    from captioner.overlay.animation import render_animation
+    from captioner.overlay.page import render_html
+    from captioner.overlay.render import render_overlay
 
     how = {"words": args.words, "colormap": args.colormap, "alpha": args.alpha, "width": args.width}
     how["limits"] = image_limits(args)

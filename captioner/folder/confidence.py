@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from captioner.calibration import Calibration
 from captioner.errors import OptionsError
+from captioner.model.calibration import Calibration
 
 
 @dataclass(frozen=True, slots=True)

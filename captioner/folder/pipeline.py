@@ -18,10 +18,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from captioner.calibration import Calibration
 from captioner.errors import CaptionerError, ImageError, ImageUnreadableError
 from captioner.folder.items import Done, Item, Loaded
 from captioner.folder.sources import Source
+from captioner.model.calibration import Calibration
 from captioner.options import CaptionOptions
 from captioner.results import Caption
 

@@ -39,7 +39,7 @@ from captioner.folder.pipeline import Loader, LocalEngine
 from captioner.folder.shards import Shard, cut
 from captioner.folder.sources import Selection
 from captioner.folder.stores import PartFolder, open_place
-from captioner.image import DEFAULT_LIMITS, ImageLimits
+from captioner.images.opening import DEFAULT_LIMITS, ImageLimits
 from captioner.options import CaptionOptions
 from captioner.results import Caption, error_to_dict
 

@@ -16,7 +16,7 @@ from captioner.folder.outputs import Output
 from captioner.folder.pipeline import Engine, Loader
 from captioner.folder.sources import Source
 from captioner.folder.state import State
-from captioner.image import DEFAULT_LIMITS
+from captioner.images.opening import DEFAULT_LIMITS
 from captioner.options import CaptionOptions
 
 

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from captioner.decoding import Floats, Ints, Stepper
 from captioner.errors import BundleError, DataError, OptionsError
 from captioner.metrics.bootstrap import Array, Statistics
 from captioner.metrics.maps import correlation, divergence, normalized, perplexity
 from captioner.metrics.measured import Measured
-from captioner.vocabulary import Vocabulary
+from captioner.model.search import Floats, Ints, Stepper
+from captioner.model.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from captioner.captioner import Captioner

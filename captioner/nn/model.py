@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from captioner.errors import DataError
-from captioner.letterbox import Letterbox
+from captioner.images.letterbox import Letterbox
 from captioner.nn.attention import ATTENTIONS
 from captioner.nn.decoder import DECODERS, Decoder, LSTMDecoder, Tensors
 from captioner.nn.encoder import STRIDES, GridEncoder, GridRefiner, build_backbone
@@ -25,7 +25,7 @@ class ModelOptions:
     """Side of the square the photo is resized to, in pixels; a multiple of 32."""
     resize: str = "squash"
     """squash: the photo fills the square, distorted; letterbox: it keeps its shape, and cells of the grid
-    without a photo are masked (see `captioner.letterbox`)."""
+    without a photo are masked (see `captioner.images.letterbox`)."""
     stride: int = 16
     """Pixels between cells of the grid: 8, 16 or 32; 16 at 224 pixels gives 14 x 14 cells."""
     features: int = 512

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from captioner.decoding import Floats, Ints
+from captioner.model.search import Floats, Ints
 from captioner.nn.decoder import Decoder, Tensors, expand_beams
 
 
 class TorchStepper:
-    """A decoder with the memory of a batch of images; keeps the contract of `captioner.decoding.Stepper`."""
+    """A decoder with the memory of a batch of images; a `captioner.model.search.Stepper`."""
 
     def __init__(self, decoder: Decoder, memory: Tensors, state: Tensors) -> None:
         """`memory` and `state` as `Decoder.prepare` returns them."""

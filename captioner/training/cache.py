@@ -24,8 +24,8 @@ import torch
 from torch import Tensor, nn
 
 from captioner.errors import ImageError, OutputError
-from captioner.image import load_pixels, open_image, to_pixels
-from captioner.letterbox import Letterbox
+from captioner.images.letterbox import Letterbox
+from captioner.images.opening import load_pixels, open_image, to_pixels
 from captioner.nn.encoder import STRIDES, GridEncoder
 from captioner.training.crops import crop
 from captioner.training.data import Example

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from captioner.errors import DataError, OutputError
+from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.nn.weights import read_tensors
 from captioner.training.options import TrainOptions
-from captioner.vocabulary import Vocabulary
 
 FORMAT = 1
 

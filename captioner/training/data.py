@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captioner.image_files import ImageFiles
+from captioner.images.files import ImageFiles
+from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.references import CaptionedImage, read_references
 from captioner.training.options import SourceOptions, StageOptions
-from captioner.vocabulary import SPECIAL, Vocabulary
 
 CAPTIONS_PER_GROUP = 5
 _SIDED = re.compile(r"\b(left|right)", re.IGNORECASE)

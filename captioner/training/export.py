@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from PIL import Image
 
-from captioner import bundle as bundles
 from captioner.captioner import DEFAULT_BATCH_SIZE, Captioner, Pixels
-from captioner.decoding import search
 from captioner.errors import CaptionerError, DataError
+from captioner.model import bundle as bundles
+from captioner.model.runtime import OnnxStepper
+from captioner.model.search import search
 from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper
 from captioner.options import CaptionOptions
-from captioner.runtime import OnnxStepper
 from captioner.training.checkpoint import load_model
 from captioner.training.graphs import decoder_graph, encoder_graph
 

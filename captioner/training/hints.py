@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from captioner.errors import DataError
-from captioner.image import open_image, to_pixels
+from captioner.images.opening import open_image, to_pixels
 from captioner.training.cache import fill, naming
 from captioner.training.crops import crop_box
 from captioner.training.data import Example

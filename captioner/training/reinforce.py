@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from captioner.model.vocabulary import Vocabulary
 from captioner.training.objectives import log_probs_of
-from captioner.vocabulary import Vocabulary
 
 MOMENTUM = 0.9
 

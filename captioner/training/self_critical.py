@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from captioner.model.vocabulary import Vocabulary
 from captioner.nn.decoder import Decoder, Tensors, expand_beams
-from captioner.vocabulary import Vocabulary
 
 
 @torch.no_grad()

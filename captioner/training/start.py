@@ -12,12 +12,12 @@ import torch
 from onnx import numpy_helper
 from torch import Tensor
 
-from captioner.bundle import Bundle
 from captioner.errors import DataError
+from captioner.model.bundle import Bundle
+from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.training.checkpoint import load_model
 from captioner.training.graphs import TRANSPOSED
-from captioner.vocabulary import Vocabulary
 
 EMBEDDED = "default"
 

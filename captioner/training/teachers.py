@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from captioner.errors import DataError
+from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.training.cache import trained_part
 from captioner.training.start import Start
-from captioner.vocabulary import Vocabulary
 
 
 class Teachers:

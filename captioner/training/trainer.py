@@ -15,6 +15,7 @@ from torch import Tensor
 
 from captioner.errors import DataError
 from captioner.metrics.cider import CiderReward
+from captioner.model.vocabulary import END, Vocabulary, tokenize
 from captioner.nn.attention import drawn_cells
 from captioner.nn.decoder import LSTMDecoder, checklist
 from captioner.nn.model import CaptionModel
@@ -51,7 +52,6 @@ from captioner.training.start import Start
 from captioner.training.teachers import Teachers
 from captioner.training.validation import validate
 from captioner.training.zoom import zoom
-from captioner.vocabulary import END, Vocabulary, tokenize
 
 
 class Trainer:

@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captioner.decoding import Hypothesis, search
 from captioner.metrics import evaluate_captions
+from captioner.model.search import Hypothesis, search
+from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper
 from captioner.options import CaptionOptions
 from captioner.training.cache import FeatureCache, trained_part
 from captioner.training.data import CAPTIONS_PER_GROUP, Example, chunks, encode, pad
 from captioner.training.objectives import log_likelihoods
-from captioner.vocabulary import Vocabulary
 
 BATCH = 64
 

@@ -1,4 +1,4 @@
-"""The gRPC client of the captioner and the overlays that show where it looked.
+"""The gRPC client of the captioner; the overlays of `captioner.overlay` are importable from here too.
 
 The names below are loaded on first use, so that importing the package costs next to nothing.
 """
@@ -9,6 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from captioner.overlay.animation import render_animation
+    from captioner.overlay.page import render_html
+    from captioner.overlay.render import render_overlay
     from captioner_client.aio import AsyncCaptionClient
     from captioner_client.client import CaptionClient
     from captioner_client.convert import ModelInfo
@@ -19,9 +22,6 @@ if TYPE_CHECKING:
         ServerError,
         ServerUnavailableError,
     )
-    from captioner_client.overlay.animation import render_animation
-    from captioner_client.overlay.page import render_html
-    from captioner_client.overlay.render import render_overlay
     from captioner_client.settings import ClientOptions
 
 __all__ = [
@@ -40,25 +40,25 @@ __all__ = [
 ]
 
 _MODULES = {
-    "AsyncCaptionClient": "aio",
-    "AuthenticationError": "errors",
-    "CaptionClient": "client",
-    "ClientOptions": "settings",
-    "DeadlineExceededError": "errors",
-    "ModelInfo": "convert",
-    "ServerBusyError": "errors",
-    "ServerError": "errors",
-    "ServerUnavailableError": "errors",
-    "render_animation": "overlay.animation",
-    "render_html": "overlay.page",
-    "render_overlay": "overlay.render",
+    "AsyncCaptionClient": "captioner_client.aio",
+    "AuthenticationError": "captioner_client.errors",
+    "CaptionClient": "captioner_client.client",
+    "ClientOptions": "captioner_client.settings",
+    "DeadlineExceededError": "captioner_client.errors",
+    "ModelInfo": "captioner_client.convert",
+    "ServerBusyError": "captioner_client.errors",
+    "ServerError": "captioner_client.errors",
+    "ServerUnavailableError": "captioner_client.errors",
+    "render_animation": "captioner.overlay.animation",
+    "render_html": "captioner.overlay.page",
+    "render_overlay": "captioner.overlay.render",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(f"captioner_client.{_MODULES[name]}")
+    module = importlib.import_module(_MODULES[name])
     value = globals()[name] = getattr(module, name)
     return value
 

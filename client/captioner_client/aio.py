@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, overload
 import grpc
 
 from captioner.errors import CaptionerError
-from captioner.image import ImageInput
+from captioner.images.opening import ImageInput
 from captioner.options import CaptionOptions
 from captioner.results import Caption, Word
 from captioner.v1 import captioner_pb2 as pb

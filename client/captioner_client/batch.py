@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from captioner.errors import CaptionerError, ImageError
-from captioner.image import ImageInput
+from captioner.images.opening import ImageInput
 from captioner.results import Caption
 from captioner.v1 import captioner_pb2 as pb
 from captioner_client.convert import caption_from_proto

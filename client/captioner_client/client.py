@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable, Sequ
 from typing import Any, Literal, Self, TypeVar, overload
 
 from captioner.errors import CaptionerError
-from captioner.image import ImageInput
+from captioner.images.opening import ImageInput
 from captioner.options import CaptionOptions
 from captioner.results import Caption, Word
 from captioner_client.aio import AsyncCaptionClient

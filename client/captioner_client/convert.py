@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from captioner.calibration import Calibration
+from captioner.model.calibration import Calibration
 from captioner.options import CaptionOptions
 from captioner.results import Alternative, Caption, Word
 from captioner.v1 import captioner_pb2 as pb

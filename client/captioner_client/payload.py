@@ -7,7 +7,7 @@ import io
 from PIL import Image
 
 from captioner.errors import ImageTooLargeError
-from captioner.image import ImageInput, ImageLimits, open_image, read_file
+from captioner.images.opening import ImageInput, ImageLimits, open_image, read_file
 from captioner_client.settings import ClientOptions
 
 _JPEG_QUALITY = 95

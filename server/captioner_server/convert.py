@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from captioner.calibration import Calibration
 from captioner.errors import OptionsError
+from captioner.model.calibration import Calibration
 from captioner.options import CaptionOptions
 from captioner.results import Caption, Word
 from captioner.v1 import captioner_pb2 as pb

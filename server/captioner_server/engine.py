@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from captioner.calibration import Calibration
+from captioner.model.calibration import Calibration
 from captioner.options import CaptionOptions
 from captioner.results import Caption, Word
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from captioner.errors import OptionsError
-from captioner.image import ImageLimits
+from captioner.images.opening import ImageLimits
 from captioner.options import MAX_BEAM_SIZE, MAX_WORDS
 
 

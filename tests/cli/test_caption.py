@@ -13,7 +13,7 @@ from support.serving import RunningServer
 
 from captioner.captioner import Captioner
 from captioner.cli.main import main
-from captioner.image import DEFAULT_LIMITS
+from captioner.images.opening import DEFAULT_LIMITS
 from captioner.options import CaptionOptions
 from captioner.results import Caption
 from captioner_server.options import ServerOptions

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from captioner.bundle import Bundle
 from captioner.cli.main import main
+from captioner.model.bundle import Bundle
 
 
 @pytest.fixture

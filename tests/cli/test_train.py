@@ -9,8 +9,8 @@ import pytest
 from support import squares
 from support.one_thread import one_thread, seeded  # noqa: F401
 
-from captioner.bundle import Bundle
 from captioner.cli.main import main
+from captioner.model.bundle import Bundle
 
 CONFIG = """
 name = "squares"

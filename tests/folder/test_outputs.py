@@ -258,8 +258,8 @@ def test_openings(text, expected) -> None:
 
 
 def test_confidence_leaves_out_what_is_not_believed(photos, tmp_path, tiny_bundle, capsys) -> None:
-    from captioner.bundle import write_manifest
     from captioner.cli.main import main
+    from captioner.model.bundle import write_manifest
 
     bundle = tmp_path / "bundle"
     shutil.copytree(tiny_bundle, bundle)

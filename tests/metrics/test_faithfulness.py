@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from captioner.decoding import Floats, Ints
 from captioner.errors import BundleError, DataError, OptionsError
 from captioner.metrics.faithfulness import Probe, ProbeOptions, without_places
 from captioner.metrics.maps import correlation, divergence, perplexity
-from captioner.vocabulary import SPECIAL, Vocabulary
+from captioner.model.search import Floats, Ints
+from captioner.model.vocabulary import SPECIAL, Vocabulary
 
 CELLS = 20
 WORDS = Vocabulary([*SPECIAL, "the", "dog", "cat"])

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from captioner.decoding import search
 from captioner.errors import DataError
+from captioner.model.search import search
+from captioner.model.vocabulary import SPECIAL
 from captioner.nn.attention import AdditiveAttention
 from captioner.nn.decoder import DECODERS, LSTMDecoder, checklist, expand_beams
 from captioner.nn.model import ModelOptions
 from captioner.nn.stepper import TorchStepper
 from captioner.options import CaptionOptions
-from captioner.vocabulary import SPECIAL
 
 WORDS = 40
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from captioner.decoding import search
+from captioner.model.search import search
 from captioner.nn.attention import AdditiveAttention
 from captioner.nn.decoder import DECODERS, Decoder, expand_beams
 from captioner.nn.stepper import TorchStepper

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torchvision.ops import StochasticDepth
 
 from captioner.errors import DataError, RuntimeMissingError
-from captioner.image import load_pixels
+from captioner.images.opening import load_pixels
 from captioner.nn.encoder import ColorHistogram, GridEncoder, build_backbone, efficientnet_lite
 from captioner.nn.encoder.backbone import Backbone
 

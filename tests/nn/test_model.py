@@ -7,7 +7,7 @@ import torch
 from support import tiny_cnn
 
 from captioner.errors import DataError
-from captioner.letterbox import Letterbox
+from captioner.images.letterbox import Letterbox
 from captioner.nn.decoder import DECODERS
 from captioner.nn.model import CaptionModel, ModelOptions
 

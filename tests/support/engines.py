@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from captioner.calibration import Calibration
-from captioner.image import load_pixels
+from captioner.images.opening import load_pixels
+from captioner.model.calibration import Calibration
 from captioner.options import FALLBACK, CaptionOptions
 from captioner.results import Alternative, Caption, Word
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from captioner.decoding import Floats, Hypothesis, Ints
-from captioner.vocabulary import SPECIAL, Vocabulary
+from captioner.model.search import Floats, Hypothesis, Ints
+from captioner.model.vocabulary import SPECIAL, Vocabulary
 
 END = Vocabulary.end_id
 FIRST_WORD = len(SPECIAL)

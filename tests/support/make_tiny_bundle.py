@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from captioner.captioner import Captioner
-from captioner.image import load_pixels
+from captioner.images.opening import load_pixels
+from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.training import checkpoint
 from captioner.training.export import export_bundle
 from captioner.training.objectives import cross_entropy
 from captioner.training.options import SourceOptions, StageOptions, TrainOptions
-from captioner.vocabulary import SPECIAL, Vocabulary
 from support import tiny_cnn
 
 TESTS = Path(__file__).parents[1]

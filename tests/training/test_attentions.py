@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from support.serving import serve
 
-from captioner.bundle import Bundle
 from captioner.captioner import Captioner
 from captioner.cli.main import main
 from captioner.errors import OptionsError
+from captioner.model.bundle import Bundle
 from captioner.nn.attention import ATTENTIONS
 from captioner.options import CaptionOptions
 from captioner.results import Caption

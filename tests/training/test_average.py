@@ -10,10 +10,10 @@ import torch
 from support import squares
 
 from captioner.cli.main import main
+from captioner.model.vocabulary import SPECIAL
 from captioner.nn.model import CaptionModel
 from captioner.training import checkpoint
 from captioner.training.options import TrainOptions
-from captioner.vocabulary import SPECIAL
 
 
 def write(

@@ -12,7 +12,7 @@ from support import squares, tiny_cnn
 from support.disks import filled
 
 from captioner.errors import DataError, NotAnImageError, OutputError
-from captioner.image import load_pixels, open_image, to_pixels
+from captioner.images.opening import load_pixels, open_image, to_pixels
 from captioner.nn.encoder import GridEncoder, build_backbone
 from captioner.training import cache
 from captioner.training.cache import FeatureCache, build_cache, trained_part

@@ -18,9 +18,9 @@ from support import squares
 from support.disks import filled
 
 from captioner.errors import DataError, OutputError
+from captioner.model.vocabulary import SPECIAL
 from captioner.nn.model import CaptionModel
 from captioner.training import checkpoint
-from captioner.vocabulary import SPECIAL
 
 
 def contents(**changes: Any) -> dict[str, Any]:

@@ -13,9 +13,9 @@ import torch
 from support import squares
 
 from captioner.errors import DataError
+from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.training.data import Group, encode, epoch_batches, load_examples, make_groups, word_weights
 from captioner.training.options import SourceOptions, StageOptions
-from captioner.vocabulary import SPECIAL, Vocabulary
 
 VOCABULARY = Vocabulary([*SPECIAL, *["a", "the", "dog", "cat", "runs", "on", "left", "right", "of", "grass"]])
 START, END, UNKNOWN = Vocabulary.start_id, Vocabulary.end_id, Vocabulary.unknown_id

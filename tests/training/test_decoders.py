@@ -12,7 +12,7 @@ import torch
 from support import squares
 
 from captioner.captioner import Captioner
-from captioner.decoding import search
+from captioner.model.search import search
 from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper
 from captioner.options import MAX_WORDS, CaptionOptions

@@ -11,15 +11,15 @@ import pytest
 import torch
 from support import squares
 
-from captioner.bundle import Bundle
 from captioner.captioner import Captioner
-from captioner.decoding import search
 from captioner.errors import DataError
+from captioner.model.bundle import Bundle
+from captioner.model.search import search
+from captioner.model.vocabulary import SPECIAL
 from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper
 from captioner.training import checkpoint
 from captioner.training.export import ParityError, check_parity, export_bundle
-from captioner.vocabulary import SPECIAL
 
 WORDS = [*SPECIAL, *["a", "the", "red", "green", "blue", "square", "on", "is", "left", "right", "that"]]
 

@@ -14,8 +14,8 @@ from PIL import Image
 from support import squares, tiny_cnn
 
 from captioner.captioner import Captioner
-from captioner.image import load_pixels
-from captioner.letterbox import Letterbox
+from captioner.images.letterbox import Letterbox
+from captioner.images.opening import load_pixels
 from captioner.nn.encoder import GridEncoder, build_backbone
 from captioner.training import cache, checkpoint
 from captioner.training.cache import FeatureCache, build_cache, trained_part

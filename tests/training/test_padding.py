@@ -9,10 +9,10 @@ import torch
 from support import squares
 from torch import Tensor
 
+from captioner.model.vocabulary import Vocabulary
 from captioner.nn.decoder import DECODERS
 from captioner.nn.model import CaptionModel
 from captioner.training.objectives import attention_entropy, cross_entropy, doubly_stochastic, policy_gradient
-from captioner.vocabulary import Vocabulary
 
 WORDS, LENGTHS = 13, ((3, 5), (7, 2), (4, 4))  # of the captions of three images, in words
 

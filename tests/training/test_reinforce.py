@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from captioner.model.vocabulary import Vocabulary
 from captioner.nn.attention import HardAttention, drawn_cells, hard
 from captioner.training.reinforce import CellReward
-from captioner.vocabulary import Vocabulary
 
 CELLS, WORDS, COPIES = 5, 7, 40_000
 

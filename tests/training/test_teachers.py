@@ -11,10 +11,10 @@ import torch
 from support import squares
 
 from captioner.errors import DataError
+from captioner.model.vocabulary import Vocabulary
 from captioner.training import checkpoint
 from captioner.training.objectives import distillation
 from captioner.training.teachers import Teachers
-from captioner.vocabulary import Vocabulary
 
 CPU = torch.device("cpu")
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from captioner.model.vocabulary import SPECIAL
 from captioner.nn.decoder.base import Step, Tensors
-from captioner.vocabulary import SPECIAL
 
 STATE = "checklist"
 """Where a decoder's state has the gains."""

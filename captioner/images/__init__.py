@@ -1,0 +1,1 @@
+"""Images: opening any supported file as upright sRGB pixels, finding files by name, letterboxing."""

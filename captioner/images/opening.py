@@ -1,0 +1,299 @@
+"""From an image as people have it to checked RGB pixels: the only preprocessing there is.
+
+Training, export, the server and the command line all come through here, so that a model sees at work
+what it saw when it learned. Nothing of Pillow's global state is read or set: formats are told apart by
+their first bytes and opened with their own plugin, so that neither `Image.MAX_IMAGE_PIXELS` nor its
+warnings matter, no plugin that runs other programs (EPS) is reachable, and only the plugin that is
+needed is imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageFile
+
+from captioner.errors import (
+    ImageError,
+    ImageTooLargeError,
+    ImageUnreadableError,
+    NotAnImageError,
+    OptionsError,
+)
+from captioner.images.color import flatten, to_srgb, tonal_range
+from captioner.images.letterbox import Letterbox, fit
+
+ImageInput = str | os.PathLike[str] | bytes | Image.Image
+"""What a caller may give as an image: a path, the bytes of a file, or a Pillow image."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageLimits:
+    """What is refused before it costs memory. Raises `OptionsError` for a limit below 1."""
+
+    max_bytes: int = 256 * 2**20
+    """Largest file in bytes."""
+    max_pixels: int = 200_000_000
+    """Largest width x height. A format that cannot be decoded at reduced size (all but JPEG) needs
+    about 4 bytes of memory a pixel; AVIF 10, WebP 16, JPEG 2000 20. Serve strangers with less."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_bytes", "max_pixels"):
+            if getattr(self, name) < 1:
+                raise OptionsError(f"{name} must be at least 1, got {getattr(self, name)}", name)
+
+
+DEFAULT_LIMITS = ImageLimits()
+
+REDUCING_GAP = 3
+"""How many pixels a side of the model's input is made from, at least, when a larger image is decoded at
+reduced size; from 3 on the result can hardly be told from resizing the whole image."""
+
+# Name: first bytes, Pillow's plugin, its class.
+_FORMATS = {
+    "JPEG": (rb"\xff\xd8\xff", "JpegImagePlugin", "JpegImageFile"),  # MPO too: its first picture
+    "PNG": (rb"\x89PNG\r\n\x1a\n", "PngImagePlugin", "PngImageFile"),
+    "WebP": (rb"RIFF.{4}WEBP", "WebPImagePlugin", "WebPImageFile"),
+    "AVIF": (rb".{4}ftyp(?:.{4}){0,12}?avi[fs]", "AvifImagePlugin", "AvifImageFile"),
+    "GIF": (rb"GIF8[79]a", "GifImagePlugin", "GifImageFile"),
+    "TIFF": (rb"II[*+]\0|MM\0[*+]", "TiffImagePlugin", "TiffImageFile"),
+    "BMP": (rb"BM", "BmpImagePlugin", "BmpImageFile"),
+    "JPEG 2000": (rb"\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51", "Jpeg2KImagePlugin", "Jpeg2KImageFile"),
+    "PNM": (rb"P[1-6]\s", "PpmImagePlugin", "PpmImageFile"),
+}
+_UNSUPPORTED = {
+    "HEIC": rb".{4}ftyp(?:.{4}){0,12}?(?:hei[cxms]|hev[cxms]|mif1|msf1)",
+    "JPEG XL": rb"\xff\x0a|\0\0\0\x0cJXL ",
+}
+_HEAD_BYTES = 64
+
+_TRANSPOSE = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""EXIF orientation (tag 0x0112) to what puts the image upright."""
+
+_STRIP_PIXELS = 2**20
+_MAX_FACTOR = 64
+"""Pillow's `reduce` divides in fixed point, which goes dark for factors in the hundreds."""
+
+
+def load_pixels(
+    source: ImageInput, size: int, limits: ImageLimits = DEFAULT_LIMITS, letterbox: Letterbox | None = None
+) -> npt.NDArray[np.uint8]:
+    """The model's input, as `to_pixels` has it, from a path, bytes or a Pillow image.
+
+    It is `to_pixels(open_image(source), size, letterbox)` at a fraction of the cost: a large image is
+    decoded at reduced size, which changes a photo's pixels by less than half a step of 255 on average.
+    Raises an `ImageError` as `open_image` does.
+    """
+    stored = _read(source, limits, REDUCING_GAP * size)
+    return _to_pixels(stored, size, letterbox)
+
+
+def to_pixels(image: Image.Image, size: int, letterbox: Letterbox | None = None) -> npt.NDArray[np.uint8]:
+    """An RGB image squashed to a square, uint8 (size, size, 3), or with `letterbox` fitted into it without
+    distortion, uint8 (size, size, 4): the last channel is 255 where the photo is, 0 where there is none.
+
+    Never cropped: attention maps then cover the whole image as given.
+    """
+    return _to_pixels(_Stored(image, (0, 0, *image.size), image.size, 1), size, letterbox)
+
+
+def open_image(
+    source: ImageInput, limits: ImageLimits = DEFAULT_LIMITS, target: int | None = None
+) -> Image.Image:
+    """An image as a new upright RGB image, in sRGB, over white where it was transparent.
+
+    `target` is the smallest side in pixels that is of use to the caller. A larger image is then reduced
+    by a whole number while it is read (a JPEG while it is decoded), both sides staying at or above
+    `target`; give it wherever you can: memory is then bounded by one decoded copy of the image. Of an
+    animation the first frame is taken; a Pillow image is taken as it stands, and left so.
+
+    Raises `ImageUnreadableError`, `NotAnImageError` (also for damaged and truncated files) or
+    `ImageTooLargeError`, with a one-line reason that does not repeat the path. Thread-safe.
+    """
+    stored = _read(source, limits, target)
+    return _turn(stored.rgb, stored.orientation)
+
+
+class _Stored(NamedTuple):
+    """An image as it lies in its file, reduced but not yet upright."""
+
+    rgb: Image.Image
+    extent: tuple[float, float, float, float]
+    """The box of `rgb` that the image fills: its last row and column may hang over when the image's
+    sides are no multiples of the reduction."""
+    size: tuple[int, int]
+    """Width and height before the reduction."""
+    orientation: int
+
+
+def _read(source: ImageInput, limits: ImageLimits, target: int | None) -> _Stored:
+    try:
+        if isinstance(source, Image.Image):
+            _check_pixels(source, limits)
+            return _reduce_to_rgb(source, source.size, target)
+        with _open_stream(source, limits) as stream:
+            return _decode(stream, limits, target)
+    except ImageError:
+        raise
+    except (MemoryError, Image.DecompressionBombError) as error:
+        raise ImageTooLargeError("the image needs more memory than it may have") from error
+    except Exception as error:  # whatever a hostile image makes Pillow raise, and it raises many kinds
+        raise NotAnImageError("the image cannot be used") from error
+
+
+def read_file(source: str | os.PathLike[str] | bytes, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
+    """The bytes of an image file, not decoded: for sending them elsewhere.
+
+    Raises `ImageUnreadableError` and `ImageTooLargeError` as `open_image` does.
+    """
+    with _open_stream(source, limits) as stream:
+        return stream.read()
+
+
+def _decode(stream: IO[bytes], limits: ImageLimits, target: int | None) -> _Stored:
+    head = stream.read(_HEAD_BYTES)
+    stream.seek(0)
+    name = _format_name(head)
+    _, plugin, kind = _FORMATS[name]
+    try:
+        image: ImageFile.ImageFile = getattr(importlib.import_module(f"PIL.{plugin}"), kind)(stream)
+        _check_pixels(image, limits)
+        size = image.size
+        if target:
+            image.draft(None, (target, target))  # JPEG only: the decoder itself gives 1/2, 1/4 or 1/8
+        return _reduce_to_rgb(image, size, target)
+    except (ImageError, MemoryError, Image.DecompressionBombError):
+        raise
+    except Exception as error:
+        raise NotAnImageError(f"the {name} data are damaged, cut short or of a rare kind") from error
+
+
+def _format_name(head: bytes) -> str:
+    if not head:
+        raise NotAnImageError("the file is empty")
+    for name, (signature, _, _) in _FORMATS.items():
+        if re.match(signature, head, re.DOTALL):
+            return name
+    for name, signature in _UNSUPPORTED.items():
+        if re.match(signature, head, re.DOTALL):
+            raise NotAnImageError(f"{name} is not supported; convert the image to JPEG or PNG")
+    raise NotAnImageError(f"not an image in a known format ({', '.join(_FORMATS)})")
+
+
+@contextmanager
+def _open_stream(source: str | os.PathLike[str] | bytes, limits: ImageLimits) -> Iterator[IO[bytes]]:
+    """A seekable stream over a path or bytes that holds no more than the limit."""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        _check_bytes(len(source), limits)
+        yield io.BytesIO(source)
+        return
+    if not isinstance(source, (str, os.PathLike)):
+        raise NotAnImageError(f"expected a path, bytes or a Pillow image, got {type(source).__name__}")
+    try:
+        file = open(source, "rb")  # noqa: SIM115 PTH123 (closed below; PathLike as it is)
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        raise ImageUnreadableError(getattr(error, "strerror", None) or "not a valid path") from error
+    with file:
+        try:
+            status = os.fstat(file.fileno())
+            if stat.S_ISREG(status.st_mode):
+                _check_bytes(status.st_size, limits)
+                stream: IO[bytes] = file
+            else:  # a pipe: no size beforehand, no seeking
+                data = file.read(limits.max_bytes + 1)
+                _check_bytes(len(data), limits)
+                stream = io.BytesIO(data)
+        except OSError as error:
+            raise ImageUnreadableError(error.strerror or "cannot be read") from error
+        yield stream
+
+
+def _check_bytes(count: int, limits: ImageLimits) -> None:
+    if count > limits.max_bytes:
+        raise ImageTooLargeError(f"more bytes than the limit of {limits.max_bytes} (max_bytes)")
+
+
+def _check_pixels(image: Image.Image, limits: ImageLimits) -> None:
+    width, height = image.size
+    if width < 1 or height < 1:
+        raise NotAnImageError(f"the image has no pixels ({width} x {height})")
+    if width * height > limits.max_pixels:
+        raise ImageTooLargeError(
+            f"{width} x {height} is more pixels than the limit of {limits.max_pixels} (max_pixels)"
+        )
+
+
+def _reduce_to_rgb(image: Image.Image, full_size: tuple[int, int], target: int | None) -> _Stored:
+    image.load()  # only now do PNG and TIFF know all of their metadata
+    factor = min(max(1, min(image.size) // target), _MAX_FACTOR) if target else 1
+    drafted = round(full_size[0] / image.width)
+    scale = drafted * factor
+    rgb = to_srgb(_reduce(image, factor), image.info.get("icc_profile"))
+    extent = (0, 0, full_size[0] / scale, full_size[1] / scale)
+    return _Stored(rgb, extent, full_size, _orientation(image))
+
+
+def _to_pixels(stored: _Stored, size: int, letterbox: Letterbox | None) -> npt.NDArray[np.uint8]:
+    if letterbox is None:
+        return np.array(_turn(_resize(stored, (size, size)), stored.orientation), dtype=np.uint8)
+    photo = _turn(_resize(stored, fit(*stored.size, size)), stored.orientation)
+    square = Image.new("RGBA", (size, size), (*letterbox.color, 0))
+    left, top = (letterbox.begin(length, size) for length in photo.size)
+    square.paste(photo.convert("RGBA"), (left, top))
+    return np.array(square, dtype=np.uint8)
+
+
+def _resize(stored: _Stored, size: tuple[int, int]) -> Image.Image:
+    # Pillow's filters widen with the reduction, which is antialiasing.
+    how = Image.Resampling.BICUBIC
+    return stored.rgb.resize(size, how, stored.extent, reducing_gap=float(REDUCING_GAP))
+
+
+def _turn(image: Image.Image, orientation: int) -> Image.Image:
+    transpose = _TRANSPOSE.get(orientation)
+    return image if transpose is None else image.transpose(transpose)
+
+
+def _reduce(image: Image.Image, factor: int) -> Image.Image:
+    """A new image of mode L, RGB or CMYK, each side divided by `factor` and rounded up.
+
+    It works in strips: beside the decoded image there is never another copy of its size, whatever
+    conversions its mode needs.
+    """
+    width, height = image.size
+    rows = factor * max(1, _STRIP_PIXELS // (width * factor))
+    strips = [(0, top, width, min(top + rows, height)) for top in range(0, height, rows)]
+    tones = tonal_range(image, strips)
+    reduced: Image.Image | None = None
+    for box in strips:
+        strip = flatten(image.crop(box), tones).reduce(factor)
+        if reduced is None:
+            reduced = Image.new(strip.mode, (strip.width, -(-height // factor)))
+        reduced.paste(strip, (0, box[1] // factor))
+    assert reduced is not None
+    return reduced
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        return int(image.getexif().get(0x0112, 1))
+    except Exception:  # damaged metadata do not make a good picture bad
+        return 1

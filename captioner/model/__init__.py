@@ -1,0 +1,1 @@
+"""A model at work: its bundle, ONNX Runtime, caption search, vocabulary and confidence calibration."""

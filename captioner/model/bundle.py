@@ -1,0 +1,158 @@
+"""A model on disk: a folder of plain files that vouch for each other. Nothing is ever unpickled.
+
+bundle.json       format, name, image size, grid, decoding defaults, SHA-256 of every other file
+vocabulary.txt    one word a line
+encoder.onnx      pixels -> memory and initial state
+decoder.onnx      one step: tokens, memory, state -> log-probabilities, attention, state
+MODEL_CARD.md     what it was trained on, how well it does, what it is bad at
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from captioner.errors import BundleError, OptionsError
+from captioner.images.letterbox import Letterbox
+from captioner.model.vocabulary import Vocabulary
+from captioner.options import FALLBACK, CaptionOptions
+
+FORMAT = 1
+MANIFEST = "bundle.json"
+ENCODER, DECODER, WORDS, CARD = "encoder.onnx", "decoder.onnx", "vocabulary.txt", "MODEL_CARD.md"
+FILES = (ENCODER, DECODER, WORDS, CARD)
+OLD_SQUASH = "to a square, antialiased"
+"""What bundles said of squashed photos before there was another way."""
+DEFAULT = Path(__file__).parents[1] / "models" / "default"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bundle:
+    """A bundle that has been read and checked. Graphs are held as bytes: what was checked is what runs."""
+
+    name: str
+    digest: str
+    """SHA-256 of bundle.json, which holds the digests of all other files."""
+    image_size: int
+    """Side of the square input, in pixels."""
+    grid: tuple[int, int]
+    """Rows and columns of the square: of the attention maps, which have fewer where a model letterboxes."""
+    has_sentinel: bool
+    decoding: CaptionOptions
+    """The defaults of this model, all resolved."""
+    vocabulary: Vocabulary
+    encoder: bytes
+    decoder: bytes
+    manifest: Mapping[str, Any]
+    """All of bundle.json, with how the model was trained and how it scored."""
+    letterbox: Letterbox | None = None
+    """How photos are fitted into the square without distortion; None where they are squashed."""
+
+    @property
+    def identity(self) -> str:
+        """NAME@DIGEST, the digest cut to 12 hexadecimal digits."""
+        return f"{self.name}@{self.digest[:12]}"
+
+    @classmethod
+    def load(cls, path: str | Path | None = None) -> Bundle:
+        """Read the bundle in the folder `path`, or the embedded one.
+
+        Raises `BundleError` when a file is missing, altered, unlisted or malformed.
+        """
+        folder = DEFAULT if path is None else Path(path)
+        manifest, digest = _read_manifest(folder)
+        contents = _read_files(folder, manifest)
+        try:
+            decoding = dict(manifest.get("decoding", {}))
+            vocabulary = Vocabulary(contents[WORDS].decode("utf-8").splitlines())
+            rows, columns = manifest["grid"]
+            return cls(
+                name=str(manifest["name"]),
+                digest=digest,
+                image_size=int(manifest["image"]["size"]),
+                grid=(int(rows), int(columns)),
+                has_sentinel=bool(manifest.get("sentinel", False)),
+                decoding=CaptionOptions(**decoding).resolve(FALLBACK),
+                vocabulary=vocabulary,
+                encoder=contents[ENCODER],
+                decoder=contents[DECODER],
+                manifest=manifest,
+                letterbox=_letterbox(manifest["image"], int(rows), int(columns)),
+            )
+        except OptionsError as error:
+            raise BundleError(f"{folder / MANIFEST}: decoding defaults: {error}") from None
+        except KeyError as error:
+            raise BundleError(f"{folder / MANIFEST} lacks {error}") from None
+        except (TypeError, ValueError) as error:
+            raise BundleError(f"the bundle {folder} is malformed: {error}") from None
+
+
+def image_section(size: int, letterbox: Letterbox | None) -> dict[str, Any]:
+    """What bundle.json says of the preprocessing."""
+    section: dict[str, Any] = {"size": size, "color": "RGB", "resize": "squash"}
+    return section if letterbox is None else section | {"resize": "letterbox", "padding": letterbox.color}
+
+
+def _letterbox(image: Mapping[str, Any], rows: int, columns: int) -> Letterbox | None:
+    resize = image.get("resize", "squash")
+    if resize in ("squash", OLD_SQUASH):
+        return None
+    if resize != "letterbox":
+        raise ValueError(f"this version of captioner cannot resize photos by {resize!r}")
+    size = int(image["size"])
+    if rows != columns or rows < 1 or size % rows:
+        raise ValueError(f"a square of {size} pixels cannot have {rows} x {columns} cells")
+    red, green, blue = image["padding"]
+    return Letterbox(size // rows, (int(red), int(green), int(blue)))
+
+
+def write_manifest(folder: Path, contents: Mapping[str, Any]) -> None:
+    """Write bundle.json with the digests of the other files in the folder, which must all be there."""
+    digests = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in FILES}
+    text = json.dumps({"format": FORMAT, **contents, "files": digests}, indent=2, ensure_ascii=False)
+    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+
+
+def _read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
+    path = folder / MANIFEST
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        reason = "has no bundle.json" if folder.is_dir() else "does not exist"
+        raise BundleError(f"{folder} is not a model bundle: it {reason}") from None
+    except OSError as error:
+        raise BundleError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        manifest = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise BundleError(f"{path} is not valid JSON") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        found = manifest.get("format") if isinstance(manifest, dict) else None
+        raise BundleError(f"{path} has format {found!r}; this version of captioner reads format {FORMAT}")
+    return manifest, hashlib.sha256(raw).hexdigest()
+
+
+def _read_files(folder: Path, manifest: Mapping[str, Any]) -> dict[str, bytes]:
+    listed = manifest.get("files")
+    if not isinstance(listed, dict) or set(listed) != set(FILES):
+        raise BundleError(f"{folder / MANIFEST} must list exactly {', '.join(FILES)}")
+    foreign = sorted({path.name for path in folder.iterdir()} - set(FILES) - {MANIFEST})
+    if foreign:
+        raise BundleError(f"the bundle {folder} holds a file that is not part of it: {foreign[0]}")
+    contents = {}
+    for name in FILES:
+        try:
+            contents[name] = (folder / name).read_bytes()
+        except FileNotFoundError:
+            raise BundleError(f"the bundle {folder} lacks {name}") from None
+        except OSError as error:
+            raise BundleError(f"cannot read {folder / name}: {error.strerror}") from None
+        if hashlib.sha256(contents[name]).hexdigest() != listed[name]:
+            raise BundleError(
+                f"{folder / name} is not the file that bundle.json describes (its digest differs)"
+            )
+    return contents

@@ -1,0 +1,192 @@
+"""The caption typed out word by word while the gaze moves over the photo, as GIF or animated WebP."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from captioner.images.opening import DEFAULT_LIMITS, ImageInput, ImageLimits
+from captioner.overlay.canvas import INK, MUTED, Canvas, text_width
+from captioner.overlay.saliency import Map, fit_photo, gaze
+from captioner.overlay.scene import OverlayOptions, Scene, ShownWord, check_style, make_scene
+from captioner.overlay.styles import PAINTED
+from captioner.overlay.styles.style import Field, Style
+from captioner.overlay.text import clean, fit, font_for
+from captioner.results import Caption
+
+DEFAULT_WIDTH = 480
+ANIMATION_STYLES = tuple(PAINTED)
+MAX_ASPECT = 1.5
+"""Height over width of the stage; a taller photo stands in a stage of this shape."""
+SACCADE_STEPS = 3
+"""Pictures while the gaze moves from one word's place to the next."""
+DITHER_LEVELS = 12
+STEP_MS, FIXATION_MS, OPENING_MS, ENDING_MS = 60, 520, 700, 2600
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One picture and how long it stands."""
+
+    picture: Image.Image
+    duration_ms: int
+
+
+def render_animation(
+    image: ImageInput,
+    caption: Caption,
+    style: str = "panels",
+    *,
+    format: Literal["GIF", "WEBP"] = "GIF",
+    words: Sequence[int] | None = None,
+    colormap: str = "inferno",
+    alpha: float = 0.8,
+    width: int | None = None,
+    limits: ImageLimits = DEFAULT_LIMITS,
+) -> bytes:
+    """The bytes of an animation that loops forever, `width` (480) pixels wide.
+
+    `style` is any of `render_overlay` but "matrix"; the rest is as there. The whole caption keeps its
+    place from the start, so that nothing jumps.
+    """
+    options = OverlayOptions(words=words, colormap=colormap, alpha=alpha, width=width)
+    check_style(style, ANIMATION_STYLES)
+    scene = make_scene(image, caption, options, DEFAULT_WIDTH, limits)
+    frames = list(draw_frames(scene, PAINTED[style]))
+    pictures = [frame.picture for frame in frames]
+    if format == "GIF":
+        pictures = _share_palette(pictures)
+    target = io.BytesIO()
+    pictures[0].save(
+        target,
+        format,
+        save_all=True,
+        append_images=pictures[1:],
+        duration=[frame.duration_ms for frame in frames],
+        loop=0,
+        **({"quality": 80, "method": 3} if format == "WEBP" else {"optimize": False}),
+    )
+    return target.getvalue()
+
+
+def _share_palette(pictures: list[Image.Image]) -> list[Image.Image]:
+    # One palette for all, made from a few pictures of the whole run, and ordered dithering: what stands
+    # still keeps its very pixels, and is left out of the file.
+    sample = [*pictures[:1] * 3, *pictures[:: max(1, len(pictures) // 12)]]
+    small = [picture.resize((160, max(1, picture.height * 160 // picture.width))) for picture in sample]
+    sheet = Image.new("RGB", (160, sum(picture.height for picture in small)))
+    top = 0
+    for picture in small:
+        sheet.paste(picture, (0, top))
+        top += picture.height
+    palette = sheet.quantize(255, method=Image.Quantize.MEDIANCUT)
+    offsets = _bayer(pictures[0].height, pictures[0].width)
+    shared = []
+    for picture in pictures:
+        pixels = np.asarray(picture, dtype=np.float32)
+        is_paper = (pixels >= 250).all(axis=2, keepdims=True)
+        dithered = np.where(is_paper, 255, pixels + offsets).round().clip(0, 255).astype(np.uint8)
+        shared.append(Image.fromarray(dithered).quantize(palette=palette, dither=Image.Dither.NONE))
+    return shared
+
+
+def _bayer(height: int, width: int) -> npt.NDArray[np.float32]:
+    """Offsets (height, width, 1) that spread the error of a palette of about 256 colours evenly."""
+    pattern = np.zeros((1, 1))
+    for _ in range(2):  # Bayer 1973: each matrix of twice the size from the one before
+        pattern = np.block([[4 * pattern, 4 * pattern + 2], [4 * pattern + 3, 4 * pattern + 1]])
+    centred = (pattern + 0.5) / pattern.size - 0.5
+    tiled = np.tile(centred, (height // 4 + 1, width // 4 + 1))[:height, :width]
+    return (tiled * DITHER_LEVELS).astype(np.float32)[..., None]
+
+
+def draw_frames(scene: Scene, style: Style) -> Iterator[Frame]:
+    """The photo alone, then for every word the gaze moving there and resting, then the photo again."""
+    stage = _Stage(scene)
+    yield Frame(stage.draw(stage.photo, -1, 1.0), OPENING_MS)
+    before: ShownWord | None = None
+    for number, word in enumerate(scene.words):
+        resting = style.paint(stage.photo, style.field(word.attention, stage.size, (0.0, 0.0)), scene.options)
+        for step in range(1, SACCADE_STEPS):
+            progress = _ease(step / SACCADE_STEPS)
+            if before is None:
+                picture = Image.blend(stage.photo, resting, progress)
+            else:
+                field = travel(before.attention, word.attention, progress, stage.size, style.field)
+                picture = style.paint(stage.photo, field, scene.options)
+            yield Frame(stage.draw(picture, number, step / SACCADE_STEPS), STEP_MS)
+        yield Frame(stage.draw(resting, number, 1.0), FIXATION_MS)
+        before = word
+    yield Frame(stage.draw(stage.photo, len(scene.words), 1.0), ENDING_MS)
+
+
+def _ease(progress: float) -> float:
+    return progress * progress * (3 - 2 * progress)
+
+
+def travel(before: Map, after: Map, progress: float, size: tuple[int, int], field: Field) -> Map:
+    """The field on its way from one map to the next: both move along the line between their gazes while
+    one fades into the other."""
+    (y0, x0), (y1, x1) = gaze(before), gaze(after)
+    down, across = y1 - y0, x1 - x0
+    rows, columns = before.shape
+    old = field(before, size, (down * progress * rows, across * progress * columns))
+    rows, columns = after.shape
+    new = field(after, size, (down * (progress - 1) * rows, across * (progress - 1) * columns))
+    return old * np.float32(1 - progress) + new * np.float32(progress)
+
+
+class _Stage:
+    """The photo above and the line of words below, at the same places in every frame."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.width = scene.options.width or DEFAULT_WIDTH
+        self.photo = fit_photo(scene.photo, self.width, round(self.width * MAX_ASPECT))
+        self.size = (self.photo.height, self.photo.width)
+        self.letters = max(16, round(self.width / 25))
+        self.margin = max(10, round(self.width / 35))
+        self.line_height = round(1.5 * self.letters)
+        self.words = [clean(word.text) or "(empty)" for word in scene.words]
+        self.probabilities = [word.probability for word in scene.words]
+        self.places = self._place_words()
+        lines = self.places[-1][1] + 1
+        self.height = self.photo.height + lines * self.line_height + 2 * self.margin
+
+    def _place_words(self) -> list[tuple[float, int]]:
+        """(x, line) of every word."""
+        room = self.width - 2 * self.margin
+        space = text_width("n", self.letters) * 0.55
+        places: list[tuple[float, int]] = []
+        x, line = 0.0, 0
+        for number, word in enumerate(self.words):
+            self.words[number] = word = fit(word, font_for(word, self.letters), room)
+            width = text_width(word, self.letters)
+            if x > 0 and x + width > room:
+                x, line = 0.0, line + 1
+            places.append((self.margin + x, line))
+            x += width + space
+        return places
+
+    def draw(self, picture: Image.Image, current: int, typed: float) -> Image.Image:
+        """One frame: the words before `current` and the share `typed` of its letters; `current` past the
+        last word shows all of them alike."""
+        canvas = Canvas(self.width, self.height)
+        canvas.image.paste(picture, ((self.width - picture.width) // 2, 0))
+        top = self.photo.height + self.margin
+        for number, (x, line) in enumerate(self.places[: current + 1]):
+            baseline = top + line * self.line_height + round(1.02 * self.letters)
+            word = self.words[number]
+            if number == current:
+                word = word[: max(1, round(len(word) * typed))]
+                underline = baseline + round(0.28 * self.letters)
+                width = text_width(self.words[number], self.letters)
+                canvas.bar(x, underline, width, self.probabilities[number] * typed, max(2, self.letters // 9))
+            is_past = number < current < len(self.words)
+            canvas.text(x, baseline, word, self.letters, MUTED if is_past else INK)
+        return canvas.image

@@ -1,0 +1,7 @@
+"""A page for a whole folder of captioned photos."""
+
+from __future__ import annotations
+
+from captioner.overlay.gallery.write import GallerySummary, write_gallery
+
+__all__ = ["GallerySummary", "write_gallery"]

@@ -1,0 +1,107 @@
+"""One photo of a gallery: from a record of captions to a line of the index, a thumbnail and a view."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from captioner.errors import CaptionerError, DataError, ImageUnreadableError
+from captioner.images.opening import DEFAULT_LIMITS, ImageLimits, open_image
+from captioner.overlay.payload import confidence, encode_photo, make_payload
+from captioner.overlay.scene import OverlayOptions, show_word
+from captioner.overlay.text import clean
+from captioner.results import Alternative, Caption, Word
+
+THUMBNAIL_SIDE, THUMBNAIL_QUALITY = 400, 76
+PHOTO_SIDE, PHOTO_QUALITY = 1280, 80
+LINKABLE = {".avif", ".gif", ".jpeg", ".jpg", ".png", ".webp"}
+"""Suffixes of files that browsers show themselves, upright."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the gallery keeps of one record."""
+
+    name: str
+    caption: str = ""
+    confidence: float | None = None
+    error: str | None = None
+    thumbnail: bytes = b""
+    photo: bytes | None = None
+    """None when the view links to the original."""
+    view: dict[str, Any] | None = None
+
+    def index_row(self) -> list[Any]:
+        """What the list of photos is made of."""
+        return [self.name, self.caption, self.confidence, self.error]
+
+
+def make_entry(
+    record: Mapping[str, Any],
+    image_root: Path,
+    link_from: Path | None,
+    limits: ImageLimits = DEFAULT_LIMITS,
+) -> Entry:
+    """Read one record and its photo. `link_from` is the folder of the page when the view is to link to
+    the original. Whatever is wrong with the record or the photo becomes the entry's error."""
+    name = clean(str(record.get("image", ""))) or "(no name)"
+    if "error" in record:
+        return Entry(name, error=_error_message(record["error"]))
+    try:
+        caption = _read_caption(record)
+        path = _find_photo(str(record.get("image", "")), image_root)
+        photo = open_image(path, limits, PHOTO_SIDE)
+        with_maps = [word for word in caption.words if word.attention is not None]
+        words = tuple(show_word(word, number) for number, word in enumerate(with_maps, 1))
+    except CaptionerError as error:
+        return Entry(name, error=clean(str(error)))
+    view = make_payload(caption, words, photo.size, OverlayOptions())
+    links = link_from is not None and path.suffix.lower() in LINKABLE
+    if links:
+        view["url"] = quote(os.path.relpath(path, link_from).replace(os.sep, "/"), errors="surrogateescape")
+    return Entry(
+        name=name,
+        caption=clean(caption.text),
+        confidence=round(confidence(caption.text, caption.log_prob), 4),
+        thumbnail=encode_photo(photo, THUMBNAIL_SIDE, THUMBNAIL_QUALITY),
+        photo=None if links else encode_photo(photo, PHOTO_SIDE, PHOTO_QUALITY),
+        view=view,
+    )
+
+
+def _error_message(error: Any) -> str:
+    message = error.get("message") if isinstance(error, Mapping) else error
+    return clean(str(message or "could not be captioned"))
+
+
+def _read_caption(record: Mapping[str, Any]) -> Caption:
+    try:
+        caption = Caption.from_dict(record)
+        return Caption(
+            text=str(caption.text),
+            log_prob=float(caption.log_prob),
+            words=tuple(_checked(word) for word in caption.words),
+            alternatives=tuple(Alternative(str(a.text), float(a.log_prob)) for a in caption.alternatives),
+            model=str(caption.model),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DataError("the record is not a caption of the form that captioner writes") from error
+
+
+def _checked(word: Word) -> Word:
+    sentinel = None if word.sentinel is None else float(word.sentinel)
+    return Word(str(word.text), float(word.log_prob), word.attention, sentinel)
+
+
+def _find_photo(name: str, image_root: Path) -> Path:
+    # A list of captions from somebody else must not pull files from outside the folder into the page.
+    # Links inside the folder are its owner's own and are followed.
+    root = image_root.resolve()
+    path = Path(os.path.normpath(root / name))
+    if path == root or not path.is_relative_to(root):
+        raise ImageUnreadableError("the photo is outside the folder of images")
+    return path

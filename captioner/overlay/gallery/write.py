@@ -1,0 +1,134 @@
+"""Writing a gallery: a page, and beside it a folder with thumbnails, photos and what each view needs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from captioner.errors import OptionsError
+from captioner.images.opening import DEFAULT_LIMITS, ImageLimits
+from captioner.overlay import template
+from captioner.overlay.gallery.entry import Entry, make_entry
+
+CHUNK = 1000
+"""Photos in one script file of the index."""
+MARKER = "captioner-gallery.txt"
+STYLES = ("theme.css", "view.css", "gallery.css")
+SCRIPTS = ("theme.js", "field.js", "view.js", "search.js", "list.js", "gallery.js")
+
+
+@dataclass(frozen=True, slots=True)
+class GallerySummary:
+    """What was written."""
+
+    page: Path
+    photos: int
+    failed: int
+
+
+def write_gallery(
+    records: Iterable[Mapping[str, Any]],
+    out_path: str | Path,
+    image_root: str | Path,
+    *,
+    title: str | None = None,
+    link_photos: bool = False,
+    limits: ImageLimits = DEFAULT_LIMITS,
+) -> GallerySummary:
+    """Write OUT.html and the folder OUT.files beside it; both must be moved together.
+
+    `records` are captions as `Caption.to_dict` makes them, or failures as `error_to_dict` does; they are
+    read one by one, so that they may be made while the gallery is written. `image` in a record is
+    relative to `image_root`, and photos outside it are refused. With `link_photos` the views show the
+    original files where a browser can, instead of copies of at most 1280 pixels. Photos beyond `limits`
+    are failures.
+
+    A gallery that is there already is replaced. Raises `OptionsError` when the place cannot be written.
+    """
+    page = Path(out_path)
+    files = page.with_suffix(".files")
+    if page.suffix.lower() not in (".html", ".htm"):
+        raise OptionsError(f"a gallery is an .html file, got {page.name!r}", "output")
+    try:
+        _make_folders(files)
+        link_from = page.parent if link_photos else None
+        entries = (make_entry(record, Path(image_root), link_from, limits) for record in records)
+        rows = _write_files(entries, files)
+        chunks = _write_index(rows, files)
+        failed = sum(row[3] is not None for row in rows)
+        name = title if title is not None else Path(image_root).resolve().name
+        page.write_text(_page(name or "Photos", files.name, chunks), encoding="utf-8")
+    except OSError as error:
+        raise OptionsError(f"cannot write {page}: {error.strerror or error}", "output") from error
+    return GallerySummary(page, len(rows), failed)
+
+
+def _make_folders(files: Path) -> None:
+    if files.exists():
+        if not (files / MARKER).is_file():
+            raise OptionsError(f"{files} is there already and is not of a gallery", "output")
+        shutil.rmtree(files)
+    for name in ("thumbs", "photos", "views", "index"):
+        (files / name).mkdir(parents=True)
+    (files / MARKER).write_text("captioner gallery made this folder and may replace it.\n", encoding="utf-8")
+
+
+def _write_files(entries: Iterable[Entry], files: Path) -> list[list[Any]]:
+    rows = []
+    for number, entry in enumerate(entries):
+        _write_entry(entry, number, files)
+        rows.append(entry.index_row())
+    return rows
+
+
+def _write_entry(entry: Entry, number: int, files: Path) -> None:
+    if entry.view is None:
+        return
+    (files / "thumbs" / f"{number}.jpg").write_bytes(entry.thumbnail)
+    if entry.photo is not None:
+        (files / "photos" / f"{number}.jpg").write_bytes(entry.photo)
+    # Scripts and not JSON: a page that is opened from disk may load scripts beside it, but not fetch.
+    call = f"captionerGallery.receiveView({number},{template.to_json(entry.view)});\n"
+    (files / "views" / f"{number}.js").write_text(call, encoding="ascii")
+
+
+def _write_index(rows: list[list[Any]], files: Path) -> int:
+    chunks = list(_chunked(rows))
+    for number, chunk in enumerate(chunks):
+        call = f"captionerGallery.receiveIndex({template.to_json(chunk)});\n"
+        (files / "index" / f"{number}.js").write_text(call, encoding="ascii")
+    return len(chunks)
+
+
+def _chunked(rows: list[list[Any]]) -> Iterator[list[list[Any]]]:
+    for start in range(0, len(rows), CHUNK):
+        yield rows[start : start + CHUNK]
+
+
+def _page(title: str, files_name: str, chunks: int) -> str:
+    css = template.load(*STYLES)
+    script = "'use strict';\n" + template.load(*SCRIPTS)
+    base = quote(files_name, errors="surrogateescape")
+    policy = (
+        f"default-src 'none'; img-src 'self' data:; style-src {template.content_hash(css)}; "
+        f"script-src 'self' {template.content_hash(script)}; base-uri 'none'; form-action 'none'"
+    )
+    heading = '<h2 class="unseen view-title"></h2>'
+    view = template.fill(template.load("view.html"), {"photo": '<img alt="">', "heading": heading})
+    index = "\n".join(f'<script src="{base}/index/{number}.js"></script>' for number in range(chunks))
+    return template.fill(
+        template.load("gallery.html"),
+        {
+            "policy": policy,
+            "title": template.escape(title),
+            "base": base,
+            "style": css,
+            "view": view,
+            "script": script,
+            "index": index,
+        },
+    )

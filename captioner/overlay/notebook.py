@@ -1,0 +1,125 @@
+"""A caption that shows itself: as HTML in a notebook, and as a matplotlib figure."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from captioner.errors import ImageError, RuntimeMissingError
+from captioner.images.opening import open_image
+from captioner.overlay.saliency import blend, fit_photo, mute, relative
+
+if TYPE_CHECKING:
+    from captioner.results import Caption, Word
+
+PANEL_SIDE = 160
+"""Longest side in pixels of a panel in a notebook."""
+PLOT_SIDE, PANEL_INCHES = 480, 2.6
+COLORMAP, ALPHA = "inferno", 0.8
+
+
+def to_html(caption: Caption) -> str:
+    """The caption, and under it a panel a word; without scripts, so that every notebook viewer shows it.
+
+    Without the photo or maps that is the words and their probabilities alone.
+    """
+    photo = _photo(caption.source, PANEL_SIDE)
+    panels = [_panel(photo, word) for word in caption.words]
+    if photo is not None and panels:
+        panels.insert(0, f"<figure style='{_FIGURE}'>{_image(photo, 'the photo')}</figure>")
+    text = html.escape(_encodable(caption.text))
+    # Colours are left to the notebook, so that light and dark themes both work.
+    return (
+        f"<div style='font-family:system-ui,sans-serif'><p dir='auto' style='{_CAPTION}'>{text}</p>"
+        f"<div style='display:flex;flex-wrap:wrap;gap:12px'>{''.join(panels)}</div></div>"
+    )
+
+
+_FIGURE = f"margin:0;max-width:{PANEL_SIDE}px"
+_CAPTION = "font-size:1.25em;margin:.25em 0 .6em"
+
+
+def _panel(photo: Image.Image | None, word: Word) -> str:
+    percent = f"{float(np.exp(word.log_prob)):.0%}"
+    text = html.escape(_encodable(word.text))
+    picture = ""
+    if photo is not None and word.attention is not None:
+        values = relative(word.attention, (photo.height, photo.width))
+        picture = _image(
+            blend(mute(photo), values, COLORMAP, ALPHA), f"where the model looked for {word.text}"
+        )
+    return (
+        f"<figure style='{_FIGURE}'>{picture}<figcaption style='overflow-wrap:anywhere'>"
+        f"<bdi>{text}</bdi> <small style='opacity:.7'>{percent}</small></figcaption></figure>"
+    )
+
+
+def _image(picture: Image.Image, alt: str) -> str:
+    target = io.BytesIO()
+    picture.save(target, "JPEG", quality=82)
+    data = base64.b64encode(target.getvalue()).decode()
+    described = html.escape(_encodable(alt), quote=True)
+    return (
+        f"<img style='display:block;border-radius:4px' alt='{described}' src='data:image/jpeg;base64,{data}'>"
+    )
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _photo(source: Any, side: int) -> Image.Image | None:
+    """The photo, at most `side` pixels either way; None when there is none any more."""
+    if source is None:
+        return None
+    try:
+        photo = open_image(source, target=side)
+    except ImageError:  # moved or deleted since: the words still show
+        return None
+    return fit_photo(photo, side, side)
+
+
+def plot(caption: Caption, columns: int = 5) -> npt.NDArray[np.object_]:
+    """Draw with matplotlib's pyplot: the photo first, then a panel a word, `columns` in a row.
+
+    Returns the axes (rows, columns), whose `.figure` can be saved. Raises `RuntimeMissingError` when
+    matplotlib is not installed.
+    """
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise RuntimeMissingError("plotting needs matplotlib: pip install matplotlib") from error
+    photo = _photo(caption.source, PLOT_SIDE)
+    words = [(word, word.attention) for word in caption.words if word.attention is not None]
+    rows, columns = -(-(len(words) + 1) // columns), min(len(words) + 1, columns)
+    height = PANEL_INCHES * (photo.height / photo.width if photo else 1.0) + 0.4
+    figure, axes = pyplot.subplots(
+        rows,
+        columns,
+        squeeze=False,
+        layout="constrained",
+        figsize=(PANEL_INCHES * columns, height * rows + 0.5),
+    )
+    figure.suptitle(caption.text, parse_math=False)
+    for place in axes.flat:
+        place.axis("off")
+    if photo is not None:
+        axes.flat[0].imshow(np.asarray(photo))
+    for place, (word, attention) in zip(
+        axes.flat[1:], words, strict=False
+    ):  # the last row may have empty places
+        place.set_title(f"{word.text}  {np.exp(word.log_prob):.0%}", fontsize=10, parse_math=False)
+        place.imshow(_map_over(photo, attention))
+    return axes
+
+
+def _map_over(photo: Image.Image | None, attention: npt.ArrayLike) -> npt.NDArray[np.uint8]:
+    ground = photo if photo is not None else Image.new("RGB", (240, 240))
+    values = relative(attention, (ground.height, ground.width))
+    return np.asarray(blend(mute(ground), values, COLORMAP, ALPHA))

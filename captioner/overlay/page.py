@@ -1,0 +1,74 @@
+"""The interactive page of one photo: a single file that needs no network and trusts no text."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+
+from captioner.images.opening import DEFAULT_LIMITS, ImageInput, ImageLimits
+from captioner.overlay import template
+from captioner.overlay.payload import encode_photo, make_payload
+from captioner.overlay.scene import OverlayOptions, check_style, make_scene
+from captioner.results import Caption
+
+DEFAULT_WIDTH = 1600
+"""Longest side of the photo inside the page, pixels."""
+PAGE_STYLES = ("panels", "spotlight")
+JPEG_QUALITY = 85
+
+
+def render_html(
+    image: ImageInput,
+    caption: Caption,
+    style: str = "panels",
+    *,
+    name: str | None = None,
+    words: Sequence[int] | None = None,
+    colormap: str = "inferno",
+    alpha: float = 0.8,
+    width: int | None = None,
+    limits: ImageLimits = DEFAULT_LIMITS,
+) -> str:
+    """A self-contained HTML page: the photo, at most `width` (1600) pixels either way, and the caption
+    whose words show their maps.
+
+    `style` is what it opens with, "panels" (colours) or "spotlight". `name` is shown above the photo; by
+    default it is the file name. The rest is as for `render_overlay`.
+    """
+    options = OverlayOptions(words=words, colormap=colormap, alpha=alpha, width=width)
+    check_style(style, PAGE_STYLES)
+    scene = make_scene(image, caption, options, DEFAULT_WIDTH, limits)
+    if name is None:
+        name = Path(image).name if isinstance(image, str | Path) else ""
+    photo = base64.b64encode(encode_photo(scene.photo, width or DEFAULT_WIDTH, JPEG_QUALITY)).decode()
+    mode = "spotlight" if style == "spotlight" else "heat"
+    payload = make_payload(caption, scene.words, scene.photo.size, options, mode)
+    css = template.load("theme.css", "view.css", "page.css")
+    script = "'use strict';\n" + template.load("theme.js", "field.js", "view.js", "page.js")
+    escaped = template.escape(caption.text)
+    view = template.fill(
+        template.load("view.html"),
+        {
+            "photo": f'<img alt="{escaped}" src="data:image/jpeg;base64,{photo}">',
+            "heading": f'<h1 class="unseen">{escaped}</h1>',
+        },
+    )
+    policy = (
+        f"default-src 'none'; img-src data:; style-src {template.content_hash(css)}; "
+        f"script-src {template.content_hash(script)}; base-uri 'none'; form-action 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+    return template.fill(
+        template.load("page.html"),
+        {
+            "policy": policy,
+            "title": template.escape(f"{caption.text} – {name}" if name else caption.text),
+            "name": template.escape(name),
+            "caption": escaped,
+            "style": css,
+            "view": view,
+            "data": template.to_json(payload),
+            "script": script,
+        },
+    )

@@ -1,0 +1,121 @@
+"""What an overlay is asked to show, checked: the photo, the words with their maps, and how to draw them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from captioner.errors import DataError, OptionsError
+from captioner.images.opening import DEFAULT_LIMITS, ImageInput, ImageLimits, open_image
+from captioner.overlay.saliency import COLORMAPS
+from captioner.results import Caption, Word
+
+MIN_WIDTH, MAX_WIDTH = 200, 4000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverlayOptions:
+    """How to draw an overlay. Raises `OptionsError` when a value is out of its range."""
+
+    words: Sequence[int] | None = None
+    """Positions in `caption.words` of those to show, the first being 0; None shows all."""
+    colormap: str = "inferno"
+    """One of `captioner.overlay.saliency.COLORMAPS`; all are perceptually uniform."""
+    alpha: float = 0.8
+    """Opacity of the overlay where a word looked most, 0 to 1."""
+    width: int | None = None
+    """Width of the picture in pixels, 200 to 4000; None leaves it to the kind of picture."""
+
+    def __post_init__(self) -> None:
+        if self.colormap not in COLORMAPS:
+            known = ", ".join(COLORMAPS)
+            raise OptionsError(f"colormap must be one of {known}, got {self.colormap!r}", "colormap")
+        if not 0 <= self.alpha <= 1:  # also false for NaN
+            raise OptionsError(f"alpha must be from 0 to 1, got {self.alpha}", "alpha")
+        if self.width is not None and not MIN_WIDTH <= self.width <= MAX_WIDTH:
+            raise OptionsError(f"width must be from {MIN_WIDTH} to {MAX_WIDTH}, got {self.width}", "width")
+
+
+@dataclass(frozen=True, slots=True)
+class ShownWord:
+    """One word of an overlay; unlike `captioner.Word` it surely has a map."""
+
+    text: str
+    probability: float
+    attention: npt.NDArray[np.float32]
+    """(rows, columns)"""
+    sentinel: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A photo, its caption and the words to show."""
+
+    photo: Image.Image
+    """RGB, upright."""
+    caption: Caption
+    words: tuple[ShownWord, ...]
+    options: OverlayOptions
+
+
+def make_scene(
+    image: ImageInput,
+    caption: Caption,
+    options: OverlayOptions,
+    default_width: int,
+    limits: ImageLimits = DEFAULT_LIMITS,
+) -> Scene:
+    """Open the image, no larger than a picture of `options.width` or `default_width` has use for, and
+    choose the words.
+
+    Raises an `ImageError` for a bad image, `OptionsError` for a word that is not there and `DataError`
+    for a caption without usable attention maps.
+    """
+    chosen = range(len(caption.words)) if options.words is None else options.words
+    for position in chosen:
+        if not 0 <= position < len(caption.words):
+            raise OptionsError(
+                f"there is no word {position + 1}: the caption has {len(caption.words)} words", "words"
+            )
+    words = tuple(show_word(caption.words[position], position + 1) for position in chosen)
+    if not words:
+        raise DataError("the caption has no words to show; it must be asked for with attention maps")
+    photo = open_image(image, limits, options.width or default_width)
+    return Scene(photo, caption, words, options)
+
+
+def show_word(word: Word, number: int) -> ShownWord:
+    """Check the map of a word, the `number`th of its caption counted from 1; raises `DataError`."""
+    if word.attention is None:
+        raise DataError("the words have no attention maps; the caption must be asked for with them")
+    attention = np.asarray(word.attention, dtype=np.float32)
+    if not is_map(attention):
+        raise DataError(f"the attention map of word {number} is not a grid of weights")
+    return ShownWord(word.text, probability(word.log_prob), attention, word.sentinel)
+
+
+def is_map(attention: npt.NDArray[np.float32]) -> bool:
+    """Whether an array is a grid of finite, non-negative weights."""
+    return (
+        attention.ndim == 2
+        and attention.size > 0
+        and bool(np.isfinite(attention).all())
+        and bool((attention >= 0).all())
+    )
+
+
+def probability(log_prob: Any) -> float:
+    """A probability from 0 to 1 of a natural logarithm; 0 for what is not a number."""
+    value = float(np.exp(min(float(log_prob), 0.0)))
+    return value if np.isfinite(value) else 0.0
+
+
+def check_style(style: str, known: Sequence[str]) -> None:
+    """Raise `OptionsError` for a style that is not known."""
+    if style not in known:
+        raise OptionsError(f"style must be one of {', '.join(known)}, got {style!r}", "style")

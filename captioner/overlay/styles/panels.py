@@ -1,0 +1,16 @@
+"""The standard: colour and opacity grow with the weight, over a photo that is muted a little."""
+
+from __future__ import annotations
+
+from PIL import Image
+
+from captioner.overlay.saliency import Map, blend, mute
+from captioner.overlay.scene import OverlayOptions
+from captioner.overlay.styles.style import Style
+
+
+def _paint(photo: Image.Image, values: Map, options: OverlayOptions) -> Image.Image:
+    return blend(mute(photo), values, options.colormap, options.alpha)
+
+
+STYLE = Style(_paint, "Colour: where the model looked, from average to most")

@@ -1,0 +1,21 @@
+"""The photo in the dark, lit where the model looked."""
+
+from __future__ import annotations
+
+import numpy as np
+from PIL import Image
+
+from captioner.overlay.saliency import Map
+from captioner.overlay.scene import OverlayOptions
+from captioner.overlay.styles.style import Style
+
+
+def _paint(photo: Image.Image, values: Map, options: OverlayOptions) -> Image.Image:
+    color = np.asarray(photo, dtype=np.float32)
+    grey = np.asarray(photo.convert("L"), dtype=np.float32)[..., None]
+    light = np.sqrt(values)[..., None]  # closer to how bright the eye finds it
+    dark = grey * (1 - options.alpha)
+    return Image.fromarray((dark + (color - dark) * light).round().clip(0, 255).astype(np.uint8))
+
+
+STYLE = Style(_paint, "Lit: where the model looked", shows_colormap=False)

@@ -1,1 +1,0 @@
-"""Captions over their photos: still and moving pictures, an interactive page, a gallery of a folder."""

@@ -1,7 +1,0 @@
-"""A page for a whole folder of captioned photos."""
-
-from __future__ import annotations
-
-from captioner_client.overlay.gallery.write import GallerySummary, write_gallery
-
-__all__ = ["GallerySummary", "write_gallery"]

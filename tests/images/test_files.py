@@ -1,0 +1,75 @@
+"""The images of a data set in folders and zip files: found by the nearest name, never by chance."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from captioner.errors import DataError
+from captioner.images.files import ImageFiles
+
+
+def make_zip(path: Path, *names: str) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in names:
+            archive.writestr(name, f"{path.stem}:{name}")
+    return path
+
+
+def make_folder(path: Path, *names: str) -> Path:
+    for name in names:
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text(f"{path.stem}:{name}")
+    return path
+
+
+def test_a_name_with_a_folder_is_looked_up_by_its_path(tmp_path: Path) -> None:
+    files = ImageFiles([make_zip(tmp_path / "a.zip", "dogs/1.jpg", "cats/1.jpg", "cats/", "2.jpg")])
+    assert files.read("dogs/1.jpg") == b"a:dogs/1.jpg"
+    assert files.read("cats/1.jpg") == b"a:cats/1.jpg"
+    assert files.read("elsewhere/2.jpg") == b"a:2.jpg"  # flattened
+
+
+def test_the_end_of_a_path_is_enough(tmp_path: Path) -> None:
+    files = ImageFiles([make_zip(tmp_path / "a.zip", "set/val2014/1.jpg", "set/train2014/1.jpg", "x/2.jpg")])
+    assert files.read("val2014/1.jpg") == b"a:set/val2014/1.jpg"
+    assert files.read("2.jpg") == b"a:x/2.jpg"
+
+
+def test_a_name_that_could_be_two_images_is_an_error(tmp_path: Path) -> None:
+    one, two = make_zip(tmp_path / "a.zip", "dogs/1.jpg", "cats/1.jpg"), make_zip(tmp_path / "b.zip", "1.jpg")
+    with pytest.raises(DataError, match=r"1\.jpg is ambiguous: it may be cats/1\.jpg in .*a\.zip and dogs/1"):
+        ImageFiles([one]).read("1.jpg")
+    with pytest.raises(DataError, match="ambiguous"):
+        ImageFiles([one]).read("birds/1.jpg")
+    assert ImageFiles([one, two]).read("1.jpg") == b"b:1.jpg"
+    folder = make_folder(tmp_path / "folder", "1.jpg", "dogs/1.jpg")
+    with pytest.raises(DataError, match="ambiguous"):
+        ImageFiles([folder, two]).read("1.jpg")
+
+
+def test_folders(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "folder", "dogs/1.jpg", "2.jpg")
+    files = ImageFiles([folder, folder / ".." / "folder"])
+    assert files.read("dogs/1.jpg") == b"folder:dogs/1.jpg"
+    assert files.read("dogs/2.jpg") == b"folder:2.jpg"
+    with pytest.raises(DataError, match=r"the image 3\.jpg is in none of the places named"):
+        files.read("3.jpg")
+
+
+def test_places_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "text.zip").write_text("no archive")
+    for place in ("text.zip", "missing"):
+        with pytest.raises(DataError, match=place):
+            ImageFiles([tmp_path / place])
+
+
+def test_a_damaged_member(tmp_path: Path) -> None:
+    path = make_zip(tmp_path / "a.zip", "1.jpg")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"a:1.jpg")] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=r"1\.jpg in .*a\.zip: damaged in the archive"):
+        ImageFiles([path]).read("1.jpg")

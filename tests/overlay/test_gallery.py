@@ -1,0 +1,301 @@
+"""The gallery: what is written, and how the page behaves with a handful and with thousands of photos."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from support.browser import DESK, PHONE, find_axe, open_page, take_screenshot, violations
+from support.captions import HOSTILE_TEXTS, make_caption
+
+from captioner.errors import ImageUnreadableError, OptionsError
+from captioner.overlay.gallery import write_gallery
+from captioner.results import Caption, error_to_dict
+
+TEXTS = ("a black dog runs", "a white cat sleeps", "two dogs in the snow", "a café at night")
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory, photo) -> Path:
+    root = tmp_path_factory.mktemp("photos")
+    for number in range(len(TEXTS)):
+        photo.rotate(90 * number, expand=True).save(root / f"{number}.jpg")
+    return root
+
+
+@pytest.fixture(scope="session")
+def records() -> list[dict]:
+    captions = [make_caption(text.split(), sentinel=0.1) for text in TEXTS]
+    made = [
+        caption.to_dict(f"{number}.jpg") | {"log_prob": -2.0 - number % 3 - 0.1 * number}
+        for number, caption in enumerate(captions)
+    ]
+    broken = error_to_dict("broken <i>.jpg", ImageUnreadableError("the file is missing"))
+    return [*made[:2], broken, *made[2:]]
+
+
+@pytest.fixture(scope="session")
+def gallery(tmp_path_factory, folder, records) -> Path:
+    page = tmp_path_factory.mktemp("gallery") / "my photos #1 100%.html"
+    summary = write_gallery(records, page, folder)
+    assert (summary.photos, summary.failed) == (5, 1)
+    return page
+
+
+@pytest.fixture(scope="session")
+def large_gallery(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("many")
+    Image.new("RGB", (8, 6), "teal").save(root / "dot.png")
+    records = [
+        {"image": "dot.png", "caption": f"photo number {number} of many", "log_prob": -0.01 * (number % 700)}
+        for number in range(5000)
+    ]
+    write_gallery(records, root / "out.html", root, link_photos=True)
+    return root / "out.html"
+
+
+def captions_shown(page) -> list[str]:
+    return page.locator(".card .says").all_text_contents()
+
+
+def test_cards_show_photos_captions_and_failures(browser, gallery):
+    with open_page(browser, gallery) as page:
+        assert captions_shown(page) == [*TEXTS[:2], "the file is missing", *TEXTS[2:]]
+        assert page.locator(".count").text_content() == "5 photos"
+        page.wait_for_function(
+            "[...document.images].filter((i) => i.src).every((image) => image.naturalWidth > 0)"
+        )
+        assert page.locator(".card.failed .name").text_content() == "broken <i>.jpg"
+
+
+def test_search_as_you_type(browser, gallery):
+    with open_page(browser, gallery) as page:
+        page.keyboard.press("/")
+        page.keyboard.type("dog")
+        assert captions_shown(page) == [TEXTS[0], TEXTS[2]]
+        assert page.locator(".count").text_content() == "2 of 5"
+        assert page.locator("mark").all_text_contents() == ["dog", "dog"]
+        page.keyboard.type(" SNOW")
+        assert captions_shown(page) == [TEXTS[2]]
+        page.locator(".query").fill("cafe")  # without the accent
+        assert captions_shown(page) == [TEXTS[3]]
+        page.locator(".query").fill("zebra")
+        assert page.locator(".nothing").is_visible()
+
+
+def test_sort_and_filter(browser, gallery, records):
+    least_first = sorted((one for one in records if "caption" in one), key=confidence)
+    with open_page(browser, gallery) as page:
+        page.locator(".order").select_option("least")
+        assert captions_shown(page)[:4] == [one["caption"] for one in least_first]
+        page.locator(".order").select_option("most")
+        assert captions_shown(page)[:4] == [one["caption"] for one in reversed(least_first)]
+        page.locator("label", has_text="Failed").click()
+        assert captions_shown(page) == ["the file is missing"]
+
+
+def confidence(record: dict) -> float:
+    return record["log_prob"] / (len(record["caption"].split()) + 1)
+
+
+def test_a_click_opens_the_interactive_view(browser, gallery):
+    with open_page(browser, gallery) as page:
+        page.locator(".card").nth(1).click()
+        page.locator(".word", has_text="cat").hover()
+        assert (
+            page.locator(".photo img").evaluate("(image) => image.decode().then(() => image.naturalWidth)")
+            == 200
+        )
+        page.wait_for_url("**photo=1.jpg")  # the address follows a moment after the view
+        page.wait_for_timeout(300)
+        take_screenshot(page, "gallery-view")
+        page.keyboard.press("PageDown")
+        assert page.locator(".problem").text_content() == "the file is missing"
+        page.keyboard.press("PageDown")
+        page.wait_for_selector(".view:not([hidden])")
+        assert page.locator(".viewer-name").text_content() == "2.jpg"
+        page.keyboard.press("Escape")
+        assert page.locator(".viewer").is_hidden()
+        page.wait_for_url(lambda url: "photo=" not in url)
+
+
+def test_the_keyboard_alone(browser, gallery):
+    with open_page(browser, gallery) as page:
+        page.keyboard.press("/")
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".word")
+        page.keyboard.press("Home")
+        page.keyboard.press("ArrowRight")
+        assert page.locator('.word[aria-pressed="true"] bdi').text_content() == "white"
+        page.keyboard.press("Escape")
+        page.wait_for_url(lambda url: "photo=" not in url)
+        page.wait_for_function("document.activeElement.querySelector('.says') !== null")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function(
+            "(text) => document.activeElement.querySelector('.says').textContent === text", arg=TEXTS[2]
+        )
+        assert page.evaluate("document.activeElement.querySelector('.says').textContent") == TEXTS[2]
+
+
+def test_a_link_shows_what_its_sender_saw(browser, gallery):
+    with open_page(browser, gallery, "#q=dog&sort=most&photo=2.jpg") as page:
+        page.wait_for_selector(".word")
+        assert page.locator(".viewer-name").text_content() == "2.jpg"
+        page.locator(".close").click()
+        assert sorted(captions_shown(page)) == [TEXTS[0], TEXTS[2]]
+        page.evaluate("location.hash = '#sort=nonsense&show=%22&photo=nowhere'")
+        page.wait_for_function("document.querySelectorAll('.card').length === 5")
+
+
+def test_going_back_closes_the_view(browser, gallery):
+    with open_page(browser, gallery) as page:
+        page.locator(".card").nth(0).click()
+        page.wait_for_selector(".word")
+        page.go_back()
+        page.wait_for_selector(".viewer", state="hidden")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", ["phone", "desk"])
+def test_looks_and_accessibility(browser, gallery, scheme, size):
+    with open_page(browser, gallery, color_scheme=scheme, **(PHONE if size == "phone" else DESK)) as page:
+        page.wait_for_timeout(200)
+        take_screenshot(page, f"gallery-{size}-{scheme}")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert violations(page, find_axe()) == []
+        page.locator(".card").nth(0).click()
+        page.wait_for_selector(".word")
+        assert violations(page, find_axe()) == []
+
+
+def test_thousands_of_photos_stay_a_few_nodes(browser, large_gallery):
+    with open_page(browser, large_gallery) as page:
+        assert page.locator(".count").text_content() == f"{5000:,} photos"
+        for _ in range(5):
+            page.mouse.wheel(0, 20_000)
+            page.wait_for_timeout(50)
+            assert 0 < page.locator(".card").count() < 150
+        page.locator(".card").first.focus()
+        page.keyboard.press("End")
+        assert (
+            page.evaluate("document.activeElement.querySelector('.says').textContent")
+            == "photo number 4999 of many"
+        )
+        assert page.locator(".card").count() < 150
+        page.locator(".query").fill("number 4321")
+        assert captions_shown(page) == ["photo number 4321 of many"]
+        page.locator(".card").click()
+        page.wait_for_selector(".view:not([hidden])")
+        assert "No attention maps were kept" in page.locator(".detail").text_content()
+        page.wait_for_function("document.querySelector('.photo img').naturalWidth === 8")  # the original
+
+
+def test_hostile_names_and_captions(browser, tmp_path, photo):
+    records = []
+    for number, text in enumerate(HOSTILE_TEXTS):
+        name = f"{number} {text}"
+        record = make_caption((text,)).to_dict(name)
+        with suppress(OSError, ValueError):  # not a name that a file can have: the record fails
+            photo.save(tmp_path / name, "JPEG")
+        records += [record, {"image": text, "error": {"code": text, "message": text}}]
+    page_path = tmp_path / "<img src=x onerror=alert(1)>.html"
+    write_gallery(records, page_path, tmp_path, title="</title><script>alert(1)</script>", link_photos=True)
+    with open_page(browser, page_path, "#photo=%3Cscript%3E&q=%3Cimg%20src=x%3E") as page:
+        page.locator(".query").fill("")
+        assert page.locator("h1").text_content() == "</title><script>alert(1)</script>"
+        assert page.locator(".cards script").count() == 0
+        count = page.locator(".card").count()
+        assert count == len(records)
+        for at in range(count):
+            page.locator(".card").nth(at).click()
+            page.wait_for_selector(".view:not([hidden]), .problem:not([hidden])")
+            page.keyboard.press("Escape")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("../outside.jpg", "the photo is outside the folder of images"),
+        ("/etc/hostname", "the photo is outside the folder of images"),
+        (".", "the photo is outside the folder of images"),
+        ("missing.jpg", None),
+        ("nul\0.jpg", None),
+    ],
+)
+def test_what_cannot_be_shown_is_a_failed_card(tmp_path, photo, name, reason):
+    photo.save(tmp_path / "outside.jpg")
+    (tmp_path / "root").mkdir()
+    summary = write_gallery([make_caption().to_dict(name)], tmp_path / "out.html", tmp_path / "root")
+    assert summary.failed == 1
+    assert reason is None or reason in (tmp_path / "out.files" / "index" / "0.js").read_text()
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {},
+        {"image": "0.jpg", "caption": "x"},
+        {"image": "0.jpg", "caption": "x", "log_prob": "y"},
+        {"image": "0.jpg", "caption": "x", "log_prob": -1, "words": [3]},
+        {
+            "image": "0.jpg",
+            "caption": "x",
+            "log_prob": -1,
+            "words": [{"text": "x", "log_prob": -1, "attention": [[1], [1, 2]]}],
+        },
+        {
+            "image": "0.jpg",
+            "caption": "x",
+            "log_prob": -1,
+            "words": [{"text": "x", "log_prob": -1, "attention": [[-1]]}],
+        },
+        {"image": "0.jpg", "error": None},
+    ],
+)
+def test_malformed_records_are_failed_cards(tmp_path, folder, record):
+    summary = write_gallery([record], tmp_path / "out.html", folder)
+    assert (summary.photos, summary.failed) == (1, 1)
+
+
+def test_odd_numbers_are_shown_all_the_same(browser, tmp_path, folder):
+    record = json.loads(
+        '{"image": "0.jpg", "caption": "x", "log_prob": NaN, '
+        '"words": [{"text": "x", "log_prob": Infinity, "attention": [[0, 0], [0, 0]], "sentinel": NaN}]}'
+    )
+    write_gallery([record], tmp_path / "out.html", folder)
+    with open_page(browser, tmp_path / "out.html", "#photo=0.jpg") as page:
+        page.wait_for_selector(".word")
+
+
+def test_a_gallery_replaces_itself_and_nothing_else(tmp_path, folder, records):
+    page = tmp_path / "out.html"
+    write_gallery(records, page, folder)
+    write_gallery(records[:1], page, folder)
+    assert len(list((tmp_path / "out.files" / "views").iterdir())) == 1
+    (tmp_path / "precious.files").mkdir()
+    with pytest.raises(OptionsError, match="not of a gallery"):
+        write_gallery(records, tmp_path / "precious.html", folder)
+    with pytest.raises(OptionsError, match="cannot write"):
+        write_gallery(records, page / "below-a-file.html", folder)
+
+
+def test_a_page_without_its_folder_says_so(browser, tmp_path, gallery):
+    alone = tmp_path / gallery.name
+    alone.write_bytes(gallery.read_bytes())
+    page = browser.new_page()
+    page.goto(alone.resolve().as_uri())
+    assert "my photos #1 100%.files is missing" in page.locator(".nothing").text_content()
+    page.close()
+
+
+def test_copies_of_photos_carry_no_metadata(tmp_path):
+    exif = Image.Exif()
+    exif[0x010E] = "a secret place"
+    Image.new("RGB", (40, 30)).save(tmp_path / "0.jpg", exif=exif)
+    write_gallery([Caption("x", -1.0).to_dict("0.jpg")], tmp_path / "out.html", tmp_path)
+    for copy in (tmp_path / "out.files").rglob("*.jpg"):
+        assert b"secret" not in copy.read_bytes()

@@ -1,0 +1,124 @@
+"""Figures of every style: against stored pictures, at odd shapes, with odd texts."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFilter
+from support.captions import HOSTILE_TEXTS, blob, make_caption
+
+from captioner.errors import DataError, ImageUnreadableError, OptionsError
+from captioner.overlay.figure import choose_grid
+from captioner.overlay.styles import STYLES
+from captioner.overlay.text import clean
+from captioner.results import Caption, Word
+from captioner_client import render_overlay
+
+REFERENCES = Path(__file__).parents[1] / "data" / "overlays"
+"""Made by UPDATE_REFERENCES=1 pytest tests/overlay/test_stills.py; look at them before committing."""
+
+
+def perceptual_distance(one: Image.Image, other: Image.Image) -> float:
+    """Largest difference, 0 to 1, that is left when details as fine as the edges of letters are blurred."""
+    a, b = (picture.convert("RGB").filter(ImageFilter.GaussianBlur(5)) for picture in (one, other))
+    return float(np.abs(np.asarray(a, float) - np.asarray(b, float)).mean(axis=2).max() / 255)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_figures_look_as_those_that_people_have_looked_at(photo, style):
+    figure = render_overlay(photo, make_caption(sentinel=0.3), style, width=480)
+    path = REFERENCES / f"{style}.webp"
+    if os.environ.get("UPDATE_REFERENCES"):
+        path.parent.mkdir(exist_ok=True)
+        figure.save(path, quality=90, method=6)
+    reference = Image.open(path)
+    assert figure.size == reference.size
+    assert perceptual_distance(figure, reference) < 0.05
+    moved = make_caption(
+        maps=[np.roll(blob(at * 4, at * 4, 1.2), 4, axis=1) for at in range(4)], sentinel=0.3
+    )
+    assert perceptual_distance(render_overlay(photo, moved, style, width=480), reference) > 0.1
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("size", [(1, 1), (3000, 1), (1, 3000), (30, 20)])
+def test_photos_of_any_shape(style, size):
+    figure = render_overlay(Image.new("RGB", size, "teal"), make_caption(), style)
+    assert figure.width == 1600
+    assert 200 < figure.height < 4000
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("width", [200, 640])
+def test_any_text_can_be_drawn(photo, style, width):
+    figure = render_overlay(photo, make_caption(HOSTILE_TEXTS), style, width=width)
+    assert figure.width == width
+
+
+def test_all_words_of_a_long_caption_are_readable(photo):
+    words = [f"word{number}" for number in range(64)]
+    figure = render_overlay(photo, make_caption(words))
+    grid = choose_grid(65, 1600, photo.height / photo.width, has_sentinel=False)
+    assert grid.panel_width >= 80
+    assert figure.height < 3 * figure.width
+
+
+@pytest.mark.parametrize(
+    ("count", "aspect"), [(2, 1.0), (9, 0.66), (12, 0.75), (12, 1.5), (12, 0.1), (12, 10.0)]
+)
+def test_panels_make_a_figure_of_pleasant_shape(count, aspect):
+    grid = choose_grid(count, 1600, aspect, has_sentinel=False)
+    rows = -(-count // grid.columns)
+    assert rows * grid.columns - count < max(2, count / 2)
+    assert 0.2 < rows * grid.pitch / 1600 < 1.3
+
+
+def test_some_words_only(photo):
+    caption = make_caption()
+    assert render_overlay(photo, caption, words=[2]).height < render_overlay(photo, caption).height
+    with pytest.raises(OptionsError, match="there is no word 5: the caption has 4 words"):
+        render_overlay(photo, caption, words=[1, 4])
+    with pytest.raises(OptionsError, match="there is no word 0"):
+        render_overlay(photo, caption, words=[-1])
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"style": "nice"}, "style"),
+        ({"colormap": "jet"}, "colormap"),
+        ({"alpha": 1.5}, "alpha"),
+        ({"alpha": float("nan")}, "alpha"),
+        ({"width": 50}, "width"),
+        ({"width": 50_000}, "width"),
+    ],
+)
+def test_options_out_of_range_are_refused(photo, options, field):
+    with pytest.raises(OptionsError) as raised:
+        render_overlay(photo, make_caption(), **options)
+    assert raised.value.field == field
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [None, np.zeros((3,)), np.full((2, 2), np.nan), -np.ones((2, 2)), np.zeros((0, 4))],
+)
+def test_captions_without_usable_maps_are_refused(photo, attention):
+    caption = Caption("x", -1.0, (Word("x", -1.0, attention),))
+    with pytest.raises(DataError):
+        render_overlay(photo, caption)
+    with pytest.raises(DataError):
+        render_overlay(photo, Caption("", -1.0))
+
+
+def test_a_missing_photo_is_an_image_error(tmp_path):
+    with pytest.raises(ImageUnreadableError):
+        render_overlay(tmp_path / "missing.jpg", make_caption())
+
+
+@pytest.mark.parametrize("text", HOSTILE_TEXTS)
+def test_clean_text_is_one_line_that_can_be_written(text):
+    cleaned = clean(text)
+    assert cleaned.encode("utf-8")
+    assert not set(cleaned) & set("\n\t\r\0\x1b\u202e")
