@@ -7,6 +7,16 @@ a gRPC status code) and `code` (a short stable word for JSON records). Anything 
 
 from __future__ import annotations
 
+_MAX_QUOTED = 200
+
+
+def clip(text: object, limit: int = _MAX_QUOTED) -> str:
+    """At most `limit` characters of a text that somebody else wrote, with a mark where the rest is left out.
+
+    For messages and logs, which are to stay short whatever the caller sends."""
+    whole = text if isinstance(text, str) else repr(text)
+    return whole if len(whole) <= limit else f"{whole[:limit]}... ({len(whole)} characters)"
+
 
 class CaptionerError(Exception):
     """Base of all errors that a user can cause or must act on. The message is one line, for people."""

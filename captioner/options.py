@@ -10,7 +10,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from captioner.errors import OptionsError
+from captioner.errors import OptionsError, clip
 
 MAX_BEAM_SIZE = 16
 MAX_WORDS = 64
@@ -90,7 +90,7 @@ def _check_range(name: str, value: Any, low: float, high: float, kind: type) -> 
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else int):
-        raise OptionsError(f"{name} must be a number from {low} to {high}, got {value!r}", name)
+        raise OptionsError(f"{name} must be a number from {low} to {high}, got {clip(repr(value))}", name)
     if not low <= value <= high:  # also false for NaN
         raise OptionsError(f"{name} must be from {low} to {high}, got {value}", name)
 

@@ -15,7 +15,7 @@ from captioner_server.errors import INTERNAL, DeadlineError, RequestError, to_ba
 from captioner_server.gate import Gate
 from captioner_server.options import ServerOptions
 from captioner_server.pipeline import Pipeline
-from captioner_server.wire import Malformed, begin_stream, deadline_of, malformed, write
+from captioner_server.wire import Malformed, begin_stream, deadline_of, write
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class BatchCall:
                 if request is grpc.aio.EOF:  # type: ignore[attr-defined]
                     return None
                 if isinstance(request, Malformed):
-                    return malformed()
+                    return request.error
                 self._unanswered += 1
                 tasks.create_task(self._answer(request))
         finally:

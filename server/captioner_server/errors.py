@@ -8,7 +8,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
-from captioner.errors import CaptionerError, ImageError, OptionsError
+from captioner.errors import CaptionerError, ImageError, OptionsError, clip
 from captioner.v1 import captioner_pb2 as pb
 
 DOMAIN = "captioner"
@@ -78,6 +78,14 @@ class ServerStartError(CaptionerError):
     grpc_code = "FAILED_PRECONDITION"
 
 
+_MAX_MESSAGE = 500  # gRPC drops a status whose message and details do not fit into 8 KiB of metadata
+
+
+def message_of(error: CaptionerError) -> str:
+    """The error's message, cut to what fits into a status and a log line."""
+    return clip(str(error), _MAX_MESSAGE)
+
+
 def status_code(error: CaptionerError) -> grpc.StatusCode:
     return grpc.StatusCode[error.grpc_code]
 
@@ -95,11 +103,11 @@ def to_status(error: CaptionerError) -> status_pb2.Status:
     """The error with details that a program can read."""
     details: list[Message] = [error_details_pb2.ErrorInfo(reason=error.code.upper(), domain=DOMAIN)]
     if field := field_of(error):
-        violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=str(error))
+        violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=message_of(error))
         details.append(error_details_pb2.BadRequest(field_violations=[violation]))
     if isinstance(error, RetryableError):
         details.append(error_details_pb2.RetryInfo(retry_delay=_duration(error.retry_after_s)))
-    status = status_pb2.Status(code=status_code(error).value[0], message=str(error))
+    status = status_pb2.Status(code=status_code(error).value[0], message=message_of(error))
     for detail in details:
         packed = Any()
         packed.Pack(detail)
@@ -125,7 +133,7 @@ def to_batch_error(error: CaptionerError) -> pb.Error:
     return pb.Error(
         status=status_code(error).value[0],
         reason=error.code,
-        message=str(error),
+        message=message_of(error),
         field=field_of(error),
         retry_after=_duration(error.retry_after_s) if isinstance(error, RetryableError) else None,
     )

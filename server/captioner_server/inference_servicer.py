@@ -16,7 +16,7 @@ import grpc
 import numpy as np
 
 from captioner import __version__
-from captioner.errors import ImageError
+from captioner.errors import ImageError, clip
 from captioner.options import CaptionOptions
 from captioner.results import Caption
 from captioner_server.errors import ModelNotFoundError, RequestError
@@ -28,6 +28,8 @@ from captioner_server.wire import deadline_of
 
 MODEL = "captioner"
 INPUT, OUTPUTS = "IMAGE", {"CAPTION": "BYTES", "LOG_PROB": "FP32"}
+_MAX_DIMENSIONS = 8
+_MAX_ID = 1024
 _PARAMETERS = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram")
 
 
@@ -80,11 +82,10 @@ class InferenceServicer(grpc_predict_v2_pb2_grpc.GRPCInferenceServiceServicer):
         version = self._check_model(request.model_name, request.model_version)
         pipeline = self._pipeline()
         options = pipeline.resolve(_options(request))
-        wanted = [output.name for output in request.outputs] or list(OUTPUTS)
-        for name in wanted:
-            if name not in OUTPUTS:
-                raise RequestError(f"there is no output {name!r}, only {', '.join(OUTPUTS)}", "outputs")
-        images, shape = _images(request)
+        wanted = _outputs(request)
+        if len(request.id) > _MAX_ID:
+            raise RequestError(f"an id has at most {_MAX_ID} characters", "id")
+        images, shape = _images(request, pipeline.most_images)
         deadline_s = deadline_of(context)
         with pipeline.enter(deadline_s, len(images)):
             captions = await self._caption_all(pipeline, images, options, deadline_s)
@@ -98,7 +99,8 @@ class InferenceServicer(grpc_predict_v2_pb2_grpc.GRPCInferenceServiceServicer):
         """The version that is served; raises `ModelNotFoundError` for another name or version."""
         served = self._pipeline().engine.digest[:12]
         if name != MODEL or version not in ("", served):
-            raise ModelNotFoundError(f"there is no model {name!r} {version}, only {MODEL!r} {served}")
+            asked = f"{clip(repr(name))} {clip(version)}"
+            raise ModelNotFoundError(f"there is no model {asked}, only {MODEL!r} {served}")
         return served
 
     @staticmethod
@@ -124,19 +126,43 @@ def _options(request: pb.ModelInferRequest) -> CaptionOptions:
             parameter = request.parameters[name]
             if not (choice := parameter.WhichOneof("parameter_choice")):
                 raise RequestError(f"the parameter {name} has no value", f"parameters.{name}")
+            if choice == "string_param":
+                raise RequestError(f"the parameter {name} must be a number", f"parameters.{name}")
             values[name] = getattr(parameter, choice)
     return CaptionOptions(**values, attention=False)
 
 
-def _images(request: pb.ModelInferRequest) -> tuple[list[bytes], list[int]]:
-    """The images of the request and the shape of the tensor that they came in."""
-    if [tensor.name for tensor in request.inputs] != [INPUT]:
+def _outputs(request: pb.ModelInferRequest) -> list[str]:
+    """The names of the outputs that the request wants, each once."""
+    wanted = [output.name for output in request.outputs]
+    for name in wanted:
+        if name not in OUTPUTS:
+            raise RequestError(f"there is no output {clip(repr(name))}, only {', '.join(OUTPUTS)}", "outputs")
+    if len(set(wanted)) < len(wanted):
+        raise RequestError("an output is asked for twice", "outputs")
+    return wanted or list(OUTPUTS)
+
+
+def _images(request: pb.ModelInferRequest, most: int) -> tuple[list[bytes], list[int]]:
+    """The images of the request, `most` of them at most, and the shape of the tensor that they came in."""
+    if len(request.inputs) != 1 or request.inputs[0].name != INPUT:
         raise RequestError(f"there is one input, {INPUT}", "inputs")
     [tensor] = request.inputs
     if tensor.datatype != "BYTES":
-        raise RequestError(f"{INPUT} is of type BYTES, not {tensor.datatype}", f"inputs.{INPUT}.datatype")
+        raise RequestError(
+            f"{INPUT} is of type BYTES, not {clip(tensor.datatype)}", f"inputs.{INPUT}.datatype"
+        )
+    if len(tensor.shape) > _MAX_DIMENSIONS:
+        raise RequestError(
+            f"{INPUT} has {len(tensor.shape)} dimensions, the limit is {_MAX_DIMENSIONS}",
+            f"inputs.{INPUT}.shape",
+        )
+    if len(request.raw_input_contents) > 1:
+        raise RequestError("there is one input, and so one raw content", "raw_input_contents")
     if request.raw_input_contents:
-        images = _split(request.raw_input_contents[0])
+        images = _split(request.raw_input_contents[0], most)
+    elif len(tensor.contents.bytes_contents) > most:
+        raise _too_many(most)
     else:
         images = list(tensor.contents.bytes_contents)
     shape = list(tensor.shape)
@@ -145,10 +171,13 @@ def _images(request: pb.ModelInferRequest) -> tuple[list[bytes], list[int]]:
     return images, shape
 
 
-def _split(raw: bytes) -> list[bytes]:
+def _split(raw: bytes, most: int) -> list[bytes]:
     """The elements of a BYTES tensor, each preceded by its length in four bytes, little-endian."""
-    elements, position = [], 0
+    elements: list[bytes] = []
+    position = 0
     while position < len(raw):
+        if len(elements) == most:
+            raise _too_many(most)
         if position + 4 > len(raw):
             raise RequestError("a length is cut short", "raw_input_contents")
         (length,) = struct.unpack_from("<I", raw, position)
@@ -158,6 +187,10 @@ def _split(raw: bytes) -> list[bytes]:
         elements.append(element)
         position += 4 + length
     return elements
+
+
+def _too_many(most: int) -> RequestError:
+    return RequestError(f"a request has at most {most} images (queue_size)", f"inputs.{INPUT}")
 
 
 def _fill(response: pb.ModelInferResponse, name: str, captions: list[Caption], *, raw: bool) -> None:

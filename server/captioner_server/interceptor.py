@@ -23,6 +23,7 @@ from captioner_server.errors import (
     BusyError,
     NotServingError,
     UnauthenticatedError,
+    message_of,
     status_code,
     to_trailers,
 )
@@ -127,8 +128,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 raise refusal
             if not handler.request_streaming:
                 request = await context.read()
-                if isinstance(request, Malformed) or request is grpc.aio.EOF:  # type: ignore[attr-defined]
+                if request is grpc.aio.EOF:  # type: ignore[attr-defined]
                     raise malformed()
+                if isinstance(request, Malformed):
+                    raise request.error
                 if refusal := self._refusal(method, context):
                     raise refusal
             self._gate.enter()
@@ -163,7 +166,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 context.set_trailing_metadata(_trailers(call))
                 return answer
             except CaptionerError as error:
-                code, reason = error.grpc_code, str(error)
+                code, reason = error.grpc_code, message_of(error)
                 if isinstance(error, NotServingError):
                     await self._gate.held()
                 await context.abort(status_code(error), reason, (*_trailers(call), *to_trailers(error)))

@@ -8,6 +8,10 @@ import sys
 from datetime import UTC, datetime
 from typing import Literal
 
+from captioner.errors import clip
+
+_MAX_TRACEBACK = 8000
+
 Format = Literal["text", "json"]
 
 
@@ -29,7 +33,7 @@ class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = {"time": _time(record), "level": record.levelname.lower(), "event": record.getMessage()}
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            line["exception"] = clip(self.formatException(record.exc_info), _MAX_TRACEBACK)
         return json.dumps(line | getattr(record, "fields", {}), default=str)
 
 
@@ -37,7 +41,9 @@ class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {key}={_quoted(value)}" for key, value in getattr(record, "fields", {}).items())
         line = f"{_time(record)} {record.levelname.lower()} {record.getMessage()}{fields}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        if record.exc_info:
+            return f"{line}\n{clip(self.formatException(record.exc_info), _MAX_TRACEBACK)}"
+        return line
 
 
 def _quoted(value: object) -> str:

@@ -84,6 +84,11 @@ class Pipeline:
         resolved.check_head(self.engine.heads)
         return resolved
 
+    @property
+    def most_images(self) -> int:
+        """Most images that one call may bring."""
+        return self._options.queue_size
+
     def refusal(self, deadline_s: float) -> CaptionerError | None:
         """Why one more image would be refused now, if it would."""
         return self._admission.refusal(1, self._patience_s(deadline_s))

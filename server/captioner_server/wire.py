@@ -6,26 +6,36 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 
 from captioner_server.errors import DeadlineError, RequestError
+from captioner_server.message_guard import check_message
 
 
+@dataclass(frozen=True, slots=True)
 class Malformed:
-    """Stands for a request that is no message of its type."""
+    """Stands for a request that is not a message of its type, or is beyond the limits."""
+
+    error: RequestError
 
 
 def lenient(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """A deserializer that gives `Malformed` where gRPC would end the call with UNKNOWN."""
+    """A deserializer that gives `Malformed` where gRPC would end the call with UNKNOWN. It checks the bytes
+    with `check_message` before it parses them."""
+    descriptor = getattr(getattr(deserialize, "__self__", None), "DESCRIPTOR", None)
 
     def parse(raw: bytes) -> Any:
         try:
+            check_message(raw, descriptor)
             return deserialize(raw)
+        except RequestError as error:
+            return Malformed(error)
         except DecodeError:
-            return Malformed()
+            return Malformed(malformed())
 
     return parse
 

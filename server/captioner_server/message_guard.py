@@ -1,0 +1,76 @@
+"""A look at a message's bytes before they are parsed: bounded in time, whatever they hold.
+
+Parsing builds an object for every element, so a few megabytes of empty elements cost seconds and gigabytes.
+The guard walks the wire format of Protocol Buffers and stops at the first thing beyond the limits. Only
+fields of type `bytes` (images) may be large.
+"""
+
+from __future__ import annotations
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from captioner_server.errors import RequestError
+
+MAX_FIELDS = 4096
+"""Most fields of a message, those of the messages in it included."""
+MAX_TEXT_BYTES = 4096
+"""Longest text, and longest packed list of numbers, in bytes."""
+
+_VARINT, _FIXED_64, _DELIMITED, _FIXED_32 = 0, 1, 2, 5
+_MAX_VARINT_BYTES = 10
+
+
+def check_message(raw: bytes, kind: Descriptor | None, max_fields: int = MAX_FIELDS) -> None:
+    """Raises `RequestError` for more than `max_fields` fields, a text that is too long, or bytes that are not
+    a message."""
+    _Walk(raw, max_fields).message(0, len(raw), kind)
+
+
+class _Walk:
+    def __init__(self, raw: bytes, max_fields: int) -> None:
+        self._raw, self._max_fields, self._left = raw, max_fields, max_fields
+
+    def message(self, position: int, end: int, kind: Descriptor | None) -> None:
+        """Walk over the fields of the message from `position` to `end`; a `kind` of None is unknown."""
+        while position < end:
+            self._left -= 1
+            if self._left < 0:
+                raise RequestError(f"the message has more than {self._max_fields} fields", "request")
+            key, position = self._varint(position, end)
+            field = None if kind is None else kind.fields_by_number.get(key >> 3)
+            wire_type = key & 7
+            if wire_type == _VARINT:
+                _, position = self._varint(position, end)
+            elif wire_type in (_FIXED_32, _FIXED_64):
+                position += 4 if wire_type == _FIXED_32 else 8
+            elif wire_type == _DELIMITED:
+                length, position = self._varint(position, end)
+                if position + length > end:
+                    raise _cut_short()
+                self._delimited(position, length, field)
+                position += length
+            else:  # groups, which none of our messages have
+                raise RequestError("the message is of another type", "request")
+        if position != end:
+            raise _cut_short()
+
+    def _delimited(self, position: int, length: int, field: FieldDescriptor | None) -> None:
+        if field is not None and field.type == FieldDescriptor.TYPE_MESSAGE:
+            self.message(position, position + length, field.message_type)
+        elif length > MAX_TEXT_BYTES and (field is None or field.type != FieldDescriptor.TYPE_BYTES):
+            name = "an unknown field" if field is None else field.name
+            raise RequestError(f"{name} has {length} bytes, the limit is {MAX_TEXT_BYTES}", "request")
+
+    def _varint(self, position: int, end: int) -> tuple[int, int]:
+        """The number at `position`, and where it ends."""
+        value = 0
+        for index in range(min(_MAX_VARINT_BYTES, end - position)):
+            byte = self._raw[position + index]
+            value |= (byte & 0x7F) << (7 * index)
+            if byte < 0x80:
+                return value, position + index + 1
+        raise _cut_short()
+
+
+def _cut_short() -> RequestError:
+    return RequestError("the request is not a message of this call's type", "request")
