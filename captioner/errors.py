@@ -51,6 +51,12 @@ class ImageTooLargeError(ImageError):
     code = "too_large"
 
 
+class LowConfidenceError(ImageError):
+    """The caption is less likely to be good than was asked for."""
+
+    code = "low_confidence"
+
+
 class OptionsError(CaptionerError, ValueError):
     """An option is out of its range, or options contradict each other."""
 

@@ -49,12 +49,14 @@ def _run_here(args: argparse.Namespace) -> int:
         _check_gallery(args)
     sources = _make_sources(args)
     with _open_engine(args) as engine:
-        output = make_output(args.output, _output_options(args, options, engine), args.format)
+        wanted = _output_options(args, options, engine)
+        output = make_output(args.output, wanted, args.format)
         run = FolderRun(
             sources,
             engine,
             output,
             options,
+            shape=wanted.shape,
             max_bytes=image_limits(args).max_bytes,
             overwrite=args.overwrite,
             retry_failed=args.retry_failed,
@@ -62,6 +64,8 @@ def _run_here(args: argparse.Namespace) -> int:
         with _interruptible(run.stop), run, Progress(run.total, run.left) as progress:
             if links := sum(getattr(source, "links_left_out", 0) for source in sources):
                 progress.say(f"not followed: {links} links to folders or out of the folder")
+            for result in run.failures():
+                progress.say_failure(result, "in an earlier run")
             for result in run:
                 progress.count(result)
             failed = run.count_failed()
@@ -71,6 +75,8 @@ def _run_here(args: argparse.Namespace) -> int:
             "the same command goes on"
         )
         return _INTERRUPTED
+    if kept := getattr(output, "kept", 0):
+        progress.say(f"{kept} kept as they were: not written by this command, or edited since")
     progress.summarize(failed)
     if args.gallery:
         _write_gallery(args)

@@ -48,13 +48,18 @@ class Progress:
         self.done += 1
         if result.error is not None:
             self.failed += 1
-            self.say(f"{printable(result.image)}: {printable(str(result.error))}")
+            self.say_failure(result)
         self._bar.update(self._task, completed=self.done, rate=self._rate(), failed=self.failed)
         now = time.monotonic()
         if not self._console.is_terminal and now - self._last_line >= LINE_EVERY_S:
             self._last_line = now
             left_s = (self._left - self.done) / max(self._rate(), 1e-9)
             self.say(f"{self.done} of {self._left}, {self._rate():.1f} images/s, {left_s:.0f} s left")
+
+    def say_failure(self, result: FolderResult, when: str = "") -> None:
+        """Name an image without a caption, and why; `when`, if it was not now."""
+        note = f" ({when})" if when else ""
+        self.say(f"{printable(result.image)}: {printable(str(result.error))}{note}")
 
     def say(self, text: str) -> None:
         self._console.print(f"captioner: {text}")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from types import TracebackType
 from typing import Self
 
-from captioner.errors import CaptionerError, DataError
+from captioner.errors import CaptionerError, DataError, ImageError, LowConfidenceError
 from captioner.folder.items import Done, FolderResult
 from captioner.folder.outputs import Output
+from captioner.folder.outputs.options import Record, unchanged
 from captioner.folder.pipeline import Engine, Loader
 from captioner.folder.sources import Source
 from captioner.folder.state import State
@@ -39,15 +40,18 @@ class FolderRun:
         output: Output | None = None,
         options: CaptionOptions | None = None,
         *,
+        shape: Callable[[Record], Record] = unchanged,
         max_bytes: int = DEFAULT_LIMITS.max_bytes,
         overwrite: bool = False,
         retry_failed: bool = False,
     ) -> None:
-        """Without an output nothing is kept. Words are kept when `options.attention` asks for maps."""
+        """Without an output nothing is kept. Words are kept when `options.attention` asks for maps. `shape` is
+        what the output makes of a record; a caption that it takes away counts as a failure."""
         self.stop = threading.Event()
         """Set it to end the run after what is in flight."""
         self._sources, self._engine, self._output = sources, engine, output
         self._options = options or CaptionOptions(attention=False)
+        self._shape = shape
         self._max_bytes, self._overwrite, self._retry_failed = max_bytes, overwrite, retry_failed
         self._open = ExitStack()
 
@@ -82,15 +86,24 @@ class FolderRun:
         with closing(parts):  # type: ignore[type-var]
             for part in parts:
                 self._keep(part)
-                yield from map(_result, part)
+                yield from map(self._result, part)
         is_whole = not self.stop.is_set() or not self._state.count_pending()
         if self._output and is_whole:
             self._output.finish(self._state)
             self._state.set("overwriting", None)
 
+    def failures(self) -> Iterator[FolderResult]:
+        """Images without a caption, those of earlier runs included, in order."""
+        entries = self._state.done(failed=True) if self._shape is unchanged else self._state.done()
+        for entry in entries:
+            if error := _read_error(self._shape(entry.record)):
+                yield FolderResult(entry.name, None, error)
+
     def count_failed(self) -> int:
-        """Images without a caption, those of earlier runs included."""
-        return self._state.count_failed()
+        """How many `failures` there are."""
+        if self._shape is unchanged:
+            return self._state.count_failed()
+        return sum(1 for _ in self.failures())
 
     def _keep(self, part: Sequence[Done]) -> None:
         wants_words, wants_others = self._options.attention, self._options.alternatives > 0
@@ -102,9 +115,20 @@ class FolderRun:
         asked = {"model": self._engine.model, **dataclasses.asdict(self._options)}
         return json.dumps(asked, sort_keys=True)
 
+    def _result(self, done: Done) -> FolderResult:
+        name, outcome = done.loaded.item.found.name, done.outcome
+        if isinstance(outcome, CaptionerError):
+            return FolderResult(name, None, outcome)
+        if outcome is not None and self._shape is not unchanged:
+            record = outcome.to_dict(name, words=False, alternatives=False)
+            if error := _read_error(self._shape(record)):
+                return FolderResult(name, None, error)
+        return FolderResult(name, outcome)
 
-def _result(done: Done) -> FolderResult:
-    name, outcome = done.loaded.item.found.name, done.outcome
-    if isinstance(outcome, CaptionerError):
-        return FolderResult(name, None, outcome)
-    return FolderResult(name, outcome)
+
+def _read_error(record: Record) -> CaptionerError | None:
+    """The error that a record holds in place of a caption."""
+    if "error" not in record:
+        return None
+    kind = LowConfidenceError if record["error"].get("code") == LowConfidenceError.code else ImageError
+    return kind(record["error"].get("message", "no caption"))

@@ -111,6 +111,8 @@ class FolderSource:
                     if entry.is_dir(follow_symlinks=False):
                         if self.selection.takes_folder(name):
                             folders.append(name)
+                    elif _is_folder(entry):
+                        self.links_left_out += self.selection.takes_folder(name)
                     elif self.selection.takes_file(name) and not self._leads_out(entry, inside):
                         yield _look(name, Path(entry.path), os.fsencode(name))
 
@@ -118,16 +120,17 @@ class FolderSource:
         return read_file(self.root / os.fsdecode(locator), max_bytes)
 
     def _leads_out(self, entry: os.DirEntry[str], inside: str) -> bool:
-        if not entry.is_symlink():
-            return False
-        try:
-            is_folder = entry.is_dir()
-        except OSError:  # a link that leads to itself
-            is_folder = False
-        if os.path.realpath(entry.path).startswith(inside) and not is_folder:
+        if not entry.is_symlink() or os.path.realpath(entry.path).startswith(inside):
             return False
         self.links_left_out += 1
         return True
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself
+        return False
 
 
 class ListSource:

@@ -170,6 +170,24 @@ class State:
             )
             return int(self._query(query, {"asked": self._asked}).fetchone()[0])
 
+    def done(self, *, failed: bool | None = None) -> Iterator[Entry]:
+        """The images that are done, in order, whether or not earlier ones are; with `failed`, only those
+        that did or did not fail. The state may be changed meanwhile."""
+        only = "" if failed is None else f" AND {'' if failed else 'NOT '}r.failed"
+        after = -1
+        while True:
+            with self._guard():
+                rows = self._query(
+                    f"SELECT l.number, l.name, r.record, r.published {_DONE}{only}"
+                    f" AND l.number > :after ORDER BY l.number LIMIT {_CHUNK}",
+                    {"asked": self._asked, "after": after},
+                ).fetchall()
+            if not rows:
+                return
+            for number, name, record, published in rows:
+                yield Entry(number, os.fsdecode(name), _unpack(record), published)
+            after = rows[-1][0]
+
     def pending(self) -> Iterator[Item]:
         """The images that are still to be captioned, in order. The state may be changed meanwhile."""
         after = -1

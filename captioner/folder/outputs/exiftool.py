@@ -26,7 +26,7 @@ class ExifTool:
     """Starts with the first command, and again after it was killed. Raises `RuntimeMissingError` without
     the program.
 
-    Paths are absolute and of printable characters, values of one line: each is a line of exiftool's input.
+    Each path and each value is a line of exiftool's input; those that hold more than a line are quoted.
     """
 
     def __init__(self) -> None:
@@ -43,11 +43,12 @@ class ExifTool:
 
     def get_tags(self, path: Path, tags: Sequence[str]) -> dict[str, Any]:
         """The values of those of `tags`, "GROUP:NAME", that the file has."""
-        [found] = json.loads(self._execute("-j", *(f"-{tag}" for tag in tags), str(path)))
+        [found] = json.loads(self._execute("-j", *(f"-{tag}" for tag in tags), str(path)).decode(errors="replace"))
         return dict(found)
 
     def set_tags(self, path: Path, tags: Mapping[str, str]) -> None:
-        """Write to the file, or a new one, and keep its time. An empty value takes the tag away."""
+        """Write to the file, or a new one, and keep its time. An empty value takes the tag away. Raises
+        `ExifToolError`."""
         changes = (f"-{tag}={value}" for tag, value in tags.items())
         self._execute("-P", "-overwrite_original", *changes, str(path))
 
@@ -67,7 +68,7 @@ class ExifTool:
         assert process.stdin and process.stdout and process.stderr
         lines = ["-G1", "-n", *arguments, "-echo4", "{status ${status}}", "-execute"]
         try:
-            process.stdin.write("".join(f"{line}\n" for line in lines).encode())
+            process.stdin.write(b"".join(_line(argument) for argument in lines))
             process.stdin.flush()
         except BrokenPipeError:
             raise ExifToolError("exiftool has ended") from None
@@ -76,6 +77,16 @@ class ExifTool:
         if status != b"{status 0}":
             raise ExifToolError(messages.decode(errors="replace") or "exiftool has failed")
         return output
+
+
+def _line(argument: str) -> bytes:
+    """An argument as a line of input: with line breaks, as exiftool's C string, which garbles `$` and `@`."""
+    if "\n" in argument or "\r" in argument:
+        if "$" in argument or "@" in argument:
+            raise ExifToolError("a name with a line break and $ or @ cannot be handed to exiftool")
+        quoted = argument.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+        argument = f"#[CSTR]{quoted}"
+    return argument.encode("utf-8", "surrogateescape") + b"\n"
 
 
 def _read_until(pipe: IO[bytes], mark: bytes) -> tuple[bytes, bytes]:

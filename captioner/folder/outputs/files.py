@@ -21,6 +21,12 @@ def writing(path: Path) -> Iterator[None]:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
+def check_folder(path: Path) -> None:
+    """Raises `OutputError` when there is no folder to write the file in."""
+    if not path.parent.is_dir():
+        raise OutputError(f"cannot write {path}: there is no folder {path.parent}")
+
+
 def partial_path(path: Path) -> Path:
     """Where the next version of a file is written."""
     return path.with_name(f"{path.name}.partial")

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import IO
 
-from captioner.folder.outputs.files import claim, partial_path, put_in_place, writing
+from captioner.folder.outputs.files import check_folder, claim, partial_path, put_in_place, writing
 from captioner.folder.outputs.options import OutputOptions, unchanged
 from captioner.folder.state import Entry, State
 
@@ -21,6 +21,7 @@ class JsonlOutput:
     """
 
     def __init__(self, path: Path, options: OutputOptions) -> None:
+        check_folder(path)
         self._path, self._options = path, options
         self.state_path = path.with_name(f"{path.name}.state")
         self._file: IO[bytes] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import IO, Any
 
 from captioner.errors import RuntimeMissingError
@@ -21,6 +22,10 @@ class ParquetOutput(Table):
 
     name = "parquet"
     has_words = True
+
+    def __init__(self, path: Path, options: OutputOptions) -> None:
+        super().__init__(path, options)
+        _import_pyarrow()  # better missed now than after hours
 
     def write(self, file: IO[bytes], records: Iterator[Record]) -> None:
         write_parquet(file, records, self._options)

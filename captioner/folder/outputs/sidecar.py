@@ -35,6 +35,8 @@ class SidecarOutput:
         self._folder, self._options = path, options
         self.state_path = path / f".captioner{self.suffix}.state"
         self._last = -1
+        self.kept = 0
+        """Files that were not touched, because somebody else wrote or edited them."""
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
 
@@ -67,20 +69,21 @@ class SidecarOutput:
     def put(self, entry: Entry, record: Record, wanted: bytes | None, state: State) -> None:
         """Write, or take away when `wanted`, the digest of the content to be, is None."""
         target, published = self.find_target(entry, state)
-        if wanted == published and (wanted is None or _has_content(target)):
-            return
         try:
             if wanted is None:
                 if _is_ours(target, published):
                     target.unlink(missing_ok=True)
-            elif self._may_write(target, published, wanted):
-                self.write(target, record)
-            else:
+            elif self._may_write(target, published):
+                if not _is_ours(target, wanted):
+                    self.write(target, record)
+            elif not _is_ours(target, wanted):
+                self.kept += 1
                 return
         except OSError as error:
             self.reject(entry, f"cannot write {target}: {error.strerror or error}", state, error)
             return
-        state.mark_published(entry.name, wanted)
+        if wanted != published:
+            state.mark_published(entry.name, wanted)
 
     def find_target(self, entry: Entry, state: State) -> tuple[Path, bytes | None]:
         """The file of a photo, and the digest of what was last written there for it."""
@@ -127,10 +130,8 @@ class SidecarOutput:
         partial.write_bytes(self.make_content(record))
         partial.replace(target)
 
-    def _may_write(self, target: Path, published: bytes | None, wanted: bytes) -> bool:
-        if self._options.replace_existing or not _has_content(target):
-            return True
-        return _is_ours(target, published) or _is_ours(target, wanted)
+    def _may_write(self, target: Path, published: bytes | None) -> bool:
+        return self._options.replace_existing or not _has_content(target) or _is_ours(target, published)
 
 
 class CaptionOutput(SidecarOutput):

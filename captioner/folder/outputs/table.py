@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from captioner.errors import OptionsError
-from captioner.folder.outputs.files import claim, replacing, writing
+from captioner.folder.outputs.files import check_folder, claim, replacing, writing
 from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.state import State
 
@@ -23,6 +23,7 @@ class Table(ABC):
     def __init__(self, path: Path, options: OutputOptions) -> None:
         if (options.attention or options.alternatives) and not self.has_words:
             raise OptionsError(f"{self.name} holds neither words nor alternatives; jsonl and parquet do")
+        check_folder(path)
         self._path, self._options = path, options
         self.state_path = path.with_name(f"{path.name}.state")
 

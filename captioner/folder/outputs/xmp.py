@@ -73,8 +73,6 @@ class XmpOutput(SidecarOutput):
 
     def _write_tags(self, target: Path, text: str, published: bytes | None) -> None:
         path = Path(os.path.abspath(target))  # noqa: PTH100
-        if not str(path).isprintable():
-            raise ValueError("its name cannot be handed to exiftool")
         if not target.exists():
             if text:
                 self._make_sidecar(target, text)
@@ -87,6 +85,7 @@ class XmpOutput(SidecarOutput):
         }
         if not text:  # only what we wrote is taken away
             free = {tag: tag in there and _digest(str(there[tag])) == published for tag in free}
+        self.kept += bool(text) and not all(free.values())
         tags = {tag: text for tag, may in free.items() if may and there.get(tag, "") != text}
         if tags:
             self._tool.set_tags(path, tags)
