@@ -65,7 +65,7 @@ def _run_here(args: argparse.Namespace) -> int:
             if links := sum(getattr(source, "links_left_out", 0) for source in sources):
                 progress.say(f"not followed: {links} links to folders or out of the folder")
             for result in run.failures():
-                progress.say_failure(result, "in an earlier run")
+                progress.say_failure(result, "from an earlier run")
             for result in run:
                 progress.count(result)
             failed = run.count_failed()
@@ -148,10 +148,12 @@ def make_shape(args: argparse.Namespace, calibration: Calibration | None) -> Cal
 
 def _check_gallery(args: argparse.Namespace) -> None:
     from captioner.folder.outputs import format_of
+    from captioner.overlay.gallery.write import check_page
 
     from_folder = len(args.sources) == 1 and args.sources[0].is_dir()
     if not (from_folder and args.attention and format_of(args.output, args.format) == "jsonl"):
         raise OptionsError("--gallery is for one folder, with --attention and jsonl", "gallery")
+    check_page(args.gallery)
 
 
 def _write_gallery(args: argparse.Namespace) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from captioner.errors import CaptionerError, DataError, OptionsError
 
 BATCH_SIZE = 16
 """Photos captioned at a time."""
+_LINES_TRIED = 100
+_NOT_A_RECORD = {"code": "invalid_data", "message": "not a record of a caption"}
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -51,7 +54,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     from captioner.overlay.gallery import write_gallery
+    from captioner.overlay.gallery.write import check_page
 
+    check_page(args.output)
     if args.source.is_dir():
         if args.images is not None:
             raise OptionsError("--images is for CAPTIONS.jsonl, not for a folder", "images")
@@ -109,8 +114,23 @@ def caption_folder(args: argparse.Namespace, names: list[str]) -> Iterator[dict[
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a JSONL file. A line that is none, as the last of a run that was killed, becomes a
-    failed record."""
+    """The records of a JSONL file. A line that is not one, as the last of a run that was killed, becomes a
+    failed record. Raises `DataError` at once for a file that begins with many such lines or has no other."""
+    records = _read_lines(path)
+    first: list[dict[str, Any]] = []
+    for record in records:
+        first.append(record)
+        if record.get("error") is not _NOT_A_RECORD:
+            return itertools.chain(first, records)
+        if len(first) == _LINES_TRIED:
+            break
+    raise DataError(
+        f"{path}: there are no captions in this file; a gallery is made of a folder of photos or of the "
+        ".jsonl file that captioner batch wrote"
+    )
+
+
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:
             for number, line in enumerate(lines, 1):
@@ -125,6 +145,6 @@ def _read_line(line: str, place: str) -> dict[str, Any]:
         record = json.loads(line)
     except (ValueError, RecursionError):
         record = None
-    if isinstance(record, dict):
+    if isinstance(record, dict) and "image" in record and ("caption" in record or "error" in record):
         return record
-    return {"image": place, "error": {"code": "invalid_data", "message": "not a record of a caption"}}
+    return {"image": place, "error": _NOT_A_RECORD}

@@ -45,8 +45,8 @@ class FolderRun:
         overwrite: bool = False,
         retry_failed: bool = False,
     ) -> None:
-        """Without an output nothing is kept. Words are kept when `options.attention` asks for maps. `shape` is
-        what the output makes of a record; a caption that it takes away counts as a failure."""
+        """Without an output nothing is kept. Words are kept when `options.attention` asks for maps. `shape`
+        is what the output makes of a record; a caption that it takes away counts as a failure."""
         self.stop = threading.Event()
         """Set it to end the run after what is in flight."""
         self._sources, self._engine, self._output = sources, engine, output

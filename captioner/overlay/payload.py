@@ -12,6 +12,7 @@ from PIL import Image
 
 from captioner.overlay.saliency import Map, display_range, fit_photo, resample, stops
 from captioner.overlay.scene import OverlayOptions, ShownWord, probability
+from captioner.overlay.small_words import is_small
 from captioner.overlay.text import clean
 from captioner.results import Caption
 
@@ -42,7 +43,8 @@ def make_payload(
         "words": [_word(word, grid) for word in words],
         "alternatives": [
             {"text": clean(other.text), "ratio": _ratio(other.log_prob, caption.log_prob)}
-            for other in caption.alternatives
+            # The search ranks by its own score, which may count the length; the page shows these numbers.
+            for other in sorted(caption.alternatives, key=lambda other: -_finite(other.log_prob))
         ],
     }
 
@@ -77,6 +79,7 @@ def _word(word: ShownWord, grid: tuple[int, int]) -> dict[str, Any]:
     levels = (weights / (largest or 1.0) * 255).round().astype(np.uint8)
     return {
         "text": clean(word.text),
+        "small": is_small(word.text),
         "probability": round(word.probability, 4),
         "sentinel": None if word.sentinel is None else round(_finite(word.sentinel), 4),
         "max": largest,

@@ -70,7 +70,7 @@ def test_links_and_odd_files(tree: Path, tmp_path: Path) -> None:
     source = FolderSource(tree)
     found = {one.name: one for one in source.find()}
     expected = {"a.jpg", "b/a.jpg", "b/c/d.PNG", "thumbs/f.jpg", "in.jpg", "broken.jpg", "pipe.jpg"}
-    assert set(found) == {*expected, "itself.jpg"} and source.links_left_out == 1
+    assert set(found) == {*expected, "itself.jpg"} and source.links_left_out == 2
     assert found["itself.jpg"].problem == "Too many levels of symbolic links"
     assert found["pipe.jpg"].problem == "not a regular file"
     assert found["broken.jpg"].problem == "No such file or directory"
@@ -225,3 +225,17 @@ def test_wrong_usage(tmp_path: Path, batch, monkeypatch, capsys, arguments, mess
     assert batch(*arguments) == 2
     errors = capsys.readouterr().err.splitlines()
     assert message in errors[-1] and errors[-1].startswith("captioner: ")
+
+
+def test_failures_of_an_earlier_run_are_named_again(photos, tmp_path, batch, capsys) -> None:
+    for when in ("", " (from an earlier run)"):
+        assert batch(photos, "-o", tmp_path / "out.jsonl") == 1
+        [line] = [line for line in capsys.readouterr().err.splitlines() if "broken.jpg" in line]
+        assert line.startswith("captioner: broken.jpg: ") and line.endswith(f"kind{when}")
+
+
+def test_links_to_folders_are_counted(photos, tmp_path, batch, capsys) -> None:
+    (photos / "again").symlink_to(photos / "day0")
+    (photos / "loop").symlink_to("loop")
+    assert batch(photos, "-o", tmp_path / "out.jsonl") == 1
+    assert "not followed: 1 links to folders" in capsys.readouterr().err

@@ -6,6 +6,7 @@ import csv
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -257,8 +258,9 @@ def test_openings(text, expected) -> None:
     assert TextOptions(drop_openings=True).apply(text, "x") == expected
 
 
-def test_confidence_leaves_out_what_is_not_believed(photos, tmp_path, tiny_bundle, capsys) -> None:
-    from captioner.cli.main import main
+@pytest.fixture
+def calibrated(tmp_path, tiny_bundle) -> Path:
+    """The tiny bundle with a calibration."""
     from captioner.model.bundle import write_manifest
 
     bundle = tmp_path / "bundle"
@@ -267,6 +269,21 @@ def test_confidence_leaves_out_what_is_not_believed(photos, tmp_path, tiny_bundl
     del manifest["files"]
     del manifest["format"]
     write_manifest(bundle, {**manifest, "confidence": {"slope": 50, "intercept": 5, "event": "a good one"}})
+    return bundle
+
+
+def test_captions_below_the_minimum_are_failures_with_names(photos, tmp_path, calibrated, capsys) -> None:
+    arguments = ["batch", str(photos / "day0"), "--model", str(calibrated), "--device", "cpu", "-o"]
+    for _ in range(2):  # the second run has nothing left to caption, and still says what is missing
+        assert main([*arguments, str(tmp_path / "out.csv"), "--min-confidence", "0.999"]) == 1
+        errors = capsys.readouterr().err
+        assert errors.count("is below 0.999") == 30
+        assert "captioner: 000.png: confidence 0." in errors
+        assert "30 in all, 30 of them failed" in errors
+
+
+def test_confidence_leaves_out_what_is_not_believed(photos, tmp_path, calibrated, capsys) -> None:
+    bundle = calibrated
     arguments = ["batch", str(photos), "--model", str(bundle), "--device", "cpu", "-o"]
     assert main([*arguments, str(tmp_path / "all.jsonl"), "--min-confidence", "0"]) == 1
     every = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
@@ -287,3 +304,22 @@ def test_confidence_leaves_out_what_is_not_believed(photos, tmp_path, tiny_bundl
     for record in some:
         expected = pytest.approx(record.get("confidence"), abs=2e-4)  # it is rounded
         assert served[record["image"]].get("confidence") == expected
+
+
+def test_a_missing_folder_is_named_before_the_work(photos, tmp_path, batch, capsys) -> None:
+    for name in ("c.jsonl", "c.csv"):
+        assert batch(photos, "-o", tmp_path / "no" / name) == 2
+        assert "there is no folder" in (message := capsys.readouterr().err) and ".state" not in message
+
+
+def test_a_missing_package_is_named_before_the_work(photos, tmp_path, batch, capsys, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setattr("captioner.captioner.Captioner.caption_pixels", lambda *_: pytest.fail("it began"))
+    assert batch(photos, "-o", tmp_path / "out.parquet") == 2
+    assert "pip install 'captioner[parquet]'" in capsys.readouterr().err
+
+
+def test_a_gallery_that_cannot_be_is_refused_before_the_work(photos, tmp_path, batch, capsys) -> None:
+    out = tmp_path / "out.jsonl"
+    assert batch(photos, "-o", out, "--attention", "--gallery", tmp_path / "page.txt") == 2
+    assert "a gallery is an .html file" in capsys.readouterr().err and not out.exists()

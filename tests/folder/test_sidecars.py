@@ -47,7 +47,7 @@ def test_a_name_cannot_lead_out_of_the_tree(few, tmp_path, batch, capsys) -> Non
     for _ in range(2):
         assert batch(few, "--files-from", listed, "-o", tmp_path / "tree", "--format", "txt") == 1
         assert (tmp_path / "tree" / "a.txt").is_file() and not (tmp_path / "outside.txt").exists()
-    assert capsys.readouterr().err.count("would be outside of") == 1
+    assert capsys.readouterr().err.count("would be outside of") == 2
 
 
 def test_a_photo_that_was_converted_keeps_its_file(tmp_path, batch) -> None:
@@ -132,7 +132,7 @@ def test_a_caption_that_is_taken_back_leaves_the_metadata(few, tmp_path, batch, 
     )
     error = {"code": "low_confidence", "message": "not believed"}
     monkeypatch.setattr(TextOptions, "shape", lambda _, record: {"image": record["image"], "error": error})
-    assert batch(few, "-o", few, "--format", "xmp", "--embed", "--capitalize") == 0
+    assert batch(few, "-o", few, "--format", "xmp", "--embed", "--capitalize") == 1
     assert read_description(few / "a.jpg") is None
     assert read_description(few / "b" / "c.jpg") == "by hand"
 
@@ -202,3 +202,26 @@ def test_embedding_is_for_the_one_folder_of_the_photos(few, batch, capsys) -> No
         assert "give their folder as OUT" in capsys.readouterr().err
     with pytest.raises(OptionsError):
         make_output(few, OutputOptions(embed=True), "xmp")
+
+
+def test_what_somebody_edited_is_kept_and_counted(few, batch, capsys) -> None:
+    assert batch(few, "-o", few, "--format", "txt") == 0
+    assert "kept" not in capsys.readouterr().err
+    (few / "a.txt").write_text("corrected by hand")
+    for flags in ((), ("--prefix", "now ")):
+        assert batch(few, "-o", few, "--format", "txt", *flags) == 0
+        assert "1 kept as they were" in capsys.readouterr().err
+    assert (few / "a.txt").read_text() == "corrected by hand"
+    assert batch(few, "-o", few, "--format", "txt", "--replace-existing") == 0
+    assert "kept" not in capsys.readouterr().err and (few / "a.txt").read_text() != "corrected by hand"
+
+
+@needs_exiftool
+def test_names_with_line_breaks_have_metadata_too(tmp_path, batch) -> None:
+    root = tmp_path / "photos"
+    root.mkdir()
+    names = ("a\nb.jpg", "a\r\\nb.jpg", "#[CSTR]x.jpg", "-x.jpg", " y .jpg")
+    for number, name in enumerate(names):
+        (root / name).write_bytes(make_image(number, format="JPEG"))
+    assert batch(root, "-o", root, "--format", "xmp") == 0
+    assert all(read_description(root / f"{name}.xmp") for name in names)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from support.browser import DESK, PHONE, find_axe, open_page, take_screenshot, violations
-from support.captions import HOSTILE_TEXTS, make_caption
+from support.captions import HOSTILE_TEXTS, blob, lit_cell, make_caption
 
 from captioner.errors import ImageUnreadableError, OptionsError
 from captioner.overlay.gallery import write_gallery
-from captioner.results import Caption, error_to_dict
+from captioner.results import Alternative, Caption, error_to_dict
 
 TEXTS = ("a black dog runs", "a white cat sleeps", "two dogs in the snow", "a café at night")
 
@@ -299,3 +299,60 @@ def test_copies_of_photos_carry_no_metadata(tmp_path):
     write_gallery([Caption("x", -1.0).to_dict("0.jpg")], tmp_path / "out.html", tmp_path)
     for copy in (tmp_path / "out.files").rglob("*.jpg"):
         assert b"secret" not in copy.read_bytes()
+
+
+def test_a_word_is_found_at_the_start_of_words(browser, tmp_path, photo):
+    texts = ("two hotdogs", "two dogs", "狗在公园里", "$5 (sale)")
+    for number in range(len(texts)):
+        photo.save(tmp_path / f"{number}.jpg")
+    records = [Caption(text, -1.0).to_dict(f"{number}.jpg") for number, text in enumerate(texts)]
+    write_gallery(records, tmp_path / "out.html", tmp_path)
+    with open_page(browser, tmp_path / "out.html") as page:
+        for query, found in (("dog", [1]), ("hot", [0]), ("公园", [2]), ("$5 (", [3]), ("2.JPG", [2])):
+            page.locator(".query").fill(query)
+            assert captions_shown(page) == [texts[number] for number in found]
+            assert page.locator("mark").count() >= 1
+
+
+def test_enter_opens_the_first_photo_found(browser, gallery):
+    with open_page(browser, gallery) as page:
+        page.keyboard.press("/")
+        page.keyboard.type("snow")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".word")
+        assert page.locator(".viewer-name").text_content() == "2.jpg"
+
+
+def test_a_photo_opens_on_a_word_that_names_something(browser, tmp_path, photo):
+    photo.save(tmp_path / "0.jpg")
+    maps = [lit_cell(1, 1), blob(7, 7, 2.0)]
+    write_gallery([make_caption(("a", "dog"), maps).to_dict("0.jpg")], tmp_path / "out.html", tmp_path)
+    with open_page(browser, tmp_path / "out.html", "#photo=0.jpg") as page:
+        page.wait_for_selector(".word")
+        assert page.locator('.word[aria-pressed="true"] bdi').text_content() == "dog"
+
+
+def test_other_captions_stand_in_the_order_of_their_numbers(browser, tmp_path, photo):
+    photo.save(tmp_path / "0.jpg")
+    others = (Alternative("a long and unlikely one", -9.0), Alternative("a likely one", -3.0))
+    write_gallery([Caption("x", -1.0, (), others).to_dict("0.jpg")], tmp_path / "out.html", tmp_path)
+    with open_page(browser, tmp_path / "out.html", "#photo=0.jpg") as page:
+        page.wait_for_selector(".others li")
+        shown = page.locator(".others .text").all_text_contents()
+        assert shown == ["a likely one", "a long and unlikely one"]
+
+
+def test_an_interrupted_gallery_leaves_nothing_and_replaces_nothing(tmp_path, folder, records):
+    def interrupted():
+        yield records[0]
+        raise KeyboardInterrupt
+
+    page = tmp_path / "out.html"
+    with pytest.raises(KeyboardInterrupt):
+        write_gallery(interrupted(), page, folder)
+    assert list(tmp_path.iterdir()) == []
+    write_gallery(records, page, folder)
+    with pytest.raises(KeyboardInterrupt):
+        write_gallery(interrupted(), page, folder)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.files", "out.html"]
+    assert len(list((tmp_path / "out.files" / "views").iterdir())) == 4

@@ -43,7 +43,9 @@ class ExifTool:
 
     def get_tags(self, path: Path, tags: Sequence[str]) -> dict[str, Any]:
         """The values of those of `tags`, "GROUP:NAME", that the file has."""
-        [found] = json.loads(self._execute("-j", *(f"-{tag}" for tag in tags), str(path)).decode(errors="replace"))
+        [found] = json.loads(
+            self._execute("-j", *(f"-{tag}" for tag in tags), str(path)).decode(errors="replace")
+        )
         return dict(found)
 
     def set_tags(self, path: Path, tags: Mapping[str, str]) -> None:

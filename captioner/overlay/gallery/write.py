@@ -50,28 +50,42 @@ def write_gallery(
     A gallery that is there already is replaced. Raises `OptionsError` when the place cannot be written.
     """
     page = Path(out_path)
-    files = page.with_suffix(".files")
-    if page.suffix.lower() not in (".html", ".htm"):
-        raise OptionsError(f"a gallery is an .html file, got {page.name!r}", "output")
+    check_page(page)
+    files, partial = page.with_suffix(".files"), page.with_suffix(".files.partial")
     try:
-        _make_folders(files)
+        _make_folders(partial)
         link_from = page.parent if link_photos else None
         entries = (make_entry(record, Path(image_root), link_from, limits) for record in records)
-        rows = _write_files(entries, files)
-        chunks = _write_index(rows, files)
+        rows = _write_files(entries, partial)
+        chunks = _write_index(rows, partial)
         failed = sum(row[3] is not None for row in rows)
         name = title if title is not None else Path(image_root).resolve().name
+        _remove(files)
+        partial.rename(files)
         page.write_text(_page(name or "Photos", files.name, chunks), encoding="utf-8")
     except OSError as error:
         raise OptionsError(f"cannot write {page}: {error.strerror or error}", "output") from error
+    finally:  # whatever ended it, Ctrl-C too: no half of a gallery stays behind
+        shutil.rmtree(partial, ignore_errors=True)
     return GallerySummary(page, len(rows), failed)
 
 
-def _make_folders(files: Path) -> None:
-    if files.exists():
-        if not (files / MARKER).is_file():
+def check_page(page: Path) -> None:
+    """Raises `OptionsError` for a path that a gallery cannot be written to, before any work is done."""
+    if page.suffix.lower() not in (".html", ".htm"):
+        raise OptionsError(f"a gallery is an .html file, got {page.name!r}", "output")
+    for files in (page.with_suffix(".files"), page.with_suffix(".files.partial")):
+        if files.exists() and not (files / MARKER).is_file():
             raise OptionsError(f"{files} is there already and is not of a gallery", "output")
+
+
+def _remove(files: Path) -> None:
+    if files.exists():
         shutil.rmtree(files)
+
+
+def _make_folders(files: Path) -> None:
+    _remove(files)
     for name in ("thumbs", "photos", "views", "index"):
         (files / name).mkdir(parents=True)
     (files / MARKER).write_text("captioner gallery made this folder and may replace it.\n", encoding="utf-8")

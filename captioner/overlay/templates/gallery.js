@@ -201,6 +201,9 @@ const captionerGallery = (() => {
     } else if (event.key === "ArrowDown" && event.target === query) {
       event.preventDefault();
       list.focus(0);
+    } else if (event.key === "Enter" && event.target === query && chosen.length) {
+      event.preventDefault();
+      location.hash = hash({ photo: chosen[0].key });
     }
   });
   query.addEventListener("input", updateFromTools);

@@ -211,9 +211,11 @@ function createView(root) {
     find(".ramp").style.setProperty("--ramp", `linear-gradient(90deg, ${mode === "heat" ? stops.join(",") : "#0c0b0e, #fff"})`);
   }
 
-  // What the reader sees first: the word that looked at one place most of all.
+  // What the reader sees first: the word that looked at one place most of all, of those that name something.
   function sharpest() {
-    const peaks = data.words.map((word) => (word.map ? word.max * (1 - (word.sentinel ?? 0)) : 0));
+    const onlySmall = data.words.every((word) => word.small || !word.map);
+    const peaks = data.words.map((word) =>
+      (word.map && (onlySmall || !word.small) ? word.max * (1 - (word.sentinel ?? 0)) : 0));
     return peaks.some((peak) => peak > 0) ? peaks.indexOf(Math.max(...peaks)) : -1;
   }
 
@@ -267,7 +269,7 @@ function createView(root) {
   function handleKey(event) {
     if (event.altKey || event.ctrlKey || event.metaKey || event.target.matches("input, select, textarea")) return;
     const isRightToLeft = sentence.dir === "rtl";
-    const inSentence = sentence.contains(event.target) || event.target === document.body;
+    const inSentence = event.target.matches("button, body");
     const moves = {
       ArrowRight: () => step(isRightToLeft ? -1 : 1, true),
       ArrowLeft: () => step(isRightToLeft ? 1 : -1, true),

@@ -1,0 +1,15 @@
+"""Words that name nothing to look at: they are drawn smaller, and pages do not open on them."""
+
+from __future__ import annotations
+
+SMALL_WORDS = frozenset(
+    "a an the some this that these those it its his her their there he she they who which what as "  # noqa: SIM905
+    "of in on at with by for from to into onto over under up down out off near next beside "
+    "behind between through across around along against while and or but "
+    "is are was were be being been has have having".split()
+)
+
+
+def is_small(word: str) -> bool:
+    """Whether the word, of a caption in English, names nothing in a photo."""
+    return word.lower() in SMALL_WORDS
