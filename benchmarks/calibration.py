@@ -79,7 +79,7 @@ def measure(captions: Path, references: Path, split: str | None) -> tuple[Any, A
     records = [one for one in records if "caption" in one and image_key(one["image"]) in by_key]
     indices = [by_key[image_key(record["image"])] for record in records]
     closeness = reward.scores(indices, [tokenize(record["caption"]) for record in records])
-    scores = np.array([mean_log_prob(record) for record in records])
+    scores = np.array([mean_log_prob(record["caption"], record["log_prob"]) for record in records])
     return scores, closeness >= np.median(people), [record["image"] for record in records]
 
 

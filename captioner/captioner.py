@@ -31,6 +31,7 @@ class Captioner:
 
     def __init__(self, bundle: Bundle, runtime: Runtime, limits: ImageLimits = DEFAULT_LIMITS) -> None:
         self.bundle, self.limits = bundle, limits
+        self._calibration = Calibration.of(bundle.manifest)
         self._runtime = runtime
 
     @classmethod
@@ -87,7 +88,7 @@ class Captioner:
     @property
     def calibration(self) -> Calibration | None:
         """How its log-probabilities become confidence, where that was measured."""
-        return Calibration.of(self.bundle.manifest)
+        return self._calibration
 
     @property
     def heads(self) -> int:
@@ -179,7 +180,10 @@ class Captioner:
             if token != self.bundle.vocabulary.end_id:
                 words.append(self._word(token, chosen, attention, masks[0], resolved))
                 yield words[-1]
-        yield Caption(" ".join(word.text for word in words), log_prob, tuple(words), model=self.model)
+        text = " ".join(word.text for word in words)
+        yield Caption(
+            text, log_prob, tuple(words), model=self.model, confidence=self._confidence(text, log_prob)
+        )
 
     def _resolve(self, options: CaptionOptions | None) -> CaptionOptions:
         resolved = (options or self.defaults).resolve(self.defaults)
@@ -211,8 +215,9 @@ class Captioner:
 
     def _caption(self, best: list[Hypothesis], mask: Mask, options: CaptionOptions) -> Caption:
         first, *others = best
+        text = self._text(first)
         return Caption(
-            text=self._text(first),
+            text=text,
             log_prob=first.log_prob,
             words=tuple(
                 self._word(token, log_prob, attention, mask, options)
@@ -222,7 +227,11 @@ class Captioner:
             ),
             alternatives=tuple(Alternative(self._text(other), other.log_prob) for other in others),
             model=self.model,
+            confidence=self._confidence(text, first.log_prob),
         )
+
+    def _confidence(self, text: str, log_prob: float) -> float | None:
+        return None if self._calibration is None else self._calibration.confidence(text, log_prob)
 
     def _text(self, hypothesis: Hypothesis) -> str:
         return " ".join(self.bundle.vocabulary.decode(hypothesis.tokens))

@@ -1,16 +1,18 @@
-"""What a caller may ask of a captioner: one frozen dataclass, checked where it is made.
+"""Caption options: the single source from which every interface derives.
 
-Command-line flags and the fields of the gRPC request derive from it. `None` means "as the model's
-bundle says", so that a client need not know the model to use its defaults.
+Command-line flags, protobuf conversion, Open Inference Protocol parameters and keyword arguments are built
+from the fields of `CaptionOptions` and their `OptionSpec`. To add an option, add a field here and, if it
+travels to servers, a field of the same name to the protobuf message `CaptionOptions`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from captioner.errors import OptionsError, clip
+from captioner.errors import OptionsError
 
 MAX_BEAM_SIZE = 16
 MAX_WORDS = 64
@@ -19,78 +21,183 @@ MAX_HEADS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OptionSpec:
+    """What every interface needs to know about one field of `CaptionOptions`."""
+
+    kind: type
+    """int, float, bool, or tuple for a size (rows, columns)."""
+    help: str
+    """One line for command-line help."""
+    low: float = 0
+    high: float = 0
+    """Inclusive range of a number, or of each side of a size."""
+    flag: str | None = None
+    """Command-line flag; None where commands decide for themselves."""
+    metavar: str = "N"
+    changes_text: bool = True
+    """Whether the option can change the text of the caption, and not only what is returned beside it."""
+
+    def parse(self, text: str) -> Any:
+        """The value that `text` stands for, its range not yet checked. Raises `ValueError`."""
+        if self.kind is tuple:
+            rows, separator, columns = text.lower().partition("x")
+            return int(rows), int(columns if separator else rows)
+        if self.kind is bool:
+            return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+        return self.kind(text)
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise `OptionsError` if `value` is of the wrong type or out of range."""
+        if self.kind is tuple:
+            if not isinstance(value, (tuple, list)) or len(value) != 2:
+                raise OptionsError(f"{name} must be (rows, columns), got {value!r}", name)
+            for side in value:
+                _check_number(name, side, self.low, self.high, int)
+        elif self.kind is bool:
+            if not isinstance(value, bool):
+                raise OptionsError(f"{name} must be true or false, got {value!r}", name)
+        else:
+            _check_number(name, value, self.low, self.high, self.kind)
+
+
+def _option(default: Any = None, **spec: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"spec": OptionSpec(**spec)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CaptionOptions:
     """How to search for a caption and what to return with it.
 
-    Raises `OptionsError` (a `ValueError`) when a value is out of its range.
+    None means the default of the model's bundle. Raises `OptionsError` (a `ValueError`) when a value is out
+    of range.
     """
 
-    beam_size: int | None = None
+    beam_size: int | None = _option(
+        kind=int, low=1, high=MAX_BEAM_SIZE, flag="--beam", help=f"beam size, 1 (greedy) to {MAX_BEAM_SIZE}"
+    )
     """Hypotheses kept per image, 1 (greedy) to 16."""
-    length_normalization: float | None = None
+    length_normalization: float | None = _option(
+        kind=float,
+        low=0.0,
+        high=2.0,
+        flag="--length-normalization",
+        metavar="A",
+        help="rank captions by log_prob / length ** A, 0 to 2",
+    )
     """Exponent a of the score log_prob / length ** a that ranks finished hypotheses, 0 to 2;
     0 ranks by probability (Wu et al. 2016, arXiv:1609.08144, without their constant)."""
-    max_words: int | None = None
-    """Longest caption in words, 1 to 64. One that would be longer is cut where its end was likeliest, a
-    greedy one after this many."""
-    no_repeat_ngram: int | None = None
+    max_words: int | None = _option(
+        kind=int, low=1, high=MAX_WORDS, flag="--max-words", help=f"longest caption, 1 to {MAX_WORDS} words"
+    )
+    """Longest caption in words, 1 to 64. Beam search cuts a longer one where its end was most likely;
+    greedy search cuts it after this many words."""
+    no_repeat_ngram: int | None = _option(
+        kind=int,
+        low=0,
+        high=8,
+        flag="--no-repeat-ngram",
+        help="no sequence of N words occurs twice, 0 (off) to 8",
+    )
     """No n-gram of this many words occurs twice in a caption, 0 (off) to 8."""
-    alternatives: int = 0
-    """Further captions returned beside the best, 0 to beam_size - 1; there may be fewer when the best was
-    cut, as what is left of it may be one of them."""
-    attention: bool = True
+    alternatives: int = _option(
+        default=0,
+        kind=int,
+        low=0,
+        high=MAX_BEAM_SIZE - 1,
+        flag="--alternatives",
+        help="lower-ranked captions to return, fewer than --beam",
+        changes_text=False,
+    )
+    """Lower-ranked captions returned beside the best, 0 to beam_size - 1. There may be fewer: cutting the
+    best caption to `max_words` can make it equal to one of them."""
+    attention: bool = _option(
+        default=True, kind=bool, help="return attention maps with words", changes_text=False
+    )
     """Whether words carry attention maps."""
-    attention_size: tuple[int, int] | None = None
-    """(rows, columns) the maps are resampled to, each 1 to 64; None leaves the model's grid."""
-    attention_head: int | None = None
-    """Which head's maps words carry, from 0, where the model has several; None for the mean of all."""
+    attention_size: tuple[int, int] | None = _option(
+        kind=tuple,
+        low=1,
+        high=MAX_MAP_SIDE,
+        flag="--attention-size",
+        metavar="ROWSxCOLUMNS",
+        help=f"resample attention maps, each side 1 to {MAX_MAP_SIDE} (default: the model's grid)",
+        changes_text=False,
+    )
+    """(rows, columns) the maps are resampled to, each 1 to 64; None keeps the model's grid."""
+    attention_head: int | None = _option(
+        kind=int,
+        low=0,
+        high=MAX_HEADS - 1,
+        flag="--head",
+        help="attention maps of head N, counted from 0 (default: the mean of all heads)",
+        changes_text=False,
+    )
+    """Head whose maps words carry, counted from 0, for models with several; None for the mean of all."""
 
     def __post_init__(self) -> None:
-        _check_range("beam_size", self.beam_size, 1, MAX_BEAM_SIZE, int)
-        _check_range("length_normalization", self.length_normalization, 0.0, 2.0, float)
-        _check_range("max_words", self.max_words, 1, MAX_WORDS, int)
-        _check_range("no_repeat_ngram", self.no_repeat_ngram, 0, 8, int)
-        _check_range("alternatives", self.alternatives, 0, MAX_BEAM_SIZE - 1, int)
+        for name, spec in OPTION_SPECS.items():
+            value = getattr(self, name)
+            if value is not None:
+                spec.check(name, value)
+        if isinstance(self.attention_size, list):  # JSON has no tuples, and options must be hashable
+            object.__setattr__(self, "attention_size", tuple(self.attention_size))
         if self.beam_size is not None and self.alternatives >= self.beam_size:
             raise OptionsError(
                 f"alternatives must be less than beam_size, got {self.alternatives} with a beam of "
                 f"{self.beam_size}",
                 "alternatives",
             )
-        if self.attention_size is not None:
-            if len(self.attention_size) != 2:
-                raise OptionsError("attention_size must be (rows, columns)", "attention_size")
-            for side in self.attention_size:
-                _check_range("attention_size", side, 1, MAX_MAP_SIDE, int)
-        _check_range("attention_head", self.attention_head, 0, MAX_HEADS - 1, int)
 
     def resolve(self, defaults: CaptionOptions) -> CaptionOptions:
         """These options with every `None` taken from `defaults`.
 
-        A beam that the caller did not choose grows to hold the alternatives that were asked for.
+        A beam size that the caller did not choose grows to hold the requested alternatives.
         """
-        values = {
-            field.name: getattr(defaults, field.name)
-            for field in dataclasses.fields(self)
-            if getattr(self, field.name) is None
-        }
+        values = {name: getattr(defaults, name) for name in OPTION_SPECS if getattr(self, name) is None}
         if self.beam_size is None:
             values["beam_size"] = max(defaults.beam_size or 1, self.alternatives + 1)
         return dataclasses.replace(self, **values)
 
     def check_head(self, heads: int) -> None:
-        """Raises `OptionsError` if `attention_head` asks for one that a model with `heads` lacks."""
+        """Raise `OptionsError` if `attention_head` names a head that a model with `heads` lacks."""
         if self.attention_head is None or self.attention_head < heads:
             return
         has = f"its heads are 0 to {heads - 1}" if heads > 1 else "its attention has one head"
         raise OptionsError(f"the model has no attention_head {self.attention_head}: {has}", "attention_head")
 
+    def for_streaming(self) -> CaptionOptions:
+        """These options for greedy search. Raises `OptionsError` where they demand a beam."""
+        if (self.beam_size or 1) != 1:
+            raise OptionsError(
+                "words can be streamed from greedy search only: beam_size must be 1", "beam_size"
+            )
+        if self.alternatives:
+            raise OptionsError("greedy search has no alternatives", "alternatives")
+        return dataclasses.replace(self, beam_size=1)
 
-def _check_range(name: str, value: Any, low: float, high: float, kind: type) -> None:
-    if value is None:
-        return
+
+OPTION_SPECS: dict[str, OptionSpec] = {
+    field.name: field.metadata["spec"] for field in dataclasses.fields(CaptionOptions)
+}
+"""The specification of every field of `CaptionOptions`, in order."""
+
+
+def merge_options(options: CaptionOptions | None, fields: Mapping[str, Any]) -> CaptionOptions | None:
+    """`options` with single fields replaced: what `caption(image, beam_size=5)` asks for.
+
+    Raises `OptionsError` for an unknown field or a value out of range.
+    """
+    if not fields:
+        return options
+    for name in fields:
+        if name not in OPTION_SPECS:
+            raise OptionsError(f"unknown option {name!r}; options are {', '.join(OPTION_SPECS)}", name)
+    return dataclasses.replace(options or CaptionOptions(), **fields)
+
+
+def _check_number(name: str, value: Any, low: float, high: float, kind: type) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else int):
-        raise OptionsError(f"{name} must be a number from {low} to {high}, got {clip(repr(value))}", name)
+        raise OptionsError(f"{name} must be a number from {low} to {high}, got {value!r}", name)
     if not low <= value <= high:  # also false for NaN
         raise OptionsError(f"{name} must be from {low} to {high}, got {value}", name)
 

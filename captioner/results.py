@@ -1,31 +1,61 @@
-"""What every part hands on: a caption, its words, and where the model looked for each."""
+"""Results that every part of the library shares: a caption, its words, and where the model looked."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from captioner.errors import CaptionerError
 
+MaybeNone: TypeAlias = Any
+"""Marks a value that is None only if the caller asked for that. Type checkers then do not demand a check at
+every use (the convention of typeshed)."""
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+@dataclass(frozen=True, slots=True)
 class Word:
-    """One word of a caption."""
+    """One word of a caption. Words are equal when their text, numbers and maps are."""
 
     text: str
     log_prob: float
-    """Natural logarithm of the word's probability given the image and the words before it."""
-    attention: npt.NDArray[np.float32] | None = None
+    """Natural logarithm of the word's probability given the image and the words before it, in the
+    distribution that the search used."""
+    attention: npt.NDArray[np.float32] | MaybeNone = None
     """(rows, columns) over the whole image as given, top row first; non-negative; sums to
-    1 - (sentinel or 0). None when maps were not asked for."""
+    1 - (sentinel or 0). None if maps were not requested (`attention=False`)."""
     sentinel: float | None = None
-    """Share of the attention that went to no place in the image (Lu et al. 2017), where the model
-    has a visual sentinel; else None."""
+    """Share of the attention that fell on the visual sentinel instead of the image (Lu et al. 2017); None
+    for models without one."""
+
+    @property
+    def probability(self) -> float:
+        """The word's probability, 0 to 1."""
+        return _probability(self.log_prob)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"Word({self.text!r}, probability={self.probability:.2f})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Word):
+            return NotImplemented
+        if (self.text, self.log_prob, self.sentinel) != (other.text, other.log_prob, other.sentinel):
+            return False
+        if self.attention is None or other.attention is None:
+            return self.attention is other.attention
+        return bool(np.array_equal(self.attention, other.attention))
+
+    def __hash__(self) -> int:
+        return hash((self.text, self.log_prob, self.sentinel))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,47 +65,73 @@ class Alternative:
     text: str
     log_prob: float
 
+    def __str__(self) -> str:
+        return self.text
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+@dataclass(frozen=True, slots=True)
 class Caption:
-    """A caption of one image."""
+    """A caption of one image. `str(caption)` is its text; captions compare by content, not by source."""
 
     text: str
     log_prob: float
-    """Sum over the words and the end token, natural logarithm."""
+    """Sum over the words and the end token, natural logarithm, in the distribution that the search used: for
+    models with word detection it includes the bonus of detected words."""
     words: tuple[Word, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
     """Best first, without the caption itself."""
     model: str = ""
     """NAME@DIGEST of the bundle."""
-    source: Any = field(default=None, repr=False)
-    """The image as the caller gave it (path, bytes or PIL image), so that a caption can show itself."""
+    source: Any = field(default=None, compare=False)
+    """The image as the caller gave it (path, bytes, Pillow image or array; the bytes of a file object), so
+    that a caption can show itself."""
+    confidence: float | None = None
+    """Calibrated probability, 0 to 1, that the caption is good; None where the bundle has no calibration."""
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        sure = "" if self.confidence is None else f", confidence={self.confidence:.2f}"
+        return f"Caption({self.text!r}, log_prob={self.log_prob:.2f}{sure})"
 
     def of(self, source: Any) -> Caption:
-        """This caption, knowing the image it is of."""
+        """This caption with its source image attached."""
         return dataclasses.replace(self, source=source)
 
     def plot(self, columns: int = 5) -> Any:
-        """Draw the photo and a panel a word with matplotlib; see `captioner.overlay.notebook.plot`."""
+        """Draw the photo and one panel per word with matplotlib; see `captioner.overlay.notebook.plot`."""
         from captioner.overlay import notebook
 
         return notebook.plot(self, columns)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The display in a notebook."""
         from captioner.overlay import notebook
 
         return notebook.to_html(self)
 
-    def to_dict(self, image: str, *, words: bool = True, alternatives: bool = True) -> dict[str, Any]:
-        """The JSON form that the command line prints, `image` being the name to show."""
-        record: dict[str, Any] = {"image": image, "caption": self.text, "log_prob": _short(self.log_prob)}
+    def to_dict(
+        self, image: str | None = None, *, words: bool = True, alternatives: bool = True
+    ) -> dict[str, Any]:
+        """The JSON form that the command line prints.
+
+        `image` is the name to write; by default it is the path of the source, and left out if there is none.
+        """
+        record: dict[str, Any] = {}
+        if image is None and isinstance(self.source, (str, os.PathLike)):
+            image = os.fsdecode(self.source)
+        if image is not None:
+            record["image"] = image
+        record |= {"caption": self.text, "log_prob": _short(self.log_prob)}
         if words:
             record["words"] = [_word_to_dict(word) for word in self.words]
         if alternatives:
             record["alternatives"] = [
                 {"caption": other.text, "log_prob": _short(other.log_prob)} for other in self.alternatives
             ]
+        if self.confidence is not None:
+            record["confidence"] = round(self.confidence, 4)
         record["model"] = self.model
         return record
 
@@ -92,6 +148,7 @@ class Caption:
             ),
             model=record.get("model", ""),
             source=record.get("image"),
+            confidence=record.get("confidence"),
         )
 
 
@@ -117,6 +174,10 @@ def _word_from_dict(record: Mapping[str, Any]) -> Word:
         attention=None if attention is None else np.asarray(attention, dtype=np.float32),
         sentinel=record.get("sentinel"),
     )
+
+
+def _probability(log_prob: float) -> float:
+    return math.exp(min(log_prob, 0.0))
 
 
 def _short(value: float) -> float:

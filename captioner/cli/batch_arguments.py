@@ -109,7 +109,7 @@ def _add_text(group: argparse._ArgumentGroup) -> None:
         "--min-confidence",
         type=float,
         metavar="P",
-        help="leave out captions less likely to be good than P, 0 to 1; 0 only adds the confidence",
+        help="leave out captions whose confidence is below P, 0 to 1",
     )
 
 

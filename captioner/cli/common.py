@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from captioner.errors import OptionsError
-from captioner.options import MAX_BEAM_SIZE, MAX_MAP_SIDE, MAX_WORDS, CaptionOptions
+from captioner.options import OPTION_SPECS, CaptionOptions, OptionSpec
 
 if TYPE_CHECKING:
     from captioner.errors import CaptionerError
@@ -19,48 +19,6 @@ if TYPE_CHECKING:
     from captioner.results import Caption
     from captioner_client import CaptionClient, ClientOptions
 
-
-def _map_size(text: str) -> tuple[int, int]:
-    rows, separator, columns = text.lower().partition("x")
-    try:
-        return int(rows), int(columns if separator else rows)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected ROWSxCOLUMNS, such as 14x14, got {text!r}") from None
-
-
-_SEARCH_FLAGS: dict[str, tuple[str, dict[str, Any]]] = {
-    "beam_size": ("--beam", {"type": int, "metavar": "N", "help": f"hypotheses kept, 1 to {MAX_BEAM_SIZE}"}),
-    "length_normalization": (
-        "--length-normalization",
-        {"type": float, "metavar": "A", "help": "rank captions by log_prob / length ** A, 0 to 2"},
-    ),
-    "max_words": ("--max-words", {"type": int, "metavar": "N", "help": f"longest caption, 1 to {MAX_WORDS}"}),
-    "no_repeat_ngram": (
-        "--no-repeat-ngram",
-        {"type": int, "metavar": "N", "help": "no N words in a row occur twice, 0 (off) to 8"},
-    ),
-    "alternatives": (
-        "--alternatives",
-        {"type": int, "metavar": "N", "help": "further captions beside the best, fewer than --beam"},
-    ),
-    "attention_size": (
-        "--attention-size",
-        {
-            "type": _map_size,
-            "metavar": "ROWSxCOLUMNS",
-            "help": f"resample attention maps, sides 1 to {MAX_MAP_SIDE} (default: the model's grid)",
-        },
-    ),
-    "attention_head": (
-        "--head",
-        {
-            "type": int,
-            "metavar": "N",
-            "help": "maps of one head, from 0, of a model with several (default: their mean)",
-        },
-    ),
-}
-"""The fields of `CaptionOptions` that have a flag. A flag not given leaves the field's own default."""
 
 _LOCAL_FLAGS = {
     "model": "--model",
@@ -91,8 +49,11 @@ class CaptionSource(Protocol):
 def add_search_arguments(parser: argparse.ArgumentParser, defaults: str = "those of the model") -> None:
     """Add the flags that `caption_options` reads."""
     search = parser.add_argument_group(f"search (defaults: {defaults})")
-    for field, (flag, keywords) in _SEARCH_FLAGS.items():
-        search.add_argument(flag, dest=field, **keywords)
+    for name, spec in OPTION_SPECS.items():
+        if spec.flag:
+            search.add_argument(
+                spec.flag, dest=name, type=_parser(spec), metavar=spec.metavar, help=spec.help
+            )
 
 
 def add_caption_arguments(parser: argparse.ArgumentParser) -> None:
@@ -126,12 +87,25 @@ def add_caption_arguments(parser: argparse.ArgumentParser) -> None:
 
 def caption_options(args: argparse.Namespace) -> CaptionOptions:
     """The search that the flags ask for. Raises `OptionsError` that names the flag."""
-    given = {name: getattr(args, name) for name in _SEARCH_FLAGS if getattr(args, name) is not None}
+    names = [name for name, spec in OPTION_SPECS.items() if spec.flag]
+    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     try:
         return CaptionOptions(**given)
     except OptionsError as error:
-        flag, _ = _SEARCH_FLAGS[error.field]
-        raise OptionsError(f"{flag}: {error}", error.field) from error
+        raise OptionsError(f"{OPTION_SPECS[error.field].flag}: {error}", error.field) from error
+
+
+def _parser(spec: OptionSpec) -> Callable[[str], Any]:
+    def parse(text: str) -> Any:
+        try:
+            return spec.parse(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"expected {_EXPECTED[spec.kind]}, got {text!r}") from None
+
+    return parse
+
+
+_EXPECTED = {int: "a whole number", float: "a number", tuple: "ROWSxCOLUMNS, such as 14x14"}
 
 
 def image_limits(args: argparse.Namespace) -> ImageLimits:

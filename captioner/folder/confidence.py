@@ -35,7 +35,9 @@ class ConfidenceFilter:
         """A record with the confidence of its caption, or with an error in the caption's place."""
         if "caption" not in record:
             return record
-        confidence = round(self.calibration.confidence(record), 4)
+        confidence = record.get("confidence")
+        if confidence is None:  # captioned by an older version
+            confidence = round(self.calibration.confidence(record["caption"], record["log_prob"]), 4)
         if confidence < self.minimum:
             message = f"confidence {confidence} is below {self.minimum}"
             return {"image": record["image"], "error": {"code": "low_confidence", "message": message}}

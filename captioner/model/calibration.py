@@ -32,12 +32,12 @@ class Calibration:
         except (KeyError, TypeError, ValueError):
             return None
 
-    def confidence(self, record: Mapping[str, Any]) -> float:
-        """Of a caption as the model gave it, from 0 to 1."""
-        score = self.slope * mean_log_prob(record) + self.intercept
+    def confidence(self, text: str, log_prob: float) -> float:
+        """Probability, 0 to 1, that a caption with this text and log-probability is good."""
+        score = self.slope * mean_log_prob(text, log_prob) + self.intercept
         return 1 / (1 + math.exp(-score)) if score > -700 else 0.0
 
 
-def mean_log_prob(record: Mapping[str, Any]) -> float:
+def mean_log_prob(text: str, log_prob: float) -> float:
     """Mean log-probability of the words of a caption and its end token."""
-    return float(record["log_prob"]) / (len(record["caption"].split()) + 1)
+    return log_prob / (len(text.split()) + 1)

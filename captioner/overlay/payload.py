@@ -32,7 +32,8 @@ def make_payload(
     return {
         "caption": clean(caption.text),
         "logProb": _finite(caption.log_prob),
-        "confidence": confidence(caption.text, caption.log_prob),
+        "confidence": None if caption.confidence is None else round(_finite(caption.confidence), 4),
+        "meanProbability": mean_probability(caption.text, caption.log_prob),
         "model": clean(caption.model),
         "width": photo_size[0],
         "height": photo_size[1],
@@ -49,9 +50,8 @@ def make_payload(
     }
 
 
-def confidence(text: str, log_prob: float) -> float:
-    """Geometric mean of the probabilities of the words and the end, 0 to 1: what a caption's length does
-    not change."""
+def mean_probability(text: str, log_prob: float) -> float:
+    """Geometric mean of the probabilities of the words and the end token, 0 to 1: independent of length."""
     return probability(_finite(log_prob) / (len(text.split()) + 1))
 
 

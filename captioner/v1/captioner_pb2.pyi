@@ -38,18 +38,20 @@ class GridSize(_message.Message):
     def __init__(self, rows: _Optional[int] = ..., columns: _Optional[int] = ...) -> None: ...
 
 class Caption(_message.Message):
-    __slots__ = ("text", "log_prob", "words", "alternatives", "model")
+    __slots__ = ("text", "log_prob", "words", "alternatives", "model", "confidence")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     LOG_PROB_FIELD_NUMBER: _ClassVar[int]
     WORDS_FIELD_NUMBER: _ClassVar[int]
     ALTERNATIVES_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
     text: str
     log_prob: float
     words: _containers.RepeatedCompositeFieldContainer[Word]
     alternatives: _containers.RepeatedCompositeFieldContainer[Alternative]
     model: str
-    def __init__(self, text: _Optional[str] = ..., log_prob: _Optional[float] = ..., words: _Optional[_Iterable[_Union[Word, _Mapping]]] = ..., alternatives: _Optional[_Iterable[_Union[Alternative, _Mapping]]] = ..., model: _Optional[str] = ...) -> None: ...
+    confidence: float
+    def __init__(self, text: _Optional[str] = ..., log_prob: _Optional[float] = ..., words: _Optional[_Iterable[_Union[Word, _Mapping]]] = ..., alternatives: _Optional[_Iterable[_Union[Alternative, _Mapping]]] = ..., model: _Optional[str] = ..., confidence: _Optional[float] = ...) -> None: ...
 
 class Word(_message.Message):
     __slots__ = ("text", "log_prob", "attention", "sentinel")

@@ -13,18 +13,13 @@ import grpc
 from captioner.errors import CaptionerError
 from captioner.images.opening import ImageInput
 from captioner.options import CaptionOptions
+from captioner.protobuf import caption_from_proto, options_to_proto, word_from_proto
 from captioner.results import Caption, Word
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1 import captioner_pb2_grpc
 from captioner_client.batch import Batch, Outcome
 from captioner_client.channel import open_channel, parse_addresses
-from captioner_client.convert import (
-    ModelInfo,
-    caption_from_proto,
-    model_from_proto,
-    options_to_proto,
-    word_from_proto,
-)
+from captioner_client.convert import ModelInfo, model_from_proto
 from captioner_client.errors import from_rpc_error
 from captioner_client.payload import make_payload
 from captioner_client.settings import ClientOptions

@@ -11,9 +11,9 @@ import grpc
 
 from captioner.errors import CaptionerError, ImageError
 from captioner.images.opening import ImageInput
+from captioner.protobuf import caption_from_proto
 from captioner.results import Caption
 from captioner.v1 import captioner_pb2 as pb
-from captioner_client.convert import caption_from_proto
 from captioner_client.errors import (
     DeadlineExceededError,
     ServerBusyError,

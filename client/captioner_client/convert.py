@@ -1,18 +1,13 @@
-"""Between the library's types and the API's messages: what goes out, and what comes back."""
+"""What a server says of itself."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from captioner.model.calibration import Calibration
 from captioner.options import CaptionOptions
-from captioner.results import Alternative, Caption, Word
+from captioner.protobuf import calibration_from_proto, options_from_proto
 from captioner.v1 import captioner_pb2 as pb
-
-_OPTIONAL = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram", "attention_head")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,52 +44,14 @@ class ModelInfo:
         return f"{self.name}@{self.digest}"
 
 
-def options_to_proto(options: CaptionOptions) -> pb.CaptionOptions:
-    message = pb.CaptionOptions(
-        **{name: value for name in _OPTIONAL if (value := getattr(options, name)) is not None},
-        alternatives=options.alternatives,
-        attention=options.attention,
-    )
-    if options.attention_size is not None:
-        rows, columns = options.attention_size
-        message.attention_size.CopyFrom(pb.GridSize(rows=rows, columns=columns))
-    return message
-
-
-def caption_from_proto(message: pb.Caption, source: Any) -> Caption:
-    """`source` is the image as the caller gave it."""
-    return Caption(
-        text=message.text,
-        log_prob=message.log_prob,
-        words=tuple(word_from_proto(word) for word in message.words),
-        alternatives=tuple(Alternative(other.text, other.log_prob) for other in message.alternatives),
-        model=message.model,
-        source=source,
-    )
-
-
-def word_from_proto(message: pb.Word) -> Word:
-    attention = None
-    if message.HasField("attention"):
-        shape = message.attention.rows, message.attention.columns
-        attention = np.array(message.attention.weights, dtype=np.float32).reshape(shape)
-    sentinel = message.sentinel if message.HasField("sentinel") else None
-    return Word(message.text, message.log_prob, attention, sentinel)
-
-
 def model_from_proto(message: pb.GetModelResponse) -> ModelInfo:
-    defaults = message.defaults
     return ModelInfo(
         name=message.name,
         digest=message.digest,
         grid=(message.grid.rows, message.grid.columns),
         device=message.device,
         provider=message.provider,
-        defaults=CaptionOptions(
-            **{name: getattr(defaults, name) for name in _OPTIONAL if defaults.HasField(name)},
-            alternatives=defaults.alternatives,
-            attention=defaults.attention,
-        ),
+        defaults=options_from_proto(message.defaults),
         max_image_bytes=message.max_image_bytes,
         max_image_pixels=message.max_image_pixels,
         max_beam_size=message.max_beam_size,
@@ -102,9 +59,5 @@ def model_from_proto(message: pb.GetModelResponse) -> ModelInfo:
         server_version=message.server_version,
         attention_heads=message.attention_heads or 1,  # older servers do not say
         grid_varies=message.grid_varies,
-        calibration=_calibration(message.calibration) if message.HasField("calibration") else None,
+        calibration=calibration_from_proto(message.calibration) if message.HasField("calibration") else None,
     )
-
-
-def _calibration(message: pb.Calibration) -> Calibration:
-    return Calibration(message.slope, message.intercept, message.event)

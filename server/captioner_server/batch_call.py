@@ -8,9 +8,9 @@ import logging
 import grpc
 
 from captioner.errors import CaptionerError
+from captioner.protobuf import caption_to_proto, options_from_proto
 from captioner.v1 import captioner_pb2 as pb
 from captioner_server.call import current_call
-from captioner_server.convert import caption_to_proto, options_from_proto
 from captioner_server.errors import INTERNAL, DeadlineError, RequestError, to_batch_error
 from captioner_server.gate import Gate
 from captioner_server.options import ServerOptions

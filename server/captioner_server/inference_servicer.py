@@ -17,7 +17,7 @@ import numpy as np
 
 from captioner import __version__
 from captioner.errors import ImageError, clip
-from captioner.options import CaptionOptions
+from captioner.options import OPTION_SPECS, CaptionOptions
 from captioner.results import Caption
 from captioner_server.errors import ModelNotFoundError, RequestError
 from captioner_server.gate import Gate
@@ -30,7 +30,7 @@ MODEL = "captioner"
 INPUT, OUTPUTS = "IMAGE", {"CAPTION": "BYTES", "LOG_PROB": "FP32"}
 _MAX_DIMENSIONS = 8
 _MAX_ID = 1024
-_PARAMETERS = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram")
+_PARAMETERS = [name for name, spec in OPTION_SPECS.items() if spec.changes_text]
 
 
 class InferenceServicer(grpc_predict_v2_pb2_grpc.GRPCInferenceServiceServicer):

@@ -8,18 +8,17 @@ from contextlib import aclosing
 import grpc
 
 from captioner import __version__
-from captioner.results import Caption
-from captioner.v1 import captioner_pb2 as pb
-from captioner.v1 import captioner_pb2_grpc
-from captioner_server.batch_call import BatchCall
-from captioner_server.convert import (
+from captioner.protobuf import (
     calibration_to_proto,
     caption_to_proto,
     options_from_proto,
     options_to_proto,
-    streaming_options,
     word_to_proto,
 )
+from captioner.results import Caption
+from captioner.v1 import captioner_pb2 as pb
+from captioner.v1 import captioner_pb2_grpc
+from captioner_server.batch_call import BatchCall
 from captioner_server.gate import Gate
 from captioner_server.options import ServerOptions
 from captioner_server.pipeline import Pipeline
@@ -49,7 +48,7 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
         self, request: pb.StreamCaptionRequest, context: grpc.aio.ServicerContext
     ) -> None:
         pipeline = self._pipeline()
-        options = pipeline.resolve(streaming_options(options_from_proto(request.options)))
+        options = pipeline.resolve(options_from_proto(request.options).for_streaming())
         with pipeline.enter(deadline_of(context)):
             await begin_stream(context)
             async with aclosing(pipeline.stream(request.image, options)) as items:

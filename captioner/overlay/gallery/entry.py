@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from captioner.errors import CaptionerError, DataError, ImageUnreadableError
 from captioner.images.opening import DEFAULT_LIMITS, ImageLimits, open_image
-from captioner.overlay.payload import confidence, encode_photo, make_payload
+from captioner.overlay.payload import encode_photo, make_payload, mean_probability
 from captioner.overlay.scene import OverlayOptions, show_word
 from captioner.overlay.text import clean
 from captioner.results import Alternative, Caption, Word
@@ -29,6 +29,9 @@ class Entry:
     name: str
     caption: str = ""
     confidence: float | None = None
+    """Calibrated; None where the model has no calibration."""
+    mean_probability: float | None = None
+    """Of the words and the end token: what photos are sorted by."""
     error: str | None = None
     thumbnail: bytes = b""
     photo: bytes | None = None
@@ -37,7 +40,7 @@ class Entry:
 
     def index_row(self) -> list[Any]:
         """What the list of photos is made of."""
-        return [self.name, self.caption, self.confidence, self.error]
+        return [self.name, self.caption, self.confidence, self.error, self.mean_probability]
 
 
 def make_entry(
@@ -66,7 +69,8 @@ def make_entry(
     return Entry(
         name=name,
         caption=clean(caption.text),
-        confidence=round(confidence(caption.text, caption.log_prob), 4),
+        confidence=view["confidence"],
+        mean_probability=round(mean_probability(caption.text, caption.log_prob), 4),
         thumbnail=encode_photo(photo, THUMBNAIL_SIDE, THUMBNAIL_QUALITY),
         photo=None if links else encode_photo(photo, PHOTO_SIDE, PHOTO_QUALITY),
         view=view,
@@ -87,6 +91,7 @@ def _read_caption(record: Mapping[str, Any]) -> Caption:
             words=tuple(_checked(word) for word in caption.words),
             alternatives=tuple(Alternative(str(a.text), float(a.log_prob)) for a in caption.alternatives),
             model=str(caption.model),
+            confidence=None if caption.confidence is None else float(caption.confidence),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DataError("the record is not a caption of the form that captioner writes") from error

@@ -10,10 +10,10 @@ const captionerGallery = (() => {
   // Data comes from scripts beside the page, which call these.
 
   function receiveIndex(rows) {
-    for (const [name, caption, confidence, error] of rows) {
+    for (const [name, caption, confidence, error, probability] of rows) {
       const number = photos.length;
       const key = byKey.has(name) ? `${name} (${number})` : name;
-      const photo = { number, key, name, caption, confidence, error, haystack: fold(`${caption} ${name} ${error ?? ""}`) };
+      const photo = { number, key, name, caption, confidence, error, probability, haystack: fold(`${caption} ${name} ${error ?? ""}`) };
       photos.push(photo);
       byKey.set(key, photo);
     }

@@ -19,10 +19,10 @@ function selectPhotos(photos, { query, order, show }) {
   const terms = fold(query).split(/\s+/).filter(Boolean).map((term) => new RegExp(termPattern(term), "u"));
   const found = photos.filter((photo) =>
     (show === "all" || (show === "failed") === (photo.error !== null)) && terms.every((term) => term.test(photo.haystack)));
-  const last = Infinity; // failed photos have no confidence and stand last
+  const last = Infinity; // failed photos have no probability and come last
   const compare = {
-    least: (a, b) => (a.confidence ?? last) - (b.confidence ?? last) || a.number - b.number,
-    most: (a, b) => (b.confidence ?? -1) - (a.confidence ?? -1) || a.number - b.number,
+    least: (a, b) => (a.probability ?? last) - (b.probability ?? last) || a.number - b.number,
+    most: (a, b) => (b.probability ?? -1) - (a.probability ?? -1) || a.number - b.number,
     name: (a, b) => names.compare(a.name, b.name) || a.number - b.number,
   }[order];
   return compare ? found.sort(compare) : found;

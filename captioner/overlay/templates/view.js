@@ -247,7 +247,8 @@ function createView(root) {
     sentence.replaceChildren(...(buttons.length ? buttons : [element("span", "plain", data.caption)]));
     sentence.dir = RIGHT_TO_LEFT.test(data.caption) ? "rtl" : "ltr";
     find(".numbers").replaceChildren();
-    addNumber("Mean word probability", percent(data.confidence));
+    if (data.confidence !== null) addNumber("Confidence", percent(data.confidence));
+    addNumber("Mean word probability", percent(data.meanProbability));
     addNumber("Log-probability", data.logProb.toFixed(2));
     if (data.model) addNumber("Model", data.model);
     find(".legend-note").textContent = buttons.length ? `${data.grid[0]} by ${data.grid[1]} places` : "";

@@ -1,0 +1,91 @@
+"""Conversion between the library's types and protobuf messages, for the client and the server alike.
+
+Fields are matched by name: an option that exists in `CaptionOptions` and in the message needs no code here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from captioner.model.calibration import Calibration
+from captioner.options import OPTION_SPECS, CaptionOptions
+from captioner.results import Alternative, Caption, Word
+from captioner.v1 import captioner_pb2 as pb
+
+_PRESENCE = {field.name: field.has_presence for field in pb.CaptionOptions.DESCRIPTOR.fields}
+
+
+def options_to_proto(options: CaptionOptions) -> pb.CaptionOptions:
+    values = {name: getattr(options, name) for name in OPTION_SPECS}
+    sent: dict[str, Any] = {
+        name: pb.GridSize(rows=value[0], columns=value[1]) if isinstance(value, tuple) else value
+        for name, value in values.items()
+        if value is not None
+    }
+    return pb.CaptionOptions(**sent)
+
+
+def options_from_proto(message: pb.CaptionOptions) -> CaptionOptions:
+    """Raises `OptionsError` for values out of range. Unset fields keep the defaults of `CaptionOptions`."""
+    values: dict[str, Any] = {}
+    for name, has_presence in _PRESENCE.items():
+        if has_presence and not message.HasField(name):
+            continue
+        value = getattr(message, name)
+        values[name] = (value.rows, value.columns) if isinstance(value, pb.GridSize) else value
+    return CaptionOptions(**values)
+
+
+def caption_to_proto(caption: Caption) -> pb.Caption:
+    return pb.Caption(
+        text=caption.text,
+        log_prob=caption.log_prob,
+        words=[word_to_proto(word) for word in caption.words],
+        alternatives=[
+            pb.Alternative(text=other.text, log_prob=other.log_prob) for other in caption.alternatives
+        ],
+        model=caption.model,
+        confidence=caption.confidence,
+    )
+
+
+def caption_from_proto(message: pb.Caption, source: Any = None) -> Caption:
+    """`source` is the image as the caller gave it."""
+    return Caption(
+        text=message.text,
+        log_prob=message.log_prob,
+        words=tuple(word_from_proto(word) for word in message.words),
+        alternatives=tuple(Alternative(other.text, other.log_prob) for other in message.alternatives),
+        model=message.model,
+        source=source,
+        confidence=message.confidence if message.HasField("confidence") else None,
+    )
+
+
+def word_to_proto(word: Word) -> pb.Word:
+    message = pb.Word(text=word.text, log_prob=word.log_prob, sentinel=word.sentinel)
+    if word.attention is not None:
+        message.attention.rows, message.attention.columns = word.attention.shape
+        message.attention.weights.extend(word.attention.ravel().tolist())
+    return message
+
+
+def word_from_proto(message: pb.Word) -> Word:
+    attention = None
+    if message.HasField("attention"):
+        shape = message.attention.rows, message.attention.columns
+        attention = np.array(message.attention.weights, dtype=np.float32).reshape(shape)
+    return Word(
+        message.text, message.log_prob, attention, message.sentinel if message.HasField("sentinel") else None
+    )
+
+
+def calibration_to_proto(calibration: Calibration | None) -> pb.Calibration | None:
+    return None if calibration is None else pb.Calibration(**dataclasses.asdict(calibration))
+
+
+def calibration_from_proto(message: pb.Calibration) -> Calibration:
+    return Calibration(message.slope, message.intercept, message.event)
