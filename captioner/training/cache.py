@@ -228,14 +228,10 @@ def _session(frozen: nn.Module, image_size: int) -> ort.InferenceSession:
     return ort.InferenceSession(program.model_proto.SerializeToString(), providers=["CPUExecutionProvider"])
 
 
-def trained_part(
-    encoder: GridEncoder,
-    maps: list[Tensor],
-    frozen_segments: int,
-    tuned_segments: int,
-    mask: Tensor | None = None,
-) -> Tensor:
-    """The grid (batch, cells, features) from cached maps and masks.
+def trained_stages(
+    encoder: GridEncoder, maps: list[Tensor], frozen_segments: int, tuned_segments: int
+) -> list[Tensor]:
+    """Output of the backbone, (batch, channels, rows, columns) of each stage, from cached maps.
 
     Segments that the run as a whole trains but this stage does not are computed without gradients.
     """
@@ -247,4 +243,15 @@ def trained_part(
     if still > frozen_segments:
         with torch.no_grad():
             maps = encoder.stages(maps, frozen_segments, still)
-    return encoder.fuse(encoder.stages(maps, still, len(STRIDES)) if tuned_segments else maps, mask)
+    return encoder.stages(maps, still, len(STRIDES)) if tuned_segments else maps
+
+
+def trained_part(
+    encoder: GridEncoder,
+    maps: list[Tensor],
+    frozen_segments: int,
+    tuned_segments: int,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """The grid (batch, cells, features) from cached maps and masks, as `trained_stages`."""
+    return encoder.fuse(trained_stages(encoder, maps, frozen_segments, tuned_segments), mask)

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,9 +16,13 @@ from torch import Tensor
 from captioner.images.files import ImageFiles
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.references import CaptionedImage, read_references
-from captioner.training.options import SourceOptions, StageOptions
+
+if TYPE_CHECKING:
+    from captioner.training.options import SourceOptions, StageOptions
 
 CAPTIONS_PER_GROUP = 5
+CAPTIONS, PHOTOS = "captions", "photos"
+"""Kinds of groups: captions to learn, or photos that captions are sampled for."""
 _SIDED = re.compile(r"\b(left|right)", re.IGNORECASE)
 
 
@@ -51,11 +56,15 @@ def load_examples(sources: Sequence[SourceOptions], root: Path, split: str) -> l
 
 @dataclass(frozen=True)
 class Group:
-    """Captions of one image that are learnt together."""
+    """One image in a batch, with those of its captions that are learnt together."""
 
     image: int
     captions: tuple[tuple[int, ...], ...]
     can_mirror: bool
+    kind: str = CAPTIONS
+    """Groups of one kind make a batch; an objective says which kinds it has a loss for."""
+    sampled: int = 0
+    """Captions that will be sampled for it, which count for the size of the batch."""
 
 
 def make_groups(examples: Sequence[Example], vocabulary: Vocabulary, max_words: int) -> list[Group]:
@@ -75,10 +84,16 @@ def make_groups(examples: Sequence[Example], vocabulary: Vocabulary, max_words: 
     return groups
 
 
-def make_image_groups(examples: Sequence[Example], min_references: int) -> list[Group]:
+def make_image_groups(examples: Sequence[Example], min_references: int, samples: int) -> list[Group]:
     """Each image with enough captions once, without them: what self-critical training samples for."""
     return [
-        Group(index, (), not any(_SIDED.search(caption) for caption in example.image.captions))
+        Group(
+            index,
+            (),
+            not any(_SIDED.search(caption) for caption in example.image.captions),
+            PHOTOS,
+            samples,
+        )
         for index, example in enumerate(examples)
         if len(example.image.captions) >= min_references
         for _ in range(example.repeat)
@@ -124,6 +139,7 @@ class Batch:
     captions: Tensor
     """int64 (batch, captions, length), from the start token, padded behind the end token; of groups
     without captions, none."""
+    kind: str = CAPTIONS
 
 
 def epoch_batches(
@@ -135,13 +151,13 @@ def epoch_batches(
     length within stretches of a few batches, and the batches shuffled again.
     """
     random = np.random.default_rng(seed)
-    by_size: dict[int, list[Group]] = defaultdict(list)
+    by_size: dict[tuple[str, int, int], list[Group]] = defaultdict(list)
     for group in groups:
-        by_size[len(group.captions)].append(group)
+        by_size[group.kind, len(group.captions), group.sampled].append(group)
     batches = []
-    for size in sorted(by_size):
-        alike = by_size[size]
-        per_batch = max(1, stage.batch_captions // (size or stage.samples))
+    for kind, size, sampled in sorted(by_size):
+        alike = by_size[kind, size, sampled]
+        per_batch = max(1, stage.batch_captions // max(1, size + sampled))
         order = random.permutation(len(alike))
         stretch = per_batch * 16
         for start in range(0, len(order), stretch):
@@ -165,6 +181,7 @@ def _collate(groups: Sequence[Group], mirror: bool, crops: int, random: np.rando
         torch.tensor([group.image for group in groups]),
         torch.from_numpy(views),
         pad([group.captions for group in groups]),
+        groups[0].kind,
     )
 
 

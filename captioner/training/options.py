@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from captioner.errors import DataError, OptionsError
 from captioner.nn.model import ModelOptions
 from captioner.options import CaptionOptions
+from captioner.training.renamed import renamed
 
-OBJECTIVES = ("cross_entropy", "self_critical")
+if TYPE_CHECKING:
+    from captioner.training.objectives import ObjectiveOptions
+
 PRECISIONS = ("float32", "bfloat16")
-NORMALIZATIONS = {
-    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    "clip": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
-}
-"""Mean and deviation of red, green and blue, of 1, that hint networks were taught with."""
+DEFAULT_OBJECTIVES = ("cross_entropy", "doubly_stochastic", "hard_attention")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +46,16 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageOptions:
-    """One stretch of training with an objective and a learning-rate schedule of its own."""
+    """One stretch of training with objectives and a learning-rate schedule of its own."""
 
     name: str
-    objective: str = "cross_entropy"
+    objectives: Mapping[str, ObjectiveOptions] = field(default_factory=dict)
+    """What is minimised: the weighted sum of these, by their names in `captioner.training.objectives`. A
+    number is a weight, a table has the options of the objective. By default `DEFAULT_OBJECTIVES`."""
     epochs: int = 8
     runs: int = 1
-    """How often the stage is trained, from the same weights but in another order; the mean of the runs goes
-    on. Each takes `epochs`."""
+    """How often the stage is trained, from the same weights but in another order; training continues from the
+    mean of the runs. Each takes `epochs`."""
     batch_captions: int = 160
     """Captions in a batch, read or sampled; those of one image share its features."""
     learning_rate: float = 1e-3
@@ -61,30 +63,10 @@ class StageOptions:
     """Reached by cosine decay."""
     warmup_steps: int = 200
     encoder_learning_rate: float = 0.0
-    """Of the tuned segments of the backbone, decayed alike."""
+    """Of the tuned segments of the backbone, with the same schedule."""
     tuned_segments: int = 0
     """How many segments of the backbone, from the deep end, are trained: 0 to 3."""
     weight_decay: float = 0.01
-    label_smoothing: float = 0.1
-    doubly_stochastic: float = 0.1
-    """Weight of the penalty on cells that a caption looks at unequally (Xu et al. 2015, equation 14)."""
-    attention_entropy: float = 0.0
-    """Weight of the mean entropy of the maps, which makes them crisp."""
-    hard_reward: float = 0.1
-    """Weight of the reward that hard attention gets for the cells it drew (Xu et al. 2015, lambda_r; a tenth
-    in their program)."""
-    hard_entropy: float = 0.01
-    """Weight of the mean entropy that hard attention is paid for, so that it goes on trying other cells
-    (Xu et al. 2015, lambda_e)."""
-    word_detection: float = 0.0
-    """Weight of the words of the captions, without their order and the rarer the more, told from what an LSTM
-    is shown of the whole image (decoders `lstm` and `two_lstm`)."""
-    distillation: float = 0.0
-    """Share of the likelihood that is of the words which the run's `teachers` expect, not of those that
-    follow."""
-    hints: float = 0.0
-    """Weight of what the grid does not tell of what the run's `hint_network` sees there
-    (`captioner.training.hints`)."""
     mirror: bool = True
     """Show images mirrored half of the time, except where a caption says left or right."""
     hidden_cells: float = 0.0
@@ -97,51 +79,22 @@ class StageOptions:
     of networks of torchvision that have a share of their own."""
     zoom: float = 1.0
     """Half of the images are enlarged to a random part of at least this share of their area."""
-    samples: int = 5
-    """Captions sampled per image (self-critical training)."""
-    temperature: float = 1.0
-    """The sampled policy is softmax(logits / temperature). Label smoothing leaves a tenth of the probability
-    on words at random: at 1 most samples have one of them, and all there is to learn is to avoid them."""
-    min_references: int = 1
-    """Images with fewer captions are left out of self-critical training: their reward is mostly noise."""
-    contrast: float = 0.0
-    """How much of a sample's mean CIDEr as a caption of any image is taken from its reward (self-critical
-    training): what could be said of many photos pays less, so that captions say what is particular."""
     gradient_norm: float = 1.0
     """Gradients are clipped to this norm."""
 
     def __post_init__(self) -> None:
-        if self.objective not in OBJECTIVES:
-            raise DataError(f"stage {self.name}: objective must be one of {', '.join(OBJECTIVES)}")
-        _at_least(self, 1, "epochs", "runs", "batch_captions", "min_references")
-        _at_least(self, 0.01, "temperature")
-        _at_least(self, 2, "samples")
-        _at_least(
-            self,
-            0,
-            "warmup_steps",
-            "encoder_learning_rate",
-            "weight_decay",
-            "doubly_stochastic",
-            "attention_entropy",
-            "hard_reward",
-            "hard_entropy",
-            "word_detection",
-            "hints",
-            "contrast",
-        )
+        where = f"stage {self.name}"
+        object.__setattr__(self, "objectives", _objectives(self.objectives, where))
+        _at_least(self, 1, "epochs", "runs", "batch_captions")
+        _at_least(self, 0, "warmup_steps", "encoder_learning_rate", "weight_decay")
         _at_least(self, 0, "learning_rate", "final_learning_rate", "gradient_norm")
         if not 0 <= self.tuned_segments <= 3:
-            raise DataError(f"stage {self.name}: tuned_segments must be from 0 to 3")
-        if not 0 <= self.distillation <= 1:
-            raise DataError(f"stage {self.name}: distillation must be from 0 to 1")
-        if self.distillation and self.objective != "cross_entropy":
-            raise DataError(f"stage {self.name}: distillation is a part of cross_entropy")
+            raise DataError(f"{where}: tuned_segments must be from 0 to 3")
         if not 0 < self.zoom <= 1:
-            raise DataError(f"stage {self.name}: zoom must be above 0 and at most 1")
-        for name in ("label_smoothing", "hidden_cells", "hidden_features", "stochastic_depth"):
+            raise DataError(f"{where}: zoom must be above 0 and at most 1")
+        for name in ("hidden_cells", "hidden_features", "stochastic_depth"):
             if not 0 <= getattr(self, name) < 1:
-                raise DataError(f"stage {self.name}: {name} must be at least 0 and below 1")
+                raise DataError(f"{where}: {name} must be at least 0 and below 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,14 +109,6 @@ class TrainOptions:
     start: str = ""
     """A trained model to go on from: "default" for the embedded one, or a bundle or a checkpoint below the
     data root. The run has its architecture, and its words with those of the captions added."""
-    teachers: tuple[str, ...] = ()
-    """Trained models, named as `start` is, whose mean prediction is learnt by stages with `distillation`: an
-    ensemble for the cost of one model. They have the words of this run, and its frozen segments."""
-    hint_network: str = ""
-    """An ONNX file below the data root: a network whose features of the training photos the grid learns to
-    foretell in stages with `hints` (`captioner.training.hints`)."""
-    hint_normalization: str = "imagenet"
-    """Of the pixels that the hint network takes: imagenet or clip."""
     weights: str = "imagenet"
     """Of the backbone: imagenet, random, or a file."""
     crops: int = 0
@@ -186,16 +131,8 @@ class TrainOptions:
             raise DataError(f"precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}")
         if not self.data or not self.stages:
             raise DataError("a run needs at least one data set and one stage")
-        if any(stage.distillation for stage in self.stages) and not self.teachers:
-            raise DataError("distillation needs teachers")
-        if any(stage.hints for stage in self.stages) and not self.hint_network:
-            raise DataError("hints need a hint_network")
         if self.model.resize != "squash" and any(stage.zoom < 1 for stage in self.stages):
             raise DataError("zoom needs photos that are squashed: of others, a part may be all padding")
-        if self.hint_normalization not in NORMALIZATIONS:
-            raise DataError(f"hint_normalization must be one of {', '.join(NORMALIZATIONS)}")
-        if self.model.resize != "squash" and self.hint_network:
-            raise DataError("a hint_network needs photos that are squashed: it sees them so itself")
         if self.crops < 0:
             raise DataError(f"crops must be at least 0, got {self.crops}")
         if not 0 <= self.ema_decay < 1:
@@ -204,14 +141,20 @@ class TrainOptions:
             _ = self.search
         except OptionsError as error:
             raise DataError(str(error)) from None
+        for stage in self.stages:
+            for name, objective in stage.objectives.items():
+                with _located(f"stage {stage.name}, {name}"):
+                    objective.check(self)
         for names in ([source.name for source in self.data], [stage.name for stage in self.stages]):
             if len(set(names)) != len(names):
                 raise DataError(f"names must differ: {', '.join(names)}")
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TrainOptions:
-        """From a parsed file or a checkpoint. Raises `DataError`, naming what is wrong."""
-        return _build(cls, values)
+        """From a parsed file or a checkpoint; names of earlier versions are accepted (`renamed`). Raises
+        `DataError`, naming what is wrong."""
+        built: TrainOptions = _build(cls, renamed(values))
+        return built
 
     @classmethod
     def read(cls, path: Path, changes: Mapping[str, str] | None = None) -> TrainOptions:
@@ -246,11 +189,42 @@ class TrainOptions:
         return max(stage.tuned_segments for stage in self.stages)
 
 
+def _objectives(
+    values: Mapping[str, ObjectiveOptions | Mapping[str, Any] | float], where: str
+) -> dict[str, ObjectiveOptions]:
+    """Options of objectives by name. A number stands for a weight; weight 0 leaves an objective out."""
+    # Here, because objectives may read checkpoints, which hold these options.
+    from captioner.training.objectives import OBJECTIVES, ObjectiveOptions
+
+    built: dict[str, ObjectiveOptions] = {}
+    for name, value in (values or {name: {} for name in DEFAULT_OBJECTIVES}).items():
+        if name not in OBJECTIVES:
+            raise DataError(f"{where}: unknown objective {name}; there is {', '.join(OBJECTIVES)}")
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            value = {"weight": value}
+        with _located(f"{where}, {name}"):
+            if not isinstance(value, ObjectiveOptions):
+                value = _build(OBJECTIVES[name].Options, value)
+        if value.weight:
+            built[name] = value
+    if not built:
+        raise DataError(f"{where}: no objective has a weight above 0")
+    return built
+
+
+@contextmanager
+def _located(where: str) -> Iterator[None]:
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
+
+
 def _build(cls: Any, values: Any) -> Any:
     """A dataclass, its parts included, from plain tables."""
     if not isinstance(values, Mapping):
         raise DataError(f"expected a table for {cls.__name__}, got {values!r}")
-    hints = get_type_hints(cls)
+    hints = get_type_hints(cls, localns={"ObjectiveOptions": Any})
     unknown = values.keys() - hints.keys()
     if unknown:
         raise DataError(f"{cls.__name__}: unknown options {', '.join(sorted(unknown))}")
@@ -259,6 +233,9 @@ def _build(cls: Any, values: Any) -> Any:
         hint = hints[name]
         if dataclasses.is_dataclass(hint):
             value = _build(hint, value)
+        elif getattr(hint, "__origin__", None) is Mapping:
+            if not isinstance(value, Mapping):
+                raise DataError(f"{cls.__name__}: {name} must be a table")
         elif getattr(hint, "__origin__", None) is tuple:
             kind = hint.__args__[0]
             if not isinstance(value, (list, tuple)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -12,10 +12,22 @@ def mean_cider(record: Mapping[str, Any]) -> float:
     return sum(values) / len(values) if values else -1.0
 
 
+def mean_losses(taken: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """Of the losses of steps: the mean "loss", 0 without any step, and if several objectives make it up,
+    "losses", the mean of each, unweighted, over the steps that have it."""
+    steps: dict[str, list[float]] = {"loss": []}
+    for step in taken:
+        for name, value in step.items():
+            steps.setdefault(name, []).append(value)
+    means = {name: sum(values) / max(1, len(values)) for name, values in steps.items()}
+    loss = means.pop("loss")
+    return {"loss": loss, "losses": means} if len(means) > 1 else {"loss": loss}
+
+
 def losses_in_words(record: Mapping[str, Any]) -> str:
-    """What an epoch, or some steps of it, lost."""
-    named = {"loss": "loss", "hint_error": "hint error"}
-    return ", ".join(f"{named[name]} {record[name]:.3f}" for name in named if name in record)
+    """The losses of an epoch, or of some of its steps."""
+    parts = ", ".join(f"{name} {value:.3f}" for name, value in record.get("losses", {}).items())
+    return f"loss {record['loss']:.3f}" + (f" ({parts})" if parts else "")
 
 
 def in_words(record: Mapping[str, Any]) -> str:

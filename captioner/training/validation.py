@@ -16,7 +16,7 @@ from captioner.nn.stepper import TorchStepper
 from captioner.options import CaptionOptions
 from captioner.training.cache import FeatureCache, trained_part
 from captioner.training.data import CAPTIONS_PER_GROUP, Example, chunks, encode, pad
-from captioner.training.objectives import log_likelihoods
+from captioner.training.likelihood import log_likelihoods
 
 BATCH = 64
 

@@ -20,7 +20,7 @@ from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.training import checkpoint
 from captioner.training.export import export_bundle
-from captioner.training.objectives import cross_entropy
+from captioner.training.objectives.cross_entropy import cross_entropy
 from captioner.training.options import SourceOptions, StageOptions, TrainOptions
 from support import tiny_cnn
 

@@ -37,7 +37,11 @@ def run(
         (
             squares.stage(epochs=4),
             squares.stage(
-                name="reward", objective="self_critical", epochs=1, learning_rate=1e-4, batch_captions=30
+                name="reward",
+                objectives={"self_critical": 1.0},
+                epochs=1,
+                learning_rate=1e-4,
+                batch_captions=30,
             ),
         ),
         ema_decay=0.0,

@@ -8,14 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from captioner.training.objectives import (
-    attention_entropy,
-    cross_entropy,
-    doubly_stochastic,
-    policy_gradient,
-    word_detection,
-)
-from captioner.training.self_critical import advantages
+from captioner.training.objectives.attention_entropy import attention_entropy
+from captioner.training.objectives.bag_of_words import bag_of_words
+from captioner.training.objectives.cross_entropy import cross_entropy
+from captioner.training.objectives.doubly_stochastic import doubly_stochastic
+from captioner.training.objectives.self_critical import advantages, policy_gradient
 
 TARGETS = torch.tensor([[[4, 2, 0, 0], [5, 4, 2, 0]]])  # two captions of 1 and 2 words, padded
 
@@ -91,10 +88,10 @@ def test_an_advantage_is_over_the_other_samples() -> None:
     assert math.isclose(float(found.sum()), 0, abs_tol=1e-6)
 
 
-def test_word_detection_is_the_cross_entropy_with_the_shares_of_the_words() -> None:
+def test_bag_of_words_is_the_cross_entropy_with_the_shares_of_the_words() -> None:
     logits = torch.randn(2, 5)
     log_probs = torch.log_softmax(logits, -1)
     counts = torch.tensor([[0, 0, 3.0, 1.0, 0], [0, 2.0, 0, 0, 0]])
     expected = -(0.75 * log_probs[0, 2] + 0.25 * log_probs[0, 3] + log_probs[1, 1]) / 2
-    assert float(word_detection(logits, counts)) == pytest.approx(float(expected), rel=1e-5)
-    assert float(word_detection(logits, torch.zeros(2, 5))) == 0  # captions without a word
+    assert float(bag_of_words(logits, counts)) == pytest.approx(float(expected), rel=1e-5)
+    assert float(bag_of_words(logits, torch.zeros(2, 5))) == 0  # captions without a word

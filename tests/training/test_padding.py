@@ -12,7 +12,10 @@ from torch import Tensor
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.decoder import DECODERS
 from captioner.nn.model import CaptionModel
-from captioner.training.objectives import attention_entropy, cross_entropy, doubly_stochastic, policy_gradient
+from captioner.training.objectives.attention_entropy import attention_entropy
+from captioner.training.objectives.cross_entropy import cross_entropy
+from captioner.training.objectives.doubly_stochastic import doubly_stochastic
+from captioner.training.objectives.self_critical import policy_gradient
 
 WORDS, LENGTHS = 13, ((3, 5), (7, 2), (4, 4))  # of the captions of three images, in words
 

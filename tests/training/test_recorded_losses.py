@@ -1,4 +1,4 @@
-"""Losses of the first steps, recorded with the trainer of version 0.5 from options under their old names.
+"""Losses of the first steps, recorded before objectives had files of their own, from options under old names.
 
 Refactoring the objectives must change neither the numbers nor what old configurations mean.
 """

@@ -9,7 +9,7 @@ import torch
 
 from captioner.nn.attention import AdditiveAttention
 from captioner.nn.decoder import LSTMDecoder
-from captioner.training.self_critical import sample
+from captioner.training.objectives.self_critical import sample
 
 WORDS, LIMIT, SAMPLES = 9, 6, 40
 

@@ -198,7 +198,7 @@ def test_without_an_average_the_last_weights_count(data: Path, cache: Path, tmp_
 
 
 def test_a_stage_without_any_image_is_refused(data: Path, cache: Path, tmp_path: Path) -> None:
-    options = squares.options((squares.stage(objective="self_critical", min_references=6),))
+    options = squares.options((squares.stage(objectives={"self_critical": {"min_references": 6}}),))
     with pytest.raises(DataError, match="stage words: no image has 6 captions"):
         trainer(options, tmp_path, data, cache)
 
@@ -213,32 +213,33 @@ def test_self_critical_training_raises_the_reward(
             squares.stage(epochs=2),
             squares.stage(
                 name="reward",
-                objective="self_critical",
+                objectives={"self_critical": {"samples": 6}},
                 epochs=6,
                 learning_rate=3e-3,
                 batch_captions=30,
-                samples=6,
             ),
         ),
         model=model,
     )
     started = trainer(options, tmp_path, data, cache)
     rewards: list[float] = []
-    begin = started._start_stage
+    begin = started._prepared_stage
 
-    def listen() -> None:
-        begin()
-        if started.current.objective == "self_critical":
-            score = started.rewarder.scores
+    def listen():
+        losses, optimizer = begin()
+        if "self_critical" in losses:
+            [reward] = losses["self_critical"].rewards.values()
+            score = reward.scores
 
             def scores(rows, said):
                 found = score(rows, said)
                 rewards.append(float(np.mean(found)))
                 return found
 
-            started.rewarder.scores = scores  # type: ignore[method-assign]
+            reward.scores = scores
+        return losses, optimizer
 
-    started._start_stage = listen  # type: ignore[method-assign]
+    started._prepared_stage = listen  # type: ignore[method-assign]
     started.run()
     quarter = len(rewards) // 4
     assert np.mean(rewards[-quarter:]) > rise * np.mean(rewards[:quarter])
@@ -246,7 +247,9 @@ def test_self_critical_training_raises_the_reward(
 
 def test_what_an_lstm_is_shown_learns_to_say_the_words(data: Path, cache: Path, tmp_path: Path) -> None:
     source = dataclasses.replace(squares.options().data[0], repeat=4)
-    options = squares.options((squares.stage(epochs=4, word_detection=1.0),), data=(source,))
+    options = squares.options(
+        (squares.stage(epochs=4, objectives={"cross_entropy": 1.0, "bag_of_words": 1.0}),), data=(source,)
+    )
     trainer(options, tmp_path, data, cache).run()
     model, vocabulary, *_ = checkpoint.load_model(tmp_path / "best.pt")
     colors = vocabulary.encode(" ".join(squares.COLORS))
@@ -261,8 +264,10 @@ def test_detection_needs_a_decoder_that_hears_of_the_whole_image(
     data: Path, cache: Path, tmp_path: Path
 ) -> None:
     model = dataclasses.replace(squares.options().model, decoder="up_down")
-    options = squares.options((squares.stage(word_detection=1.0),), model=model)
-    with pytest.raises(DataError, match="stage words: word_detection needs the decoder lstm or two_lstm"):
+    options = squares.options(
+        (squares.stage(objectives={"cross_entropy": 1.0, "bag_of_words": 1.0}),), model=model
+    )
+    with pytest.raises(DataError, match="stage words: bag_of_words needs the decoder lstm or two_lstm"):
         trainer(options, tmp_path, data, cache)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from captioner.training.zoom import zoom
+from captioner.training.zoom import enlarge, random_part
+
+CPU = torch.device("cpu")
 
 
 def ramps(batch: int, side: int) -> torch.Tensor:
@@ -15,7 +17,7 @@ def ramps(batch: int, side: int) -> torch.Tensor:
 
 def test_half_are_enlarged_to_a_part_that_is_large_enough() -> None:
     torch.manual_seed(0)
-    [shown] = zoom([ramps(1000, 32)], 0.6)
+    [shown] = enlarge([ramps(1000, 32)], random_part(1000, 0.6, CPU))
     # From the slope of a ramp: the part's side, as a share of the whole.
     sides = (shown[:, 0, 16, 20] - shown[:, 0, 16, 12]) / (8 / 32 * 2)
     whole = sides > 1 - 1e-4
@@ -32,7 +34,7 @@ def test_half_are_enlarged_to_a_part_that_is_large_enough() -> None:
 
 def test_all_maps_show_the_same_part() -> None:
     torch.manual_seed(0)
-    coarse, fine = zoom([ramps(50, 8), ramps(50, 32)], 0.3)
+    coarse, fine = enlarge([ramps(50, 8), ramps(50, 32)], random_part(50, 0.3, CPU))
     inside = torch.nn.functional.avg_pool2d(fine, 4)[:, :, 1:-1, 1:-1]
     torch.testing.assert_close(coarse[:, :, 1:-1, 1:-1], inside, rtol=0, atol=0.05)
 
@@ -40,7 +42,7 @@ def test_all_maps_show_the_same_part() -> None:
 def test_pixels_stay_pixels() -> None:
     torch.manual_seed(0)
     pixels = (ramps(20, 32) * 127 + 128).round().to(torch.uint8)[:, [0, 1, 1]].permute(0, 2, 3, 1)
-    [shown] = zoom([pixels], 0.5)
+    [shown] = enlarge([pixels], random_part(len(pixels), 0.5, CPU))
     assert shown.dtype == torch.uint8
     assert shown.shape == pixels.shape
     same = (shown == pixels).flatten(1).all(dim=1)

@@ -13,8 +13,7 @@ from support import squares
 from captioner.errors import DataError
 from captioner.model.vocabulary import Vocabulary
 from captioner.training import checkpoint
-from captioner.training.objectives import distillation
-from captioner.training.teachers import Teachers
+from captioner.training.objectives.distillation import Teachers, distillation
 
 CPU = torch.device("cpu")
 
@@ -48,8 +47,8 @@ def test_a_pupil_learns_to_say_what_its_teachers_would(
     runs: Path, data: Path, cache: Path, tmp_path: Path
 ) -> None:
     source = dataclasses.replace(squares.options().data[0], repeat=4)
-    stage = squares.stage(epochs=4, distillation=1.0, label_smoothing=0.0, doubly_stochastic=0.0)
-    options = squares.options((stage,), data=(source,), teachers=names(runs), seed=3)
+    stage = squares.stage(epochs=4, objectives={"distillation": {"weight": 1.0, "teachers": names(runs)}})
+    options = squares.options((stage,), data=(source,), seed=3)
     squares.trainer(options, tmp_path, data, cache).run()
     pupil, words, *_ = checkpoint.load_model(tmp_path / "best.pt")
     teachers = Teachers(names(runs), data, pupil, words, 0, CPU)
@@ -74,14 +73,14 @@ def test_distillation_by_hand() -> None:
 
 
 def test_teachers_that_cannot_teach_are_refused(runs: Path, data: Path, cache: Path, tmp_path: Path) -> None:
-    stage = squares.stage(epochs=1, distillation=0.5)
-    with pytest.raises(DataError, match="distillation needs teachers"):
-        squares.options((stage,))
-    with pytest.raises(DataError, match="distillation is a part of cross_entropy"):
-        squares.stage(distillation=0.5, objective="self_critical")
+    with pytest.raises(DataError, match="stage words, distillation: distillation needs teachers"):
+        squares.stage(objectives={"distillation": 0.5})
+    stage = squares.stage(
+        epochs=1, objectives={"cross_entropy": 0.5, "distillation": {"teachers": names(runs)}}
+    )
     frozen = {"stages": (dataclasses.replace(stage, tuned_segments=0),)}  # the teachers' were tuned
     smaller = {"model": dataclasses.replace(squares.options().model, image_size=64)}
     for reason, changes in (("words", {"min_count": 30}), ("features", frozen), ("features", smaller)):
-        options = dataclasses.replace(squares.options((stage,), teachers=names(runs)), **changes)
+        options = dataclasses.replace(squares.options((stage,)), **changes)
         with pytest.raises(DataError, match=rf"best\.pt (has|sees) other {reason}"):
             squares.trainer(options, tmp_path, data, cache)

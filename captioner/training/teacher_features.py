@@ -1,9 +1,4 @@
-"""What another network sees in the training photos, for the grid to foretell.
-
-A network that was taught on many more photos tells apart what a few thousand captions never name. A grid from
-which its features can be read off, place by place, has learnt some of that: the hints of FitNets (Romero et
-al. 2015, arXiv:1412.6550). Nothing of it is left in the trained model.
-"""
+"""Features of the training photos from another network, computed once and cached."""
 
 from __future__ import annotations
 
@@ -15,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from captioner.errors import DataError
@@ -23,14 +18,18 @@ from captioner.images.opening import open_image, to_pixels
 from captioner.training.cache import fill, naming
 from captioner.training.crops import crop_box
 from captioner.training.data import Example
-from captioner.training.options import NORMALIZATIONS
 
 CELLS, WHOLE = "cells", "whole"
 MEASURED = 1000
 """Photos by which features are brought to mean 0 and deviation 1."""
+NORMALIZATIONS = {
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "clip": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
+}
+"""Mean and deviation of red, green and blue, on a scale to 1, that networks were trained with."""
 
 
-class HintNetwork:
+class FeatureNetwork:
     """An ONNX network from normalised float32 (batch, 3, side, side) to features.
 
     Of its outputs, one of places is needed: (batch, features, rows, columns), or as vision transformers give
@@ -46,7 +45,7 @@ class HintNetwork:
             content = path.read_bytes()
             self._session = ort.InferenceSession(content, providers=providers)
         except OSError as error:
-            raise DataError(f"cannot read the hint network {path}: {error.strerror}") from None
+            raise DataError(f"cannot read the teacher network {path}: {error.strerror}") from None
         except Exception as error:  # ONNX Runtime's have no class in common
             raise DataError(f"{path} is not an ONNX network that can be run: {error}") from None
         self.path, self.normalization = path, normalization
@@ -63,16 +62,16 @@ class HintNetwork:
         try:
             outputs = self._session.run(None, {self._input: normal.transpose(0, 3, 1, 2)})
         except Exception as error:
-            raise DataError(f"the hint network {self.path} does not take photos: {error}") from None
-        hints: dict[str, np.ndarray] = {}
+            raise DataError(f"the teacher network {self.path} does not take photos: {error}") from None
+        found: dict[str, np.ndarray] = {}
         for output in outputs:
             if output.ndim == 2:
-                hints.setdefault(WHOLE, output[:, :, None, None].astype(np.float16))
+                found.setdefault(WHOLE, output[:, :, None, None].astype(np.float16))
             elif output.ndim in (3, 4):
-                hints.setdefault(CELLS, _map(output).astype(np.float16))
-        if CELLS not in hints:
-            raise DataError(f"the hint network {self.path} gives no features of places")
-        return hints
+                found.setdefault(CELLS, _map(output).astype(np.float16))
+        if CELLS not in found:
+            raise DataError(f"the teacher network {self.path} gives no features of places")
+        return found
 
 
 def _map(features: np.ndarray) -> np.ndarray:
@@ -84,50 +83,50 @@ def _map(features: np.ndarray) -> np.ndarray:
     return cells.reshape(*cells.shape[:2], side, side)
 
 
-class HintCache:
-    """Hints of examples by index: of the photo as it is, from which those of its crops and mirror images are
-    taken."""
+class TeacherFeatures:
+    """Features of examples by index. Those of the photo as it is are kept; those of its crops and mirror
+    images are taken from them."""
 
-    def __init__(self, hints: Mapping[str, np.ndarray], boxes: np.ndarray) -> None:
-        """`hints` as a `HintNetwork` gives them, of all examples; `boxes` float32 (examples, 1 + crops,
+    def __init__(self, features: Mapping[str, np.ndarray], boxes: np.ndarray) -> None:
+        """`features` as a `FeatureNetwork` gives them, of all examples; `boxes` float32 (examples, 1 + crops,
         4), the parts of the photo that are shown: left, top, right and bottom, of 1."""
-        self._hints = [hints[name] for name in (CELLS, WHOLE) if name in hints]
+        self._features = [features[name] for name in (CELLS, WHOLE) if name in features]
         self._boxes = torch.from_numpy(boxes)
         self._scales = []
-        for values in self._hints:
+        for values in self._features:
             some = torch.from_numpy(values[:: math.ceil(len(values) / MEASURED)].astype(np.float32))
             deviation, mean = torch.std_mean(some, dim=(0, 2, 3), keepdim=True)
             self._scales.append((mean, deviation.clamp(min=1e-6)))
 
     @property
-    def features(self) -> list[int]:
-        """Of cells, and of the whole photo where there is such a hint."""
-        return [values.shape[1] for values in self._hints]
+    def sizes(self) -> list[int]:
+        """Numbers of features: of a cell, and of the whole photo where the network has such an output."""
+        return [values.shape[1] for values in self._features]
 
-    def hints(self, images: Tensor, views: Tensor, device: torch.device) -> list[Tensor]:
+    def take(self, images: Tensor, views: Tensor, device: torch.device) -> list[Tensor]:
         """Cells, float32 (batch, features, rows, columns), and whole (batch, features, 1, 1) if there is one,
         of mean 0 and deviation 1 over all photos; of int64 images and views, (batch,) each, as `FeatureCache`
         numbers them."""
         cells, *whole = (
             (torch.from_numpy(values[images.numpy()]).float() - mean) / deviation
-            for values, (mean, deviation) in zip(self._hints, self._scales, strict=True)
+            for values, (mean, deviation) in zip(self._features, self._scales, strict=True)
         )
         left, top, right, bottom = self._boxes[images, views // 2].unbind(dim=1)
         across = torch.stack([(right - left) * (1 - 2 * (views % 2)), top * 0, left + right - 1], dim=1)
         down = torch.stack([left * 0, bottom - top, top + bottom - 1], dim=1)
         points = F.affine_grid(torch.stack([across, down], dim=1), list(cells.shape), align_corners=False)
         cells = F.grid_sample(cells, points, padding_mode="border", align_corners=False)
-        return [hint.to(device) for hint in (cells, *whole)]
+        return [values.to(device) for values in (cells, *whole)]
 
 
-def build_hints(
+def build_features(
     folder: Path,
-    network: HintNetwork,
+    network: FeatureNetwork,
     examples: Sequence[Example],
     crops: int,
     progress: Callable[[int, int], None],
-) -> HintCache:
-    """Compute what is missing of the hints in `folder`; `progress(done, total)` is told of each batch.
+) -> TeacherFeatures:
+    """Compute the features that `folder` lacks; `progress(done, total)` is called after each batch.
 
     Raises as `captioner.training.cache.build_cache` does.
     """
@@ -150,25 +149,4 @@ def build_hints(
         return {**network(np.stack(pixels)), "boxes": np.stack(boxes).astype(np.float32)}
 
     kept = fill(folder, network.path.stem, identity, examples, compute, progress)
-    return HintCache(kept, np.array(kept["boxes"]))
-
-
-class HintReader(nn.Module):
-    """Reads hints off a grid, linearly: those of places off the cells, those of the whole off their mean."""
-
-    def __init__(self, features: int, hinted: Sequence[int]) -> None:
-        super().__init__()
-        self.readers = nn.ModuleList(nn.Linear(features, of_one) for of_one in hinted)
-
-    def forward(self, grid: Tensor, size: tuple[int, int], hints: Sequence[Tensor]) -> Tensor:
-        """The mean squared error; 1 for each hint is that of knowing nothing. `grid` (batch, rows * columns,
-        features) has rows and columns of `size`, `hints` are as a `HintCache` gives them."""
-        cells, *whole = hints
-        cells = F.interpolate(cells, size=size, mode="bilinear", align_corners=False)
-        wanted = [cells.flatten(2).transpose(1, 2), *(hint.flatten(1) for hint in whole)]
-        seen = [grid, *(grid.mean(dim=1) for _ in whole)]
-        errors = [
-            F.mse_loss(reader(features).float(), hint)
-            for reader, features, hint in zip(self.readers, seen, wanted, strict=True)
-        ]
-        return torch.stack(errors).sum()
+    return TeacherFeatures(kept, np.array(kept["boxes"]))

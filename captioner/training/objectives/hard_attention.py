@@ -3,14 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from captioner.model.vocabulary import Vocabulary
-from captioner.training.objectives import log_probs_of
+from captioner.training.likelihood import log_probs_of
+from captioner.training.objectives.attention_entropy import attention_entropy
+from captioner.training.objectives.base import Objective, ObjectiveOptions, Run
+from captioner.training.step import Step
 
 MOMENTUM = 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardAttentionOptions(ObjectiveOptions):
+    reward: float = 0.1
+    """Weight of the reward for the drawn cells (Xu et al. 2015, lambda_r; 0.1 in their program)."""
+    entropy: float = 0.01
+    """Weight of the bonus on the entropy of the maps, so that other cells are still tried (Xu et al. 2015,
+    lambda_e)."""
+
+    def __post_init__(self) -> None:
+        ObjectiveOptions.__post_init__(self)
+        self.at_least(0, "reward", "entropy")
+
+
+class HardAttention(Objective[HardAttentionOptions]):
+    """Teaches the attention `hard`; 0 for models with any other."""
+
+    Options = HardAttentionOptions
+
+    baseline: Tensor
+
+    def __init__(self, options: HardAttentionOptions, run: Run) -> None:
+        super().__init__(options, run)
+        self.reward = CellReward()
+        # As a buffer the baseline is part of the checkpoint; NaN before the first batch.
+        self.register_buffer("baseline", torch.tensor(torch.nan, dtype=torch.float64))
+
+    def loss(self, step: Step) -> Tensor:
+        if not step.forced.drawn:
+            return step.logits.new_zeros(())
+        baseline = float(self.baseline)
+        self.reward.baseline = None if baseline != baseline else baseline
+        rewarded = self.reward.loss(step.forced.drawn, step.logits, step.targets)
+        assert self.reward.baseline is not None  # after a batch
+        self.baseline.fill_(self.reward.baseline)
+        entropy = attention_entropy(step.attention, step.targets)
+        return self.options.reward * rewarded - self.options.entropy * entropy
 
 
 class CellReward:

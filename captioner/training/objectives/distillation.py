@@ -1,8 +1,9 @@
-"""Trained models that a run learns from, besides the captions."""
+"""Learning from trained models, besides the captions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -12,7 +13,49 @@ from captioner.errors import DataError
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.training.cache import trained_part
+from captioner.training.likelihood import mean_of_words
+from captioner.training.objectives.base import Objective, ObjectiveOptions, Run
 from captioner.training.start import Start
+from captioner.training.step import Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistillationOptions(ObjectiveOptions):
+    weight: float = 0.5
+    """Together with the weight of `cross_entropy`, usually 1 less this, it sums to 1."""
+    teachers: tuple[str, ...] = ()
+    """Trained models, named as `TrainOptions.start`, with the words of this run and its frozen segments.
+    Their mean prediction is learnt: an ensemble for the cost of one model."""
+
+    def __post_init__(self) -> None:
+        ObjectiveOptions.__post_init__(self)
+        if not self.teachers:
+            raise DataError("distillation needs teachers")
+
+
+class Distillation(Objective[DistillationOptions]):
+    """Every next word as the teachers expect it."""
+
+    Options = DistillationOptions
+
+    def __init__(self, options: DistillationOptions, run: Run) -> None:
+        super().__init__(options, run)
+        self.teachers = Teachers(
+            options.teachers, run.data_root, run.model, run.vocabulary, run.frozen_segments, run.device
+        )
+
+    def loss(self, step: Step) -> Tensor:
+        taught = self.teachers.predict(step.features, step.photo_mask, step.tokens)
+        return distillation(step.logits, taught, step.targets)
+
+
+def distillation(logits: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross-entropy of the prediction with the teachers' (Hinton et al. 2015, arXiv:1503.02531).
+
+    `logits` and `taught`, probabilities, float (batch, captions, length, vocabulary), `targets` int64 (batch,
+    captions, length); padding is left out.
+    """
+    return mean_of_words(-(taught * torch.log_softmax(logits.float(), dim=-1)).sum(dim=-1), targets)
 
 
 class Teachers:

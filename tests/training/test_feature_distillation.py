@@ -16,7 +16,8 @@ from captioner.errors import DataError
 from captioner.training import checkpoint
 from captioner.training.crops import crop_box
 from captioner.training.data import load_examples
-from captioner.training.hints import HintCache, HintNetwork, HintReader, build_hints
+from captioner.training.objectives.feature_distillation import FeatureReader
+from captioner.training.teacher_features import FeatureNetwork, TeacherFeatures, build_features
 from captioner.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -62,8 +63,8 @@ def write_network(path: Path, *outputs: str, side: int | str = SIDE) -> Path:
     return path
 
 
-def network(path: Path, normalization: str = "imagenet") -> HintNetwork:
-    return HintNetwork(path, normalization, SIDE, CPU)
+def network(path: Path, normalization: str = "imagenet") -> FeatureNetwork:
+    return FeatureNetwork(path, normalization, SIDE, CPU)
 
 
 @pytest.mark.parametrize("output", ["cells", "tokens"])
@@ -71,21 +72,21 @@ def network(path: Path, normalization: str = "imagenet") -> HintNetwork:
 def test_maps_and_tokens_are_read_alike(tmp_path: Path, output: str, side: int | str) -> None:
     found = network(write_network(tmp_path / "n.onnx", output, "whole", side=side), "clip")
     pixels = np.random.default_rng(0).integers(0, 256, (2, SIDE, SIDE, 3), dtype=np.uint8)
-    hints = found(pixels)
+    features = found(pixels)
     mean, deviation = np.array([0.481, 0.458, 0.408]), np.array([0.2686, 0.2613, 0.2758])
     normal = (pixels / 255 - mean) / deviation
     cells = normal.reshape(2, 4, 8, 4, 8, 3).mean(axis=(2, 4)).transpose(0, 3, 1, 2)
-    np.testing.assert_allclose(hints["cells"], cells, atol=3e-3)
-    np.testing.assert_allclose(hints["whole"][:, :, 0, 0], normal.mean(axis=(1, 2)), atol=3e-3)
+    np.testing.assert_allclose(features["cells"], cells, atol=3e-3)
+    np.testing.assert_allclose(features["whole"][:, :, 0, 0], normal.mean(axis=(1, 2)), atol=3e-3)
 
 
-def test_of_tokens_alone_there_is_no_hint_of_the_whole(tmp_path: Path) -> None:
-    hints = network(write_network(tmp_path / "n.onnx", "tokens"))(np.zeros((1, SIDE, SIDE, 3), np.uint8))
-    assert list(hints) == ["cells"]
+def test_tokens_alone_have_no_feature_of_the_whole(tmp_path: Path) -> None:
+    features = network(write_network(tmp_path / "n.onnx", "tokens"))(np.zeros((1, SIDE, SIDE, 3), np.uint8))
+    assert list(features) == ["cells"]
 
 
-def test_networks_that_give_no_hints_are_refused(tmp_path: Path, data: Path) -> None:
-    with pytest.raises(DataError, match="cannot read the hint network"):
+def test_networks_without_features_of_places_are_refused(tmp_path: Path, data: Path) -> None:
+    with pytest.raises(DataError, match="cannot read the teacher network"):
         network(tmp_path / "none.onnx")
     with pytest.raises(DataError, match="not an ONNX network"):
         network(data / "captions.json")
@@ -96,16 +97,16 @@ def test_networks_that_give_no_hints_are_refused(tmp_path: Path, data: Path) -> 
         network(write_network(tmp_path / "n.onnx", "cells"))(nothing[:, :-1])
 
 
-def test_hints_are_those_of_what_a_view_shows() -> None:
+def test_features_are_those_of_what_a_view_shows() -> None:
     """Of a map that says where each place is, the crop says where it was cut."""
     places = (np.arange(14) + 0.5) / 14
     ramp = np.stack(np.meshgrid(places, places)).astype(np.float16)
     noise = np.random.default_rng(0).normal(size=(2, 5, 1, 1)).astype(np.float16)
     boxes = np.float32([[[0, 0, 1, 1], [0.25, 0.125, 0.75, 0.875]]] * 2)
-    cache = HintCache({"cells": np.stack([ramp, ramp]), "whole": noise}, boxes)
-    assert cache.features == [2, 5]
+    cache = TeacherFeatures({"cells": np.stack([ramp, ramp]), "whole": noise}, boxes)
+    assert cache.sizes == [2, 5]
     images = torch.tensor([1, 1, 1, 1])
-    cells, whole = cache.hints(images, torch.tensor([0, 1, 2, 3]), CPU)
+    cells, whole = cache.take(images, torch.tensor([0, 1, 2, 3]), CPU)
     scale = torch.from_numpy(ramp).float().std()
     x, y = (cells * scale + 0.5).unbind(dim=1)  # of 1
     assert x.shape == (4, 14, 14) and whole.shape == (4, 5, 1, 1)
@@ -118,18 +119,18 @@ def test_hints_are_those_of_what_a_view_shows() -> None:
     assert torch.equal(whole[0], whole[3])
 
 
-def test_hints_are_computed_once(data: Path, tmp_path: Path) -> None:
+def test_features_are_computed_once(data: Path, tmp_path: Path) -> None:
     examples = load_examples(squares.options().data, data, "train")
     found = network(write_network(tmp_path / "n.onnx", "cells", "whole"))
     told: list[int] = []
-    cache = build_hints(tmp_path, found, examples, 2, lambda done, total: told.append(done))
+    cache = build_features(tmp_path, found, examples, 2, lambda done, total: told.append(done))
     assert told == [24]
-    again = build_hints(tmp_path, found, examples, 2, lambda done, total: told.append(done))
+    again = build_features(tmp_path, found, examples, 2, lambda done, total: told.append(done))
     assert told == [24]
     images, views = torch.arange(24), torch.arange(24) % 6
-    for one, other in zip(cache.hints(images, views, CPU), again.hints(images, views, CPU), strict=True):
+    for one, other in zip(cache.take(images, views, CPU), again.take(images, views, CPU), strict=True):
         assert torch.equal(one, other)
-    cells, whole = cache.hints(images, torch.zeros_like(images), CPU)
+    cells, whole = cache.take(images, torch.zeros_like(images), CPU)
     torch.testing.assert_close(cells.mean(dim=(0, 2, 3)), torch.zeros(3), atol=0.01, rtol=0)
     torch.testing.assert_close(whole.std(dim=0), torch.ones(3, 1, 1), atol=0.05, rtol=0)
 
@@ -144,7 +145,7 @@ def test_boxes_are_those_of_the_crops() -> None:
 def test_the_reader_knows_when_all_is_told() -> None:
     torch.manual_seed(0)
     grid, weight = torch.randn(3, 16, 6), torch.randn(4, 6)
-    reader = HintReader(6, [4, 4])
+    reader = FeatureReader(6, [4, 4])
     for layer in reader.readers:
         layer.weight.data, layer.bias.data = weight, torch.zeros(4)
     cells = (grid @ weight.T).transpose(1, 2).unflatten(2, (4, 4))
@@ -159,36 +160,46 @@ def test_a_grid_learns_to_foretell(data: Path, cache: Path, tmp_path: Path) -> N
     """Stopped and gone on with or not, and nothing of it is left in the model."""
     place = str(write_network(tmp_path / "n.onnx", "cells", "whole"))
     source = dataclasses.replace(squares.options().data[0], repeat=4)
-    stage = squares.stage(epochs=3, hints=1.0, zoom=0.6, encoder_learning_rate=1e-3)
-    options = squares.options((stage,), data=(source,), hint_network=place, crops=1)
+    stage = squares.stage(
+        epochs=3,
+        objectives={"cross_entropy": 1.0, "feature_distillation": {"network": place}},
+        zoom=0.6,
+        encoder_learning_rate=1e-3,
+    )
+    options = squares.options((stage,), data=(source,), crops=1)
 
     def error(trainer: Trainer) -> float:
         images = torch.arange(24)
         as_it_is = torch.zeros_like(images)
-        assert trainer.hint_reader is not None
+        learnt = trainer.losses["feature_distillation"]
         with torch.no_grad():
             grid = trainer.model.encoder(trainer.cache.maps(images, as_it_is, CPU)[0])
-            return float(trainer.hint_reader(grid, (4, 4), trainer.hints.hints(images, as_it_is, CPU)))
+            return float(learnt.reader(grid, (4, 4), learnt.features.take(images, as_it_is, CPU)))
 
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     trainer = squares.trainer(options, whole, data, cache)
     before = error(trainer)
     history = trainer.run()
     assert error(trainer) < before / 2
-    assert history[-1]["hint_error"] < history[0]["hint_error"] < history[0]["loss"]
+    first, last = (history[number]["losses"]["feature_distillation"] for number in (0, -1))
+    assert last < first < history[0]["loss"]
     squares.trainer(options, parts, data, cache)._run_epoch()
     squares.trainer(options, parts, data, cache).run()
     kept, again = (checkpoint.load(folder / "last.pt") for folder in (whole, parts))
-    for part in ("model", "hint_reader"):
+    for part in ("model", "objectives"):
         assert all(torch.equal(value, again[part][name]) for name, value in kept[part].items())
     model, *_ = checkpoint.load_model(whole / "best.pt")
-    assert not [name for name in model.state_dict() if "hint" in name]
+    assert not [name for name in model.state_dict() if "reader" in name]
 
 
-def test_hints_that_cannot_be_are_refused() -> None:
-    with pytest.raises(DataError, match="hints need a hint_network"):
-        squares.options((squares.stage(hints=1.0),))
-    with pytest.raises(DataError, match="hints must be at least 0"):
-        squares.stage(hints=-1.0)
-    with pytest.raises(DataError, match="hint_normalization must be one of imagenet, clip"):
-        squares.options(hint_normalization="other")
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({}, "feature_distillation needs a network"),
+        ({"network": "n.onnx", "weight": -1.0}, "weight must be at least 0"),
+        ({"network": "n.onnx", "normalization": "other"}, "normalization must be one of imagenet, clip"),
+    ],
+)
+def test_wrong_options_are_rejected(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError, match=f"stage words, feature_distillation: {message}"):
+        squares.stage(objectives={"feature_distillation": wrong})

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.attention import HardAttention, drawn_cells, hard
-from captioner.training.reinforce import CellReward
+from captioner.training.objectives.hard_attention import CellReward
 
 CELLS, WORDS, COPIES = 5, 7, 40_000
 

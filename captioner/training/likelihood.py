@@ -1,0 +1,29 @@
+"""Log-probabilities of known captions, which several objectives and the validation need."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from captioner.model.vocabulary import Vocabulary
+
+
+def log_probs_of(logits: Tensor, targets: Tensor) -> Tensor:
+    """log p of the words, float32 (batch, captions, length).
+
+    `logits` (batch, captions, length, vocabulary), `targets` int64 (batch, captions, length).
+    """
+    return torch.log_softmax(logits.float(), dim=-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+
+
+def log_likelihoods(logits: Tensor, targets: Tensor) -> Tensor:
+    """For each image the summed log p of its captions' words, and their number: float64 (batch, 2)."""
+    real = targets != Vocabulary.pad_id
+    log_probs = (log_probs_of(logits, targets) * real).double()
+    return torch.stack([log_probs.sum(dim=(1, 2)), real.sum(dim=(1, 2)).double()], dim=-1)
+
+
+def mean_of_words(values: Tensor, targets: Tensor) -> Tensor:
+    """The mean of `values` (batch, captions, length) over all words; padding is left out."""
+    real = targets != Vocabulary.pad_id
+    return (values * real).sum() / real.sum()

@@ -1,0 +1,80 @@
+"""What a stage minimises: its objectives, put together and applied to batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from captioner.errors import DataError
+from captioner.training.cache import FeatureCache, trained_stages
+from captioner.training.data import Batch, epoch_batches
+from captioner.training.hiding import hide
+from captioner.training.objectives import OBJECTIVES, Objective, Run
+from captioner.training.step import Step
+from captioner.training.zoom import enlarge, random_part
+
+
+class Losses(nn.ModuleDict):
+    """The objectives of a stage by name; a module, so that their state is one table of tensors."""
+
+    def __init__(self, run: Run, stage_number: int) -> None:
+        """Raises `DataError` for a stage that cannot be trained so."""
+        self.run, self.number = run, stage_number
+        super().__init__({name: OBJECTIVES[name](o, run) for name, o in run.stage.objectives.items()})
+        self.to(run.device)
+
+    def inherit(self, before: nn.ModuleDict) -> None:
+        """Take over what the same objectives have learnt in the stage before, where it still fits."""
+        for name, objective in self.items():
+            if name in before:
+                ours, theirs = objective.state_dict(), before[name].state_dict()
+                if {k: v.shape for k, v in ours.items()} == {k: v.shape for k, v in theirs.items()}:
+                    objective.load_state_dict(theirs)
+
+    def batches(self, epoch: int) -> list[Batch]:
+        """The batches of an epoch in order; the same for the same epoch. Raises `DataError` if an objective
+        would have none."""
+        seed = (self.run.options.seed, self.number, epoch)
+        groups: dict[str, list] = {}
+        for number, objective in enumerate(self._objectives()):
+            wanted: dict[str, list] = {}
+            for group in objective.groups(np.random.default_rng((*seed, number))):
+                wanted.setdefault(group.kind, []).append(group)
+            groups = wanted | groups
+        for name, objective in zip(self, self._objectives(), strict=True):
+            if not any(objective.applies_to(kind) for kind in groups):
+                raise DataError(f"stage {self.run.stage.name}: there are no images for {name} to learn from")
+        every = [group for kind in groups for group in groups[kind]]
+        return epoch_batches(every, self.run.stage, seed, self.run.options.crops)
+
+    def loss(self, step: Step) -> tuple[Tensor, dict[str, float]]:
+        """The weighted sum, and the loss of each objective that has one for this batch."""
+        total, told = torch.zeros((), device=step.grid.device), {}
+        for name, objective in zip(self, self._objectives(), strict=True):
+            if objective.applies_to(step.batch.kind):
+                loss = objective.loss(step)
+                total = total + objective.options.weight * loss
+                told[name] = float(loss.detach())
+        return total, told
+
+    def _objectives(self) -> Sequence[Objective]:
+        return list(self.values())  # type: ignore[arg-type]
+
+
+def forward(run: Run, cache: FeatureCache, batch: Batch) -> Step:
+    """Run the encoder on a batch, with what the stage hides and enlarges."""
+    stage, model = run.stage, run.model
+    maps = cache.maps(batch.images, batch.views, run.device)
+    photo_mask = cache.masks(batch.images, batch.views, run.device)
+    part = random_part(len(batch.images), stage.zoom, run.device) if stage.zoom < 1 else None
+    if part is not None:
+        maps = enlarge(maps, part)
+    stages = trained_stages(model.encoder, maps, run.frozen_segments, stage.tuned_segments)
+    grid = model.encoder.fuse(stages, photo_mask)
+    hidden, mask = hide(grid, photo_mask, stage.hidden_cells, stage.hidden_features)
+    memory, state = model.decoder.prepare(hidden, mask)
+    captions = batch.captions.to(run.device)
+    return Step(model, batch, captions, maps, photo_mask, part, stages, grid, memory, state)

@@ -1,0 +1,102 @@
+"""The interface of all objectives: what a stage minimises is a weighted sum of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from captioner.errors import DataError
+from captioner.model.vocabulary import Vocabulary
+from captioner.nn.model import CaptionModel
+from captioner.training.data import CAPTIONS, Example, Group, make_groups
+from captioner.training.progress import Progress
+from captioner.training.step import Step
+
+if TYPE_CHECKING:
+    from captioner.training.options import StageOptions, TrainOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveOptions:
+    """Options that every objective has; an objective with more derives its own. Raises `DataError`."""
+
+    weight: float = 1.0
+    """Factor of the loss in the sum."""
+
+    def __post_init__(self) -> None:
+        self.at_least(0, "weight")
+
+    def at_least(self, low: float, *names: str) -> None:
+        for name in names:
+            if not getattr(self, name) >= low:  # also for NaN
+                raise DataError(f"{name} must be at least {low}, got {getattr(self, name)}")
+
+    def check(self, run: TrainOptions) -> None:
+        """Raise `DataError` if these options do not go with the others of the run."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What an objective may use when its stage starts."""
+
+    options: TrainOptions
+    stage: StageOptions
+    examples: Sequence[Example]
+    """Of training; batches number them."""
+    vocabulary: Vocabulary
+    model: CaptionModel
+    data_root: Path
+    cache: Path
+    """The folder for what is computed once for each photo (`captioner.training.cache.fill`)."""
+    device: torch.device
+    progress: Progress
+
+    @property
+    def frozen_segments(self) -> int:
+        """Segments of the backbone that no stage trains: their outputs are what is cached."""
+        return 3 - self.options.tuned_segments
+
+    @cached_property
+    def caption_groups(self) -> list[Group]:
+        """All captions of the training images."""
+        return make_groups(self.examples, self.vocabulary, self.options.max_words)
+
+
+O = TypeVar("O", bound=ObjectiveOptions)  # noqa: E741
+
+
+class Objective(nn.Module, ABC, Generic[O]):
+    """One term of the loss of a stage.
+
+    A module, so that it can have parameters and buffers of its own: they are trained with the model, saved in
+    the checkpoint, carried to the next stage with the same objective, and left out of the exported model.
+    """
+
+    Options: ClassVar[type[Any]] = ObjectiveOptions
+    batches: ClassVar[frozenset[str] | None] = frozenset({CAPTIONS})
+    """Kinds of batches it has a loss for (`captioner.training.data.Group.kind`); None for all."""
+
+    def __init__(self, options: O, run: Run) -> None:
+        """Compute or load what is needed before the first step. Raises `DataError` for a run without it."""
+        super().__init__()
+        self.options, self.run = options, run
+
+    def groups(self, random: np.random.Generator) -> list[Group]:
+        """What an epoch must have for this objective; nothing if it takes any batch. Of several objectives
+        that want groups of one kind, the first gives them. `random` is another in each epoch."""
+        return self.run.caption_groups if CAPTIONS in (self.batches or ()) else []
+
+    def applies_to(self, kind: str) -> bool:
+        return self.batches is None or kind in self.batches
+
+    @abstractmethod
+    def loss(self, step: Step) -> Tensor:
+        """The loss of one batch, a scalar, without the weight."""

@@ -1,0 +1,55 @@
+"""Likelihood of the captions, by teacher forcing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from captioner.errors import DataError
+from captioner.model.vocabulary import Vocabulary
+from captioner.training.objectives.base import Objective, ObjectiveOptions, Run
+from captioner.training.step import Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossEntropyOptions(ObjectiveOptions):
+    label_smoothing: float = 0.1
+    """Share of the probability that is asked for all words alike."""
+
+    def __post_init__(self) -> None:
+        ObjectiveOptions.__post_init__(self)
+        if not 0 <= self.label_smoothing < 1:
+            raise DataError(f"label_smoothing must be at least 0 and below 1, got {self.label_smoothing}")
+
+
+class CrossEntropy(Objective[CrossEntropyOptions]):
+    """Every word of every caption, given the words before it."""
+
+    Options = CrossEntropyOptions
+
+    def __init__(self, options: CrossEntropyOptions, run: Run) -> None:
+        super().__init__(options, run)
+        if run.model.decoder.checklist_weight and "bag_of_words" not in run.stage.objectives:
+            run.progress.note(
+                f"stage {run.stage.name}: without the objective bag_of_words, the words that the checklist"
+                " detects become outdated"
+            )
+
+    def loss(self, step: Step) -> Tensor:
+        return cross_entropy(step.logits, step.targets, self.options.label_smoothing)
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
+    """Mean negative log-likelihood of a word (Szegedy et al. 2016, arXiv:1512.00567, for the smoothing).
+
+    `logits` (batch, captions, length, vocabulary), `targets` int64 (batch, captions, length); padding is
+    left out.
+    """
+    return F.cross_entropy(
+        logits.flatten(0, 2).float(),
+        targets.flatten(),
+        ignore_index=Vocabulary.pad_id,
+        label_smoothing=label_smoothing,
+    )

@@ -1,0 +1,93 @@
+"""Features of another network that the grid learns to predict.
+
+A network trained on many more photos tells apart what a few thousand captions never name. A grid from which
+its features can be read, cell by cell, has learnt some of that: the hints of FitNets (Romero et al. 2015,
+arXiv:1412.6550). Nothing of it is left in the trained model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from captioner.errors import DataError
+from captioner.training.objectives.base import Objective, ObjectiveOptions, Run
+from captioner.training.step import Step
+from captioner.training.teacher_features import NORMALIZATIONS, FeatureNetwork, build_features
+from captioner.training.zoom import enlarge
+
+if TYPE_CHECKING:
+    from captioner.training.options import TrainOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureDistillationOptions(ObjectiveOptions):
+    network: str = ""
+    """An ONNX file below the data root (`captioner.training.teacher_features.FeatureNetwork`)."""
+    normalization: str = "imagenet"
+    """Of the pixels that the network takes: imagenet or clip."""
+
+    def __post_init__(self) -> None:
+        ObjectiveOptions.__post_init__(self)
+        if not self.network:
+            raise DataError("feature_distillation needs a network")
+        if self.normalization not in NORMALIZATIONS:
+            raise DataError(f"normalization must be one of {', '.join(NORMALIZATIONS)}")
+
+    def check(self, run: TrainOptions) -> None:
+        if run.model.resize != "squash":
+            raise DataError("feature_distillation needs photos that are squashed: its network sees them so")
+
+
+class FeatureDistillation(Objective[FeatureDistillationOptions]):
+    """Mean squared error of the network's features, read linearly from the grid."""
+
+    Options = FeatureDistillationOptions
+    batches = None
+
+    def __init__(self, options: FeatureDistillationOptions, run: Run) -> None:
+        super().__init__(options, run)
+        model, crops = run.options.model, run.options.crops
+        network = FeatureNetwork(
+            run.data_root / options.network, options.normalization, model.image_size, run.device
+        )
+        with run.progress.task("features of the teacher network", len(run.examples), 0) as tell:
+            self.features = build_features(
+                run.cache, network, run.examples, crops, lambda done, _total: tell(done, "")
+            )
+        self.size, self.device = model.grid, run.device
+        self.reader = FeatureReader(model.features, self.features.sizes).to(run.device)
+
+    def loss(self, step: Step) -> Tensor:
+        features = self.features.take(step.batch.images, step.batch.views, self.device)
+        if step.part is not None:
+            features = enlarge(features, step.part)
+        error: Tensor = self.reader(step.grid, self.size, features)
+        return error
+
+
+class FeatureReader(nn.Module):
+    """Reads features from a grid, linearly: those of places from the cells, those of the whole photo from
+    their mean."""
+
+    def __init__(self, features: int, sizes: Sequence[int]) -> None:
+        super().__init__()
+        self.readers = nn.ModuleList(nn.Linear(features, size) for size in sizes)
+
+    def forward(self, grid: Tensor, size: tuple[int, int], features: Sequence[Tensor]) -> Tensor:
+        """The mean squared error; 1 for each kind of feature is that of predicting the mean. `grid` (batch,
+        rows * columns, features) has rows and columns of `size`, `features` as `TeacherFeatures.take`."""
+        cells, *whole = features
+        cells = F.interpolate(cells, size=size, mode="bilinear", align_corners=False)
+        wanted = [cells.flatten(2).transpose(1, 2), *(values.flatten(1) for values in whole)]
+        seen = [grid, *(grid.mean(dim=1) for _ in whole)]
+        errors = [
+            F.mse_loss(reader(values).float(), target)
+            for reader, values, target in zip(self.readers, seen, wanted, strict=True)
+        ]
+        return torch.stack(errors).sum()

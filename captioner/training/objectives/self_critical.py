@@ -1,0 +1,128 @@
+"""Self-critical training: sample captions, score them as wholes, reward the better ones.
+
+Rennie et al. 2017 (arXiv:1612.00563), with the mean reward of the image's other samples as the baseline
+(Luo 2020, arXiv:2003.09971) in place of the greedy caption.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from captioner.model.vocabulary import END, Vocabulary
+from captioner.nn.decoder import Decoder, Tensors, checklist, expand_beams
+from captioner.training.data import PHOTOS, Group
+from captioner.training.likelihood import log_probs_of, mean_of_words
+from captioner.training.objectives.base import Objective, ObjectiveOptions, Run
+from captioner.training.rewards import Cider, Reward
+from captioner.training.step import Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelfCriticalOptions(ObjectiveOptions):
+    samples: int = 5
+    """Captions sampled per image."""
+    temperature: float = 1.0
+    """The sampled policy is softmax(logits / temperature). Label smoothing leaves a tenth of the probability
+    on random words: at 1 most samples have one of them, and all there is to learn is to avoid them."""
+    min_references: int = 1
+    """Images with fewer captions are left out: their reward is mostly noise."""
+    contrast: float = 0.0
+    """Factor of a sample's mean CIDEr as a caption of any image, which is subtracted from its reward:
+    captions that suit many photos get less, so that captions say what is particular."""
+
+    def __post_init__(self) -> None:
+        ObjectiveOptions.__post_init__(self)
+        self.at_least(0, "contrast")
+        self.at_least(0.01, "temperature")
+        self.at_least(1, "min_references")
+        self.at_least(2, "samples")
+
+
+class SelfCritical(Objective[SelfCriticalOptions]):
+    """REINFORCE on sampled captions; each kind of batch has its reward."""
+
+    Options = SelfCriticalOptions
+    batches = frozenset({PHOTOS})
+
+    def __init__(self, options: SelfCriticalOptions, run: Run) -> None:
+        super().__init__(options, run)
+        self.vocabulary, self.max_words = run.vocabulary, run.options.max_words
+        self.rewards: dict[str, Reward] = {
+            PHOTOS: Cider(
+                run.examples, options.min_references, options.samples, options.contrast, run.stage.name
+            )
+        }
+
+    def groups(self, random: np.random.Generator) -> list[Group]:
+        return [group for reward in self.rewards.values() for group in reward.groups]
+
+    def loss(self, step: Step) -> Tensor:
+        decoder, options = step.model.decoder, self.options
+        training = decoder.training
+        # Without dropout, so that the gradient is that of the policy that the captions were sampled from.
+        decoder.eval()
+        sampled = sample(
+            decoder, step.memory, step.state, options.samples, self.max_words, options.temperature
+        )
+        rewards = self._rewards(step, sampled).to(sampled.device)
+        logits, _ = decoder(sampled[:, :, :-1], step.memory, step.state)
+        decoder.train(training)
+        logits = checklist.add_to_all(logits, sampled[:, :, :-1], step.state)
+        return policy_gradient(logits / options.temperature, sampled[:, :, 1:], advantages(rewards))
+
+    def _rewards(self, step: Step, sampled: Tensor) -> Tensor:
+        """float32 (batch, samples)"""
+        said = [
+            [*self.vocabulary.decode(ids), *([END] if Vocabulary.end_id in ids else [])]
+            for ids in sampled[:, :, 1:].flatten(0, 1).tolist()
+        ]
+        images = step.batch.images.repeat_interleave(self.options.samples).tolist()
+        scores = self.rewards[step.batch.kind].scores(images, said)
+        return torch.tensor(scores, dtype=torch.float32).view(len(step.batch.images), -1)
+
+
+@torch.no_grad()
+def sample(
+    decoder: Decoder, memory: Tensors, state: Tensors, samples: int, max_words: int, temperature: float = 1.0
+) -> Tensor:
+    """Captions drawn word by word from the model: int64 (batch, samples, length + 1), start token first,
+    padded behind the end token. One that reaches `max_words` has no end token."""
+    batch = next(iter(memory.values())).shape[0]
+    state = expand_beams(state, samples)
+    device = next(iter(memory.values())).device
+    tokens = torch.full((batch, samples), Vocabulary.start_id, device=device)
+    ended = torch.zeros_like(tokens, dtype=torch.bool)
+    sequence = [tokens]
+    for words in range(max_words + 1):
+        step = decoder.step(tokens, memory, state)
+        logits = step.logits.float() / temperature
+        logits[..., [Vocabulary.pad_id, Vocabulary.start_id, Vocabulary.unknown_id]] = -torch.inf
+        drawn = torch.multinomial(torch.softmax(logits, dim=-1).flatten(0, 1), 1).view(batch, samples)
+        tokens = drawn.masked_fill(ended, Vocabulary.pad_id)
+        if words == max_words:  # there may come an end, but no word
+            tokens = tokens.masked_fill(tokens != Vocabulary.end_id, Vocabulary.pad_id)
+        sequence.append(tokens)
+        ended |= tokens == Vocabulary.end_id
+        state = step.state
+        if bool(ended.all()):
+            break
+    return torch.stack(sequence, dim=-1)
+
+
+def advantages(rewards: Tensor) -> Tensor:
+    """Each sample's reward minus the mean of the image's other samples; (batch, samples)."""
+    count = rewards.shape[1]
+    others = (rewards.sum(dim=1, keepdim=True) - rewards) / (count - 1)
+    return rewards - others
+
+
+def policy_gradient(logits: Tensor, targets: Tensor, advantages: Tensor) -> Tensor:
+    """REINFORCE: -advantage * log p(word), a mean over words (Rennie et al. 2017, arXiv:1612.00563).
+
+    `targets` are sampled captions (batch, samples, length), `advantages` (batch, samples).
+    """
+    return mean_of_words(-advantages.unsqueeze(-1) * log_probs_of(logits, targets), targets)

@@ -1,0 +1,41 @@
+"""The optimiser of a stage, and its learning rates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from captioner.nn.model import CaptionModel
+from captioner.training.options import StageOptions
+
+
+def make_optimizer(
+    model: CaptionModel, objectives: Iterable[nn.Module], stage: StageOptions
+) -> torch.optim.Optimizer:
+    """AdamW for the tuned segments of the backbone, the rest of the model, and what objectives train."""
+    backbone = model.encoder.backbone
+    tuned = [p for p in backbone.parameters() if p.requires_grad]
+    ours = {id(p) for p in backbone.parameters()}
+    rest = [p for p in model.parameters() if id(p) not in ours]
+    rest += [p for objective in objectives for p in objective.parameters()]
+    matrices = [p for p in rest if p.dim() > 1]
+    vectors = [p for p in rest if p.dim() <= 1]
+    groups = [
+        {"params": matrices, "base": stage.learning_rate, "weight_decay": stage.weight_decay},
+        {"params": vectors, "base": stage.learning_rate, "weight_decay": 0.0},
+    ]
+    if tuned:
+        groups.append({"params": tuned, "base": stage.encoder_learning_rate, "weight_decay": 0.0})
+    return torch.optim.AdamW(groups, lr=stage.learning_rate, betas=(0.9, 0.98), fused=True)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, stage: StageOptions, step: int, total: int) -> None:
+    """Linear warm-up, then cosine decay (Loshchilov and Hutter 2017, arXiv:1608.03983)."""
+    warm = min(1.0, (step + 1) / max(1, stage.warmup_steps))
+    cosine = 0.5 * (1 + math.cos(math.pi * step / total))
+    floor = min(1.0, stage.final_learning_rate / stage.learning_rate) if stage.learning_rate else 1.0
+    for group in optimizer.param_groups:
+        group["lr"] = group["base"] * warm * (floor + (1 - floor) * cosine)

@@ -1,0 +1,84 @@
+"""Configurations, checkpoints and bundles of earlier versions are still read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from captioner.errors import DataError
+from captioner.model.bundle import Bundle
+from captioner.training.options import TrainOptions
+
+
+def read(stage: dict[str, Any], **run: Any) -> TrainOptions:
+    data = [{"name": "a", "captions": "a.json", "images": ["a"]}]
+    return TrainOptions.from_dict({"name": "r", "data": data, "stages": [{"name": "s", **stage}], **run})
+
+
+def objectives(stage: dict[str, Any], **run: Any) -> dict[str, Any]:
+    [read_stage] = read(stage, **run).to_dict()["stages"]
+    return read_stage["objectives"]
+
+
+def test_options_of_objectives_were_options_of_the_stage() -> None:
+    found = objectives({"label_smoothing": 0.0, "doubly_stochastic": 0, "word_detection": 0.2})
+    assert found == {
+        "cross_entropy": {"weight": 1.0, "label_smoothing": 0.0},
+        "hard_attention": {"weight": 1.0, "reward": 0.1, "entropy": 0.01},
+        "bag_of_words": {"weight": 0.2},
+    }
+    found = objectives({"objective": "self_critical", "samples": 10, "doubly_stochastic": 0.1})
+    assert list(found) == ["self_critical"] and found["self_critical"]["samples"] == 10
+
+
+def test_networks_to_learn_from_were_options_of_the_run() -> None:
+    found = objectives({"hints": 3.0}, hint_network="clip.onnx", hint_normalization="clip")
+    assert found["feature_distillation"] == {"weight": 3.0, "network": "clip.onnx", "normalization": "clip"}
+    found = objectives({"distillation": 0.25}, teachers=["a", "b"])
+    assert found["distillation"] == {"weight": 0.25, "teachers": ("a", "b")}
+    assert found["cross_entropy"]["weight"] == 0.75
+
+
+def test_a_stage_without_objectives_has_the_defaults() -> None:
+    assert list(objectives({})) == ["cross_entropy", "doubly_stochastic", "hard_attention"]
+    assert objectives({}) == objectives({"objective": "cross_entropy"})
+
+
+def test_old_names_change_a_stage_with_todays() -> None:
+    """As `--set stages.0.word_detection=0.5` does."""
+    found = objectives({"objectives": {"cross_entropy": 1.0, "bag_of_words": 0.2}, "word_detection": 0.5})
+    assert found["bag_of_words"]["weight"] == 0.5 and list(found) == ["cross_entropy", "bag_of_words"]
+
+
+def test_what_is_written_is_read_back() -> None:
+    options = read({"hints": 1.0, "word_detection": 0.3}, hint_network="clip.onnx")
+    assert TrainOptions.from_dict(options.to_dict()) == options
+
+
+def test_the_options_in_the_embedded_bundle_are_read() -> None:
+    options = TrainOptions.from_dict(Bundle.load().manifest["training"])
+    assert TrainOptions.from_dict(options.to_dict()) == options
+    assert all(stage.objectives for stage in options.stages)
+
+
+@pytest.mark.parametrize(
+    ("objectives", "message"),
+    [
+        ({"magic": 1.0}, "stage s: unknown objective magic; there is cross_entropy, "),
+        ({"cross_entropy": {"magic": 1.0}}, "stage s, cross_entropy: .*unknown options magic"),
+        ({"cross_entropy": -1}, "stage s, cross_entropy: weight must be at least 0"),
+        ({"cross_entropy": "much"}, "stage s, cross_entropy: expected a table"),
+        ({"cross_entropy": {"label_smoothing": 1.0}}, "stage s, cross_entropy: label_smoothing must be"),
+        ({"cross_entropy": 0}, "stage s: no objective has a weight above 0"),
+        ("cross_entropy", "objectives must be a table"),
+    ],
+)
+def test_wrong_objectives_are_rejected(objectives: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read({"objectives": objectives})
+
+
+def test_an_unknown_old_objective_is_rejected() -> None:
+    with pytest.raises(DataError, match="stage s: unknown objective magic"):
+        read({"objective": "magic"})
