@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from captioner.errors import ImageError, OptionsError
 from captioner.images.letterbox import Mask, crop
-from captioner.images.opening import DEFAULT_LIMITS, ImageInput, ImageLimits, load_pixels
+from captioner.images.opening import DEFAULT_LIMITS, ImageInput, ImageLimits
+from captioner.images.preparation import Preparation
 from captioner.model.bundle import Bundle
 from captioner.model.calibration import Calibration
 from captioner.model.runtime import OnnxStepper, Runtime
@@ -146,10 +147,15 @@ class Captioner:
                 )
         return results
 
+    @property
+    def preparation(self) -> Preparation:
+        """What `preprocess` does, for other processes to do it."""
+        return Preparation(self.bundle.image_size, self.bundle.letterbox, self.limits)
+
     def preprocess(self, image: ImageInput) -> Pixels:
         """The model's input, uint8 (size, size, channels): three channels, and of a model that letterboxes a
         fourth that is 0 where there is no photo. Raises an `ImageError`."""
-        return load_pixels(image, self.bundle.image_size, self.limits, self.bundle.letterbox)
+        return self.preparation.load(image)
 
     def caption_pixels(self, pixels: Pixels, options: CaptionOptions | None = None) -> list[Caption]:
         """Caption a batch as `preprocess` makes them, uint8 (batch, size, size, channels)."""

@@ -1,7 +1,8 @@
 """From images still to be captioned to captions: reading ahead, decoding in a pool, batching.
 
-While the model works on one batch, a pool of threads reads and decodes the next ones, and the caller
-writes down the one before. How far each may run ahead is fixed, so that memory does not grow.
+While the model works on one batch, a pool of threads reads the next ones, which processes decode that a bad
+file may crash or hang, and the caller writes down the one before. How far each may run ahead is fixed, so
+that memory does not grow.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import numpy.typing as npt
 from captioner.errors import CaptionerError, ImageError, ImageUnreadableError
 from captioner.folder.items import Done, Item, Loaded
 from captioner.folder.sources import Source
+from captioner.images.preparation import Preparation
+from captioner.images.workers import DecodeWorkers
 from captioner.model.calibration import Calibration
 from captioner.options import CaptionOptions
 from captioner.results import Caption
@@ -103,7 +106,8 @@ class LocalModel(Protocol):
     def grid_varies(self) -> bool: ...
     @property
     def calibration(self) -> Calibration | None: ...
-    def preprocess(self, image: bytes) -> npt.NDArray[np.uint8]: ...
+    @property
+    def preparation(self) -> Preparation: ...
     def caption_pixels(
         self, pixels: npt.NDArray[np.uint8], options: CaptionOptions | None = None
     ) -> list[Caption]: ...
@@ -127,11 +131,12 @@ class LocalEngine:
     def run(
         self, items: Iterator[Item], loader: Loader, options: CaptionOptions, stop: threading.Event
     ) -> Iterator[Sequence[Done]]:
+        decoders = DecodeWorkers(self._captioner.preparation, self._workers)
         pool = ThreadPoolExecutor(self._workers, thread_name_prefix="captioner-load")
         model = ThreadPoolExecutor(1, thread_name_prefix="captioner-model")
         running: Future[list[Done]] | None = None
         try:
-            for batch in self._load_ahead(items, loader, pool):
+            for batch in self._load_ahead(items, loader, pool, decoders):
                 if stop.is_set():
                     break
                 loaded = [future.result() for future in batch]
@@ -144,13 +149,14 @@ class LocalEngine:
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
             model.shutdown(wait=True, cancel_futures=True)
+            decoders.close()
 
     def _load_ahead(
-        self, items: Iterator[Item], loader: Loader, pool: ThreadPoolExecutor
+        self, items: Iterator[Item], loader: Loader, pool: ThreadPoolExecutor, decoders: DecodeWorkers
     ) -> Iterator[list[Future[Loaded]]]:
         ahead: deque[list[Future[Loaded]]] = deque()
         for _, group in groupby(items, lambda item: item.number // self._batch_size):
-            prepare = self._captioner.preprocess
+            prepare = decoders.load
             ahead.append([pool.submit(loader.load, item, prepare, loader.order(item)) for item in group])
             if len(ahead) > BATCHES_AHEAD:
                 yield ahead.popleft()

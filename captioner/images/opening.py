@@ -12,7 +12,6 @@ from __future__ import annotations
 import importlib
 import io
 import os
-import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from captioner.errors import (
     OptionsError,
 )
 from captioner.images.color import flatten, to_srgb, tonal_range
+from captioner.images.formats import ALL_FORMATS, FORMATS, HEAD_BYTES, format_of, memory_of
 from captioner.images.letterbox import Letterbox, fit
 
 ImageInput = str | os.PathLike[str] | bytes | Image.Image
@@ -44,13 +44,20 @@ class ImageLimits:
     max_bytes: int = 256 * 2**20
     """Largest file in bytes."""
     max_pixels: int = 200_000_000
-    """Largest width x height. A format that cannot be decoded at reduced size (all but JPEG) needs
-    about 4 bytes of memory a pixel; AVIF 10, WebP 16, JPEG 2000 20. Serve strangers with less."""
+    """Largest width x height."""
+    max_memory: int = 4 * 2**30
+    """Most memory that decoding may take, in bytes, by the image's format, mode and size: 4 bytes a pixel;
+    less for what is grey, and for a JPEG that is decoded at reduced size; a progressive JPEG 6, AVIF 9,
+    WebP 16, JPEG 2000 20. Serve strangers with less."""
+    formats: tuple[str, ...] = ALL_FORMATS
+    """The formats that are read."""
 
     def __post_init__(self) -> None:
-        for name in ("max_bytes", "max_pixels"):
+        for name in ("max_bytes", "max_pixels", "max_memory"):
             if getattr(self, name) < 1:
                 raise OptionsError(f"{name} must be at least 1, got {getattr(self, name)}", name)
+        if not self.formats or not set(self.formats) <= set(ALL_FORMATS):
+            raise OptionsError(f"formats must be some of {', '.join(ALL_FORMATS)}", "formats")
 
 
 DEFAULT_LIMITS = ImageLimits()
@@ -58,24 +65,6 @@ DEFAULT_LIMITS = ImageLimits()
 REDUCING_GAP = 3
 """How many pixels a side of the model's input is made from, at least, when a larger image is decoded at
 reduced size; from 3 on the result can hardly be told from resizing the whole image."""
-
-# Name: first bytes, Pillow's plugin, its class.
-_FORMATS = {
-    "JPEG": (rb"\xff\xd8\xff", "JpegImagePlugin", "JpegImageFile"),  # MPO too: its first picture
-    "PNG": (rb"\x89PNG\r\n\x1a\n", "PngImagePlugin", "PngImageFile"),
-    "WebP": (rb"RIFF.{4}WEBP", "WebPImagePlugin", "WebPImageFile"),
-    "AVIF": (rb".{4}ftyp(?:.{4}){0,12}?avi[fs]", "AvifImagePlugin", "AvifImageFile"),
-    "GIF": (rb"GIF8[79]a", "GifImagePlugin", "GifImageFile"),
-    "TIFF": (rb"II[*+]\0|MM\0[*+]", "TiffImagePlugin", "TiffImageFile"),
-    "BMP": (rb"BM", "BmpImagePlugin", "BmpImageFile"),
-    "JPEG 2000": (rb"\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51", "Jpeg2KImagePlugin", "Jpeg2KImageFile"),
-    "PNM": (rb"P[1-6]\s", "PpmImagePlugin", "PpmImageFile"),
-}
-_UNSUPPORTED = {
-    "HEIC": rb".{4}ftyp(?:.{4}){0,12}?(?:hei[cxms]|hev[cxms]|mif1|msf1)",
-    "JPEG XL": rb"\xff\x0a|\0\0\0\x0cJXL ",
-}
-_HEAD_BYTES = 64
 
 _TRANSPOSE = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -169,33 +158,22 @@ def read_file(source: str | os.PathLike[str] | bytes, limits: ImageLimits = DEFA
 
 
 def _decode(stream: IO[bytes], limits: ImageLimits, target: int | None) -> _Stored:
-    head = stream.read(_HEAD_BYTES)
+    head = stream.read(HEAD_BYTES)
     stream.seek(0)
-    name = _format_name(head)
-    _, plugin, kind = _FORMATS[name]
+    name = format_of(head, limits.formats)
+    _, plugin, kind = FORMATS[name]
     try:
         image: ImageFile.ImageFile = getattr(importlib.import_module(f"PIL.{plugin}"), kind)(stream)
         _check_pixels(image, limits)
         size = image.size
         if target:
             image.draft(None, (target, target))  # JPEG only: the decoder itself gives 1/2, 1/4 or 1/8
+        _check_memory(memory_of(name, image, size), limits)
         return _reduce_to_rgb(image, size, target)
     except (ImageError, MemoryError, Image.DecompressionBombError):
         raise
     except Exception as error:
         raise NotAnImageError(f"the {name} data are damaged, cut short or of a rare kind") from error
-
-
-def _format_name(head: bytes) -> str:
-    if not head:
-        raise NotAnImageError("the file is empty")
-    for name, (signature, _, _) in _FORMATS.items():
-        if re.match(signature, head, re.DOTALL):
-            return name
-    for name, signature in _UNSUPPORTED.items():
-        if re.match(signature, head, re.DOTALL):
-            raise NotAnImageError(f"{name} is not supported; convert the image to JPEG or PNG")
-    raise NotAnImageError(f"not an image in a known format ({', '.join(_FORMATS)})")
 
 
 @contextmanager
@@ -238,6 +216,13 @@ def _check_pixels(image: Image.Image, limits: ImageLimits) -> None:
     if width * height > limits.max_pixels:
         raise ImageTooLargeError(
             f"{width} x {height} is more pixels than the limit of {limits.max_pixels} (max_pixels)"
+        )
+
+
+def _check_memory(count: int, limits: ImageLimits) -> None:
+    if count > limits.max_memory:
+        raise ImageTooLargeError(
+            f"decoding takes {count} bytes of memory, more than the limit of {limits.max_memory} (max_memory)"
         )
 
 

@@ -19,12 +19,20 @@ cost as much as one in time, and in a storm everybody waits as long as is allowe
 class Admission:
     """Counts images in and out. For use on one event loop."""
 
-    def __init__(self, limit: int, batch: int, image_s: Callable[[], float]) -> None:
-        """`image_s` says how long an image takes at present when there are many, in batches of `batch`."""
+    def __init__(
+        self,
+        limit: int,
+        batch: int,
+        image_s: Callable[[], float],
+        decoder_wait_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """`image_s` says how long an image takes at present when there are many, in batches of `batch`, and
+        `decoder_wait_s` how long one that comes now waits to be decoded."""
         self.limit = limit
         self.inside = 0
         self._batch = batch
         self._image_s = image_s
+        self._decoder_wait_s = decoder_wait_s
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @property
@@ -90,7 +98,8 @@ class Admission:
 
         What fits into one batch always comes in, so that a model that was slow once is tried again."""
         inside = self.inside + images
-        return (inside + self._batch) * self._image_s() if inside > self._batch else 0.0
+        model_s = (inside + self._batch) * self._image_s() if inside > self._batch else 0.0
+        return max(model_s, self._decoder_wait_s())
 
     def _leave(self, images: int) -> None:
         self.inside -= images

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from captioner.images.preparation import Preparation
 from captioner.model.calibration import Calibration
 from captioner.options import CaptionOptions
 from captioner.results import Caption, Word
@@ -53,8 +54,9 @@ class Engine(Protocol):
     @property
     def defaults(self) -> CaptionOptions: ...
 
-    def preprocess(self, image: bytes) -> Pixels:
-        """(size, size, channels). Raises an `ImageError`."""
+    @property
+    def preparation(self) -> Preparation:
+        """From an image file to pixels, (size, size, channels)."""
 
     def caption_pixels(self, pixels: Pixels, options: CaptionOptions | None = None) -> list[Caption]:
         """Captions of a batch, (batch, size, size, channels)."""

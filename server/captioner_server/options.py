@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from captioner.errors import OptionsError
+from captioner.images.formats import SAFE_FORMATS, parse_formats
 from captioner.images.opening import ImageLimits
+from captioner.images.workers import DEFAULT_MAX_CPU_S
 from captioner.options import MAX_BEAM_SIZE, MAX_WORDS
 
 
@@ -38,7 +40,14 @@ class ServerOptions:
     max_image_pixels: int = _option(100_000_000, "largest image in pixels, width x height", 1)
     max_beam_size: int = _option(MAX_BEAM_SIZE, "largest beam that callers may ask for", 1, MAX_BEAM_SIZE)
     max_words: int = _option(MAX_WORDS, "longest caption in words that callers may ask for", 1, MAX_WORDS)
-    decode_threads: int = _option(min(8, os.cpu_count() or 1), "threads that decode images", 1, 256)
+    max_image_memory: int = _option(
+        512 * 2**20, "most memory that decoding an image may take, in bytes", 2**20
+    )
+    max_decode_s: float = _option(
+        DEFAULT_MAX_CPU_S, "most processor time that decoding an image may take, in seconds", 0.01
+    )
+    decode_workers: int = _option(min(8, os.cpu_count() or 1), "processes that decode images", 1, 256)
+    formats: str = _option(",".join(SAFE_FORMATS), "image formats to accept, or all")
     grace_s: float = _option(30.0, "time to finish what is in flight after SIGTERM, in seconds", 0.0)
     metrics_port: int | None = _option(
         None, "port of Prometheus metrics over HTTP; none by default", 0, 65535
@@ -55,6 +64,7 @@ class ServerOptions:
                 raise OptionsError(f"{field.name} must be {limit}, got {value}", field.name)
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise OptionsError("tls_certificate and tls_key belong together", "tls_key")
+        parse_formats(self.formats)
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
@@ -68,7 +78,12 @@ class ServerOptions:
 
     @property
     def image_limits(self) -> ImageLimits:
-        return ImageLimits(max_bytes=self.max_image_bytes, max_pixels=self.max_image_pixels)
+        return ImageLimits(
+            max_bytes=self.max_image_bytes,
+            max_pixels=self.max_image_pixels,
+            max_memory=self.max_image_memory,
+            formats=parse_formats(self.formats),
+        )
 
     @property
     def max_message_bytes(self) -> int:

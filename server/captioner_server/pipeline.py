@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image
 
 from captioner.errors import CaptionerError, ImageTooLargeError, OptionsError
+from captioner.images.workers import DecodeWorkers
 from captioner.options import CaptionOptions
 from captioner.results import Caption, Word
 from captioner_server.admission import Admission
@@ -23,8 +24,6 @@ from captioner_server.call import current_call
 from captioner_server.engine import Engine, Pixels
 from captioner_server.metrics import Metrics
 from captioner_server.options import ServerOptions
-
-_SMOOTHING = 0.05  # weight of the newest image in the running estimate of the time to decode one
 
 
 class Pipeline:
@@ -41,11 +40,15 @@ class Pipeline:
         self._options = options
         self._metrics = metrics
         self._batcher = Batcher(engine, options.batch_sizes, options.max_wait_s, metrics)
-        self._admission = Admission(options.queue_size, options.max_batch_size, self._image_s)
-        self._decode_s = 0.0  # of an image, lately
+        self._admission = Admission(
+            options.queue_size, options.max_batch_size, self._image_s, self._decoder_wait_s
+        )
+        preparation = dataclasses.replace(engine.preparation, limits=options.image_limits)
+        self._workers = DecodeWorkers(preparation, options.decode_workers, options.max_decode_s)
+        self._decoding = 0  # images at the workers, or waiting for them
         metrics.admitted.set_function(lambda: self._admission.inside)
         metrics.model.labels(engine.model, engine.device, engine.provider).set(1)
-        self._decoders = ThreadPoolExecutor(options.decode_threads, thread_name_prefix="decode")
+        self._decoders = ThreadPoolExecutor(options.decode_workers, thread_name_prefix="decode")
         self._streamers = ThreadPoolExecutor(options.stream_workers, thread_name_prefix="stream")
         self._worker: asyncio.Task[None] | None = None
 
@@ -59,11 +62,13 @@ class Pipeline:
         self._batcher.close()
         for pool in (self._decoders, self._streamers):
             pool.shutdown(wait=False, cancel_futures=True)
+        self._workers.close()
 
     async def warm_up(self) -> None:
         """Use every path and every batch size once, so that no caller pays for a first use."""
         loop = asyncio.get_running_loop()
-        pixels = await loop.run_in_executor(self._decoders, self.engine.preprocess, _grey_png())
+        await loop.run_in_executor(None, self._workers.warm_up)
+        pixels = await loop.run_in_executor(self._decoders, self._workers.load, _grey_png())
         defaults = self.resolve(CaptionOptions())
         for size in self._options.batch_sizes:
             batch = np.repeat(pixels[None], size, axis=0)
@@ -133,21 +138,23 @@ class Pipeline:
             )
         started = time.monotonic()
         loop = asyncio.get_running_loop()
-        pixels = await loop.run_in_executor(self._decoders, self._preprocess, image)
+        self._decoding += 1
+        try:
+            pixels = await loop.run_in_executor(self._decoders, self._workers.load, image)
+        finally:
+            self._decoding -= 1
         decode_s = time.monotonic() - started
         self._metrics.decode_seconds.observe(decode_s)
         current_call.get().seconds["decode"] += decode_s
         return pixels
 
-    def _preprocess(self, image: bytes) -> Pixels:
-        started = time.monotonic()
-        pixels = self.engine.preprocess(image)
-        self._decode_s += _SMOOTHING * (time.monotonic() - started - self._decode_s)
-        return pixels
-
     def _image_s(self) -> float:
         """How long an image takes when there are many: what is slower sets the pace."""
-        return max(self._batcher.image_s, self._decode_s / self._options.decode_threads)
+        return max(self._batcher.image_s, self._workers.image_s / self._workers.count)
+
+    def _decoder_wait_s(self) -> float:
+        """How long an image that comes now waits until a process is free to decode it."""
+        return self._workers.expected_wait_s(max(0, self._decoding - self._workers.count))
 
     def _patience_s(self, deadline_s: float) -> float:
         return min(deadline_s - time.monotonic(), self._options.max_wait_s)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from captioner.images.opening import load_pixels
+from captioner.images.preparation import Preparation
 from captioner.model.calibration import Calibration
 from captioner.options import FALLBACK, CaptionOptions
 from captioner.results import Alternative, Caption, Word
@@ -36,6 +37,10 @@ class FakeEngine:
         self.hold = threading.Event()
         """While clear, the model is stuck."""
         self.hold.set()
+
+    @property
+    def preparation(self) -> Preparation:
+        return Preparation(SIZE)
 
     def preprocess(self, image: bytes) -> np.ndarray:
         return load_pixels(image, SIZE)

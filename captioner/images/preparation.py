@@ -1,0 +1,33 @@
+"""From an image file to a model's input: one description for every process that does it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from captioner.images.letterbox import Letterbox
+from captioner.images.opening import DEFAULT_LIMITS, ImageInput, ImageLimits, load_pixels
+
+Pixels = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """From an image to the model's input."""
+
+    size: int
+    """Side of the square input, in pixels."""
+    letterbox: Letterbox | None = None
+    """How photos are fitted into the square; None where they are squashed."""
+    limits: ImageLimits = DEFAULT_LIMITS
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of the pixels: (size, size, channels)."""
+        return self.size, self.size, 3 if self.letterbox is None else 4
+
+    def load(self, image: ImageInput) -> Pixels:
+        """uint8 (size, size, channels), as `load_pixels` makes it. Raises an `ImageError`."""
+        return load_pixels(image, self.size, self.limits, self.letterbox)

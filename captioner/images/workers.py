@@ -1,0 +1,282 @@
+"""Decoding images in processes that can be killed.
+
+Decoders hold Python's lock, may take minutes or gigabytes for a file of some kilobytes, and may crash. In a
+process of their own they disturb nobody: each image has a limit of processor time and of memory, and a
+process that dies takes only its own image with it. Pixels come back through shared memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from captioner.errors import CaptionerError, ImageError, ImageTooLargeError, NotAnImageError
+from captioner.images.preparation import Pixels, Preparation
+from captioner.images.worker import DONE, ERRORS, READY, REPLY, REQUEST, _receive
+
+DEFAULT_MAX_CPU_S = 2.0
+_START_S = 60.0
+_TRIES = 3
+_SMOOTHING = 0.05  # weight of the newest image in the running estimate
+_CRASHES = frozenset(
+    (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
+)
+
+
+class WorkersError(CaptionerError):
+    """No process that decodes images can be started."""
+
+    code = "no_workers"
+    exit_status = 2
+
+
+class DecodeWorkers:
+    """Processes that decode one image each at a time. Thread-safe; use as a context, or close it."""
+
+    def __init__(
+        self, preparation: Preparation, count: int | None = None, max_cpu_s: float = DEFAULT_MAX_CPU_S
+    ) -> None:
+        """`count` processes (None: one a core), started when they are first needed; an image may take
+        `max_cpu_s` seconds of processor time, and the memory that the limits of `preparation` say."""
+        self.count = count or os.cpu_count() or 1
+        self.image_s = 0.0
+        """How long an image takes, lately, in seconds."""
+        self.lost = 0
+        """Processes that were killed from outside, by the system for want of memory, say."""
+        self._max_cpu_s = max_cpu_s
+        self._idle: queue.LifoQueue[_Worker] = queue.LifoQueue()  # those that have been started come first
+        self._workers = [_Worker(preparation, max_cpu_s) for _ in range(self.count)]
+        for worker in self._workers:
+            self._idle.put(worker)
+
+    def load(self, image: bytes) -> Pixels:
+        """The model's input, as `Preparation.load` makes it; waits for a process that is free.
+
+        Raises an `ImageError`, also for an image that takes too long or too much memory, or crashes its
+        decoder; `WorkersError` when no process can be started."""
+        worker = self._idle.get()
+        started = worker.busy_since = time.monotonic()
+        try:
+            pixels = self._load(worker, image)
+            self.image_s += _SMOOTHING * (time.monotonic() - started - self.image_s)
+            return pixels
+        finally:
+            worker.busy_since = None
+            self._idle.put(worker)
+
+    def _load(self, worker: _Worker, image: bytes) -> Pixels:
+        for _ in range(_TRIES):
+            try:
+                return worker.load(image)
+            except _WorkerLost:  # killed from outside: most likely it was not this image's fault
+                self.lost += 1
+        raise ImageTooLargeError("the process that decoded the image was killed, again and again")
+
+    def expected_wait_s(self, ahead: int = 0) -> float:
+        """How long an image that comes now waits for a process, with so many waiting already.
+
+        A process that has been busy for longer than usual is expected to stay so for as long again."""
+        now = time.monotonic()
+        busy = [since for worker in self._workers if (since := worker.busy_since) is not None]
+        if len(busy) < self.count:
+            return 0.0
+        first_s = min(max(now - since, self.image_s - (now - since)) for since in busy)
+        return min(first_s, self._max_cpu_s) + ahead * self.image_s / self.count
+
+    def warm_up(self) -> None:
+        """Start every process now. Raises `WorkersError`."""
+        for worker in self._workers:
+            worker.start()
+        for worker in self._workers:
+            worker.wait_until_ready()
+
+    def close(self) -> None:
+        """End all processes; calls of `load` that are running raise."""
+        for worker in self._workers:
+            worker.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _WorkerLost(Exception):
+    """The process has gone without having been at fault."""
+
+
+class _Worker:
+    """One process, which is started again whenever it has ended."""
+
+    def __init__(self, preparation: Preparation, max_cpu_s: float) -> None:
+        self.busy_since: float | None = None
+        """Since when it decodes, on `time.monotonic`'s clock."""
+        self._shape = preparation.shape
+        self._offset = int(np.prod(self._shape))
+        self._settings = {
+            "preparation": dataclasses.asdict(preparation),
+            "max_memory": preparation.limits.max_memory,
+            "max_cpu_s": max_cpu_s,
+        }
+        # Many times the processor time: a machine may be busy with other things.
+        self._wall_s = 10 * max_cpu_s + 10
+        self._max_cpu_s = max_cpu_s
+        self._lock = threading.Lock()
+        self._closed = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._memory = -1
+        self._ready = False
+
+    def load(self, image: bytes) -> Pixels:
+        self.start()
+        self.wait_until_ready()
+        assert self._socket is not None
+        try:
+            os.ftruncate(self._memory, self._offset + len(image))
+            _write(self._memory, image, self._offset)
+            self._socket.sendall(REQUEST.pack(len(image)))
+            status, message = self._reply(self._wall_s)
+        except TimeoutError:
+            self._stop()
+            raise self._too_slow() from None
+        except OSError:  # the socket is broken
+            raise self._reason() from None
+        if status == DONE:
+            pixels = np.empty(self._shape, np.uint8)
+            os.preadv(self._memory, [pixels.data], 0)
+            os.ftruncate(self._memory, self._offset)  # a large file does not stay in memory
+            return pixels
+        raise ERRORS.get(status, NotAnImageError)(message)
+
+    def start(self) -> None:
+        with self._lock:
+            if self._closed:
+                raise WorkersError("the processes that decode images have been closed")
+            if self._process is not None:
+                return
+            self._memory = _memory_file(self._offset)
+            self._socket, theirs = socket.socketpair()
+            with theirs:
+                given = {**self._settings, "socket": theirs.fileno(), "memory": self._memory}
+                try:
+                    self._process = subprocess.Popen(
+                        _command(json.dumps(given)),
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL,
+                        pass_fds=(theirs.fileno(), self._memory),
+                        start_new_session=True,
+                        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+                    )
+                except OSError as error:
+                    raise WorkersError(f"cannot start a process to decode images: {error.strerror}") from None
+            self._ready = False
+
+    def wait_until_ready(self) -> None:
+        if self._ready:
+            return
+        try:
+            status, message = self._reply(_START_S)
+        except OSError:
+            killed = self._stop() == -signal.SIGKILL
+            if killed:
+                raise _WorkerLost from None
+            raise WorkersError("a process to decode images cannot be started") from None
+        if status != READY:
+            raise WorkersError(f"a process to decode images cannot be started: {message}")
+        self._ready = True
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            if self._process is not None:
+                self._process.kill()
+        if self.busy_since is None:  # else the thread that waits for its answer cleans up
+            self._stop()
+
+    def _reply(self, timeout_s: float) -> tuple[int, str]:
+        """Raises `OSError` when the process has gone, and `TimeoutError`."""
+        if self._socket is None:
+            raise OSError
+        self._socket.settimeout(timeout_s)
+        header = _receive(self._socket, REPLY.size)
+        if not header:
+            raise OSError
+        status, length = REPLY.unpack(header)
+        return status, _receive(self._socket, length).decode(errors="replace") if length else ""
+
+    def _reason(self) -> Exception:
+        """Why the process ended while it had an image. It is replaced."""
+        status = self._stop()
+        if self._closed:
+            return WorkersError("the processes that decode images have been closed")
+        self.start()  # the next image is not to wait for it
+        if status == -signal.SIGPROF:
+            return self._too_slow()
+        if -status in _CRASHES:
+            return NotAnImageError("the image crashes its decoder")
+        return _WorkerLost()
+
+    def _too_slow(self) -> ImageError:
+        limit = f"{self._max_cpu_s:g} s of processor time (max_decode_s)"
+        return ImageTooLargeError(f"decoding the image takes more than {limit}")
+
+    def _stop(self) -> int:
+        """Kill the process, if it still runs; returns its exit status."""
+        with self._lock:
+            process, self._process = self._process, None
+            if process is None:
+                return 0
+            self._ready = False
+            # A process that ended by itself is given the moment that it takes to say how.
+            try:
+                status = process.wait(0 if self._closed else 0.5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                status = process.wait()
+            if self._socket is not None:
+                self._socket.close()
+            os.close(self._memory)
+            return status
+
+
+def _command(argument: str) -> list[str]:
+    # What this process can import, and nothing from the working directory.
+    paths = json.dumps([path or os.getcwd() for path in sys.path])  # noqa: PTH109
+    code = f"import sys; sys.path[:] = {paths!s}; from captioner.images.worker import main; main()"
+    return [sys.executable, "-P", "-c", code, argument]
+
+
+def _memory_file(length: int) -> int:
+    """The descriptor of a file without a name, in memory where the system has such files."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("captioner-image")
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    os.ftruncate(descriptor, length)
+    return descriptor
+
+
+def _write(descriptor: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written

@@ -1,0 +1,170 @@
+"""Processes that decode images: the same pixels, and limits that no image gets around."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import bombs
+from support.serving import make_image
+
+from captioner.errors import ImageError, ImageTooLargeError, NotAnImageError, OptionsError
+from captioner.images.formats import ALL_FORMATS, SAFE_FORMATS, parse_formats
+from captioner.images.letterbox import Letterbox
+from captioner.images.opening import ImageLimits
+from captioner.images.preparation import Preparation
+from captioner.images.workers import DecodeWorkers, WorkersError
+
+PHOTOS = sorted((Path(__file__).parents[2] / "examples").glob("*.jpg"))
+LIMITS = ImageLimits(max_memory=200 * 2**20, formats=SAFE_FORMATS)
+PREPARATION = Preparation(64, limits=LIMITS)
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[DecodeWorkers]:
+    with DecodeWorkers(PREPARATION, 2, max_cpu_s=0.5) as running:
+        running.warm_up()
+        yield running
+
+
+def pids(workers: DecodeWorkers) -> list[int]:
+    return [worker._process.pid for worker in workers._workers]
+
+
+def test_pixels_are_those_of_this_process(workers: DecodeWorkers) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        for photo, pixels in zip(PHOTOS, pool.map(workers.load, map(Path.read_bytes, PHOTOS)), strict=True):
+            np.testing.assert_array_equal(pixels, PREPARATION.load(photo))
+
+
+def test_a_letterboxed_photo_too() -> None:
+    preparation = Preparation(64, Letterbox(16, (120, 110, 100)))
+    with DecodeWorkers(preparation, 1) as workers:
+        image = make_image(1, (90, 40))
+        np.testing.assert_array_equal(workers.load(image), preparation.load(image))
+
+
+@pytest.mark.parametrize(
+    "image",
+    [b"", b"nothing", make_image(1)[:200], make_image(1, format="JPEG2000"), bombs.large("PNG", 9000)],
+)
+def test_errors_are_those_of_this_process(workers: DecodeWorkers, image: bytes) -> None:
+    with pytest.raises(ImageError) as expected:
+        PREPARATION.load(image)
+    with pytest.raises(type(expected.value)) as caught:
+        workers.load(image)
+    assert str(caught.value) == str(expected.value)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        bombs.scan_bomb(),
+        bombs.strip_bomb(),
+        b"P5 4000 4000 100\n" + bytes(16_000_000),  # another maxval than 255 is converted in Python
+    ],
+    ids=["empty scans", "strips", "maxval"],
+)
+def test_an_image_that_takes_long_is_given_up_and_the_next_is_decoded(
+    workers: DecodeWorkers, image: bytes
+) -> None:
+    with pytest.raises(ImageTooLargeError, match="max_decode_s"):
+        workers.load(image)
+    for _ in range(4):
+        assert workers.load(make_image(1)).shape == (64, 64, 3)
+
+
+def test_others_go_on_beside_an_image_that_takes_long(workers: DecodeWorkers) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        bomb = pool.submit(workers.load, bombs.scan_bomb())
+        decoded = 0
+        while not bomb.done():
+            workers.load(make_image(decoded))
+            decoded += 1
+    assert isinstance(bomb.exception(), ImageTooLargeError)
+    assert decoded > 10
+
+
+def test_memory_is_limited_by_format_and_really() -> None:
+    webp, png = bombs.large("WEBP", 3000), bombs.large("PNG", 3000)
+    limits = ImageLimits(max_memory=100 * 2**20)
+    with DecodeWorkers(Preparation(64, limits=limits), 1) as workers:
+        assert workers.load(png).shape == (64, 64, 3)
+        with pytest.raises(ImageTooLargeError, match="max_memory"):
+            workers.load(webp)
+    # What the estimate lets through, the system's own limit does not.
+    workers = DecodeWorkers(Preparation(64), 1)
+    workers._workers[0]._settings["max_memory"] = 1
+    with workers, pytest.raises(ImageTooLargeError, match="more memory"):
+        workers.load(bombs.large("PNG", 9000))
+
+
+def test_a_process_that_is_killed_loses_no_image(workers: DecodeWorkers) -> None:
+    stop = threading.Event()
+
+    def kill() -> None:
+        turn = 0
+        while not stop.wait(0.5):
+            turn += 1
+            os.kill(pids(workers)[turn % 2], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    expected = PREPARATION.load(PHOTOS[0])
+    killer.start()
+    try:
+        for _ in range(100):
+            time.sleep(0.02)
+            np.testing.assert_array_equal(workers.load(PHOTOS[0].read_bytes()), expected)
+    finally:
+        stop.set()
+        killer.join()
+
+
+def test_a_crash_is_the_fault_of_the_image() -> None:
+    with DecodeWorkers(PREPARATION, 1, max_cpu_s=20) as workers, ThreadPoolExecutor(1) as pool:
+        workers.warm_up()
+        running = pool.submit(workers.load, bombs.scan_bomb())
+        time.sleep(0.2)
+        os.kill(pids(workers)[0], signal.SIGSEGV)
+        assert isinstance(running.exception(10), NotAnImageError)
+        assert workers.load(make_image(1)).shape == (64, 64, 3)
+
+
+def test_the_wait_for_a_process_is_foreseen() -> None:
+    with DecodeWorkers(PREPARATION, 1, max_cpu_s=1.0) as workers, ThreadPoolExecutor(1) as pool:
+        workers.load(make_image(1))
+        assert workers.expected_wait_s() == 0
+        bomb = pool.submit(workers.load, bombs.scan_bomb())
+        time.sleep(0.3)
+        assert 0.2 < workers.expected_wait_s() <= 1.0
+        assert bomb.exception(10)
+        assert workers.expected_wait_s() == 0
+
+
+def test_closing_ends_the_processes_and_what_they_do() -> None:
+    workers = DecodeWorkers(PREPARATION, 2, max_cpu_s=30)
+    workers.warm_up()
+    running = pids(workers)
+    with ThreadPoolExecutor(1) as pool:
+        bomb = pool.submit(workers.load, bombs.scan_bomb())
+        time.sleep(0.2)
+        workers.close()
+        assert isinstance(bomb.exception(10), WorkersError)
+    for pid in running:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    with pytest.raises(WorkersError):
+        workers.load(make_image(1))
+
+
+def test_formats_are_named_in_any_case() -> None:
+    assert parse_formats("jpeg, png,jpeg2000") == ("JPEG", "PNG", "JPEG 2000")
+    assert parse_formats("all") == ALL_FORMATS
+    assert parse_formats(",".join(SAFE_FORMATS)) == SAFE_FORMATS
+    with pytest.raises(OptionsError, match="'exe'"):
+        parse_formats("jpeg,exe")

@@ -1,0 +1,48 @@
+"""Images of few bytes that take their decoder long, or much memory."""
+
+from __future__ import annotations
+
+import io
+import struct
+
+from PIL import Image
+
+
+def scan_bomb(scans: int = 4000, side: int = 4000) -> bytes:
+    """A progressive JPEG of many scans without data, 10 bytes each, which all pass over the whole image."""
+    buffer = io.BytesIO()
+    Image.new("L", (side, side), 77).save(buffer, "JPEG", progressive=True)
+    whole = buffer.getvalue()
+    empty = b"\xff\xda" + struct.pack(">HBBBBBB", 8, 1, 1, 0, 0, 0, 0x10)  # refines the mean of each block
+    return whole[:-2] + empty * scans + whole[-2:]
+
+
+def strip_bomb(strips: int = 1_000_000) -> bytes:
+    """A TIFF of one pixel a strip, all strips in the same place."""
+    entries = [
+        (256, 4, 1, 1),  # width
+        (257, 4, 1, strips),  # length
+        (258, 3, 1, 8),
+        (259, 3, 1, 1),
+        (262, 3, 1, 1),
+        (277, 3, 1, 1),
+        (278, 4, 1, 1),  # rows a strip
+    ]
+    data = 8 + 2 + 12 * (len(entries) + 2) + 4
+    entries += [(273, 4, strips, data), (279, 4, strips, data + 4 * strips)]
+    entries.sort()
+    head = b"II*\0" + struct.pack("<I", 8) + struct.pack("<H", len(entries))
+    head += b"".join(
+        struct.pack("<HHI", tag, kind, count) + struct.pack("<I", value)
+        for tag, kind, count, value in entries
+    )
+    head += struct.pack("<I", 0)
+    return head + struct.pack("<I", 8) * strips + struct.pack("<I", 1) * strips
+
+
+def large(format: str, side: int, mode: str = "RGB") -> bytes:
+    """A plain image of side x side pixels."""
+    buffer = io.BytesIO()
+    options = {"compress_level": 1} if format == "PNG" else {"method": 0} if format == "WEBP" else {}
+    Image.new(mode, (side, side)).save(buffer, format, **options)
+    return buffer.getvalue()
