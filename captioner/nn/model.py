@@ -11,6 +11,7 @@ from captioner.errors import DataError
 from captioner.images.letterbox import Letterbox
 from captioner.nn.attention import ATTENTIONS
 from captioner.nn.decoder import DECODERS, Decoder, LSTMDecoder, Tensors
+from captioner.nn.decoder.evidence import WordEvidence
 from captioner.nn.encoder import STRIDES, GridEncoder, GridRefiner, build_backbone
 
 RESIZES = ("squash", "letterbox")
@@ -48,6 +49,11 @@ class ModelOptions:
     checklist_weight: float = 0.0
     """Of the gains that words have in every search until they are said, if the image calls for them
     (`captioner.nn.decoder.checklist`); for the decoders `lstm` and `two_lstm`, taught `word_detection`."""
+    classes: int = 0
+    """Classes scored at each cell of the encoder's deepest stage (`captioner.nn.decoder.evidence`); 0 for
+    none. Needs the decoder `lstm` or `two_lstm`."""
+    named_words: int = 0
+    """Number of vocabulary words that name classes."""
 
     def __post_init__(self) -> None:
         for name, registry in (("attention", ATTENTIONS), ("decoder", DECODERS)):
@@ -68,6 +74,10 @@ class ModelOptions:
             raise DataError(f"refiner_layers must be at least 0, got {self.refiner_layers}")
         if not 0 <= self.checklist_weight < math.inf:  # also false for NaN
             raise DataError(f"checklist_weight must be at least 0 and finite, got {self.checklist_weight}")
+        if min(self.classes, self.named_words) < 0 or bool(self.classes) != bool(self.named_words):
+            raise DataError("classes and named_words must both be 0, or both be above 0")
+        if self.classes and not issubclass(DECODERS[self.decoder], LSTMDecoder):
+            raise DataError("classes need the decoder lstm or two_lstm")
         if self.checklist_weight and not issubclass(DECODERS[self.decoder], LSTMDecoder):
             raise DataError("checklist_weight needs the decoder lstm or two_lstm")
         if not 0 <= self.dropout < 1:
@@ -116,6 +126,17 @@ class CaptionModel(nn.Module):
             options.attention_heads,
         )
         self.decoder.checklist_weight = options.checklist_weight
+        if options.classes:
+            assert isinstance(self.decoder, LSTMDecoder)  # as the options have checked
+            self.decoder.evidence = WordEvidence(
+                self.encoder.backbone.channels[-1],
+                options.classes,
+                options.named_words,
+                vocabulary,
+                options.hidden + options.features,
+                options.grid,
+                STRIDES[-1] // options.stride,
+            )
 
     @property
     def letterbox(self) -> Letterbox | None:
@@ -133,4 +154,5 @@ class CaptionModel(nn.Module):
         No word looks at a masked cell, and means leave it out. What cells near the edge of a photo hold does
         depend on the padding beside it: convolutions, and the enlarging of deep stages, reach over the edge.
         """
-        return self.decoder.prepare(self.encoder(pixels, mask), mask)
+        stages = self.encoder.stages(self.encoder.inputs(pixels), 0, len(STRIDES))
+        return self.decoder.prepare(self.encoder.fuse(stages, mask), mask, stages[-1])

@@ -38,10 +38,13 @@ class Decoder(nn.Module, ABC):
     """Of the gains that words have which the image calls for (`captioner.nn.decoder.checklist`)."""
 
     @abstractmethod
-    def prepare(self, grid: Tensor, mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
+    def prepare(
+        self, grid: Tensor, mask: Tensor | None = None, deepest: Tensor | None = None
+    ) -> tuple[Tensors, Tensors]:
         """What is computed once per image.
 
-        `grid` (batch, cells, features), `mask` bool (batch, cells) or None. Returns the memory, each
+        `grid` (batch, cells, features), `mask` bool (batch, cells) or None, `deepest` (batch, channels, rows,
+        columns) the encoder's deepest stage, which a decoder with `evidence` needs. Returns the memory, each
         (batch, …), and the state before the first word, each (batch, 1, …): one beam, which the caller
         repeats. The memory's "mask", bool (batch, cells), says which cells may be looked at: whoever holds
         the memory can hide cells from the decoder, in PyTorch and in an exported graph alike.

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from captioner.nn.attention import Attention, Sentinel
 from captioner.nn.decoder import checklist
 from captioner.nn.decoder.base import Decoder, Step, Tensors, every_cell, masked_mean
+from captioner.nn.decoder.evidence import WordEvidence
 from captioner.nn.decoder.words import TiedEmbedding
 
 
@@ -48,8 +49,11 @@ class LSTMDecoder(Decoder):
         self.gate = nn.Linear(hidden, features)
         self.output = nn.Linear(hidden + features, embedding)
         self.dropout = nn.Dropout(dropout)
+        self.evidence: WordEvidence | None = None
 
-    def prepare(self, grid: Tensor, mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
+    def prepare(
+        self, grid: Tensor, mask: Tensor | None = None, deepest: Tensor | None = None
+    ) -> tuple[Tensors, Tensors]:
         mask = every_cell(grid) if mask is None else mask
         mean = masked_mean(grid, mask)
         memory = {
@@ -58,6 +62,8 @@ class LSTMDecoder(Decoder):
             "mean": self.mean(mean),
             "mask": mask,
         }
+        if self.evidence is not None and deepest is not None:
+            memory["evidence"] = self.evidence(deepest)
         hidden, cell = torch.tanh(self.initial(mean)).unsqueeze(1).chunk(2, dim=-1)
         state = {"hidden": hidden, "cell": cell}
         if self.checklist_weight:
@@ -69,7 +75,8 @@ class LSTMDecoder(Decoder):
         hidden, cell, sentinel = self._listen(inputs, state)
         context, attention = self._look(hidden, memory, sentinel)
         maps = self.attention.maps(hidden, memory["keys"], memory["mask"])
-        step = Step(self._logits(hidden, context), {"hidden": hidden, "cell": cell}, attention, maps)
+        logits = self._logits(hidden, context, attention, memory)
+        step = Step(logits, {"hidden": hidden, "cell": cell}, attention, maps)
         return checklist.add_to_step(step, tokens, state)
 
     def forward(self, tokens: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor]:
@@ -78,7 +85,7 @@ class LSTMDecoder(Decoder):
         hidden, sentinel = self._listen_to_all(inputs, shape, state)
         context, attention = self._look(hidden, memory, sentinel)
         return (
-            self._logits(hidden, context).unflatten(1, shape[1:]),
+            self._logits(hidden, context, attention, memory).unflatten(1, shape[1:]),
             attention.unflatten(1, shape[1:]),
         )
 
@@ -115,9 +122,12 @@ class LSTMDecoder(Decoder):
         )
         return torch.sigmoid(self.gate(hidden)) * context, attention
 
-    def _logits(self, hidden: Tensor, context: Tensor) -> Tensor:
-        output = torch.tanh(self.output(self.dropout(torch.cat([hidden, context], dim=-1))))
-        return self.embedding.logits(self.dropout(output))
+    def _logits(self, hidden: Tensor, context: Tensor, attention: Tensor, memory: Tensors) -> Tensor:
+        query = self.dropout(torch.cat([hidden, context], dim=-1))
+        logits = self.embedding.logits(self.dropout(torch.tanh(self.output(query))))
+        if self.evidence is None:
+            return logits
+        return self.evidence.add(logits, query, attention, memory["evidence"])
 
 
 def lstm_step(lstm: nn.LSTM, inputs: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:

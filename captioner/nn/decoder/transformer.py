@@ -71,7 +71,9 @@ class TransformerDecoder(Decoder):
         self.output = nn.Linear(hidden, embedding)
         self.dropout = nn.Dropout(dropout)
 
-    def prepare(self, grid: Tensor, mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
+    def prepare(
+        self, grid: Tensor, mask: Tensor | None = None, deepest: Tensor | None = None
+    ) -> tuple[Tensors, Tensors]:
         mask = every_cell(grid) if mask is None else mask
         mean = masked_mean(grid, mask)
         memory, state = {"mask": mask}, {}

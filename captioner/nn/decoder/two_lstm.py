@@ -38,8 +38,10 @@ class TwoLSTMDecoder(LSTMDecoder):
         super().__init__(attention, vocabulary, features, hidden, embedding, dropout)
         self.language_lstm = nn.LSTM(features + hidden, hidden, batch_first=True)
 
-    def prepare(self, grid: Tensor, mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
-        memory, state = super().prepare(grid, mask)
+    def prepare(
+        self, grid: Tensor, mask: Tensor | None = None, deepest: Tensor | None = None
+    ) -> tuple[Tensors, Tensors]:
+        memory, state = super().prepare(grid, mask, deepest)
         # Two tensors, not one twice: an exported graph names each of its outputs once.
         blank = {name: torch.zeros_like(state["hidden"]) for name in ("language_hidden", "language_cell")}
         return memory, state | blank
@@ -55,7 +57,7 @@ class TwoLSTMDecoder(LSTMDecoder):
             state["language_cell"],
         )
         step = Step(
-            self._logits(language_hidden, context),
+            self._logits(language_hidden, context, attention, memory),
             {
                 "hidden": hidden,
                 "cell": cell,
@@ -80,6 +82,6 @@ class TwoLSTMDecoder(LSTMDecoder):
             state["language_cell"],
         )
         return (
-            self._logits(language, context).unflatten(1, shape[1:]),
+            self._logits(language, context, attention, memory).unflatten(1, shape[1:]),
             attention.unflatten(1, shape[1:]),
         )

@@ -55,7 +55,9 @@ class UpDownDecoder(Decoder):
         self.output = nn.Linear(hidden, embedding)
         self.dropout = nn.Dropout(dropout)
 
-    def prepare(self, grid: Tensor, mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
+    def prepare(
+        self, grid: Tensor, mask: Tensor | None = None, deepest: Tensor | None = None
+    ) -> tuple[Tensors, Tensors]:
         mask = every_cell(grid) if mask is None else mask
         memory = {
             "values": self.attention.values(grid),

@@ -1,0 +1,76 @@
+"""Evidence of named things: class scores of each cell, read through the attention of each word.
+
+A classifier that is linear after average pooling also scores every cell (class activation maps, Zhou et al.
+2016, arXiv:1512.04150). A word that names a class gains by the scores of the cells that its own map attends.
+The map is then the reason for the word (a copy mechanism, as in Neural Baby Talk, Lu et al. 2018,
+arXiv:1803.09845):
+
+    p[i] = softmax(W f[i] + b)                    classes at cell i; f: deepest stage of the encoder
+    e[i, w] = s[w] relu(log sum_c p[i, c] [w names c] + MARGIN)
+    logit[t, w] += softplus(g · [h[t]; z[t]]) sum_i a[t, i] e[i, w]
+
+h[t] is the state, z[t] the context and a[t] the map of step t. s scales each word. The gate g says when a
+word names something.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+MARGIN = 6.0
+"""Nats: a word whose classes have less than exp(-6) of the probability at a cell gains nothing from it."""
+
+
+class WordEvidence(nn.Module):
+    """Class scores of cells, and the words that name the classes."""
+
+    membership: Tensor
+    """float (classes, named words): 1 where the word names the class."""
+    column: Tensor
+    """int64 (vocabulary): the named word that a token is, or their number if it is none."""
+
+    def __init__(
+        self,
+        channels: int,
+        classes: int,
+        words: int,
+        vocabulary: int,
+        query: int,
+        grid: tuple[int, int],
+        shrink: int,
+    ) -> None:
+        """`channels`: of the encoder's deepest stage. `words`: number of words that name classes. `query`:
+        features of the gate's input. `grid`: rows and columns of the attention, `shrink` times those of the
+        deepest stage."""
+        super().__init__()
+        self.classes = nn.Linear(channels, classes)
+        self.scale = nn.Parameter(torch.ones(words))
+        self.gate = nn.Linear(query, 1)
+        nn.init.zeros_(self.gate.weight)
+        nn.init.constant_(self.gate.bias, -1.0)
+        self.register_buffer("membership", torch.zeros(classes, words))
+        self.register_buffer("column", torch.full((vocabulary,), words))
+        self.rows, self.columns, self.shrink = grid[0] // shrink, grid[1] // shrink, shrink
+
+    def class_logits(self, deepest: Tensor) -> Tensor:
+        """(batch, channels, rows, columns) -> (batch, cells, classes). Their mean over cells classifies the
+        photo."""
+        return self.classes(deepest.flatten(2).transpose(1, 2))
+
+    def forward(self, deepest: Tensor) -> Tensor:
+        """(batch, channels, rows, columns) -> evidence (batch, cells of the deepest stage, named words)."""
+        shares = torch.softmax(self.class_logits(deepest), dim=-1) @ self.membership
+        return F.relu(torch.log(shares + 1e-6) + MARGIN) * self.scale
+
+    def add(self, logits: Tensor, query: Tensor, attention: Tensor, evidence: Tensor) -> Tensor:
+        """Add the gains of named words to `logits` (batch, queries, vocabulary).
+
+        `query` (batch, queries, query features), `attention` (batch, queries, cells), `evidence` as from
+        `forward`.
+        """
+        seen = attention.unflatten(-1, (self.rows, self.shrink, self.columns, self.shrink)).sum(dim=(-3, -1))
+        gains = F.softplus(self.gate(query)) * (seen.flatten(-2) @ evidence)
+        gains = torch.cat([gains, torch.zeros_like(gains[..., :1])], dim=-1)
+        return logits + gains.index_select(-1, self.column)

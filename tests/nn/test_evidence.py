@@ -1,0 +1,60 @@
+"""Evidence of named things, through the attention of each word."""
+
+import torch
+
+from captioner.nn.decoder.evidence import WordEvidence
+from captioner.nn.model import CaptionModel, ModelOptions
+
+OPTIONS = ModelOptions(
+    encoder="efficientnet_lite0",
+    image_size=64,
+    attention="scaled_dot_product",
+    decoder="two_lstm",
+    features=16,
+    hidden=16,
+    embedding=16,
+    classes=3,
+    named_words=2,
+)
+
+
+def evidence() -> WordEvidence:
+    """Two classes with words of their own (columns 0 and 1 of the vocabulary's 7 and 8); a third without."""
+    module = WordEvidence(4, 3, 2, 10, 6, (4, 4), 2)
+    module.membership.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
+    module.column[7], module.column[8] = 0, 1
+    return module
+
+
+def test_only_the_words_of_classes_at_attended_cells_gain() -> None:
+    module = evidence()
+    with torch.no_grad():
+        module.classes.weight.zero_()
+        module.classes.weight[0, 0] = module.classes.weight[1, 1] = 20.0
+        module.classes.bias.copy_(torch.tensor([0.0, 0.0, 10.0]))
+    deepest = torch.zeros(1, 4, 2, 2)
+    deepest[0, 0, 0, 0] = 1.0  # class 0 at the top left
+    deepest[0, 1, 1, 1] = 1.0  # class 1 at the bottom right
+    attention = torch.zeros(1, 2, 16)
+    attention[0, 0, 0], attention[0, 1, 15] = 1.0, 1.0
+    said = module.add(torch.zeros(1, 2, 10), torch.zeros(1, 2, 6), attention, module(deepest))
+    assert said[0, 0, 7] > 1.0 and said[0, 0, 8] == 0.0
+    assert said[0, 1, 8] > 1.0 and said[0, 1, 7] == 0.0
+    assert said[0, :, [0, 1, 2, 3, 4, 5, 6, 9]].abs().max() == 0.0
+
+
+def test_steps_and_teacher_forcing_agree() -> None:
+    torch.manual_seed(0)
+    model = CaptionModel(OPTIONS, 12).eval()
+    evidence = model.decoder.evidence
+    evidence.membership.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]))
+    evidence.column[5], evidence.column[6] = 0, 1
+    pixels = torch.randint(0, 256, (2, 64, 64, 3), dtype=torch.uint8)
+    memory, state = model.encode(pixels)
+    assert memory["evidence"].shape == (2, 4, 2)
+    tokens = torch.randint(4, 12, (2, 1, 3))
+    logits, _ = model.decoder(tokens, memory, state)
+    for position in range(3):
+        step = model.decoder.step(tokens[:, :, position], memory, state)
+        torch.testing.assert_close(step.logits, logits[:, :, position])
+        state = step.state
