@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import typing
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="answer caption requests over gRPC",
         description="Serve a model over gRPC until SIGTERM or Ctrl-C; what is in flight is then finished.",
         epilog="Exit status: 0 stopped with everything answered; 1 the grace period was too short; 2 the "
-        "server could not start. A second signal ends it at once.",
+        "server could not start; 70 the model failed and did not recover. A second signal ends it at once.",
     )
     model = parser.add_argument_group("model")
     model.add_argument(
@@ -47,19 +48,20 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it writes to stderr itself, and waits for who reads it
     from captioner.captioner import Captioner
     from captioner_server import logs
     from captioner_server.main import run as serve
 
     options = ServerOptions(**{f.name: getattr(args, f.name) for f in dataclasses.fields(ServerOptions)})
-    logs.set_up(args.log_format)
+    writer = logs.set_up(args.log_format)
 
     def load() -> Captioner:
         return Captioner.load(
             args.model, device=args.device, threads=args.threads, limits=options.image_limits
         )
 
-    return serve(load, options)
+    return serve(load, options, writer)
 
 
 def _kind(hint: Any) -> Any:

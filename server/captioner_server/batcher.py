@@ -8,17 +8,15 @@ deadline costs no compute.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import numpy as np
-
 from captioner.options import CaptionOptions
 from captioner.results import Caption
+from captioner_server.compute import compute, search_key
 from captioner_server.engine import Engine, Pixels
 from captioner_server.errors import BusyError, DeadlineError
 from captioner_server.metrics import Metrics
@@ -74,6 +72,11 @@ class Batcher:
         self._batch_s: dict[int, float] = {}  # by batch size
         # Time and images of the latest batches, the newest counting most.
         self._lately_s, self._lately = 0.0, 0.0
+        self.failures = 0
+        """Batches that have failed since the last one that did not."""
+        self.busy_since: float | None = None
+        """When the batch that is computed was begun, on `time.monotonic`'s clock."""
+        self.running = False
 
     @property
     def waiting(self) -> int:
@@ -100,7 +103,7 @@ class Batcher:
         """
         loop = asyncio.get_running_loop()
         job = _Job(pixels, options, self._clock(), deadline_s, loop.create_future())
-        group = self._groups.setdefault(_group_key(options), {})
+        group = self._groups.setdefault(search_key(options), {})
         group[job] = None
         self._wake.set()
         limit = loop.call_later(self._max_wait_s, self._overdue, group, job)
@@ -113,6 +116,13 @@ class Batcher:
 
     async def run(self) -> None:
         """Serve until cancelled; what waits then is left unanswered."""
+        self.running = True
+        try:
+            await self._run()
+        finally:
+            self.running = False
+
+    async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await self._wake.wait()
@@ -122,13 +132,18 @@ class Batcher:
                 continue
             started = self._clock()
             try:
-                captions = await loop.run_in_executor(self._thread, self._compute, jobs)
+                self.busy_since = time.monotonic()
+                pixels, options = [job.pixels for job in jobs], [job.options for job in jobs]
+                captions = await loop.run_in_executor(self._thread, compute, self._engine, pixels, options)
             except Exception as error:  # a defect, of the model or ours: it fails this batch only
+                self.failures += 1
                 log.exception("the model failed on a batch of %d", len(jobs))
                 for job in jobs:
                     if not job.answer.done():
                         job.answer.set_exception(error)
                 continue
+            finally:
+                self.busy_since = None
             self._answer(jobs, captions, started)
 
     def close(self) -> None:
@@ -165,27 +180,21 @@ class Batcher:
         measured = [seconds * size / known for known, seconds in self._batch_s.items() if known <= size]
         return min(measured, default=0.0)
 
-    def _compute(self, jobs: list[_Job]) -> list[Caption]:
-        options = [job.options for job in jobs]
-        shared = dataclasses.replace(
-            options[0],
-            alternatives=max(one.alternatives for one in options),
-            attention=any(one.attention for one in options),
-            attention_size=next((one.attention_size for one in options if one.attention), None),
-            attention_head=next((one.attention_head for one in options if one.attention), None),
-        )
-        captions = self._engine.caption_pixels(np.stack([job.pixels for job in jobs]), shared)
-        return [_as_asked(caption, one) for caption, one in zip(captions, options, strict=True)]
-
-    def _answer(self, jobs: list[_Job], captions: list[Caption], started: float) -> None:
+    def _answer(self, jobs: list[_Job], captions: list[Caption | BusyError], started: float) -> None:
         compute_s = self._clock() - started
         self.learn(len(jobs), compute_s)
+        nothing = all(isinstance(caption, BusyError) for caption in captions)
+        self.failures = self.failures + 1 if nothing else 0
         self._metrics.batch_size.observe(len(jobs))
         self._metrics.compute_seconds.observe(compute_s)
         for job, caption in zip(jobs, captions, strict=True):
             queue_s = started - job.entered_s
             self._metrics.queue_seconds.observe(queue_s)
-            if not job.answer.done():
+            if job.answer.done():
+                continue
+            if isinstance(caption, BusyError):
+                job.answer.set_exception(caption)
+            else:
                 job.answer.set_result(Computed(caption, queue_s, compute_s, len(jobs)))
 
     def _overdue(self, group: dict[_Job, None], job: _Job) -> None:
@@ -203,21 +212,3 @@ class Batcher:
         else:
             job.answer.set_exception(error)
         self._metrics.dropped.labels(reason).inc()
-
-
-def _group_key(options: CaptionOptions) -> CaptionOptions:
-    """Equal for options that one batch can serve: how many alternatives are returned, and whether maps
-    are, does not change the search."""
-    if not options.attention:
-        options = dataclasses.replace(options, attention_size=None, attention_head=None)
-    return dataclasses.replace(options, alternatives=0, attention=True)
-
-
-def _as_asked(caption: Caption, options: CaptionOptions) -> Caption:
-    """The caption without what only others in its batch asked for."""
-    words = caption.words
-    if not options.attention:
-        words = tuple(dataclasses.replace(word, attention=None) for word in words)
-    return dataclasses.replace(
-        caption, words=words, alternatives=caption.alternatives[: options.alternatives]
-    )

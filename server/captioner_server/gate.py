@@ -12,6 +12,7 @@ from captioner_server.errors import NotServingError
 class State(Enum):
     STARTING = "the server is still loading its model"
     SERVING = ""
+    FAILING = "the model fails on every batch"
     DRAINING = "the server is shutting down"
 
 

@@ -1,28 +1,45 @@
-"""Log lines for people (`text`) or for programs (`json`), on stderr."""
+"""Log lines for people (`text`) or for programs (`json`), on stderr, which nothing ever waits for."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from datetime import UTC, datetime
 from typing import Literal
 
 from captioner.errors import clip
+from captioner_server.log_writer import LogWriter
 
 _MAX_TRACEBACK = 8000
 
 Format = Literal["text", "json"]
 
 
-def set_up(format: Format, level: int = logging.INFO) -> None:
-    """Send the server's log lines to stderr. A record's fields are its `extra={"fields": {...}}`."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonFormatter() if format == "json" else _TextFormatter())
+def set_up(format: Format, level: int = logging.INFO) -> LogWriter:
+    """Send the server's log lines to stderr, and what other libraries have to say from warnings on.
+
+    A record's fields are its `extra={"fields": {...}}`."""
+    writer = LogWriter(_stderr())
+    writer.setFormatter(_JsonFormatter() if format == "json" else _TextFormatter())
     logger = logging.getLogger("captioner_server")
-    logger.handlers = [handler]
+    logger.handlers = [writer]
     logger.setLevel(level)
     logger.propagate = False
+    logging.captureWarnings(True)
+    others = logging.getLogger()
+    others.handlers = [writer]
+    others.setLevel(logging.WARNING)
+    return writer
+
+
+def _stderr() -> int:
+    """Its descriptor, whatever stands in for it in Python; nowhere, where it is closed."""
+    try:
+        return os.dup(sys.stderr.fileno())
+    except (AttributeError, OSError, ValueError):
+        return os.open(os.devnull, os.O_WRONLY)
 
 
 def _time(record: logging.LogRecord) -> str:

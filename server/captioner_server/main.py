@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 
@@ -15,38 +14,46 @@ from prometheus_client import start_http_server
 from captioner.errors import CaptionerError
 from captioner_server.engine import Engine
 from captioner_server.errors import ServerStartError
+from captioner_server.log_writer import LogWriter
 from captioner_server.options import ServerOptions
 from captioner_server.server import CaptionServer
+from captioner_server.supervisor import EXIT_STATUS
 
 log = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def run(load: Callable[[], Engine], options: ServerOptions) -> int:
+def run(load: Callable[[], Engine], options: ServerOptions, writer: LogWriter | None = None) -> int:
     """Serve the engine that `load` makes until SIGTERM or SIGINT; returns the exit status.
 
     The first signal drains: 0 when everything in flight was finished within the grace period, else 1. A
-    second ends the process at once, with 128 + its number. Raises a `CaptionerError` when the server
-    cannot start.
+    second ends the process at once, with 128 + its number; so does a model that fails for good, with
+    `EXIT_STATUS`. Raises a `CaptionerError` when the server cannot start. `writer` is that of `logs.set_up`.
     """
-    return asyncio.run(_run(load, options))
+    return asyncio.run(_run(load, options, writer))
 
 
-async def _run(load: Callable[[], Engine], options: ServerOptions) -> int:
+async def _run(load: Callable[[], Engine], options: ServerOptions, writer: LogWriter | None) -> int:
+    def end(status: int) -> None:
+        if writer is not None:
+            writer.drain(0.5)
+        os._exit(status)  # threads of the model may compute for long yet
+
     told = asyncio.Event()
 
     def on_signal(number: int) -> None:
         if told.is_set():
             _log("ended", signal=number)
-            sys.stderr.flush()
-            os._exit(128 + number)  # threads of the model may compute for long yet
+            end(128 + number)
         told.set()
 
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, on_signal, number)
     server = CaptionServer(options)
+    if writer is not None:
+        server.metrics.log_lines_dropped.set_function(lambda: writer.dropped)
     port = await server.start()
     _log("listening", address=f"{options.host}:{port}")
     opening = asyncio.create_task(_open(server, load, options))
@@ -55,7 +62,12 @@ async def _run(load: Callable[[], Engine], options: ServerOptions) -> int:
         await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if opening.done():
             opening.result()  # raises what went wrong
-        await stopping
+        failing = asyncio.create_task(server.failed())
+        await asyncio.wait({failing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if failing.done() and not told.is_set():
+            _log("ended", reason=failing.result())
+            end(EXIT_STATUS)
+        failing.cancel()
         _log("draining", open_calls=server.gate.open_calls, grace_s=options.grace_s)
         finished = await server.drain()
         _log("stopped", finished=finished)

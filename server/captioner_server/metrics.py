@@ -23,6 +23,7 @@ class Metrics:
         self.decode_seconds = self._histogram("decode_seconds", "Time to decode an image", _SECONDS)
         self.queue_seconds = self._histogram("queue_seconds", "Time an image waited for the model", _SECONDS)
         self.compute_seconds = self._histogram("compute_seconds", "Time of the model for a batch", _SECONDS)
+        self.log_lines_dropped = self._gauge("log_lines_dropped", "Log lines that nobody took")
         about_model = "1 for the model that is served and where it runs"
         self.model = self._gauge("model_info", about_model, "model", "device", "provider")
 

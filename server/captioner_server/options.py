@@ -48,6 +48,8 @@ class ServerOptions:
     )
     decode_workers: int = _option(min(8, os.cpu_count() or 1), "processes that decode images", 1, 256)
     formats: str = _option(",".join(SAFE_FORMATS), "image formats to accept, or all")
+    failing_s: float = _option(30.0, "how long every batch may fail before the server ends, in seconds", 0.0)
+    stuck_s: float = _option(300.0, "longest time for a batch, in seconds; more counts as failing", 0.1)
     grace_s: float = _option(30.0, "time to finish what is in flight after SIGTERM, in seconds", 0.0)
     metrics_port: int | None = _option(
         None, "port of Prometheus metrics over HTTP; none by default", 0, 65535

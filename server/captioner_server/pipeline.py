@@ -7,7 +7,7 @@ import dataclasses
 import io
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 
@@ -24,6 +24,7 @@ from captioner_server.call import current_call
 from captioner_server.engine import Engine, Pixels
 from captioner_server.metrics import Metrics
 from captioner_server.options import ServerOptions
+from captioner_server.supervisor import Supervisor
 
 
 class Pipeline:
@@ -54,6 +55,21 @@ class Pipeline:
 
     def start(self) -> None:
         self._worker = asyncio.create_task(self._batcher.run())
+
+    def supervise(self, report: Callable[[bool], Awaitable[None]]) -> Supervisor:
+        """What watches over the model; `report` is told whether it works."""
+        pixels = np.full(self.engine.preparation.shape, 128, dtype=np.uint8)
+
+        async def attempt() -> None:
+            await self._batcher.submit(pixels, self.defaults, time.monotonic() + self._options.stuck_s)
+
+        return Supervisor(
+            self._batcher,
+            attempt,
+            report,
+            failing_s=self._options.failing_s,
+            stuck_s=self._options.stuck_s,
+        )
 
     def close(self) -> None:
         """Stop without waiting for threads that still compute."""

@@ -40,6 +40,7 @@ class CaptionServer:
         self.metrics = Metrics()
         self.gate = Gate(_RETRY_AFTER_S)
         self._pipeline: Pipeline | None = None
+        self._supervisor: asyncio.Task[str] | None = None
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         interceptor = CallInterceptor(
             self.gate,
@@ -84,6 +85,21 @@ class CaptionServer:
             self._pipeline.start()
             self.gate.state = State.SERVING
             await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+            self._supervisor = asyncio.create_task(self._pipeline.supervise(self._report).run())
+
+    async def failed(self) -> str:
+        """Returns once the model has failed for good, with the reason."""
+        while self._supervisor is None:
+            await asyncio.sleep(0.1)
+        return await self._supervisor
+
+    async def _report(self, works: bool) -> None:
+        """Take the server out of service, or back."""
+        if self.gate.state is State.DRAINING:
+            return
+        self.gate.state = State.SERVING if works else State.FAILING
+        statuses = health_pb2.HealthCheckResponse
+        await self._set_health(statuses.SERVING if works else statuses.NOT_SERVING)
 
     async def drain(self) -> bool:
         """Refuse what is new, finish what is open, stop; returns whether all finished in the grace period."""
@@ -104,6 +120,8 @@ class CaptionServer:
 
     async def stop(self, grace_s: float = 0) -> None:
         """Close the port; calls still open are cancelled after the grace period."""
+        if self._supervisor:
+            self._supervisor.cancel()
         await self._server.stop(grace_s)
         if self._pipeline:
             self._pipeline.close()

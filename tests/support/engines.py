@@ -34,6 +34,10 @@ class FakeEngine:
         self.batch_s, self.image_s = batch_s, image_s
         self.batches: list[tuple[int, CaptionOptions | None]] = []
         self.streams = 0
+        self.breaks_after: int | None = None
+        """From so many batches on, every batch fails."""
+        self.memory_images: int | None = None
+        """Batches of more images do not fit into memory."""
         self.hold = threading.Event()
         """While clear, the model is stuck."""
         self.hold.set()
@@ -48,6 +52,10 @@ class FakeEngine:
     def caption_pixels(self, pixels: np.ndarray, options: CaptionOptions | None = None) -> list[Caption]:
         self.batches.append((len(pixels), options))
         self.hold.wait()
+        if self.breaks_after is not None and len(self.batches) > self.breaks_after:
+            raise RuntimeError("CUDA failure 700: an illegal memory access was encountered")
+        if self.memory_images is not None and len(pixels) > self.memory_images:
+            raise RuntimeError("Failed to allocate memory for requested buffer of size 1234")
         time.sleep(self.batch_s + self.image_s * len(pixels))
         return [self.describe(image, options) for image in pixels]
 

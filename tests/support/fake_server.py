@@ -13,9 +13,11 @@ from support.engines import FakeEngine
 if __name__ == "__main__":
     image_s, *rest = sys.argv[1:]
     given = {key: ast.literal_eval(value) for key, value in (item.split("=", 1) for item in rest)}
-    logs.set_up("json", logging.INFO)
+    writer = logs.set_up("json", logging.INFO)
+    engine = FakeEngine(image_s=float(image_s))
+    engine.breaks_after = given.pop("breaks_after", None)
     try:
-        sys.exit(run(lambda: FakeEngine(image_s=float(image_s)), ServerOptions(**{"port": 0, **given})))
+        sys.exit(run(lambda: engine, ServerOptions(**{"port": 0, **given}), writer))
     except CaptionerError as error:
         print(f"captioner: {error}", file=sys.stderr)
         sys.exit(error.exit_status)

@@ -28,6 +28,9 @@ class ServerProcess:
     def __init__(self, command: Sequence[str]) -> None:
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=child_environment())
         self.lines: list[str] = []
+        self.reading = threading.Event()
+        """While clear, nobody reads its log."""
+        self.reading.set()
         self.events: queue.Queue[dict[str, Any]] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -37,6 +40,7 @@ class ServerProcess:
         assert self.process.stderr
         for line in self.process.stderr:
             self.lines.append(line)
+            self.reading.wait()
             if line.startswith("{"):
                 self.events.put(json.loads(line))
 

@@ -1,0 +1,133 @@
+"""A model that fails: its batch alone, or for good; and memory that does not suffice."""
+
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import numpy as np
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from support.engines import SIZE, FakeEngine
+from support.processes import server_process
+from support.serving import make_image, serve
+
+from captioner.options import FALLBACK
+from captioner.v1 import captioner_pb2 as pb
+from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
+from captioner_server.compute import compute
+from captioner_server.errors import BusyError
+from captioner_server.supervisor import EXIT_STATUS, FAILURES
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+TIMEOUT_S = 20
+
+
+def health(channel: grpc.Channel) -> int:
+    return (
+        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S).status
+    )
+
+
+def wait_for_health(channel: grpc.Channel, status: int) -> None:
+    limit = time.monotonic() + TIMEOUT_S
+    while health(channel) != status:
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+
+
+def caption(channel: grpc.Channel, seed: int = 1) -> str:
+    """A caption, or the code of the error."""
+    try:
+        request = pb.CaptionRequest(image=make_image(seed))
+        return CaptionServiceStub(channel).Caption(request, timeout=TIMEOUT_S).caption.text
+    except grpc.RpcError as error:
+        return error.code().name
+
+
+def test_a_model_that_fails_every_batch_is_taken_out_of_service_and_back_when_it_recovers() -> None:
+    engine = FakeEngine()
+    with serve(engine) as server, grpc.insecure_channel(server.address) as channel:
+        expected = caption(channel)
+        engine.breaks_after = 0
+        assert [caption(channel) for _ in range(FAILURES)] == ["INTERNAL"] * FAILURES
+        wait_for_health(channel, NOT_SERVING)
+        assert caption(channel) == "UNAVAILABLE"
+        engine.breaks_after = None
+        wait_for_health(channel, SERVING)
+        assert caption(channel) == expected
+
+
+def test_one_failing_batch_does_not_take_it_out_of_service() -> None:
+    engine = FakeEngine()
+    with serve(engine) as server, grpc.insecure_channel(server.address) as channel:
+        engine.breaks_after = 0
+        assert caption(channel) == "INTERNAL"
+        engine.breaks_after = None
+        time.sleep(1)
+        assert health(channel) == SERVING
+
+
+def test_a_batch_that_hangs_is_noticed() -> None:
+    engine = FakeEngine()
+    with serve(engine, stuck_s=0.3) as server, grpc.insecure_channel(server.address) as channel:
+        engine.hold.clear()
+        with ThreadPoolExecutor(1) as pool:
+            held = pool.submit(caption, channel)
+            wait_for_health(channel, NOT_SERVING)
+            engine.hold.set()
+            assert held.result() != "INTERNAL"
+            wait_for_health(channel, SERVING)
+
+
+def test_a_process_whose_model_does_not_recover_ends() -> None:
+    with (
+        server_process(max_batch_size=1, breaks_after=2, failing_s=0.5) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        while (outcome := caption(channel)) != "UNAVAILABLE":
+            assert outcome != "DEADLINE_EXCEEDED"
+        assert server.end() == EXIT_STATUS
+        assert "batches in a row" in server.wait_for("ended")["reason"]
+
+
+def test_batches_that_end_for_good_are_noticed() -> None:
+    with serve(FakeEngine(), failing_s=0.1) as server:
+        pipeline = server.server._pipeline
+        assert pipeline is not None and pipeline._worker is not None
+        pipeline._worker.get_loop().call_soon_threadsafe(pipeline._worker.cancel)
+        assert server.call(server.server.failed()) == "batches are not taken any more"
+
+
+@pytest.mark.parametrize("fits", [1, 2, 3])
+def test_a_batch_that_is_out_of_memory_is_split_until_it_fits(fits: int) -> None:
+    engine = FakeEngine()
+    engine.memory_images = fits
+    pixels = [np.full((SIZE, SIZE, 3), value, np.uint8) for value in range(7)]
+    captions = compute(engine, pixels, [FALLBACK] * 7)
+    assert [caption.text for caption in captions] == [engine.describe(one, FALLBACK).text for one in pixels]
+
+
+def test_an_image_that_does_not_fit_alone_fails_alone() -> None:
+    class Engine(FakeEngine):
+        def caption_pixels(self, pixels, options=None):
+            if (pixels == 3).all(axis=(1, 2, 3)).any():
+                raise MemoryError
+            return super().caption_pixels(pixels, options)
+
+    pixels = [np.full((SIZE, SIZE, 3), value, np.uint8) for value in range(7)]
+    captions = compute(Engine(), pixels, [FALLBACK] * 7)
+    assert [isinstance(caption, BusyError) for caption in captions] == [n == 3 for n in range(7)]
+
+
+def test_nobody_reads_the_log_and_nothing_stops() -> None:
+    """More calls than a pipe has room for lines."""
+    with server_process() as server:
+        server.reading.clear()
+        with grpc.insecure_channel(server.address) as channel:
+            for _ in range(1500):
+                assert caption(channel) not in ("DEADLINE_EXCEEDED", "UNAVAILABLE")
+        server.reading.set()
+        server.tell(signal.SIGTERM)
+        assert server.end() == 0
