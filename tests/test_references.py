@@ -107,7 +107,7 @@ def test_what_is_malformed_is_named(tmp_path: Path, content: object, message: st
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="No such file"):
         read_references(tmp_path / "none.json")
-    with pytest.raises(DataError, match="directory"):
+    with pytest.raises(DataError, match="no image has a text file"):
         read_references(tmp_path)
 
 
@@ -116,3 +116,62 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 )
 def test_keys_are_names_without_folder_and_extension(name: str, key: str) -> None:
     assert image_key(name) == key
+
+
+def test_csv_has_a_row_for_each_caption(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(
+        'image,caption,split\na.jpg,"a dog, and\na cat",train\nb.jpg,a bird,val\na.jpg,two pets,train\n'
+    )
+    [one, two] = read_references(path)
+    assert (one.name, one.captions, one.split) == ("a.jpg", ("a dog, and a cat", "two pets"), "train")
+    assert read_references(path, "val") == [two]
+    path.write_text("file_name,text\na.jpg,a dog\n")
+    assert read_references(path)[0].captions == ("a dog",)
+    path.write_text("picture,words\na.jpg,a dog\n")
+    with pytest.raises(DataError, match="the first line must name the columns image and caption"):
+        read_references(path)
+
+
+def test_the_records_of_a_batch_are_references(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        '{"image": "sub/a.jpg", "caption": "a dog", "log_prob": -3.2}\n\n'
+        '{"image": "b.jpg", "error": {"code": "image_unreadable"}}\n'
+    )
+    assert [(image.name, image.captions) for image in read_references(path)] == [("sub/a.jpg", ("a dog",))]
+    path.write_text('{"image": "a.jpg", "caption": 3}\n')
+    with pytest.raises(DataError, match="line 1: no object with the strings image and caption"):
+        read_references(path)
+    path.write_text('{"image": "a.jpg", "caption": "a"}\n[]\n')
+    with pytest.raises(DataError, match="line 2: not an object"):
+        read_references(path)
+
+
+def test_of_corrections_the_last_counts_and_rejected_ones_do_not(tmp_path: Path) -> None:
+    path = tmp_path / "corrections.jsonl"
+    lines = [
+        ("a.jpg", "a dog", "approved"),
+        ("b.jpg", "a cat", "rejected"),
+        ("a.jpg", "a brown dog", "edited"),
+    ]
+    path.write_text(
+        "".join(
+            f'{{"image": "{name}", "caption": "{text}", "status": "{status}"}}\n'
+            for name, text, status in lines
+        )
+    )
+    assert [(image.name, image.captions) for image in read_references(path)] == [("a.jpg", ("a brown dog",))]
+
+
+def test_captions_in_text_files_beside_the_images(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    for name in ("a.jpg", "sub/b.png", "c.jpg", "note.md"):
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / "a.txt").write_text("a dog\n\na brown dog\n")
+    (tmp_path / "sub" / "b.png.txt").write_text("a cat")
+    found = read_references(tmp_path)
+    assert [(image.name, image.captions) for image in found] == [
+        ("a.jpg", ("a dog", "a brown dog")),
+        ("sub/b.png", ("a cat",)),
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -15,14 +16,21 @@ from torch import Tensor
 
 from captioner.images.files import ImageFiles
 from captioner.model.vocabulary import SPECIAL, Vocabulary
-from captioner.references import CaptionedImage, read_references
+from captioner.references import (
+    CaptionedImage,
+    read_classes,
+    read_label_file,
+    read_references,
+    select_split,
+)
 
 if TYPE_CHECKING:
     from captioner.training.options import SourceOptions, StageOptions
 
 CAPTIONS_PER_GROUP = 5
-CAPTIONS, PHOTOS = "captions", "photos"
-"""Kinds of groups: captions to learn, or photos that captions are sampled for."""
+CAPTIONS, PHOTOS, LABELS = "captions", "photos", "labels"
+"""Kinds of groups: captions to learn, photos that captions are sampled for, and beginnings of captions that
+name what a labelled photo shows."""
 _SIDED = re.compile(r"\b(left|right)", re.IGNORECASE)
 
 
@@ -44,14 +52,39 @@ def load_examples(sources: Sequence[SourceOptions], root: Path, split: str) -> l
     """The images of all sources. `split` is "train" or "val". Raises `DataError`."""
     examples = []
     for source in sources:
-        wanted = source.train if split == "train" else source.val
-        if split == "val" and not wanted:
-            continue
+        images = _of_split(source, _read(source, root), split)
         files = ImageFiles([root / place for place in source.images])
         repeat = source.repeat if split == "train" else 1
-        for image in read_references(root / source.captions, wanted or None):
-            examples.append(Example(image, source.name, repeat, files))
+        examples += [Example(image, source.name, repeat, files) for image in images]
     return examples
+
+
+def _read(source: SourceOptions, root: Path) -> list[CaptionedImage]:
+    if source.captions:
+        return read_references(root / source.captions)
+    if source.labels:
+        return read_label_file(root / source.labels)
+    return read_classes([root / place for place in source.images])
+
+
+def _of_split(source: SourceOptions, images: list[CaptionedImage], split: str) -> list[CaptionedImage]:
+    place = Path(source.captions or source.labels or source.images[0])
+    if not any(image.split for image in images) and source.train in ("", "train"):
+        learnt = images  # the data are without splits
+        unseen = [] if source.val in ("", "val") else select_split(place, images, source.val)
+    else:
+        learnt = select_split(place, images, source.train) if source.train else images
+        has_val = source.val and not source.val_fraction and split == "val"
+        unseen = select_split(place, images, source.val) if has_val else []
+    if source.val_fraction:
+        unseen = [image for image in learnt if _share(image.name) < source.val_fraction]
+        learnt = [image for image in learnt if _share(image.name) >= source.val_fraction]
+    return learnt if split == "train" else unseen
+
+
+def _share(name: str) -> float:
+    """A number from 0 to 1 for a file name, evenly spread."""
+    return int.from_bytes(hashlib.sha256(Path(name).name.encode()).digest()[:8], "big") / 2**64
 
 
 @dataclass(frozen=True)

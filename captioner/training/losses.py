@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from captioner.errors import DataError
 from captioner.training.cache import FeatureCache, trained_stages
-from captioner.training.data import Batch, epoch_batches
+from captioner.training.data import Batch, Group, epoch_batches
 from captioner.training.hiding import hide
 from captioner.training.objectives import OBJECTIVES, Objective, Run
 from captioner.training.step import Step
@@ -25,6 +25,7 @@ class Losses(nn.ModuleDict):
         self.run, self.number = run, stage_number
         super().__init__({name: OBJECTIVES[name](o, run) for name, o in run.stage.objectives.items()})
         self.to(run.device)
+        self._groups(0)
 
     def inherit(self, before: nn.ModuleDict) -> None:
         """Take over what the same objectives have learnt in the stage before, where it still fits."""
@@ -35,20 +36,24 @@ class Losses(nn.ModuleDict):
                     objective.load_state_dict(theirs)
 
     def batches(self, epoch: int) -> list[Batch]:
-        """The batches of an epoch in order; the same for the same epoch. Raises `DataError` if an objective
-        would have none."""
-        seed = (self.run.options.seed, self.number, epoch)
+        """The batches of an epoch in order; the same for the same epoch."""
+        return epoch_batches(self._groups(epoch), self.run.stage, self._seed(epoch), self.run.options.crops)
+
+    def _seed(self, epoch: int) -> tuple[int, int, int]:
+        return self.run.options.seed, self.number, epoch
+
+    def _groups(self, epoch: int) -> list[Group]:
+        """What an epoch consists of. Raises `DataError` if an objective would have nothing."""
         groups: dict[str, list] = {}
         for number, objective in enumerate(self._objectives()):
             wanted: dict[str, list] = {}
-            for group in objective.groups(np.random.default_rng((*seed, number))):
+            for group in objective.groups(np.random.default_rng((*self._seed(epoch), number))):
                 wanted.setdefault(group.kind, []).append(group)
             groups = wanted | groups
         for name, objective in zip(self, self._objectives(), strict=True):
             if not any(objective.applies_to(kind) for kind in groups):
                 raise DataError(f"stage {self.run.stage.name}: there are no images for {name} to learn from")
-        every = [group for kind in groups for group in groups[kind]]
-        return epoch_batches(every, self.run.stage, seed, self.run.options.crops)
+        return [group for kind in groups for group in groups[kind]]
 
     def loss(self, step: Step) -> tuple[Tensor, dict[str, float]]:
         """The weighted sum, and the loss of each objective that has one for this batch."""

@@ -24,17 +24,25 @@ DEFAULT_OBJECTIVES = ("cross_entropy", "doubly_stochastic", "hard_attention")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """One data set. Paths are relative to the data root of the run."""
+    """One data set, with one of `captions`, `labels` and `classes`. Paths are relative to the data root."""
 
-    captions: str
-    """A Karpathy or COCO JSON file, or Flickr8k tokens."""
+    name: str
     images: tuple[str, ...]
     """Folders or zip files that hold the images."""
-    name: str
+    captions: str = ""
+    """Captions of the images, in a format of `captioner.references`: JSON of Karpathy or COCO, Flickr8k
+    tokens, CSV, JSON lines, or a folder of images with text files beside them."""
+    labels: str = ""
+    """Words for the images, without captions: a label file (`captioner.references.labels`)."""
+    classes: bool = False
+    """The images lie in folders that are named by what they show."""
     train: str = "train"
-    """Split to learn from; empty for a file without splits, of which all is taken."""
+    """Split to learn from; empty for all. Of data without splits all is taken."""
     val: str = "val"
     """Split to validate on; empty for none."""
+    val_fraction: float = 0.0
+    """Share of the images to learn from that validation takes instead of the split `val`, chosen by file name
+    and so for ever the same."""
     repeat: int = 1
     """How often an epoch shows each image."""
 
@@ -42,6 +50,15 @@ class SourceOptions:
         _at_least(self, 1, "repeat")
         if not self.images:
             raise DataError(f"data set {self.name}: no images are named")
+        if bool(self.captions) + bool(self.labels) + self.classes != 1:
+            raise DataError(f"data set {self.name}: give one of captions, labels and classes")
+        if not 0 <= self.val_fraction < 1:
+            raise DataError(f"data set {self.name}: val_fraction must be at least 0 and below 1")
+
+    @property
+    def labelled(self) -> bool:
+        """Whether it has words instead of captions."""
+        return not self.captions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

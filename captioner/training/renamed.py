@@ -47,11 +47,11 @@ ALWAYS = ("cross_entropy", "doubly_stochastic", "hard_attention", "self_critical
 """Those that needed no weight."""
 
 
-def renamed(values: Mapping[str, Any]) -> dict[str, Any]:
+def renamed(values: Any) -> Any:
     """The tables of a run with today's names; they are not changed, and wrong ones are left as they are."""
-    stages = values.get("stages")
-    if not isinstance(stages, (list, tuple)):
-        return dict(values)
+    if not isinstance(values, Mapping) or not isinstance(values.get("stages"), list | tuple):
+        return values
+    stages = values["stages"]
     of_run = {target: values[old] for old, target in RUN_OPTIONS.items() if old in values}
     kept = {name: value for name, value in values.items() if name not in RUN_OPTIONS}
     kept["stages"] = [_stage(stage, of_run) if isinstance(stage, Mapping) else stage for stage in stages]

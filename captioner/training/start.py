@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from captioner.errors import DataError
 from captioner.model.bundle import Bundle
-from captioner.model.vocabulary import Vocabulary
+from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.training.checkpoint import load_model
 from captioner.training.graphs import TRANSPOSED
@@ -69,10 +70,14 @@ class Start:
         return Vocabulary([*self.vocabulary.words, *(w for w in learnt.words if w not in known)])
 
     @torch.no_grad()
-    def give(self, model: CaptionModel) -> None:
-        """Copy the weights into `model`, whose vocabulary is that of the start, extended: a new word keeps
-        its fresh embedding, and new colours their zeros. Raises `DataError` if a weight is missing or of
-        another shape."""
+    def give(
+        self, model: CaptionModel, vocabulary: Vocabulary, related: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        """Copy the weights into `model`, whose `vocabulary` is that of the start, extended. New colours keep
+        their zeros. A new word gets the mean embedding of the known words it is `related` to, or else of all
+        words that any new word is related to, or of all words, and a tenth of its random one: usable before
+        any caption had it. Raises `DataError` if a weight is missing or of another shape."""
+        relatives = self._relatives(vocabulary.words[len(self.vocabulary) :], related or {})
         old = len(self.vocabulary)
         for name, value in model.state_dict().items():
             if not value.is_floating_point():
@@ -86,6 +91,16 @@ class Start:
             if given is None or value[rows].numel() != given.numel():
                 raise DataError(f"the model to start from does not hold {name}, or of another shape")
             value[rows] = given.view_as(value[rows])
+            if rows.stop is not None:
+                for row, known in enumerate(relatives, old):
+                    value[row] = 0.1 * value[row] + value[known].mean(dim=0)
+
+    def _relatives(self, new: Sequence[str], related: Mapping[str, Sequence[str]]) -> list[list[int]]:
+        """For each new word, the numbers of the known words that stand for it at first."""
+        numbers = {word: number for number, word in enumerate(self.vocabulary.words)}
+        found = [[numbers[word] for word in related.get(one, ()) if word in numbers] for one in new]
+        every = [number for one in found for number in one] or list(range(len(SPECIAL), len(numbers)))
+        return [one or every for one in found]
 
 
 def _weights(graph: bytes) -> dict[str, Tensor]:

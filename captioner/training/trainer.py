@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from captioner.errors import DataError
-from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.training import checkpoint
 from captioner.training.cache import FeatureCache, build_cache
@@ -22,6 +21,7 @@ from captioner.training.curves import plot_curves
 from captioner.training.data import Batch, Example, load_examples
 from captioner.training.ema import MovingAverage, copy_weights
 from captioner.training.losses import Losses, forward
+from captioner.training.naming import build_vocabulary, related_words
 from captioner.training.objectives import Run
 from captioner.training.options import StageOptions, TrainOptions
 from captioner.training.progress import Progress
@@ -59,15 +59,14 @@ class Trainer:
         self.checkpoint_every_s = checkpoint_every_s
         self.train_examples = load_examples(options.data, data_root, "train")
         self.val_examples = load_examples(options.data, data_root, "val")
-        captions = (c for example in self.train_examples for c in example.image.captions)
-        self.vocabulary = Vocabulary.build(captions, options.min_count)
+        self.vocabulary = build_vocabulary(self.train_examples, options.min_count)
         if start:
             self.vocabulary = start.extended(self.vocabulary)
         torch.manual_seed(options.seed)
         weights = None if options.weights == "random" or start else options.weights
         self.model = CaptionModel(options.model, len(self.vocabulary), weights).to(device)
         if start:
-            start.give(self.model)
+            start.give(self.model, self.vocabulary, related_words(self.train_examples))
         self.history: list[dict[str, Any]] = []
         self.stage = self.epoch = self.batch = 0
         folder.mkdir(parents=True, exist_ok=True)

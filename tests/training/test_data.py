@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import zipfile
@@ -205,3 +206,23 @@ def test_rare_words_weigh_more_and_what_is_no_word_nothing() -> None:
     weights = word_weights([*groups, groups[0]], 8)  # shown twice, counted once
     expected = [0, 0, 0, 0, -np.log(3 / 4), -np.log(1 / 4), -np.log(1 / 4), 0]
     np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-6)
+
+
+def test_a_fraction_for_validation_is_always_the_same(data: Path) -> None:
+    document = json.loads((data / "captions.json").read_text())
+    for image in document["images"]:
+        del image["split"]
+        image["split"] = ""
+    path = data / "without_splits.json"
+    path.write_text(json.dumps(document))
+    whole = SourceOptions(name="a", captions=path.name, images=("images",))
+    assert len(load_examples([whole], data, "train")) == 30 and not load_examples([whole], data, "val")
+    part = dataclasses.replace(whole, val_fraction=0.3)
+    learnt, unseen = (
+        {example.image.name for example in load_examples([part], data, split)} for split in ("train", "val")
+    )
+    assert len(learnt | unseen) == 30 and not learnt & unseen and 3 <= len(unseen) <= 15
+    more = dataclasses.replace(part, val_fraction=0.5)
+    assert unseen <= {example.image.name for example in load_examples([more], data, "val")}
+    splits = SourceOptions(name="a", captions="captions.json", images=("images",), val_fraction=0.3)
+    assert len(load_examples([splits], data, "train")) + len(load_examples([splits], data, "val")) == 24

@@ -146,7 +146,13 @@ def test_the_bundle_says_what_validation_heard(trained: Trainer, photos: Path, t
     model, vocabulary, options, _ = checkpoint.load_model(trained.folder / "best.pt")
     assert model.letterbox == BOX == captioner.bundle.letterbox
     heard, _ = validate(
-        model, trained.val_cache, trained.val_examples, vocabulary, trained.frozen, options.search, CPU
+        model,
+        trained.val_cache,
+        trained.val_examples,
+        vocabulary,
+        trained.losses.run.frozen_segments,
+        options.search,
+        CPU,
     )
     for caption, expected in zip(captioner.caption(paths), heard, strict=True):
         assert [word.text for word in caption.words] == vocabulary.decode(expected.tokens)

@@ -46,7 +46,7 @@ def test_a_bundle_holds_the_weights_of_its_checkpoint(
     start = Start.read("bundle", tmp_path)
     assert start.vocabulary.words == vocabulary.words
     again = type(model)(options.model, len(vocabulary))
-    start.give(again)
+    start.give(again, vocabulary)
     for (name, ours), theirs in zip(model.state_dict().items(), again.state_dict().values(), strict=True):
         if ours.is_floating_point():
             assert torch.equal(ours.half().float() if "running" not in name else ours, theirs), name

@@ -12,6 +12,7 @@ from captioner.training.objectives.distillation import Distillation
 from captioner.training.objectives.doubly_stochastic import DoublyStochastic
 from captioner.training.objectives.feature_distillation import FeatureDistillation
 from captioner.training.objectives.hard_attention import HardAttention
+from captioner.training.objectives.label_likelihood import LabelLikelihood
 from captioner.training.objectives.self_critical import SelfCritical
 
 OBJECTIVES: dict[str, type[Objective[Any]]] = {
@@ -23,6 +24,7 @@ OBJECTIVES: dict[str, type[Objective[Any]]] = {
     "feature_distillation": FeatureDistillation,
     "hard_attention": HardAttention,
     "self_critical": SelfCritical,
+    "label_likelihood": LabelLikelihood,
 }
 
 __all__ = ["OBJECTIVES", "Objective", "ObjectiveOptions", "Run"]

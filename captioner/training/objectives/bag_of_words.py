@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from captioner.errors import DataError
+from captioner.model.vocabulary import SPECIAL
 from captioner.nn.decoder import Tensors
-from captioner.training.data import word_weights
+from captioner.training.data import CAPTIONS, LABELS, word_weights
 from captioner.training.objectives.base import Objective, ObjectiveOptions, Run
 from captioner.training.step import Step
 
@@ -33,6 +34,7 @@ class BagOfWords(Objective[BagOfWordsOptions]):
     arXiv:1506.01144); the detector of the checklist. For decoders that can `detect`."""
 
     Options = BagOfWordsOptions
+    batches = frozenset({CAPTIONS, LABELS})
 
     word_weights: Tensor
 
@@ -40,7 +42,12 @@ class BagOfWords(Objective[BagOfWordsOptions]):
         super().__init__(options, run)
         if not isinstance(run.model.decoder, DetectsWords):
             raise DataError(f"stage {run.stage.name}: bag_of_words needs the decoder lstm or two_lstm")
-        weights = word_weights(run.caption_groups, len(run.vocabulary)).to(run.device)
+        weights = word_weights(run.caption_groups, len(run.vocabulary))
+        labels = {label for example in run.examples for label in example.image.words}
+        for word in run.vocabulary.encode(" ".join(sorted(labels))):
+            if word >= len(SPECIAL) and not weights[word]:
+                weights[word] = weights.max() or 1.0  # no caption has it, so it is rare
+        weights = weights.to(run.device)
         self.register_buffer("word_weights", weights, persistent=False)
 
     def loss(self, step: Step) -> Tensor:

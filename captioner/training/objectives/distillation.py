@@ -83,7 +83,7 @@ class Teachers:
             if start.vocabulary.words != vocabulary.words:
                 raise DataError(f"the teacher {place} has other words than the model to be trained")
             model = CaptionModel(start.model, len(vocabulary))
-            start.give(model)
+            start.give(model, vocabulary)
             if not _sees_alike(model, student, frozen_segments):
                 raise DataError(f"the teacher {place} sees other features than the model to be trained")
             self.models.append(model.to(device).eval())

@@ -1,9 +1,13 @@
-"""Images with the captions that people wrote for them, from the three file formats in use.
+"""Images with the captions that people wrote for them, in the file formats in use.
 
 - Karpathy JSON: `{"images": [{"filename", "split", "sentences": [{"raw"}]}]}`, with `filepath` (a folder)
   and `objects` where the file has them;
 - COCO captions JSON: `{"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}`;
-- Flickr8k tokens: lines of `NAME.jpg#0<TAB>caption`, the splits in list files of one image name a line.
+- Flickr8k tokens: lines of `NAME.jpg#0<TAB>caption`, the splits in list files of one image name a line;
+- CSV with the columns `image` and `caption`, JSON lines with the same names (`captioner.references.tables`);
+- a folder of images with text files beside them.
+
+Images with words instead of captions are read by `captioner.references.labels`.
 """
 
 from __future__ import annotations
@@ -11,37 +15,23 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from captioner.errors import DataError
+from captioner.references.image import CaptionedImage, image_key
+from captioner.references.labels import read_classes, read_labels
+from captioner.references.tables import parse_csv, parse_lines, read_sidecars
 
-
-@dataclass(frozen=True, slots=True)
-class CaptionedImage:
-    """One image and its human captions, at least one."""
-
-    name: str
-    """File name, below `filepath` where a Karpathy file gives one."""
-    captions: tuple[str, ...]
-    """As written, none of them empty."""
-    split: str
-    """Empty where the file does not say."""
-    objects: tuple[str, ...] = ()
-    """Categories that are in the image, where the file says."""
-    image_id: int | None = None
-    """COCO's number of the image, where the file says."""
-
-    @property
-    def key(self) -> str:
-        """What captions are matched by: the file name without folder and extension."""
-        return image_key(self.name)
-
-
-def image_key(name: str) -> str:
-    """The file name in a path, without extension: photos are converted and moved, but keep that."""
-    return PurePath(name).name.rpartition(".")[0] or PurePath(name).name
+__all__ = [
+    "CaptionedImage",
+    "image_key",
+    "read_classes",
+    "read_label_file",
+    "read_references",
+    "read_text",
+    "select_split",
+]
 
 
 def read_references(
@@ -55,15 +45,26 @@ def read_references(
     leaves no image.
     """
     path = Path(path)
-    text = read_text(path)
-    is_json = text.lstrip()[:1] in ("{", "[")
-    images = _parse_json(path, text) if is_json else _parse_tokens(path, text)
+    images = read_sidecars(path, read_text) if path.is_dir() else _parse(path, read_text(path))
     _check(path, images)
     if split_lists:
         images = _assign_splits(images, split_lists)
     if split is not None:
-        images = _select(path, images, split)
+        images = select_split(path, images, split)
     return images
+
+
+def read_label_file(path: Path) -> list[CaptionedImage]:
+    """The labelled images of a file. Raises `DataError`."""
+    return read_labels(path, read_text(path))
+
+
+def _parse(path: Path, text: str) -> list[CaptionedImage]:
+    if path.suffix.lower() == ".csv":
+        return parse_csv(path, text)
+    if path.suffix.lower() in (".jsonl", ".ndjson"):
+        return parse_lines(path, text)
+    return _parse_json(path, text) if text.lstrip()[:1] in ("{", "[") else _parse_tokens(path, text)
 
 
 def read_text(path: Path) -> str:
@@ -173,7 +174,8 @@ def _assign_splits(
     return [dataclasses.replace(image, split=splits.get(image.name, image.split)) for image in images]
 
 
-def _select(path: Path, images: list[CaptionedImage], split: str) -> list[CaptionedImage]:
+def select_split(path: Path, images: list[CaptionedImage], split: str) -> list[CaptionedImage]:
+    """The images of one split, or of several joined by `+`. Raises `DataError` if one has no images."""
     known = {image.split for image in images}
     wanted = set(split.split("+"))
     unknown = wanted - known

@@ -1,0 +1,57 @@
+"""The beginning of a caption that names what a labelled photo shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from captioner.model.vocabulary import Vocabulary, tokenize
+from captioner.training.data import Example
+
+EXACT = 0.7
+
+_AN = re.compile(r"(?!uni|use|usu|uk|eu|one|once|ut)[aeiou]|hour|honest|heir|x-ray")
+_PLURAL = re.compile(r".*[^ius\W]s")
+_SINGULAR = frozenset("gas lens news series species atlas canvas rhinoceros".split())  # noqa: SIM905
+_NO_ARTICLE = frozenset("people men women children mice geese feet teeth sheep furniture food".split())  # noqa: SIM905
+
+
+def beginning(word: str) -> str:
+    """The word with its article; a plural by itself: a giant panda, an owl, a unicorn, jeans."""
+    first, last = tokenize(word)[0], tokenize(word)[-1]
+    if last in _NO_ARTICLE or (_PLURAL.fullmatch(last) and last not in _SINGULAR):
+        return word
+    return f"{'an' if _AN.match(first) else 'a'} {word}"
+
+
+def build_vocabulary(examples: Sequence[Example], min_count: int) -> Vocabulary:
+    """The words that captions have at least `min_count` times, then those of the most exact word of every
+    labelled photo with its article."""
+    captions = (caption for example in examples for caption in example.image.captions)
+    common = Vocabulary.build(captions, min_count).words
+    exact = [beginning(example.image.words[0]) for example in examples if example.image.words]
+    taught = Vocabulary.build(exact, 1).words
+    return Vocabulary(list(dict.fromkeys([*common, *taught])))
+
+
+def related_words(examples: Sequence[Example]) -> dict[str, list[str]]:
+    """For each part of the most exact word of a labelled photo: what else its photos show."""
+    related: dict[str, list[str]] = {}
+    for example in examples:
+        if example.image.words:
+            exact, *others = (tokenize(word) for word in example.image.words)
+            for word in exact:
+                related.setdefault(word, []).extend(token for other in others for token in other)
+    return related
+
+
+def known_words(words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
+    """Those of which the vocabulary has every part, in their order."""
+    return [word for word in words if tokenize(word) and vocabulary.unknown_id not in vocabulary.encode(word)]
+
+
+def draw(words: Sequence[str], random: np.random.Generator) -> str:
+    """One of the words: with `EXACT` the first, else with `EXACT` the second, and so on."""
+    return words[min(int(random.geometric(EXACT)), len(words)) - 1]

@@ -1,0 +1,194 @@
+"""Learning from photos with words and no captions."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from support import squares
+
+from captioner.errors import DataError
+from captioner.model.vocabulary import Vocabulary
+from captioner.nn.model import CaptionModel, ModelOptions
+from captioner.references import read_classes, read_label_file
+from captioner.training import checkpoint
+from captioner.training.data import LABELS, load_examples
+from captioner.training.naming import beginning, build_vocabulary, draw, related_words
+from captioner.training.options import SourceOptions, TrainOptions
+from captioner.training.start import Start
+
+CAPTIONED = dataclasses.replace(squares.options().data[0], repeat=4)
+PURPLE = (200, 40, 200)
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The squares with captions, and beside them squares of a colour that no caption names, with words."""
+    folder = tmp_path_factory.mktemp("labelled")
+    squares.write(folder)
+    (folder / "new" / "train" / "plum_tile").mkdir(parents=True)
+    entries = []
+    for number in range(12):
+        picture = np.array(squares.draw("red", squares.SIDES[number % 2], 200 + number))
+        picture[(picture == squares.COLORS["red"]).all(axis=-1)] = PURPLE
+        name = f"train/plum_tile/{number:03}.png"
+        Image.fromarray(picture).save(folder / "new" / name)
+        split = "train" if number < 10 else "val"
+        entries.append({"filename": name, "split": split, "words": ["plum", "square", "quadrangle"]})
+    (folder / "labels.json").write_text(json.dumps({"images": entries}))
+    return folder
+
+
+def source(**changes: object) -> SourceOptions:
+    values = {"name": "new", "images": ("new",), "labels": "labels.json", "val": "", "repeat": 20}
+    return SourceOptions(**(values | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        ("snail", "a snail"),
+        ("owl", "an owl"),
+        ("giant panda", "a giant panda"),
+        ("unicorn", "a unicorn"),
+        ("umbrella", "an umbrella"),
+        ("hourglass", "an hourglass"),
+        ("jeans", "jeans"),
+        ("running shoes", "running shoes"),
+        ("bus", "a bus"),
+        ("octopus", "an octopus"),
+        ("iris", "an iris"),
+        ("glass", "a glass"),
+        ("people", "people"),
+    ],
+)
+def test_a_caption_begins_with_the_right_article(word: str, text: str) -> None:
+    assert beginning(word) == text
+
+
+def test_the_most_exact_word_is_drawn_most_often() -> None:
+    random = np.random.default_rng(0)
+    drawn = [draw(["a", "b", "c"], random) for _ in range(2000)]
+    assert [round(drawn.count(word) / 2000, 1) for word in "abc"] == [0.7, 0.2, 0.1]
+    assert draw(["a"], random) == "a"
+
+
+def test_the_words_of_labels_enter_the_vocabulary_however_rare(labelled: Path) -> None:
+    examples = load_examples([CAPTIONED, source()], labelled, "train")
+    vocabulary = build_vocabulary(examples, 1000)
+    assert vocabulary.words[4:] == ("a", "plum")
+    assert {"plum", "square", "red"} < set(build_vocabulary(examples, 1).words)
+    assert "quadrangle" not in build_vocabulary(examples, 1).words
+    assert set(related_words(examples)["plum"]) == {"square", "quadrangle"}
+
+
+def test_folders_named_by_class(labelled: Path) -> None:
+    images = read_classes([labelled / "new"])
+    assert len(images) == 12
+    assert {(image.words, image.split, image.captions) for image in images} == {(("plum tile",), "train", ())}
+    with pytest.raises(DataError, match="no folders of images that are named by class"):
+        read_classes([labelled / "images"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "not JSON"),
+        ("{}", 'no list "images"'),
+        ('{"images": []}', "no images"),
+        ('{"images": [{"filename": "a.jpg"}]}', "needs a filename and a list of words"),
+        ('{"images": [{"filename": "a.jpg", "words": []}]}', "needs a filename and a list of words"),
+        ('{"images": [{"filename": "a.jpg", "words": [""]}]}', "needs a filename and a list of words"),
+        (
+            '{"images": [{"filename": "a", "words": ["b"]}, {"filename": "a", "words": ["b"]}]}',
+            "a occurs twice",
+        ),
+    ],
+)
+def test_wrong_labels_are_rejected(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "labels.json").write_text(content)
+    with pytest.raises(DataError, match=message):
+        read_label_file(tmp_path / "labels.json")
+
+
+def test_a_source_has_captions_or_labels_or_classes() -> None:
+    with pytest.raises(DataError, match="data set new: give one of captions, labels and classes"):
+        source(captions="captions.json")
+    with pytest.raises(DataError, match="data set new: give one of captions, labels and classes"):
+        source(labels="")
+
+
+def test_a_word_that_no_caption_has_is_learnt(labelled: Path, cache: Path, tmp_path: Path) -> None:
+    """A trained model is taught a new word from labels alone, and keeps its other words."""
+    first = squares.options((squares.stage(epochs=8),), data=(CAPTIONED,))
+    squares.trainer(first, tmp_path / "first", labelled, cache).run()
+    (tmp_path / "root").mkdir()
+    for name in ("captions.json", "images", "labels.json", "new"):
+        (tmp_path / "root" / name).symlink_to(labelled / name)
+    (tmp_path / "root" / "start.pt").symlink_to(tmp_path / "first" / "best.pt")
+    stage = squares.stage(epochs=4, objectives={"cross_entropy": 1.0, "label_likelihood": 1.0})
+    options = squares.options(
+        (stage,), start="start.pt", model=ModelOptions(), data=(CAPTIONED, source()), min_count=1000
+    )
+    trainer = squares.trainer(options, tmp_path / "run", tmp_path / "root", cache)
+    history = trainer.run()
+    assert set(history[-1]["losses"]) == {"cross_entropy", "label_likelihood"}
+    model, vocabulary, *_ = checkpoint.load_model(tmp_path / "run" / "last.pt")
+    colors = [*squares.COLORS, "plum"]
+
+    def color_of(picture: np.ndarray) -> str:
+        memory, state = model.encode(torch.from_numpy(picture)[None])
+        tokens = torch.tensor([[[vocabulary.start_id, *vocabulary.encode("a")]]])
+        logits, _ = model.decoder(tokens, memory, state)
+        return colors[int(logits[0, 0, -1, vocabulary.encode(" ".join(colors))].argmax())]
+
+    unseen = np.array(squares.draw("red", "left", 400))
+    assert color_of(unseen) == "red"
+    unseen[(unseen == squares.COLORS["red"]).all(axis=-1)] = PURPLE
+    assert color_of(unseen) == "plum"
+
+
+def test_a_partial_caption_has_no_end(labelled: Path, cache: Path, tmp_path: Path) -> None:
+    stage = squares.stage(epochs=1, objectives={"label_likelihood": 1.0})
+    options = squares.options((stage,), data=(source(),))
+    trainer = squares.trainer(options, tmp_path, labelled, cache)
+    batches = trainer.losses.batches(0)
+    assert {batch.kind for batch in batches} == {LABELS}
+    assert not any((batch.captions == Vocabulary.end_id).any() for batch in batches)
+    words = {tuple(row) for batch in batches for row in batch.captions.flatten(0, 1).tolist()}
+    assert words == {(Vocabulary.start_id, *trainer.vocabulary.encode("a plum"))}
+
+
+def test_new_words_begin_as_what_they_are_related_to(tmp_path: Path) -> None:
+    words = Vocabulary(["<pad>", "<start>", "<end>", "<unk>", "dog", "animal", "car"])
+    options = squares.options().model
+    torch.manual_seed(0)
+    start = Start(words, options, dict(CaptionModel(options, len(words)).state_dict()))
+    more = start.extended(Vocabulary([*words.words[:4], "snail", "spoon"]))
+    model = CaptionModel(options, len(more))
+    start.give(model, more, {"snail": ["animal", "gastropod"]})
+    embedding = model.decoder.embedding.weight
+    near = torch.nn.functional.cosine_similarity(embedding[7], embedding[4:7], dim=1)
+    assert near[1] > 0.95 and near[1] > near[[0, 2]].max()
+    near = torch.nn.functional.cosine_similarity(embedding[8], embedding[4:7], dim=1)
+    assert near[1] > 0.9  # no relatives: what other new words are related to
+
+
+def test_labels_without_images_to_learn_are_refused(data: Path, cache: Path, tmp_path: Path) -> None:
+    stage = squares.stage(objectives={"cross_entropy": 1.0, "label_likelihood": 1.0})
+    with pytest.raises(DataError, match="stage words: there are no images for label_likelihood to learn"):
+        squares.trainer(squares.options((stage,)), tmp_path, data, cache)
+
+
+def test_labels_are_options_of_a_file() -> None:
+    values = {
+        "name": "a",
+        "data": [{"name": "a", "labels": "labels.json", "images": ["a"]}],
+        "stages": [{"name": "s", "objectives": {"label_likelihood": 1}}],
+    }
+    assert TrainOptions.from_dict(values).data[0].labelled
