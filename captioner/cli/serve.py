@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
-import typing
+import sys
 from pathlib import Path
 from typing import Any
 
+from captioner_server.config import resolve, unknown_variables
 from captioner_server.options import ServerOptions
+from captioner_server.process_options import ProcessOptions
+from captioner_server.settings import GROUPS, Setting
+
+_CONFIG_HELP = (
+    "TOML file with settings, named like the flags with underscores: queue_size = 64. "
+    "Flags come before CAPTIONER_* variables (CAPTIONER_QUEUE_SIZE=64), and those before the file"
+)
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -20,31 +27,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog="Exit status: 0 stopped with everything answered; 1 the grace period was too short; 2 the "
         "server could not start; 70 the model failed and did not recover. A second signal ends it at once.",
     )
-    model = parser.add_argument_group("model")
-    model.add_argument(
-        "--model", type=Path, metavar="BUNDLE", help="model bundle (default: the embedded one)"
+    parser.add_argument("--config", type=Path, metavar="FILE", help=_CONFIG_HELP)
+    parser.add_argument(
+        "--print-config", action="store_true", help="print every setting and where it comes from, then exit"
     )
-    model.add_argument(
-        "--device",
-        choices=("auto", "cpu", "cuda"),
-        default="auto",
-        help="auto takes CUDA where it works; cuda refuses to start where it does not (default: auto)",
-    )
-    model.add_argument(
-        "--threads", type=int, metavar="N", help="CPU threads of the model (default: one a core)"
-    )
-    server = parser.add_argument_group("server")
-    kinds = typing.get_type_hints(ServerOptions)
-    for field in dataclasses.fields(ServerOptions):
-        server.add_argument(
-            f"--{field.name.replace('_', '-')}",
-            type=_kind(kinds[field.name]),
-            default=field.default,
-            metavar=field.name.rpartition("_")[2].upper(),
-            help=field.metadata["help"] + ("" if field.default is None else " (default: %(default)s)"),
-        )
-    logs = parser.add_argument_group("logs, on stderr")
-    logs.add_argument("--log-format", choices=("text", "json"), default="text", help="default: text")
+    for name, settings in GROUPS.items():
+        group = parser.add_argument_group(name)
+        for setting in settings:
+            _add_flag(group, setting)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -53,17 +43,38 @@ def run(args: argparse.Namespace) -> int:
     from captioner_server import logs
     from captioner_server.main import run as serve
 
-    options = ServerOptions(**{f.name: getattr(args, f.name) for f in dataclasses.fields(ServerOptions)})
-    writer = logs.set_up(args.log_format)
+    for remark in unknown_variables(os.environ):
+        print(f"captioner: warning: {remark}", file=sys.stderr)
+    config = resolve(vars(args), os.environ, args.config)
+    options, process = config.make(ServerOptions), config.make(ProcessOptions)
+    if args.print_config:
+        print(config.to_toml(), end="")
+        return 0
+    writer = logs.set_up(process.log_format)
 
     def load() -> Captioner:
         return Captioner.load(
-            args.model, device=args.device, threads=args.threads, limits=options.image_limits
+            process.model, device=process.device, threads=process.threads, limits=options.image_limits
         )
 
     return serve(load, options, writer)
 
 
-def _kind(hint: Any) -> Any:
-    """What turns a flag's text into a value of an option's type, X or X | None."""
-    return next((kind for kind in typing.get_args(hint) if kind is not type(None)), hint)
+def _add_flag(group: argparse._ArgumentGroup, setting: Setting) -> None:
+    """A flag whose value is set only where it is given, so that it can be told from a default."""
+    shown = setting.default not in (None, (), False)
+    described: dict[str, Any] = {
+        "dest": setting.name,
+        "default": argparse.SUPPRESS,
+        "help": (setting.help + (f" (default: {setting.default})" if shown else "")).replace("%", "%%"),
+    }
+    if setting.kind is bool:
+        group.add_argument(setting.flag, action=argparse.BooleanOptionalAction, **described)
+        return
+    if setting.choices:
+        described["choices"] = setting.choices
+    else:
+        described["metavar"] = setting.name.rpartition("_")[2].upper()
+    if setting.many:
+        described["action"] = "append"
+    group.add_argument(setting.flag, type=setting.kind, **described)

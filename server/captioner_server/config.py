@@ -1,0 +1,118 @@
+"""Where the settings come from: flags before `CAPTIONER_*` variables before a TOML file before defaults."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from captioner.errors import OptionsError
+from captioner_server.settings import GROUPS, SETTINGS
+
+Options = TypeVar("Options")
+_PREFIX = "CAPTIONER_"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The value of every setting, and which source gave it."""
+
+    values: Mapping[str, Any]
+    sources: Mapping[str, str]
+
+    def make(self, options: type[Options]) -> Options:
+        """The dataclass of options, filled in. Raises `OptionsError` for values out of their range."""
+        names = [field.name for field in dataclasses.fields(options)]  # type: ignore[arg-type]
+        return options(**{name: self.values[name] for name in names})
+
+    def to_toml(self) -> str:
+        """A file that `--config` reads, each line with its source. A setting without a value is a comment."""
+        blocks = []
+        for group, settings in GROUPS.items():
+            lines = [f"# {group}"]
+            for setting in settings:
+                value, source = self.values[setting.name], self.sources[setting.name]
+                empty = value is None or value == ()
+                lines.append(
+                    f"# {setting.name} =" if empty else f"{setting.name} = {_toml(value)}  # {source}"
+                )
+            blocks.append("\n".join(lines))
+        return "\n\n".join(blocks) + "\n"
+
+
+def resolve(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None = None) -> Config:
+    """Merge the sources. `flags` holds only those that were given, checked by the parser.
+
+    Raises `OptionsError` for a file that cannot be read, for a key that is not a setting, and for a value of
+    the wrong type. Paths in the file are relative to the file."""
+    values = {name: setting.default for name, setting in SETTINGS.items()}
+    sources = dict.fromkeys(values, "default")
+    layers = {
+        str(file): _from_file(file) if file else {},
+        "environment": _from_environment(environment),
+        "flag": {
+            name: tuple(value) if SETTINGS[name].many else value
+            for name, value in flags.items()
+            if name in SETTINGS
+        },
+    }
+    for source, layer in layers.items():
+        values |= layer
+        sources |= dict.fromkeys(layer, source)
+    return Config(values, sources)
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """Remarks on variables that look like misspelled settings. They are no errors: Kubernetes sets variables
+    such as CAPTIONER_SERVICE_HOST for a service that is called captioner."""
+    known = {setting.variable for setting in SETTINGS.values()}
+    remarks = []
+    for name in sorted(environment):
+        if name.startswith(_PREFIX) and name not in known and (nearest := _nearest(name, known, 0.9)):
+            remarks.append(f"{name} is not a setting; did you mean {nearest}?")
+    return remarks
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        name: setting.from_text(text, setting.variable)
+        for name, setting in SETTINGS.items()
+        if (text := environment.get(setting.variable, ""))
+    }
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    try:
+        keys = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OptionsError(f"cannot read {file}: {error.strerror}", "config") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise OptionsError(f"{file} is not TOML: {error}", "config") from error
+    values: dict[str, Any] = {}
+    for key, value in keys.items():
+        if key not in SETTINGS:
+            nearest = _nearest(key.replace("-", "_"), SETTINGS, 0.6)
+            hint = f"; did you mean {nearest}?" if nearest else ""
+            raise OptionsError(f"{file}: {key} is not a setting{hint}", "config")
+        values[key] = _relative_to(file, SETTINGS[key].from_toml(value, f"{file}: {key}"))
+    return values
+
+
+def _relative_to(file: Path, value: Any) -> Any:
+    return file.parent / value if isinstance(value, Path) else value
+
+
+def _nearest(name: str, known: Iterable[str], cutoff: float) -> str:
+    return next(iter(difflib.get_close_matches(name, list(known), 1, cutoff)), "")
+
+
+def _toml(value: Any) -> str:
+    """A scalar or a list of them; TOML writes these as JSON does."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(str(value) if isinstance(value, Path) else value, ensure_ascii=False)

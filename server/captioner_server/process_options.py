@@ -1,0 +1,22 @@
+"""What the server process loads and how it logs: the settings beside `ServerOptions`."""
+
+# ruff: noqa: RUF009  (`_option` is `dataclasses.field`)
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from captioner_server.logs import Format
+from captioner_server.options import _option
+
+Device = Literal["auto", "cpu", "cuda"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessOptions:
+    """Which model is loaded, where it runs, and the form of the log."""
+
+    model: str | None = _option(None, "model bundle, a folder (default: the embedded model)")
+    device: Device = _option("auto", "auto uses CUDA where it works; cuda refuses to start where it does not")
+    threads: int | None = _option(None, "CPU threads of the model (default: one per core)", 1)
+    log_format: Format = _option("text", "form of the log lines on stderr")

@@ -1,0 +1,94 @@
+"""Settings of `captioner serve`: flags, variables, a file, one precedence."""
+
+from pathlib import Path
+
+import pytest
+
+from captioner.cli.main import main
+from captioner.errors import OptionsError
+from captioner_server.config import resolve, unknown_variables
+from captioner_server.options import ServerOptions
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "server.toml"
+    path.write_text(text)
+    return path
+
+
+def test_flags_come_before_variables_before_the_file_before_defaults(tmp_path) -> None:
+    file = write(tmp_path, "port = 1\nqueue_size = 2\nmax_calls = 3\n")
+    environment = {"CAPTIONER_PORT": "4", "CAPTIONER_QUEUE_SIZE": "5"}
+    config = resolve({"port": 6}, environment, file)
+    options = config.make(ServerOptions)
+    assert (options.port, options.queue_size, options.max_calls, options.max_streams) == (6, 5, 3, 64)
+    names = ("port", "queue_size", "max_calls", "max_streams")
+    assert [config.sources[name] for name in names] == ["flag", "environment", str(file), "default"]
+
+
+def test_values_get_the_type_of_their_setting(tmp_path) -> None:
+    file = write(tmp_path, 'grace_s = 3\ntoken_file = "secret/token"\nlog_format = "json"\n')
+    values = resolve({}, {"CAPTIONER_METRICS_PORT": "9090"}, file).values
+    assert values["grace_s"] == 3.0
+    assert values["token_file"] == tmp_path / "secret" / "token"
+    assert values["log_format"] == "json"
+    assert values["metrics_port"] == 9090
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("queue-size = 3", "queue-size is not a setting; did you mean queue_size?"),
+        ("max_cals = 3", "max_cals is not a setting; did you mean max_calls?"),
+        ("zebra = 3", "zebra is not a setting"),
+        ("[server]\nport = 3", "server is not a setting"),
+        ('port = "many"', "port: must be a whole number, got 'many'"),
+        ("port = true", "port: must be a whole number, got True"),
+        ("port = 1.5", "port: must be a whole number, got 1.5"),
+        ('device = "tpu"', "device: must be one of auto, cpu, cuda, got 'tpu'"),
+        ("port = ", "is not TOML"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named(tmp_path, text, message) -> None:
+    with pytest.raises(OptionsError) as raised:
+        resolve({}, {}, write(tmp_path, text))
+    assert message in str(raised.value)
+    assert "server.toml" in str(raised.value)
+
+
+def test_what_is_wrong_in_a_variable_is_named() -> None:
+    with pytest.raises(OptionsError, match="CAPTIONER_PORT: must be a whole number, got"):
+        resolve({}, {"CAPTIONER_PORT": "tcp://10.0.0.1:50051"})
+
+
+def test_misspelled_variables_are_remarked_on_and_those_of_kubernetes_are_not() -> None:
+    environment = {"CAPTIONER_QUEU_SIZE": "3", "CAPTIONER_SERVICE_HOST": "10.0.0.1", "PATH": ""}
+    assert unknown_variables(environment) == [
+        "CAPTIONER_QUEU_SIZE is not a setting; did you mean CAPTIONER_QUEUE_SIZE?"
+    ]
+
+
+def test_the_printed_configuration_is_one_that_is_read(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("CAPTIONER_MAX_WAIT_S", "7.5")
+    flags = ["--port", "0", "--log-format", "json", "--token-file", 'a "b".txt']
+    assert main(["serve", *flags, "--print-config"]) == 0
+    printed = capsys.readouterr().out
+    assert "port = 0  # flag" in printed
+    assert "max_wait_s = 7.5  # environment" in printed
+    monkeypatch.delenv("CAPTIONER_MAX_WAIT_S")
+    read = resolve({}, {}, write(tmp_path, printed)).values
+    assert (read["port"], read["max_wait_s"], read["log_format"]) == (0, 7.5, "json")
+    assert read["token_file"] == tmp_path / 'a "b".txt'
+
+
+def test_a_wrong_configuration_is_one_line_and_exit_status_2(tmp_path, capsys) -> None:
+    assert main(["serve", "--config", str(tmp_path / "none.toml")]) == 2
+    assert "cannot read" in capsys.readouterr().err
+    assert main(["serve", "--config", str(write(tmp_path, "queue_size = 0"))]) == 2
+    assert "queue_size must be at least 1" in capsys.readouterr().err
+
+
+def test_the_example_is_a_valid_configuration() -> None:
+    resolve({}, {}, ROOT / "deploy" / "server.toml").make(ServerOptions)
