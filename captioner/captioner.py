@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
-from captioner.errors import ImageError, OptionsError
+from captioner.errors import ImageError, OptionsError, clip
 from captioner.images.letterbox import Mask, crop
 from captioner.images.opening import DEFAULT_LIMITS, ImageInput, ImageLimits
 from captioner.images.preparation import Preparation
@@ -96,6 +96,12 @@ class Captioner:
         """Maps that a word has; `CaptionOptions.attention_head` chooses among them."""
         return self._runtime.heads
 
+    def check_include(self, words: Sequence[str]) -> None:
+        """Raises `OptionsError` for a word that the model does not know, and so cannot say."""
+        for word in words:
+            if not self.bundle.vocabulary.forms(word):
+                raise OptionsError(f"the model does not know the word {clip(repr(word))}", "include")
+
     @property
     def defaults(self) -> CaptionOptions:
         """The model's own options, all resolved."""
@@ -163,7 +169,10 @@ class Captioner:
         if not len(pixels):
             return []
         resolved = self._resolve(options)
-        found = search(self._show(pixels, masks).of_head(resolved.attention_head), len(pixels), resolved)
+        shown = self._show(pixels, masks).of_head(resolved.attention_head)
+        found = search(
+            shown, len(pixels), resolved, [self.bundle.vocabulary.forms(word) for word in resolved.include]
+        )
         return [self._caption(best, mask, resolved) for best, mask in zip(found, masks, strict=True)]
 
     def show(self, pixels: Pixels) -> OnnxStepper:
@@ -177,6 +186,8 @@ class Captioner:
         """Caption one image, uint8 (size, size, channels), by greedy search: each word as soon as it is
         chosen, the whole caption last. The beam size of `options` is not used; alternatives are not found."""
         resolved = self._resolve(options)
+        if resolved.include:
+            raise OptionsError("words to include need a search; they cannot be streamed", "include")
         masks = self._masks(pixels[None])
         words: list[Word] = []
         log_prob = 0.0
@@ -194,6 +205,7 @@ class Captioner:
     def _resolve(self, options: CaptionOptions | None) -> CaptionOptions:
         resolved = (options or self.defaults).resolve(self.defaults)
         resolved.check_head(self.heads)
+        self.check_include(resolved.include)
         return resolved
 
     def _try_pixels(self, image: ImageInput) -> Pixels | ImageError:

@@ -12,12 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from captioner.errors import OptionsError
+from captioner.errors import OptionsError, clip
 
 MAX_BEAM_SIZE = 16
 MAX_WORDS = 64
 MAX_MAP_SIDE = 64
 MAX_HEADS = 64
+MAX_INCLUDE = 4
+MAX_HYPOTHESES = 64
+"""Hypotheses of one image at a time: those of the widest beam, for each subset of the words to include."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +28,7 @@ class OptionSpec:
     """What every interface needs to know about one field of `CaptionOptions`."""
 
     kind: type
-    """int, float, bool, or tuple for a size (rows, columns)."""
+    """int, float, bool, tuple for a size (rows, columns), or str for a tuple of words."""
     help: str
     """One line for command-line help."""
     low: float = 0
@@ -42,6 +45,8 @@ class OptionSpec:
         if self.kind is tuple:
             rows, separator, columns = text.lower().partition("x")
             return int(rows), int(columns if separator else rows)
+        if self.kind is str:
+            return tuple(text.replace(",", " ").split())
         if self.kind is bool:
             return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
         return self.kind(text)
@@ -53,6 +58,8 @@ class OptionSpec:
                 raise OptionsError(f"{name} must be (rows, columns), got {value!r}", name)
             for side in value:
                 _check_number(name, side, self.low, self.high, int)
+        elif self.kind is str:
+            _check_words(name, value, int(self.high))
         elif self.kind is bool:
             if not isinstance(value, bool):
                 raise OptionsError(f"{name} must be true or false, got {value!r}", name)
@@ -105,11 +112,22 @@ class CaptionOptions:
         low=0,
         high=MAX_BEAM_SIZE - 1,
         flag="--alternatives",
-        help="lower-ranked captions to return, fewer than --beam",
+        help=f"further captions to return beside the best, 0 to {MAX_BEAM_SIZE - 1}",
         changes_text=False,
     )
-    """Lower-ranked captions returned beside the best, 0 to beam_size - 1. There may be fewer: cutting the
-    best caption to `max_words` can make it equal to one of them."""
+    """Further captions returned beside the best, 0 to 15, which they never change: more than the beam holds
+    come from a second, wider search. There may be fewer: cutting the best caption to `max_words` can make it
+    equal to one of them."""
+    include: tuple[str, ...] = _option(
+        default=(),
+        kind=str,
+        high=MAX_INCLUDE,
+        flag="--include",
+        metavar="WORD",
+        help=f"the caption must hold WORD or its plural; repeatable, at most {MAX_INCLUDE} words",
+    )
+    """Words that a caption must hold, at most 4, each known to the model; a plural will do. The search keeps
+    a beam for each subset of them (Anderson et al. 2017, arXiv:1612.00576)."""
     attention: bool = _option(
         default=True, kind=bool, help="return attention maps with words", changes_text=False
     )
@@ -141,22 +159,32 @@ class CaptionOptions:
                 spec.check(name, value)
         if isinstance(self.attention_size, list):  # JSON has no tuples, and options must be hashable
             object.__setattr__(self, "attention_size", tuple(self.attention_size))
-        if self.beam_size is not None and self.alternatives >= self.beam_size:
-            raise OptionsError(
-                f"alternatives must be less than beam_size, got {self.alternatives} with a beam of "
-                f"{self.beam_size}",
-                "alternatives",
-            )
+        object.__setattr__(self, "include", tuple(dict.fromkeys(word.lower() for word in self.include or ())))
 
     def resolve(self, defaults: CaptionOptions) -> CaptionOptions:
-        """These options with every `None` taken from `defaults`.
-
-        A beam size that the caller did not choose grows to hold the requested alternatives.
-        """
+        """These options with every `None` taken from `defaults`. Raises `OptionsError` for a search
+        that would keep too many hypotheses, or has too few words for those to include."""
         values = {name: getattr(defaults, name) for name in OPTION_SPECS if getattr(self, name) is None}
-        if self.beam_size is None:
-            values["beam_size"] = max(defaults.beam_size or 1, self.alternatives + 1)
-        return dataclasses.replace(self, **values)
+        resolved = dataclasses.replace(self, **values)
+        if resolved.hypotheses > MAX_HYPOTHESES:
+            raise OptionsError(
+                f"{len(self.include)} words to include with {resolved.widest_beam} captions in the beam keep "
+                f"{resolved.hypotheses} hypotheses, more than {MAX_HYPOTHESES}",
+                "include",
+            )
+        if len(self.include) > (resolved.max_words or MAX_WORDS):
+            raise OptionsError(f"{len(self.include)} words do not fit into {resolved.max_words}", "include")
+        return resolved
+
+    @property
+    def widest_beam(self) -> int:
+        """Captions that the widest search for these options keeps."""
+        return max(self.beam_size or 1, self.alternatives + 1)
+
+    @property
+    def hypotheses(self) -> int:
+        """Hypotheses that a step of that search computes for an image."""
+        return self.widest_beam * 2 ** len(self.include)
 
     def check_head(self, heads: int) -> None:
         """Raise `OptionsError` if `attention_head` names a head that a model with `heads` lacks."""
@@ -173,6 +201,8 @@ class CaptionOptions:
             )
         if self.alternatives:
             raise OptionsError("greedy search has no alternatives", "alternatives")
+        if self.include:
+            raise OptionsError("words to include need a search; they cannot be streamed", "include")
         return dataclasses.replace(self, beam_size=1)
 
 
@@ -200,6 +230,17 @@ def _check_number(name: str, value: Any, low: float, high: float, kind: type) ->
         raise OptionsError(f"{name} must be a number from {low} to {high}, got {value!r}", name)
     if not low <= value <= high:  # also false for NaN
         raise OptionsError(f"{name} must be from {low} to {high}, got {value}", name)
+
+
+def _check_words(name: str, value: Any, most: int) -> None:
+    if not isinstance(value, (tuple, list)) or not all(
+        isinstance(word, str) and word.strip() for word in value
+    ):
+        raise OptionsError(f"{name} must be a tuple of words, got {clip(repr(value))}", name)
+    if odd := [word for word in value if len(word.split()) > 1 or word != word.strip()]:
+        raise OptionsError(f"{name} takes single words, without spaces, got {clip(repr(odd[0]))}", name)
+    if len(value) > most:
+        raise OptionsError(f"{name} takes at most {most} words, got {len(value)}", name)
 
 
 FALLBACK = CaptionOptions(beam_size=3, length_normalization=0.0, max_words=20, no_repeat_ngram=0)

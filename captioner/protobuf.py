@@ -21,7 +21,7 @@ _PRESENCE = {field.name: field.has_presence for field in pb.CaptionOptions.DESCR
 def options_to_proto(options: CaptionOptions) -> pb.CaptionOptions:
     values = {name: getattr(options, name) for name in OPTION_SPECS}
     sent: dict[str, Any] = {
-        name: pb.GridSize(rows=value[0], columns=value[1]) if isinstance(value, tuple) else value
+        name: pb.GridSize(rows=value[0], columns=value[1]) if OPTION_SPECS[name].kind is tuple else value
         for name, value in values.items()
         if value is not None
     }
@@ -35,6 +35,8 @@ def options_from_proto(message: pb.CaptionOptions) -> CaptionOptions:
         if has_presence and not message.HasField(name):
             continue
         value = getattr(message, name)
+        if OPTION_SPECS[name].kind is str:
+            value = tuple(value)
         values[name] = (value.rows, value.columns) if isinstance(value, pb.GridSize) else value
     return CaptionOptions(**values)
 

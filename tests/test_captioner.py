@@ -178,9 +178,17 @@ def test_alternatives_come_best_first(tiny_captioner: Captioner) -> None:
     scores = [caption.log_prob, *(other.log_prob for other in caption.alternatives)]
     assert len(texts) == len(set(texts)) == 5
     assert scores == sorted(scores, reverse=True)
-    # A beam that nobody chose grows to hold them.
-    [grown] = tiny_captioner.caption(PHOTOS[:1], CaptionOptions(alternatives=4))
-    assert len(grown.alternatives) == 4
+    # More than the beam holds are there too, and the best stays what it was.
+    [many] = tiny_captioner.caption(PHOTOS[:1], CaptionOptions(alternatives=9))
+    [alone] = tiny_captioner.caption(PHOTOS[:1])
+    assert len(many.alternatives) == 9 and many.text == alone.text
+    assert alone.text not in [other.text for other in many.alternatives]
+
+
+def test_streaming_refuses_words_to_include(tiny_captioner: Captioner, pixels: np.ndarray) -> None:
+    word = tiny_captioner.bundle.vocabulary.words[-1]
+    with pytest.raises(OptionsError, match="cannot be streamed"):
+        list(tiny_captioner.stream_pixels(pixels, CaptionOptions(include=(word,))))
 
 
 def test_options_left_open_are_the_models(tiny_bundle: Path, tmp_path: Path, pixels: np.ndarray) -> None:

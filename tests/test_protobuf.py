@@ -17,6 +17,7 @@ FULL = CaptionOptions(
     max_words=9,
     no_repeat_ngram=2,
     alternatives=3,
+    include=("dog", "cat"),
     attention=False,
     attention_size=(3, 5),
     attention_head=1,

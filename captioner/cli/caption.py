@@ -1,6 +1,7 @@
 r"""`captioner caption`: a line an image.
 
-By default a line is `IMAGE<TAB>caption`, with control characters in IMAGE written as `\t`, `\n`, `\xNN`;
+By default a line is `IMAGE<TAB>caption`, with control characters in IMAGE written as `\t`, `\n`, `\xNN`, and
+`<TAB>caption` below it for each alternative;
 with `--json` it is a record in which the name is unchanged.
 """
 
@@ -96,3 +97,5 @@ def _print(name: str, outcome: Caption | CaptionerError, args: argparse.Namespac
         show_caption(outcome, Console(), limits=image_limits(args))
     else:
         print(f"{printable(name)}\t{outcome.text}")
+        for other in outcome.alternatives:
+            print(f"\t{other.text}")

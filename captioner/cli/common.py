@@ -52,7 +52,12 @@ def add_search_arguments(parser: argparse.ArgumentParser, defaults: str = "those
     for name, spec in OPTION_SPECS.items():
         if spec.flag:
             search.add_argument(
-                spec.flag, dest=name, type=_parser(spec), metavar=spec.metavar, help=spec.help
+                spec.flag,
+                dest=name,
+                action="extend" if spec.kind is str else "store",
+                type=_parser(spec),
+                metavar=spec.metavar,
+                help=spec.help,
             )
 
 
@@ -141,9 +146,17 @@ def _open_local(args: argparse.Namespace) -> CaptionSource:
     captioner = Captioner.load(
         args.model, device=args.device or "auto", threads=args.threads, limits=image_limits(args)
     )
-    if args.device in (None, "auto"):
+    if args.device in (None, "auto") and (captioner.device != "cpu" or _has_gpu()):
         print(f"captioner: running on {captioner.device} ({captioner.provider})", file=sys.stderr)
     return captioner
+
+
+def _has_gpu() -> bool:
+    """Whether running on the CPU is news: there is a GPU, or a runtime that is made for one."""
+    import onnxruntime
+
+    made_for_gpu = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
+    return made_for_gpu or Path("/proc/driver/nvidia/version").exists()
 
 
 class _Remote:

@@ -111,12 +111,8 @@ def _check(args: argparse.Namespace, suffix: str) -> None:
 
 
 def with_alternatives(options: CaptionOptions) -> CaptionOptions:
-    """The options, with some alternatives for a page to show unless the search has no room for them."""
-
-    has_room = options.beam_size is None or options.beam_size > PAGE_ALTERNATIVES
-    if options.alternatives or not has_room:
-        return options
-    return dataclasses.replace(options, alternatives=PAGE_ALTERNATIVES)
+    """The options, with some alternatives for a page to show."""
+    return dataclasses.replace(options, alternatives=options.alternatives or PAGE_ALTERNATIVES)
 
 
 def _render(args: argparse.Namespace, image: ImageInput, caption: Caption, suffix: str) -> bytes:

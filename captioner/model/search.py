@@ -6,18 +6,15 @@ captions and the maps that belong to their words are read off at the end by foll
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from captioner.model.including import Best, Floats, Ints, Required
 from captioner.model.vocabulary import Vocabulary
 from captioner.options import CaptionOptions
-
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
 
 _NEVER = np.float32(-np.inf)
 _FORBIDDEN = [Vocabulary.pad_id, Vocabulary.start_id, Vocabulary.unknown_id]
@@ -54,30 +51,62 @@ class Hypothesis:
         return float(sum(self.log_probs))
 
 
-def search(stepper: Stepper, images: int, options: CaptionOptions) -> list[list[Hypothesis]]:
+def search(
+    stepper: Stepper, images: int, options: CaptionOptions, include: Sequence[Sequence[int]] = ()
+) -> list[list[Hypothesis]]:
     """The best `alternatives + 1` hypotheses of each image, best first; at least one for each.
 
-    `options` must be resolved. A beam of 1 is greedy search. Hypotheses are ranked by
+    `options` must be resolved. `include` are the words that every caption must hold, at most `max_words`,
+    each as the tokens of which one is enough. A beam of 1 is greedy search. Hypotheses are ranked by
     log_prob / length ** length_normalization, the end token counting in both. At the word limit the end
     token is the only choice left, so that every caption has one. The best is then cut after the word where
     its end was likeliest, or it would stop in mid-sentence; if that part has ended by itself before, there is
-    a hypothesis less. A greedy one is not cut: its words may have been streamed.
+    a hypothesis less. A greedy one is not cut: its words may have been streamed; nor is one that must hold
+    words, which it might lose.
+
+    The best does not depend on how many alternatives are asked for: more than the beam holds come from a
+    second, wider search.
     """
     assert options.beam_size and options.max_words  # resolved
-    beams, wanted = options.beam_size, options.alternatives + 1
+    required = Required(include)
+    wanted = options.alternatives + 1
+    found = _search(stepper, images, options, options.beam_size, required)
+    if wanted > options.beam_size:
+        wider = _search(stepper, images, options, wanted, required)
+        found = [_merge(own, more, options) for own, more in zip(found, wider, strict=True)]
+    return [several[:wanted] for several in found]
+
+
+def _merge(own: list[Hypothesis], more: list[Hypothesis], options: CaptionOptions) -> list[Hypothesis]:
+    """The best of `own`, then everything else."""
     alpha = options.length_normalization or 0.0
+    others = {one.tokens: one for one in [*more, *own]}
+    others.pop(own[0].tokens)
+    ranked = sorted(others.values(), key=lambda one: -one.log_prob / len(one.log_probs) ** alpha)
+    return [own[0], *ranked]
+
+
+def _search(
+    stepper: Stepper, images: int, options: CaptionOptions, beams: int, required: Required
+) -> list[list[Hypothesis]]:
+    """All that ended, best first, at most `beams`."""
+    assert options.max_words
+    alpha = options.length_normalization or 0.0
+    rows = required.groups * beams
     history = _History()
-    finished = [_Finished(max(beams, wanted), alpha) for _ in range(images)]
-    state = stepper.start(beams)
-    tokens = np.full((images, beams), Vocabulary.start_id, dtype=np.int64)
-    totals = np.full((images, beams), _NEVER, dtype=np.float32)
+    finished = [_Finished(beams, alpha) for _ in range(images)]
+    state = stepper.start(rows)
+    tokens = np.full((images, rows), Vocabulary.start_id, dtype=np.int64)
+    totals = np.full((images, rows), _NEVER, dtype=np.float32)
     totals[:, 0] = 0.0  # the beams start equal: only one of them may spread
     for length in range(options.max_words + 1):
         log_probs, attention, state = stepper.step(tokens, state)
         scores = totals[:, :, None] + _allowed(log_probs, history, options, length)
-        values, parents, chosen = _top(scores, 2 * beams)
+        *partial, whole = required.best(scores, 2 * beams)
         history.looked(attention, log_probs)
-        tokens, totals, kept = _advance(values, parents, chosen, beams, length, log_probs, finished)
+        going = [_first(best, beams) for best in partial]
+        going.append(_advance(*whole, beams, length, log_probs, finished))
+        tokens, totals, kept = (np.concatenate(part, axis=1) for part in zip(*going, strict=True))
         # Every image is asked, or one that is done would go on for as long as an earlier one is not.
         closed = [done.closes(row, length, options) for done, row in zip(finished, totals, strict=True)]
         if all(closed):
@@ -85,11 +114,13 @@ def search(stepper: Stepper, images: int, options: CaptionOptions) -> list[list[
         history.chose(tokens, kept, log_probs)
         state = stepper.reorder(state, kept)
     for image, done in enumerate(finished):
-        while beams > 1 and (cut := history.cut(image, done.best(1)[0], options.max_words)):
+        while (
+            rows > 1
+            and required.groups == 1
+            and (cut := history.cut(image, done.best(1)[0], options.max_words))
+        ):
             done.replace_best(*cut)
-    return [
-        [history.read(image, ended) for ended in done.best(wanted)] for image, done in enumerate(finished)
-    ]
+    return [[history.read(image, ended) for ended in done.best(beams)] for image, done in enumerate(finished)]
 
 
 def stream(stepper: Stepper, options: CaptionOptions) -> Iterator[tuple[int, float, Floats]]:
@@ -138,16 +169,16 @@ def _forbid_repeats(allowed: Floats, sequences: Ints, size: int) -> None:
         allowed[image, beam, window[image, beam, -1]] = _NEVER
 
 
-def _top(scores: Floats, count: int) -> tuple[Floats, Ints, Ints]:
-    """The best `count` continuations of each image, best first: scores, parent beams and tokens."""
-    images, _, vocabulary = scores.shape
-    flat = scores.reshape(images, -1)
-    count = min(count, flat.shape[1])
-    index = np.argpartition(-flat, count - 1, axis=1)[:, :count]
-    values = np.take_along_axis(flat, index, axis=1)
-    order = np.lexsort((index, -values), axis=1)  # ties go to the lower index, whatever the batch
-    index = np.take_along_axis(index, order, axis=1)
-    return np.take_along_axis(values, order, axis=1), index // vocabulary, index % vocabulary
+def _first(best: Best, beams: int) -> tuple[Ints, Floats, Ints]:
+    """The tokens, totals and parents of the first `beams` continuations; there may be fewer."""
+    values, parents, chosen = best
+    images, count = len(values), min(beams, values.shape[1])
+    tokens = np.full((images, beams), Vocabulary.end_id, dtype=np.int64)
+    totals = np.full((images, beams), _NEVER, dtype=np.float32)
+    kept = np.zeros((images, beams), dtype=np.int64)
+    tokens[:, :count], totals[:, :count] = chosen[:, :count], values[:, :count]
+    kept[:, :count] = parents[:, :count]
+    return tokens, totals, kept
 
 
 def _advance(

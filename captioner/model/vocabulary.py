@@ -56,6 +56,12 @@ class Vocabulary:
         """Ids of the words of `text`, without start and end."""
         return [self._ids.get(word, self.unknown_id) for word in tokenize(text)]
 
+    def forms(self, word: str) -> tuple[int, ...]:
+        """Ids of a word and of its regular English plural, those of them that are known."""
+        word = word.lower()
+        plurals = [f"{word}s", f"{word}es", *([f"{word[:-1]}ies"] if word.endswith("y") else [])]
+        return tuple(self._ids[form] for form in (word, *plurals) if self._ids.get(form, 0) >= len(SPECIAL))
+
     def decode(self, ids: Iterable[int]) -> list[str]:
         """Words of `ids`; padding, start and end are left out."""
         skipped = {self.pad_id, self.start_id, self.end_id}

@@ -10,7 +10,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class CaptionOptions(_message.Message):
-    __slots__ = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram", "alternatives", "attention", "attention_size", "attention_head")
+    __slots__ = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram", "alternatives", "attention", "attention_size", "attention_head", "include")
     BEAM_SIZE_FIELD_NUMBER: _ClassVar[int]
     LENGTH_NORMALIZATION_FIELD_NUMBER: _ClassVar[int]
     MAX_WORDS_FIELD_NUMBER: _ClassVar[int]
@@ -19,6 +19,7 @@ class CaptionOptions(_message.Message):
     ATTENTION_FIELD_NUMBER: _ClassVar[int]
     ATTENTION_SIZE_FIELD_NUMBER: _ClassVar[int]
     ATTENTION_HEAD_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_FIELD_NUMBER: _ClassVar[int]
     beam_size: int
     length_normalization: float
     max_words: int
@@ -27,7 +28,8 @@ class CaptionOptions(_message.Message):
     attention: bool
     attention_size: GridSize
     attention_head: int
-    def __init__(self, beam_size: _Optional[int] = ..., length_normalization: _Optional[float] = ..., max_words: _Optional[int] = ..., no_repeat_ngram: _Optional[int] = ..., alternatives: _Optional[int] = ..., attention: bool = ..., attention_size: _Optional[_Union[GridSize, _Mapping]] = ..., attention_head: _Optional[int] = ...) -> None: ...
+    include: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, beam_size: _Optional[int] = ..., length_normalization: _Optional[float] = ..., max_words: _Optional[int] = ..., no_repeat_ngram: _Optional[int] = ..., alternatives: _Optional[int] = ..., attention: bool = ..., attention_size: _Optional[_Union[GridSize, _Mapping]] = ..., attention_head: _Optional[int] = ..., include: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GridSize(_message.Message):
     __slots__ = ("rows", "columns")

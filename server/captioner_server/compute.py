@@ -25,11 +25,12 @@ _OUT_OF_MEMORY = re.compile(
 
 
 def search_key(options: CaptionOptions) -> CaptionOptions:
-    """Equal for options that one batch can serve: how many alternatives are returned, and whether maps
-    are, does not change the search."""
+    """Equal for options that one batch can serve: whether maps are returned does not change the search, nor
+    how many alternatives are, unless they need a wider one."""
     if not options.attention:
         options = dataclasses.replace(options, attention_size=None, attention_head=None)
-    return dataclasses.replace(options, alternatives=0, attention=True)
+    wide = options.alternatives if options.alternatives >= (options.beam_size or 1) else 0
+    return dataclasses.replace(options, alternatives=wide, attention=True)
 
 
 def compute(

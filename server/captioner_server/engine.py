@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -47,6 +47,9 @@ class Engine(Protocol):
     @property
     def heads(self) -> int:
         """Maps that a word has."""
+
+    def check_include(self, words: Sequence[str]) -> None:
+        """Raises `OptionsError` for a word that the model cannot say."""
 
     @property
     def calibration(self) -> Calibration | None: ...

@@ -126,9 +126,12 @@ def _options(request: pb.ModelInferRequest) -> CaptionOptions:
             parameter = request.parameters[name]
             if not (choice := parameter.WhichOneof("parameter_choice")):
                 raise RequestError(f"the parameter {name} has no value", f"parameters.{name}")
-            if choice == "string_param":
-                raise RequestError(f"the parameter {name} must be a number", f"parameters.{name}")
-            values[name] = getattr(parameter, choice)
+            value = getattr(parameter, choice)
+            is_text = OPTION_SPECS[name].kind is str
+            if is_text != (choice == "string_param"):
+                kind = "words separated by spaces" if is_text else "a number"
+                raise RequestError(f"the parameter {name} must be {kind}", f"parameters.{name}")
+            values[name] = OPTION_SPECS[name].parse(value) if is_text else value
     return CaptionOptions(**values, attention=False)
 
 

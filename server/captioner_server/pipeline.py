@@ -98,11 +98,16 @@ class Pipeline:
         """The options with `defaults` filled in. Raises `OptionsError` for what is over the limits, and for a
         head that the model lacks."""
         resolved = options.resolve(self.defaults)
-        limits = {"beam_size": self._options.max_beam_size, "max_words": self._options.max_words}
+        most = self._options.max_beam_size
+        if resolved.alternatives >= most > 1 or resolved.hypotheses > 4 * most:
+            field = "include" if resolved.include else "alternatives"
+            raise OptionsError(f"{field} would take more hypotheses than this server allows", field)
+        limits = {"beam_size": most, "max_words": self._options.max_words}
         for name, limit in limits.items():
             if getattr(resolved, name) > limit:
                 raise OptionsError(f"this server allows a {name} of at most {limit}", name)
         resolved.check_head(self.engine.heads)
+        self.engine.check_include(resolved.include)
         return resolved
 
     @property

@@ -107,7 +107,7 @@ def test_an_image_from_stdin(tiny_bundle, captioner) -> None:
     )
     first, second = captioner.caption(PHOTOS[:2])
     assert done.stdout.decode().splitlines() == [f"{PHOTOS[1]}\t{second.text}", f"-\t{first.text}"]
-    assert done.returncode == 0 and done.stderr.startswith(b"captioner: running on ")
+    assert done.returncode == 0
     done = run_command("caption", "--model", str(tiny_bundle), "-")
     assert done.returncode == 1 and done.stderr.endswith(b"captioner: -: the file is empty\n")
 
@@ -154,7 +154,9 @@ def test_image_limits(caption, capsys) -> None:
     ("arguments", "message"),
     [
         (["--beam", "99"], "--beam: beam_size must be from 1 to 16, got 99"),
-        (["--beam", "2", "--alternatives", "2"], "--alternatives: alternatives must be less than beam_size"),
+        (["--alternatives", "16"], "--alternatives: alternatives must be from 0 to 15"),
+        (["--include", "xyzzy"], "the model does not know the word 'xyzzy'"),
+        (["--include", "a,b", "--include", "c d e"], "--include: include takes at most 4 words, got 5"),
         (["--length-normalization", "nan"], "--length-normalization: "),
         (["--attention-size", "0x3"], "--attention-size: "),
         (["--server", "localhost:1", "--device", "cpu"], "--device is for captioning here"),
@@ -195,3 +197,33 @@ def test_a_server_gives_the_same_output(caption, captioner, capsys, tmp_path) ->
     assert record.log_prob == pytest.approx(expected.log_prob, abs=1e-4)
     assert main(["caption", "--server", server.address, "--timeout-s", "0.5", PHOTOS[0]]) == 1
     assert capsys.readouterr().err.startswith("captioner: ")
+
+
+def test_alternatives_stand_below_the_caption_and_do_not_change_it(caption, captioner, capsys) -> None:
+    assert caption(*PHOTOS[:2]) == 0
+    best = capsys.readouterr().out.splitlines()
+    assert caption("--alternatives", "7", *PHOTOS[:2]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if not line.startswith("\t")] == best
+    assert len(lines) == 16 and lines.index(best[1]) == 8
+    asked = CaptionOptions(beam_size=2, alternatives=7)
+    [found] = captioner.caption(PHOTOS[:1], asked)
+    assert found.text == captioner.caption(PHOTOS[:1], CaptionOptions(beam_size=2))[0].text
+    assert len(found.alternatives) == 7
+
+
+def test_a_caption_holds_the_words_to_include(caption, captioner, capsys) -> None:
+    words = sorted(captioner.bundle.vocabulary.words[4:])[:2]
+    assert caption("--include", words[0], "--include", words[1].upper(), *PHOTOS) == 0
+    for line in capsys.readouterr().out.splitlines():
+        assert set(words) <= set(line.split("\t")[1].split())
+
+
+@pytest.mark.parametrize(
+    ("gpu", "says"), [(True, "captioner: running on cpu (CPUExecutionProvider)\n"), (False, "")]
+)
+def test_running_on_the_cpu_is_said_where_a_gpu_is(gpu, says, tiny_bundle, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("captioner.cli.common._has_gpu", lambda: gpu)
+    monkeypatch.setattr("captioner.model.runtime.Runtime._why_no_cuda", lambda *_: "there is none")
+    assert main(["caption", "--model", str(tiny_bundle), PHOTOS[0]]) == 0
+    assert capsys.readouterr().err == says

@@ -166,6 +166,6 @@ def test_a_gallery_of_captions_written_before(run, capsys, tmp_path, folder):
 def test_a_gallery_that_cannot_be_made(run, capsys, tmp_path, monkeypatch, source, arguments, reason):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
-    (tmp_path / "captions.jsonl").write_text("{}\n")
+    (tmp_path / "captions.jsonl").write_text('{"image": "a.jpg", "caption": "a", "log_prob": -1}\n')
     assert run("gallery", source, "-o", "out.html", *arguments) == 2
     assert reason in capsys.readouterr().err

@@ -216,3 +216,44 @@ def test_a_beam_wider_than_the_vocabulary() -> None:
     language = Language(words=1)
     [found] = search(Speaker(language, [3]), 1, options(16, 3, alternatives=15))
     assert [len(h.tokens) for h in sorted(found, key=lambda h: len(h.tokens))] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("needs", [[(FIRST_WORD,)], [(FIRST_WORD, FIRST_WORD + 1), (FIRST_WORD + 2,)]])
+def test_captions_hold_what_they_must(needs: list[tuple[int, ...]]) -> None:
+    """A wide enough beam finds the best of all captions that hold the words."""
+    language = Language(words=3)
+
+    def holds(found: Hypothesis) -> bool:
+        return all(set(forms) & set(found.tokens) for forms in needs)
+
+    images = list(range(12))
+    asked = options(16, 4, alternatives=3)
+    for image, found in zip(images, search(Speaker(language, images), 12, asked, needs), strict=True):
+        expected = sorted(filter(holds, language.all_captions(image, 4)), key=score, reverse=True)
+        assert found[0].tokens == expected[0].tokens
+        assert all(map(holds, found))
+        for one in found:
+            check(one, language, image)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_unlikely_words_are_said_within_the_limit(beam: int) -> None:
+    language = Language(words=6, end_bias=4.0, peak=3.0)
+    needs = [(FIRST_WORD + 5,), (FIRST_WORD + 4,), (FIRST_WORD + 3,)]
+    images = list(range(10))
+    for image, [found] in zip(
+        images, search(Speaker(language, images), 10, options(beam, 3), needs), strict=True
+    ):
+        assert {forms[0] for forms in needs} == set(found.tokens)
+        check(found, language, image)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.7])
+def test_the_best_does_not_depend_on_how_many_others_are_asked_for(alpha: float) -> None:
+    language, images = Language(words=8), list(range(20))
+    alone = search(Speaker(language, images), 20, options(2, 6, length_normalization=alpha))
+    for others in (1, 4, 15):
+        asked = options(2, 6, alternatives=others, length_normalization=alpha)
+        for [best], several in zip(alone, search(Speaker(language, images), 20, asked), strict=True):
+            assert several[0].tokens == best.tokens
+            assert len({found.tokens for found in several}) == len(several) >= others

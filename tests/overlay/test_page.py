@@ -161,6 +161,7 @@ def test_spotlight_darkens_what_was_not_looked_at(browser, page_file):
     with open_page(browser, page_file) as page:
         words(page).nth(0).click()
         page.locator("label", has_text="Spotlight").click()
+        page.wait_for_timeout(350)  # the fade from the word the page opened on
         x, y, opacity = page.evaluate(PEAK)
         assert opacity > 150
         assert x > 0.5

@@ -171,7 +171,11 @@ def test_what_is_asked_wrongly_is_an_invalid_argument_that_names_the_field(
 
 
 def test_streaming_is_greedy(stub: CaptionServiceStub) -> None:
-    for options in (pb.CaptionOptions(beam_size=3), pb.CaptionOptions(alternatives=1)):
+    for options in (
+        pb.CaptionOptions(beam_size=3),
+        pb.CaptionOptions(alternatives=1),
+        pb.CaptionOptions(include=["red"]),
+    ):
         with pytest.raises(grpc.RpcError) as caught:
             list(stub.StreamCaption(pb.StreamCaptionRequest(image=make_image(1), options=options)))
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -301,3 +305,25 @@ def test_a_limit_below_the_model_s_default_becomes_the_default() -> None:
         assert stub.GetModel(pb.GetModelRequest(), timeout=TIMEOUT_S).defaults.max_words == 2
         caption = stub.Caption(pb.CaptionRequest(image=make_image(1)), timeout=TIMEOUT_S).caption
     assert len(caption.words) == 2
+
+
+@pytest.mark.parametrize(
+    ("include", "max_beam_size"),
+    [
+        (["zebra"], 16),
+        (["two words"], 16),
+        (["red", "green", "blue", "grey", "tall"], 16),
+        (["red", "blue", "green"], 2),
+    ],
+)
+def test_words_that_cannot_be_included_name_the_field(include: list[str], max_beam_size: int) -> None:
+    with (
+        serve(FakeEngine(), max_beam_size=max_beam_size) as server,
+        grpc.insecure_channel(server.address) as channel,
+        pytest.raises(grpc.RpcError) as caught,
+    ):
+        options = pb.CaptionOptions(beam_size=2, include=include)
+        request = pb.CaptionRequest(image=make_image(1), options=options)
+        CaptionServiceStub(channel).Caption(request, timeout=TIMEOUT_S)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert details(caught.value)["BadRequest"].field_violations[0].field == "options.include"

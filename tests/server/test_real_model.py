@@ -31,6 +31,8 @@ OPTIONS = [
     CaptionOptions(beam_size=4, alternatives=3, attention=False),
     CaptionOptions(beam_size=4, attention_size=(5, 9)),
     CaptionOptions(max_words=5, length_normalization=0.8, no_repeat_ngram=2),
+    CaptionOptions(beam_size=2, alternatives=6),
+    CaptionOptions(include=("girl",)),
 ]
 
 

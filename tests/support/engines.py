@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from captioner.errors import OptionsError
 from captioner.images.opening import load_pixels
 from captioner.images.preparation import Preparation
 from captioner.model.calibration import Calibration
@@ -45,6 +46,10 @@ class FakeEngine:
     @property
     def preparation(self) -> Preparation:
         return Preparation(SIZE)
+
+    def check_include(self, words: Sequence[str]) -> None:
+        if unknown := set(words) - set(WORDS):
+            raise OptionsError(f"the model does not know {unknown}", "include")
 
     def preprocess(self, image: bytes) -> np.ndarray:
         return load_pixels(image, SIZE)
