@@ -15,11 +15,12 @@ from captioner.errors import DataError, ImageTooLargeError, ImageUnreadableError
 from captioner.folder.items import Found
 
 IMAGE_SUFFIXES = (
-    "avif bmp gif heic heif j2k jfif jp2 jpe jpeg jpg jxl pbm pgm png pnm ppm tif tiff webp".split()  # noqa: SIM905
+    "arw avif bmp cr2 cr3 dng gif heic heif j2k jfif jp2 jpe jpeg jpg jxl nef nrw orf pbm pef pgm png pnm "  # noqa: SIM905
+    "ppm raf rw2 srw tif tiff webp".split()
 )
 IMAGE_PATTERNS = tuple(f"*.{suffix}" for suffix in IMAGE_SUFFIXES)
-"""What is taken for an image by its name. HEIC and JPEG XL are not supported, which is better recorded
-for each photo than passed over in silence."""
+"""What is taken for an image by its name. JPEG XL is not supported, nor HEIC without the extra [photos],
+which is better recorded for each photo than passed over in silence."""
 
 
 class Source(Protocol):

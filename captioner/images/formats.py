@@ -2,38 +2,47 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Iterable
+from typing import IO, Any
 
 from PIL import Image
 
 from captioner.errors import NotAnImageError, OptionsError, clip
+from captioner.images import raw
 
-# Name: first bytes, Pillow's plugin, its class.
+# Name: first bytes, module, what there opens a stream.
 FORMATS = {
-    "JPEG": (rb"\xff\xd8\xff", "JpegImagePlugin", "JpegImageFile"),  # MPO too: its first picture
-    "PNG": (rb"\x89PNG\r\n\x1a\n", "PngImagePlugin", "PngImageFile"),
-    "WebP": (rb"RIFF.{4}WEBP", "WebPImagePlugin", "WebPImageFile"),
-    "AVIF": (rb".{4}ftyp(?:.{4}){0,12}?avi[fs]", "AvifImagePlugin", "AvifImageFile"),
-    "GIF": (rb"GIF8[79]a", "GifImagePlugin", "GifImageFile"),
-    "TIFF": (rb"II[*+]\0|MM\0[*+]", "TiffImagePlugin", "TiffImageFile"),
-    "BMP": (rb"BM", "BmpImagePlugin", "BmpImageFile"),
-    "JPEG 2000": (rb"\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51", "Jpeg2KImagePlugin", "Jpeg2KImageFile"),
-    "PNM": (rb"P[1-6]\s", "PpmImagePlugin", "PpmImageFile"),
+    "RAW": (raw.SIGNATURE, "captioner.images.raw", "open_preview"),
+    "JPEG": (rb"\xff\xd8\xff", "PIL.JpegImagePlugin", "JpegImageFile"),  # MPO too: its first picture
+    "PNG": (rb"\x89PNG\r\n\x1a\n", "PIL.PngImagePlugin", "PngImageFile"),
+    "WebP": (rb"RIFF.{4}WEBP", "PIL.WebPImagePlugin", "WebPImageFile"),
+    "AVIF": (rb".{4}ftyp(?:.{4}){0,12}?avi[fs]", "PIL.AvifImagePlugin", "AvifImageFile"),
+    "GIF": (rb"GIF8[79]a", "PIL.GifImagePlugin", "GifImageFile"),
+    "TIFF": (rb"II[*+]\0|MM\0[*+]", "PIL.TiffImagePlugin", "TiffImageFile"),
+    "BMP": (rb"BM", "PIL.BmpImagePlugin", "BmpImageFile"),
+    "JPEG 2000": (rb"\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51", "PIL.Jpeg2KImagePlugin", "Jpeg2KImageFile"),
+    "PNM": (rb"P[1-6]\s", "PIL.PpmImagePlugin", "PpmImageFile"),
+    "HEIC": (
+        rb".{4}ftyp(?:.{4}){0,12}?(?:hei[cxms]|hev[cxms]|mif1|msf1)",
+        "pillow_heif.as_plugin",
+        "HeifImageFile",
+    ),
 }
 ALL_FORMATS = tuple(FORMATS)
-SAFE_FORMATS = tuple(name for name in FORMATS if name != "JPEG 2000")
-"""Without JPEG 2000, whose decoder takes ten times as long a pixel as the others."""
+SAFE_FORMATS = tuple(name for name in FORMATS if name not in ("JPEG 2000", "HEIC", "RAW"))
+"""Without JPEG 2000, whose decoder takes ten times as long a pixel as the others, and without those that few
+send and that other libraries or our own code read."""
 
 _UNSUPPORTED = {
-    "HEIC": rb".{4}ftyp(?:.{4}){0,12}?(?:hei[cxms]|hev[cxms]|mif1|msf1)",
     "JPEG XL": rb"\xff\x0a|\0\0\0\x0cJXL ",
 }
 HEAD_BYTES = 64
 """So many bytes from the beginning tell the format."""
 
 # Bytes of memory a pixel that decoding takes at its peak, measured; others need what their mode needs.
-_DECODER_BYTES = {"WebP": 16, "AVIF": 9, "JPEG 2000": 20}
+_DECODER_BYTES = {"WebP": 16, "AVIF": 9, "JPEG 2000": 20, "HEIC": 9}
 _MODE_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16L": 2, "I;16B": 2, "I;16N": 2, "LA": 4, "PA": 4}
 
 
@@ -54,12 +63,26 @@ def format_of(head: bytes, accepted: Iterable[str] = ALL_FORMATS) -> str:
     raise NotAnImageError(f"not an image in a known format ({common or accepted[0]})")
 
 
+def open_format(name: str, stream: IO[bytes]) -> Any:
+    """A file of that format as a Pillow image, its header read. Raises `NotAnImageError` where the package
+    that reads the format is not installed, and whatever Pillow raises for damaged files."""
+    _, module, opens = FORMATS[name]
+    try:
+        opener = getattr(importlib.import_module(module), opens)
+    except ImportError:
+        raise NotAnImageError(
+            f"reading {name} needs pip install 'captioner[photos]'; or convert the image to JPEG"
+        ) from None
+    image = opener(stream)
+    return raw.open_preview(stream) if name == "TIFF" and raw.is_raw(image) else image
+
+
 def memory_of(name: str, image: Image.Image, full_size: tuple[int, int]) -> int:
     """Bytes that decoding takes at its peak, about. The image's header has been read; `full_size` is what it
     says of width and height, also where a JPEG is going to be decoded at less."""
     width, height = image.size
     count = width * height * max(_DECODER_BYTES.get(name, 0), _MODE_BYTES.get(image.mode, 4))
-    if name == "JPEG" and "progressive" in image.info:  # all coefficients are kept, two bytes each
+    if name in ("JPEG", "RAW") and "progressive" in image.info:  # all coefficients are kept, two bytes each
         count += full_size[0] * full_size[1] * 2 * len(image.getbands())
     return count
 

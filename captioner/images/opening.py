@@ -9,7 +9,6 @@ needed is imported.
 
 from __future__ import annotations
 
-import importlib
 import io
 import os
 import stat
@@ -20,7 +19,7 @@ from typing import IO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageFile
+from PIL import Image
 
 from captioner.errors import (
     ImageError,
@@ -30,7 +29,7 @@ from captioner.errors import (
     OptionsError,
 )
 from captioner.images.color import flatten, to_srgb, tonal_range
-from captioner.images.formats import ALL_FORMATS, FORMATS, HEAD_BYTES, format_of, memory_of
+from captioner.images.formats import ALL_FORMATS, HEAD_BYTES, format_of, memory_of, open_format
 from captioner.images.letterbox import Letterbox, fit
 
 ImageInput = str | os.PathLike[str] | bytes | Image.Image
@@ -161,9 +160,8 @@ def _decode(stream: IO[bytes], limits: ImageLimits, target: int | None) -> _Stor
     head = stream.read(HEAD_BYTES)
     stream.seek(0)
     name = format_of(head, limits.formats)
-    _, plugin, kind = FORMATS[name]
     try:
-        image: ImageFile.ImageFile = getattr(importlib.import_module(f"PIL.{plugin}"), kind)(stream)
+        image = open_format(name, stream)
         _check_pixels(image, limits)
         size = image.size
         if target:

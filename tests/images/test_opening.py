@@ -327,7 +327,7 @@ def test_a_file_without_permission(tmp_path: Path) -> None:
         (b"Dear diary, today I took a photo.\n", "not an image in a known format"),
         (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not an image in a known format"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an image in a known format"),
-        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "HEIC is not supported; convert the image to JPEG or PNG"),
+        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "the HEIC data are damaged"),
         (b"\xff\x0a" + bytes(80), "JPEG XL is not supported"),
         (b"\xff\xd8\xff\xe0" + bytes(80), "the JPEG data are damaged, cut short"),
         (b"BM" + b"cdefgh" * 9, "the BMP data are damaged, cut short"),
