@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections import deque
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from captioner_server.errors import BusyError, RequestError
+from captioner_server.fair_queue import BULK_SHARE, Claim, Turns
 
 _SHORTEST_RETRY_S, _LONGEST_RETRY_S = 0.1, 5.0
 _PRUDENCE = 0.75
 """Share of a caller's time that an answer may be expected to take: one that comes a moment too late has
 cost as much as one in time, and in a storm everybody waits as long as is allowed."""
+_BULK_BATCHES = 3
+"""So many batches of bulk images are in the house at once: enough for the model never to wait for them, and
+few enough for an interactive call not to."""
 
 
 class Admission:
@@ -29,61 +32,60 @@ class Admission:
         """`image_s` says how long an image takes at present when there are many, in batches of `batch`, and
         `decoder_wait_s` how long one that comes now waits to be decoded."""
         self.limit = limit
+        self.caller_limit = limit - limit // 4 if limit >= 8 else limit
+        """Most images of one caller: some places are always left to others."""
         self.inside = 0
+        self._bulk_inside = 0
+        self._callers: Counter[str] = Counter()
         self._batch = batch
         self._image_s = image_s
         self._decoder_wait_s = decoder_wait_s
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    @property
-    def full(self) -> bool:
-        return self.inside >= self.limit
+        self._bulk = Turns(max(1, min(limit - limit // 4, _BULK_BATCHES * batch)))
 
     @contextmanager
-    def enter(self, images: int = 1, patience_s: float = math.inf) -> Iterator[None]:
+    def enter(self, images: int = 1, patience_s: float = math.inf, caller: str = "") -> Iterator[None]:
         """Hold places for some images, or raise `BusyError` at once: for callers that wait for one answer,
         and no longer than `patience_s`.
 
         Raises `RequestError` for more images than there will ever be places."""
-        if images > self.limit:
+        if images > self.caller_limit:
             raise RequestError(
-                f"{images} images are more than the limit of {self.limit} (queue_size)", "inputs"
+                f"{images} images are more than the limit of {self.caller_limit} (of queue_size)", "inputs"
             )
-        if refusal := self.refusal(images, patience_s):
+        if refusal := self.refusal(images, patience_s, caller):
             raise refusal
         self.inside += images
+        self._callers[caller] += images
         try:
             yield
         finally:
-            self._leave(images)
+            self.inside -= images
+            self._callers[caller] -= images
+            if not self._callers[caller]:
+                del self._callers[caller]
 
     @asynccontextmanager
-    async def wait(self) -> AsyncIterator[None]:
-        """Hold a place as soon as there is one, first come, first served: for streams, which push back on
+    async def wait(self, claim: Claim) -> AsyncIterator[None]:
+        """Hold a place as soon as there is one for bulk work, in fair order: for streams, which push back on
         their callers by not reading on."""
-        if self.full:
-            place = asyncio.get_running_loop().create_future()
-            self._waiting.append(place)
-            try:
-                await place  # whoever leaves hands its place over
-            except asyncio.CancelledError:
-                if place.done() and not place.cancelled():
-                    self._leave(1)
-                raise
-        else:
+        async with self._bulk.turn(claim):
             self.inside += 1
-        try:
-            yield
-        finally:
-            self._leave(1)
+            self._bulk_inside += 1
+            try:
+                yield
+            finally:
+                self.inside -= 1
+                self._bulk_inside -= 1
 
-    def refusal(self, images: int = 1, patience_s: float = math.inf) -> BusyError | None:
+    def refusal(self, images: int = 1, patience_s: float = math.inf, caller: str = "") -> BusyError | None:
         """Why so many images would be refused now, if they would.
 
         What cannot be answered in time is better refused than computed for nobody; and who is refused at
         once can ask elsewhere."""
         if self.inside + images > self.limit:
             message = f"all {self.limit} places for images in work are taken (queue_size)"
+        elif self._callers[caller] + images > self.caller_limit:
+            message = f"the caller has {self.caller_limit} images in work, the most for one (of queue_size)"
         elif (expected_s := self._expected_s(images)) > _PRUDENCE * patience_s:
             message = (
                 f"an answer would take about {expected_s:.1f} s, too near to the {patience_s:.1f} s there are"
@@ -94,17 +96,13 @@ class Admission:
         return BusyError(message, min(max(all_done_s, _SHORTEST_RETRY_S), _LONGEST_RETRY_S))
 
     def _expected_s(self, images: int) -> float:
-        """How long images take that come in now: as long as those ahead of them, and the last batch.
+        """How long interactive images take that come in now: as long as those ahead of them, with the share
+        that bulk work keeps, and the batch that is computed.
 
         What fits into one batch always comes in, so that a model that was slow once is tried again."""
-        inside = self.inside + images
-        model_s = (inside + self._batch) * self._image_s() if inside > self._batch else 0.0
-        return max(model_s, self._decoder_wait_s())
-
-    def _leave(self, images: int) -> None:
-        self.inside -= images
-        while self._waiting and not self.full:
-            place = self._waiting.popleft()
-            if not place.done():
-                self.inside += 1
-                place.set_result(None)
+        ahead = float(self.inside - self._bulk_inside + images)
+        if ahead <= self._batch:
+            return self._decoder_wait_s()
+        if self._bulk_inside:
+            ahead /= 1 - BULK_SHARE
+        return max((ahead + self._batch) * self._image_s(), self._decoder_wait_s())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack
+from typing import Any
 
 import grpc
 
@@ -11,11 +13,13 @@ from captioner.errors import CaptionerError
 from captioner.protobuf import caption_to_proto, options_from_proto
 from captioner.v1 import captioner_pb2 as pb
 from captioner_server.call import current_call
+from captioner_server.door import Entry
 from captioner_server.errors import INTERNAL, DeadlineError, RequestError, to_batch_error
 from captioner_server.gate import Gate
+from captioner_server.intake import Receipt, evicted
 from captioner_server.options import ServerOptions
 from captioner_server.pipeline import Pipeline
-from captioner_server.wire import Malformed, begin_stream, deadline_of, write
+from captioner_server.wire import Received, begin_stream, deadline_of, read, write
 
 log = logging.getLogger(__name__)
 
@@ -27,9 +31,15 @@ class BatchCall:
     caller has taken it: who sends too fast or reads too slowly is held up by flow control."""
 
     def __init__(
-        self, pipeline: Pipeline, options: ServerOptions, gate: Gate, context: grpc.aio.ServicerContext
+        self,
+        pipeline: Pipeline,
+        options: ServerOptions,
+        gate: Gate,
+        entry: Entry,
+        context: grpc.aio.ServicerContext,
     ) -> None:
-        self._pipeline, self._options, self._gate, self._context = pipeline, options, gate, context
+        self._pipeline, self._options, self._gate = pipeline, options, gate
+        self._entry, self._context = entry, context
         self._deadline_s = deadline_of(context)
         self._window = asyncio.Semaphore(options.stream_window)
         self._answers: asyncio.Queue[pb.CaptionBatchResponse | None] = asyncio.Queue()
@@ -65,45 +75,66 @@ class BatchCall:
         try:
             while True:
                 await self._window.acquire()
-                reading = asyncio.ensure_future(self._context.read())
-                try:
-                    while not reading.done():
-                        await asyncio.wait(
-                            {reading, draining},
-                            timeout=self._options.stream_idle_s,
-                            return_when=asyncio.FIRST_COMPLETED,
-                        )
-                        if reading.done():
-                            break
-                        if draining.done():
-                            return self._gate.refusal()
-                        if not self._unanswered:
-                            idle_s = self._options.stream_idle_s
-                            return DeadlineError(f"no image for {idle_s:g} s (stream_idle_s)")
-                finally:
-                    reading.cancel()
-                request = reading.result()
-                if request is grpc.aio.EOF:  # type: ignore[attr-defined]
-                    return None
-                if isinstance(request, Malformed):
-                    return request.error
-                self._unanswered += 1
-                tasks.create_task(self._answer(request))
+                async with AsyncExitStack() as held:
+                    receipt = await held.enter_async_context(self._entry.room())
+                    try:
+                        received = await self._next(receipt, draining)
+                    except CaptionerError as error:
+                        return error
+                    if received is None:
+                        return None
+                    receipt.settle(received.size)
+                    if received.error:
+                        return received.error
+                    self._unanswered += 1
+                    # One image is read ahead of its place, no more: places bound the memory of all streams.
+                    await held.enter_async_context(self._pipeline.wait())
+                    tasks.create_task(self._answer(received.message, held.pop_all()))
         finally:
             draining.cancel()
 
-    async def _answer(self, request: pb.CaptionBatchRequest) -> None:
+    async def _next(self, receipt: Receipt, draining: asyncio.Task[None]) -> Received | None:
+        """The next message, None after the last. Raises why there will be none, if that is the server's
+        doing."""
+        reading = asyncio.ensure_future(read(self._context))
+        events: set[asyncio.Future[Any]] = {reading, draining, receipt.evicted}
+        try:
+            while not reading.done():
+                await asyncio.wait(
+                    events,
+                    timeout=self._options.stream_idle_s,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if reading.done():
+                    break
+                if draining.done() and (refusal := self._gate.refusal()):
+                    raise refusal
+                if receipt.evicted.done():
+                    raise evicted()
+                if not self._unanswered:
+                    idle_s = self._options.stream_idle_s
+                    raise DeadlineError(f"no image for {idle_s:g} s (stream_idle_s)")
+            return reading.result()
+        finally:
+            reading.cancel()
+
+    async def _answer(self, request: pb.CaptionBatchRequest, held: AsyncExitStack) -> None:
+        """Answer one image; `held` is its room and its place."""
+        async with held:
+            answer = await self._caption(request)
+        await self._answers.put(answer)
+
+    async def _caption(self, request: pb.CaptionBatchRequest) -> pb.CaptionBatchResponse:
         answer = pb.CaptionBatchResponse(id=request.id)
         try:
             if len(request.id.encode()) > _MAX_ID_BYTES:
                 raise RequestError(f"an id has at most {_MAX_ID_BYTES} bytes", "id")
             options = self._pipeline.resolve(options_from_proto(request.options))
-            async with self._pipeline.wait():
-                caption = await self._pipeline.caption(request.image, options, self._deadline_s)
+            caption = await self._pipeline.caption(request.image, options, self._deadline_s, bulk=True)
             answer.caption.CopyFrom(caption_to_proto(caption))
         except CaptionerError as error:
             answer.error.CopyFrom(to_batch_error(error))
         except Exception:
             log.exception("a defect, in %s", current_call.get().request_id)
             answer.error.CopyFrom(to_batch_error(CaptionerError(INTERNAL)))
-        await self._answers.put(answer)
+        return answer

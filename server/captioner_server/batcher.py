@@ -1,8 +1,8 @@
 """Batches in front of the model: requests that arrive while it is busy are answered together.
 
-A batch leaves at once when the model is idle; nothing waits for company. What waits is grouped by the
-options that must match; what has been cancelled, has waited too long or cannot be answered before its
-deadline costs no compute.
+A batch leaves at once when the model is idle; nothing waits for company. Callers take turns, and a batch is
+filled with what can be searched together; what has been cancelled, has waited too long or cannot be answered
+before its deadline costs no compute.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from captioner.results import Caption
 from captioner_server.compute import compute, search_key
 from captioner_server.engine import Engine, Pixels
 from captioner_server.errors import BusyError, DeadlineError
+from captioner_server.fair_queue import Claim, FairQueue
 from captioner_server.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
 _RETRY_AFTER_S = 1.0
+_DEAREST_BATCH = 2.0  # times what the largest batch of default searches costs
 _SMOOTHING = 0.2  # weight of the newest batch in the running estimates
 
 
@@ -41,6 +43,9 @@ class Computed:
 class _Job:
     pixels: Pixels
     options: CaptionOptions
+    key: CaptionOptions
+    """Equal for those that one batch can serve."""
+    cost: float
     entered_s: float
     deadline_s: float
     answer: asyncio.Future[Computed]
@@ -66,7 +71,7 @@ class Batcher:
         self._max_wait_s = max_wait_s
         self._metrics = metrics
         self._clock = clock
-        self._groups: dict[CaptionOptions, dict[_Job, None]] = {}  # the inner dicts serve as ordered sets
+        self._queue: FairQueue[_Job] = FairQueue()
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
         self._batch_s: dict[int, float] = {}  # by batch size
@@ -81,7 +86,7 @@ class Batcher:
     @property
     def waiting(self) -> int:
         """Images in the queue."""
-        return sum(map(len, self._groups.values()))
+        return len(self._queue)
 
     @property
     def image_s(self) -> float:
@@ -95,24 +100,28 @@ class Batcher:
         self._lately_s = (1 - _SMOOTHING) * self._lately_s + compute_s
         self._lately = (1 - _SMOOTHING) * self._lately + size
 
-    async def submit(self, pixels: Pixels, options: CaptionOptions, deadline_s: float) -> Computed:
+    async def submit(
+        self, pixels: Pixels, options: CaptionOptions, deadline_s: float, claim: Claim | None = None
+    ) -> Computed:
         """Wait for the caption of one image, (size, size, channels), with resolved options.
 
         Cancelling the call takes the image out of the queue. Raises `DeadlineError` when the deadline
         passes there and `BusyError` after the longest wait allowed.
         """
         loop = asyncio.get_running_loop()
-        job = _Job(pixels, options, self._clock(), deadline_s, loop.create_future())
-        group = self._groups.setdefault(search_key(options), {})
-        group[job] = None
+        claim = claim or Claim()
+        job = _Job(
+            pixels, options, search_key(options), claim.cost, self._clock(), deadline_s, loop.create_future()
+        )
+        self._queue.add(job, claim)
         self._wake.set()
-        limit = loop.call_later(self._max_wait_s, self._overdue, group, job)
+        limit = loop.call_later(self._max_wait_s, self._overdue, job)
         try:
             return await job.answer
         finally:
             limit.cancel()
-            if job in group:
-                self._drop(group, job)
+            if job in self._queue:
+                self._drop(job)
 
     async def run(self) -> None:
         """Serve until cancelled; what waits then is left unanswered."""
@@ -150,26 +159,27 @@ class Batcher:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _take(self, now: float) -> list[_Job]:
-        """The next batch, of the group whose first has waited longest."""
-        for group in self._groups.values():
-            for job in [job for job in group if job.answer.done() or job.deadline_s <= now]:
-                self._drop(group, job, DeadlineError("the deadline passed in the queue"), "deadline")
-        self._groups = {key: group for key, group in self._groups.items() if group}
-        if not self._groups:
+        """The next batch: of those that can be searched together with the one whose turn it is."""
+        for job in self._queue:
+            if job.answer.done() or job.deadline_s <= now:
+                self._drop(job, DeadlineError("the deadline passed in the queue"), "deadline")
+        waiting = list(self._queue.order())
+        if not waiting:
             return []
-        group = min(self._groups.values(), key=lambda group: next(iter(group)).entered_s)
-        jobs = self._choose(group, now)
+        jobs = self._choose([job for job in waiting if job.key == waiting[0].key], now)
         for job in jobs:
-            del group[job]
+            self._queue.take(job)
         return jobs
 
-    def _choose(self, group: dict[_Job, None], now: float) -> list[_Job]:
-        """The largest batch whose deadlines all leave time to compute it, first come, first served."""
+    def _choose(self, group: Sequence[_Job], now: float) -> list[_Job]:
+        """The largest batch whose deadlines all leave time to compute it, in the order given. Expensive
+        searches go in smaller batches, for others not to wait longer for one of them."""
         for size in reversed(self._sizes):
             end = now + self._estimate_s(size)
-            in_time = [job for job in group if end <= job.deadline_s]
-            if len(in_time) >= size:
-                return in_time[:size]
+            in_time = [job for job in group if end <= job.deadline_s][:size]
+            dear = sum(job.cost for job in in_time) > _DEAREST_BATCH * self._sizes[-1]
+            if len(in_time) == size and (size == 1 or not dear):
+                return in_time
         # Not one can be answered in time, by the estimate: try the one with the most time left, so that an
         # estimate that was too long once does not stay so.
         return [max(group, key=lambda job: job.deadline_s)]
@@ -197,16 +207,14 @@ class Batcher:
             else:
                 job.answer.set_result(Computed(caption, queue_s, compute_s, len(jobs)))
 
-    def _overdue(self, group: dict[_Job, None], job: _Job) -> None:
-        if job in group:
+    def _overdue(self, job: _Job) -> None:
+        if job in self._queue:
             message = f"waited {self._max_wait_s:g} s for the model, the longest allowed (max_wait_s)"
-            self._drop(group, job, BusyError(message, _RETRY_AFTER_S), "max_wait")
+            self._drop(job, BusyError(message, _RETRY_AFTER_S), "max_wait")
 
-    def _drop(
-        self, group: dict[_Job, None], job: _Job, error: Exception | None = None, reason: str = "cancelled"
-    ) -> None:
+    def _drop(self, job: _Job, error: Exception | None = None, reason: str = "cancelled") -> None:
         """Take a job out of the queue; it fails with the error, unless its caller has gone."""
-        del group[job]
+        self._queue.discard(job)
         if error is None or job.answer.done():
             reason = "cancelled"
         else:

@@ -15,6 +15,9 @@ class Call:
 
     method: str
     request_id: str
+    peer: str = ""
+    caller: str = ""
+    """The name of its token, else its address."""
     images: int = 0
     failed: int = 0
     image_bytes: int = 0
@@ -35,6 +38,8 @@ class Call:
     def to_dict(self) -> dict[str, Any]:
         """The fields of the log line."""
         record: dict[str, Any] = {"method": self.method, "request_id": self.request_id}
+        if self.caller != self.peer:
+            record["caller"] = self.caller
         if self.images:
             times = {f"{name}_ms": round(1000 * seconds, 1) for name, seconds in self.seconds.items()}
             record |= {"images": self.images, "failed": self.failed, "image_bytes": self.image_bytes}

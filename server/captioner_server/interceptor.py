@@ -6,75 +6,56 @@ refused before their message is read, which keeps a storm cheap.
 
 from __future__ import annotations
 
-import hmac
 import logging
+import math
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
 
 from captioner.errors import CaptionerError
 from captioner_server.call import Call, current_call
+from captioner_server.door import Door, Entry, Kind
 from captioner_server.errors import (
     INTERNAL,
-    BusyError,
     NotServingError,
-    UnauthenticatedError,
     message_of,
     status_code,
     to_trailers,
 )
-from captioner_server.gate import Gate
 from captioner_server.metrics import Metrics
-from captioner_server.wire import Malformed, deadline_of, lenient, malformed
+from captioner_server.wire import Received, deadline_of, lenient, read, read_one
 
 log = logging.getLogger("captioner_server.calls")
 
 Behaviour = Callable[[Any, grpc.aio.ServicerContext], Awaitable[Any]]
 
-_OPEN = ("/grpc.health.v1.Health/", "/grpc.reflection.")
-"""Services that answer anybody, at any time, and are not worth a log line."""
+_HEALTH = "/grpc.health.v1.Health/"
+"""Answers anybody, at any time, and is not worth a log line."""
+_REFLECTION = "/grpc.reflection."
 _PROBES = frozenset(
     f"/inference.GRPCInferenceService/{name}"
     for name in ("ServerLive", "ServerReady", "ModelReady", "ServerMetadata")
 )
 """Calls that answer while the server starts or drains."""
-_STREAMS = frozenset(f"/captioner.v1.CaptionService/{name}" for name in ("StreamCaption", "CaptionBatch"))
-_WAITING = frozenset(
-    (
-        "/captioner.v1.CaptionService/Caption",
-        "/captioner.v1.CaptionService/StreamCaption",
-        "/inference.GRPCInferenceService/ModelInfer",
-    )
-)
-"""Calls that are refused at once when one more image has no place, or no time."""
+_KINDS = {
+    "/captioner.v1.CaptionService/Caption": Kind.IMAGE,
+    "/captioner.v1.CaptionService/StreamCaption": Kind.WORDS,
+    "/captioner.v1.CaptionService/CaptionBatch": Kind.BATCH,
+    "/inference.GRPCInferenceService/ModelInfer": Kind.IMAGE,
+}
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
-_RETRY_AFTER_S = 0.2
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
     """Admits, names, counts and logs calls. Streaming handlers are coroutines that use `context.write`."""
 
-    def __init__(
-        self,
-        gate: Gate,
-        metrics: Metrics,
-        *,
-        max_calls: int,
-        max_streams: int,
-        token: str | None,
-        overload: Callable[[float], CaptionerError | None],
-    ) -> None:
-        """`overload` says why one more image would be refused now, if it would, given its deadline."""
-        self._gate, self._metrics = gate, metrics
-        self._max_calls, self._max_streams = max_calls, max_streams
-        self._token = token
-        self._overload = overload
-        self._streams = 0
-        metrics.in_flight.set_function(lambda: gate.open_calls)
+    def __init__(self, door: Door, metrics: Metrics) -> None:
+        self._door, self._gate, self._metrics = door, door.gate, metrics
+        metrics.in_flight.set_function(lambda: door.gate.open_calls)
 
     async def intercept_service(
         self,
@@ -83,38 +64,42 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     ) -> grpc.RpcMethodHandler:
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
-        if handler is None or method.startswith(_OPEN):
+        if handler is None:
             return handler
         metadata = dict(handler_call_details.invocation_metadata or ())
+        if method.startswith(_REFLECTION):
+            return self._reflection(handler, metadata)
+        admitted = self._admitted(handler, method, metadata)
         build = (
             grpc.stream_stream_rpc_method_handler
             if handler.response_streaming
             else grpc.stream_unary_rpc_method_handler
         )
         return build(
-            self._around(self._admitted(handler, method, metadata), method, metadata),
+            self._around(admitted, method, metadata),
             lenient(handler.request_deserializer or bytes),
             handler.response_serializer,
         )
 
-    def _unauthenticated(self, metadata: dict[str, Any]) -> CaptionerError | None:
-        given = str(metadata.get("authorization", ""))
-        if self._token is None or hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
-            return None
-        return UnauthenticatedError("the call carries no valid token (authorization: Bearer ...)")
+    def _reflection(self, handler: grpc.RpcMethodHandler, metadata: dict[str, Any]) -> grpc.RpcMethodHandler:
+        """Reflection is a stream of small messages, for those who may call; it counts as no call."""
+        answers: Any = handler.stream_stream
 
-    def _refusal(self, method: str, context: grpc.aio.ServicerContext) -> CaptionerError | None:
-        if method in _PROBES:
-            return None
-        if refusal := self._gate.refusal():
-            return refusal
-        if self._gate.open_calls >= self._max_calls:
-            return BusyError(f"all {self._max_calls} calls at once are taken (max_calls)", _RETRY_AFTER_S)
-        if method in _STREAMS and self._streams >= self._max_streams:
-            return BusyError(
-                f"all {self._max_streams} streams at once are taken (max_streams)", _RETRY_AFTER_S
-            )
-        return self._overload(deadline_of(context)) if method in _WAITING else None
+        async def behaviour(_: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+            try:
+                caller = await self._identify(metadata, context)
+                async with self._door.enter(caller, Kind.PROBE, math.inf) as entry:
+                    async for answer in answers(_small_messages(entry, context), context):
+                        yield answer
+            except CaptionerError as error:
+                await context.abort(status_code(error), message_of(error), to_trailers(error))
+
+        return grpc.stream_stream_rpc_method_handler(
+            behaviour, lenient(handler.request_deserializer or bytes), handler.response_serializer
+        )
+
+    async def _identify(self, metadata: dict[str, Any], context: grpc.aio.ServicerContext) -> str:
+        return await self._door.identify(str(metadata.get("authorization", "")), context.peer())
 
     def _admitted(self, handler: grpc.RpcMethodHandler, method: str, metadata: dict[str, Any]) -> Behaviour:
         """Reads the message only of a call that is not refused, and checks again once it is there; from
@@ -122,33 +107,37 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         message."""
         kinds = (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
         behaviour: Any = next(filter(None, kinds))
+        kind = _kind(method)
 
-        async def admitted(request: Any, context: grpc.aio.ServicerContext) -> Any:
-            if refusal := self._unauthenticated(metadata) or self._refusal(method, context):
-                raise refusal
-            if not handler.request_streaming:
-                request = await context.read()
-                if request is grpc.aio.EOF:  # type: ignore[attr-defined]
-                    raise malformed()
-                if isinstance(request, Malformed):
-                    raise request.error
-                if refusal := self._refusal(method, context):
-                    raise refusal
-            self._gate.enter()
-            stream = method in _STREAMS
-            self._streams += stream
-            try:
-                answer = await behaviour(request, context)
-            except BaseException:
-                self._gate.leave()
-                raise
-            finally:
-                self._streams -= stream
-            # Only when the answer has been sent is the call over.
-            context.add_done_callback(lambda _: self._gate.leave())  # type: ignore[arg-type]
-            return answer
+        async def admitted(_: Any, context: grpc.aio.ServicerContext) -> Any:
+            call = current_call.get()
+            if method.startswith(_HEALTH):
+                async with (
+                    self._door.enter(call.peer, kind, math.inf) as entry,
+                    entry.receive(lambda: read_one(context), _size_of) as received,
+                ):
+                    message = received.checked()
+                return await behaviour(message, context)
+            call.caller = await self._identify(metadata, context)
+            deadline_s = deadline_of(context)
+            async with self._door.enter(call.caller, kind, deadline_s) as entry:
+                if handler.request_streaming:
+                    return await self._answered(behaviour, entry, context)
+                async with entry.receive(lambda: read_one(context), _size_of) as received:
+                    return await self._answered(behaviour, received.checked(), context)
 
         return admitted
+
+    async def _answered(self, behaviour: Any, request: Any, context: grpc.aio.ServicerContext) -> Any:
+        self._gate.enter()
+        try:
+            answer = await behaviour(request, context)
+        except BaseException:
+            self._gate.leave()
+            raise
+        # Only when the answer has been sent is the call over.
+        context.add_done_callback(lambda _: self._gate.leave())  # type: ignore[arg-type]
+        return answer
 
     def _around(self, behaviour: Behaviour, method: str, metadata: dict[str, Any]) -> Behaviour:
         """Turns errors into statuses; sets the trailing metadata; counts and logs."""
@@ -156,7 +145,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
 
         async def around(request: Any, context: grpc.aio.ServicerContext) -> Any:
-            call = Call(method, request_id)
+            call = Call(method, request_id, peer := context.peer(), peer)
             current_call.set(call)
             started = time.monotonic()
             code, reason = "CANCELLED", ""
@@ -178,8 +167,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                     status_code(internal), str(internal), (*_trailers(call), *to_trailers(internal))
                 )
             finally:
-                self._metrics.calls.labels(method, code).inc()
-                self._log(call, code, reason, time.monotonic() - started)
+                if not method.startswith(_HEALTH):
+                    self._metrics.calls.labels(method, code).inc()
+                    self._log(call, code, reason, time.monotonic() - started)
 
         return around
 
@@ -187,7 +177,28 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         level = logging.DEBUG if call.method in _PROBES else logging.INFO
         if log.isEnabledFor(level):
             record = {**call.to_dict(), "code": code, "ms": round(1000 * seconds, 1)}
-            log.log(level, "call", extra={"fields": {**record, "reason": reason} if reason else record})
+            if reason:
+                record |= {"reason": reason, "peer": call.peer}
+            log.log(level, "call", extra={"fields": record})
+
+
+def _kind(method: str) -> Kind:
+    if method in _PROBES or method.startswith(_HEALTH):
+        return Kind.PROBE
+    return _KINDS.get(method, Kind.SMALL)
+
+
+def _size_of(received: Received) -> int:
+    return received.size
+
+
+async def _small_messages(entry: Entry, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+    while True:
+        async with entry.receive(lambda: read(context), lambda one: one.size if one else 0) as received:
+            if received is None:
+                return
+            message = received.checked()
+        yield message
 
 
 def _trailers(call: Call) -> tuple[tuple[str, str], ...]:

@@ -36,6 +36,8 @@ class ServerOptions:
     stream_window: int = _option(32, "most images in flight for one CaptionBatch call", 1)
     stream_workers: int = _option(2, "StreamCaption calls that decode words at once", 1)
     stream_idle_s: float = _option(60.0, "longest silence of a stream's caller, in seconds", 0.001)
+    upload_bytes: int = _option(0, "most bytes of messages in work at once; 0 is a quarter of the memory", 0)
+    upload_s: float = _option(30.0, "longest time for a message to arrive, in seconds", 0.01)
     max_image_bytes: int = _option(32 * 2**20, "largest image in bytes", 1, 2**30)
     max_image_pixels: int = _option(100_000_000, "largest image in pixels, width x height", 1)
     max_beam_size: int = _option(MAX_BEAM_SIZE, "largest beam that callers may ask for", 1, MAX_BEAM_SIZE)
@@ -89,6 +91,6 @@ class ServerOptions:
 
     @property
     def max_message_bytes(self) -> int:
-        """Room for images well over the limit, so that a caller learns which limit it broke; what is
-        larger still, gRPC itself refuses."""
-        return min(max(2 * self.max_image_bytes, 2**26) + 2**20, 2**31 - 1)
+        """Room for an image somewhat over the limit, so that a caller learns which limit it broke, and for
+        some images in one request; what is larger still, gRPC itself refuses."""
+        return min(max(self.max_image_bytes, 2**25) + 2**20, 2**31 - 1)

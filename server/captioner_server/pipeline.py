@@ -22,9 +22,12 @@ from captioner_server.admission import Admission
 from captioner_server.batcher import Batcher
 from captioner_server.call import current_call
 from captioner_server.engine import Engine, Pixels
+from captioner_server.fair_queue import Claim, Turns
 from captioner_server.metrics import Metrics
 from captioner_server.options import ServerOptions
 from captioner_server.supervisor import Supervisor
+
+_LEAST_COST = 0.25  # the encoder's part, whatever the search
 
 
 class Pipeline:
@@ -46,7 +49,7 @@ class Pipeline:
         )
         preparation = dataclasses.replace(engine.preparation, limits=options.image_limits)
         self._workers = DecodeWorkers(preparation, options.decode_workers, options.max_decode_s)
-        self._decoding = 0  # images at the workers, or waiting for them
+        self._turns = Turns(options.decode_workers)
         metrics.admitted.set_function(lambda: self._admission.inside)
         metrics.model.labels(engine.model, engine.device, engine.provider).set(1)
         self._decoders = ThreadPoolExecutor(options.decode_workers, thread_name_prefix="decode")
@@ -115,30 +118,34 @@ class Pipeline:
         """Most images that one call may bring."""
         return self._options.queue_size
 
-    def refusal(self, deadline_s: float) -> CaptionerError | None:
-        """Why one more image would be refused now, if it would."""
-        return self._admission.refusal(1, self._patience_s(deadline_s))
+    def refusal(self, deadline_s: float, caller: str) -> CaptionerError | None:
+        """Why one more image of a caller who waits for it would be refused now, if it would."""
+        return self._admission.refusal(1, self._patience_s(deadline_s), caller)
 
     def enter(self, deadline_s: float, images: int = 1) -> AbstractContextManager[None]:
         """Places for images of a call that is refused when there are none, or its deadline is too close."""
-        return self._admission.enter(images, self._patience_s(deadline_s))
+        return self._admission.enter(images, self._patience_s(deadline_s), current_call.get().caller)
 
     def wait(self) -> AbstractAsyncContextManager[None]:
         """A place for an image of a call that can wait for one."""
-        return self._admission.wait()
+        return self._admission.wait(Claim(current_call.get().caller, bulk=True))
 
-    async def caption(self, image: bytes, options: CaptionOptions, deadline_s: float) -> Caption:
-        """The caption of an admitted image; `options` are resolved."""
+    async def caption(
+        self, image: bytes, options: CaptionOptions, deadline_s: float, *, bulk: bool = False
+    ) -> Caption:
+        """The caption of an admitted image; `options` are resolved. One that is not `bulk` has somebody who
+        waits for it alone."""
         with self._counted(image):
-            pixels = await self._decode(image)
-            computed = await self._batcher.submit(pixels, options, deadline_s)
+            claim = Claim(current_call.get().caller, bulk, self._cost(options))
+            pixels = await self._decode(image, claim)
+            computed = await self._batcher.submit(pixels, options, deadline_s, claim)
             current_call.get().add(computed)
             return computed.caption
 
     async def stream(self, image: bytes, options: CaptionOptions) -> AsyncGenerator[Word | Caption]:
         """The words of an admitted image as they are decoded, last the caption."""
         with self._counted(image):
-            pixels = await self._decode(image)
+            pixels = await self._decode(image, Claim(current_call.get().caller))
             seconds = current_call.get().seconds
             asked = started = time.monotonic()
 
@@ -151,7 +158,12 @@ class Pipeline:
             seconds["queue"] += started - asked
             seconds["compute"] += time.monotonic() - started
 
-    async def _decode(self, image: bytes) -> Pixels:
+    def _cost(self, options: CaptionOptions) -> float:
+        """Of a search, in default searches."""
+        asked = (options.beam_size or 1) * (options.max_words or 1)
+        return max(_LEAST_COST, asked / ((self.defaults.beam_size or 1) * (self.defaults.max_words or 1)))
+
+    async def _decode(self, image: bytes, claim: Claim) -> Pixels:
         if len(image) > self._options.max_image_bytes:
             limit = self._options.max_image_bytes
             raise ImageTooLargeError(
@@ -159,11 +171,8 @@ class Pipeline:
             )
         started = time.monotonic()
         loop = asyncio.get_running_loop()
-        self._decoding += 1
-        try:
+        async with self._turns.turn(dataclasses.replace(claim, cost=1.0)):
             pixels = await loop.run_in_executor(self._decoders, self._workers.load, image)
-        finally:
-            self._decoding -= 1
         decode_s = time.monotonic() - started
         self._metrics.decode_seconds.observe(decode_s)
         current_call.get().seconds["decode"] += decode_s
@@ -175,7 +184,7 @@ class Pipeline:
 
     def _decoder_wait_s(self) -> float:
         """How long an image that comes now waits until a process is free to decode it."""
-        return self._workers.expected_wait_s(max(0, self._decoding - self._workers.count))
+        return self._workers.expected_wait_s(self._turns.waiting)
 
     def _patience_s(self, deadline_s: float) -> float:
         return min(deadline_s - time.monotonic(), self._options.max_wait_s)

@@ -11,6 +11,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from captioner.errors import CaptionerError
 from captioner.v1 import captioner_pb2, captioner_pb2_grpc
+from captioner_server.door import Door
 from captioner_server.engine import Engine
 from captioner_server.errors import ServerStartError
 from captioner_server.gate import Gate, State
@@ -42,14 +43,8 @@ class CaptionServer:
         self._pipeline: Pipeline | None = None
         self._supervisor: asyncio.Task[str] | None = None
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
-        interceptor = CallInterceptor(
-            self.gate,
-            self.metrics,
-            max_calls=options.max_calls,
-            max_streams=options.max_streams,
-            token=_read_token(options.token_file),
-            overload=self._overload,
-        )
+        self.door = Door(self.gate, options, self._overload)
+        interceptor = CallInterceptor(self.door, self.metrics)
         self._server = grpc.aio.server(interceptors=[interceptor], options=_channel_options(options))
         captioner_pb2_grpc.add_CaptionServiceServicer_to_server(
             CaptionServicer(self._get_pipeline, options, self.gate), self._server
@@ -130,8 +125,8 @@ class CaptionServer:
         assert self._pipeline, "the gate lets no call in before the model is there"
         return self._pipeline
 
-    def _overload(self, deadline_s: float) -> CaptionerError | None:
-        return self._pipeline.refusal(deadline_s) if self._pipeline else None
+    def _overload(self, deadline_s: float, caller: str) -> CaptionerError | None:
+        return self._pipeline.refusal(deadline_s, caller) if self._pipeline else None
 
     async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
         for service in ("", *SERVICES):
@@ -156,14 +151,6 @@ def _credentials(options: ServerOptions) -> grpc.ServerCredentials | None:
     if options.tls_certificate is None or options.tls_key is None:
         return None
     return grpc.ssl_server_credentials([(_read(options.tls_key), _read(options.tls_certificate))])
-
-
-def _read_token(path: Path | None) -> str | None:
-    if path is None:
-        return None
-    if not (token := _read(path).decode(errors="replace").strip()):
-        raise ServerStartError(f"{path} holds no token")
-    return token
 
 
 def _read(path: Path) -> bytes:

@@ -19,6 +19,7 @@ from captioner.results import Caption
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1 import captioner_pb2_grpc
 from captioner_server.batch_call import BatchCall
+from captioner_server.door import Entry
 from captioner_server.gate import Gate
 from captioner_server.options import ServerOptions
 from captioner_server.pipeline import Pipeline
@@ -59,8 +60,9 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
                         event = pb.StreamCaptionResponse(word=word_to_proto(item))
                     await write(context, event, self._options.stream_idle_s)
 
-    async def CaptionBatch(self, requests: object, context: grpc.aio.ServicerContext) -> None:
-        await BatchCall(self._pipeline(), self._options, self._gate, context).run()
+    async def CaptionBatch(self, entry: Entry, context: grpc.aio.ServicerContext) -> None:
+        """The interceptor gives the call's entry in the place of an iterator over its messages."""
+        await BatchCall(self._pipeline(), self._options, self._gate, entry, context).run()
 
     async def GetModel(
         self, request: pb.GetModelRequest, context: grpc.aio.ServicerContext

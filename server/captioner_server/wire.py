@@ -17,27 +17,50 @@ from captioner_server.message_guard import check_message
 
 
 @dataclass(frozen=True, slots=True)
-class Malformed:
-    """Stands for a request that is not a message of its type, or is beyond the limits."""
+class Received:
+    """A message as it came."""
 
-    error: RequestError
+    message: Any
+    """None where the bytes are not a message of its type, or are beyond the limits."""
+    size: int
+    """In bytes."""
+    error: RequestError | None = None
+
+    def checked(self) -> Any:
+        """The message; raises the error."""
+        if self.error:
+            raise self.error
+        return self.message
 
 
-def lenient(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """A deserializer that gives `Malformed` where gRPC would end the call with UNKNOWN. It checks the bytes
-    with `check_message` before it parses them."""
+def lenient(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Received]:
+    """A deserializer that notes an error where gRPC would end the call with UNKNOWN. It checks the bytes with
+    `check_message` before it parses them."""
     descriptor = getattr(getattr(deserialize, "__self__", None), "DESCRIPTOR", None)
 
-    def parse(raw: bytes) -> Any:
+    def parse(raw: bytes) -> Received:
         try:
             check_message(raw, descriptor)
-            return deserialize(raw)
+            return Received(deserialize(raw), len(raw))
         except RequestError as error:
-            return Malformed(error)
+            return Received(None, len(raw), error)
         except DecodeError:
-            return Malformed(malformed())
+            return Received(None, len(raw), malformed())
 
     return parse
+
+
+async def read(context: grpc.aio.ServicerContext) -> Received | None:
+    """The next message of a call whose deserializer is `lenient`; None after the last."""
+    received: Any = await context.read()
+    return None if received is grpc.aio.EOF else received  # type: ignore[attr-defined]
+
+
+async def read_one(context: grpc.aio.ServicerContext) -> Received:
+    """The one message of a call. Raises `RequestError` when there is none."""
+    if (received := await read(context)) is None:
+        raise malformed()
+    return received
 
 
 def malformed() -> RequestError:

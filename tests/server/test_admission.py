@@ -6,6 +6,7 @@ import pytest
 
 from captioner_server.admission import Admission
 from captioner_server.errors import BusyError, RequestError
+from captioner_server.fair_queue import Claim
 
 
 def make(limit: int) -> Admission:
@@ -54,7 +55,7 @@ def test_waiters_come_in_as_others_leave_in_their_order() -> None:
         admission, order = make(1), []
 
         async def visit(number: int) -> None:
-            async with admission.wait():
+            async with admission.wait(Claim()):
                 assert admission.inside == 1
                 order.append(number)
                 await asyncio.sleep(0.001)
@@ -71,10 +72,10 @@ def test_a_waiter_that_gives_up_takes_no_place() -> None:
         admission = make(1)
 
         async def visit() -> None:
-            async with admission.wait():
+            async with admission.wait(Claim()):
                 pass
 
-        with admission.enter():
+        async with admission.wait(Claim()):
             waiters = [asyncio.create_task(visit()) for _ in range(3)]
             await asyncio.sleep(0)
             waiters[0].cancel()

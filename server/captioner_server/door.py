@@ -1,0 +1,139 @@
+"""The way in, whatever the protocol: who calls, whether the call is taken now, and how its body comes.
+
+A front end identifies the caller, enters, and only then receives the body:
+
+    caller = await door.identify(authorization, peer)
+    async with door.enter(caller, Kind.IMAGE, deadline_s) as entry, entry.receive(read, len) as body:
+        ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from enum import Enum
+from typing import TypeVar
+
+from captioner.errors import CaptionerError
+from captioner_server.errors import BusyError, RequestError
+from captioner_server.gate import Gate
+from captioner_server.intake import Intake, Receipt, default_budget
+from captioner_server.options import ServerOptions
+from captioner_server.tokens import Tokens
+
+T = TypeVar("T")
+
+MAX_SMALL_BYTES = 64 * 1024
+"""Largest message of a call that brings no image."""
+_SMALL_MESSAGES = 4  # that arrive at once: they are there as soon as their call is
+_SMALL_ARRIVAL_S, _SMALL_CONTENDED_S = 5.0, 0.2
+_RETRY_AFTER_S = 0.2
+
+
+class Kind(Enum):
+    """What a call brings."""
+
+    PROBE = "a question that is answered at any time"
+    SMALL = "a question"
+    IMAGE = "an image whose caller waits for the answer"
+    WORDS = "an image whose caller waits for a stream of words"
+    BATCH = "a stream of images"
+
+    @property
+    def streams(self) -> bool:
+        return self in (Kind.WORDS, Kind.BATCH)
+
+    @property
+    def brings_images(self) -> bool:
+        return self in (Kind.IMAGE, Kind.WORDS, Kind.BATCH)
+
+
+class Door:
+    """For use on one event loop."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        options: ServerOptions,
+        overload: Callable[[float, str], CaptionerError | None],
+    ) -> None:
+        """`overload` says why one more image would be refused now, if it would, given its deadline and its
+        caller. Raises `ServerStartError` for a token file that cannot be used."""
+        self.gate = gate
+        self._tokens = None if options.token_file is None else Tokens(options.token_file)
+        self._max_calls, self._max_streams = options.max_calls, options.max_streams
+        self._overload = overload
+        largest = options.max_message_bytes
+        self.images = Intake(options.upload_bytes or default_budget(), largest, options.upload_s)
+        self.small = Intake(
+            _SMALL_MESSAGES * largest, largest, _SMALL_ARRIVAL_S, contended_s=_SMALL_CONTENDED_S
+        )
+        self.streams = 0
+        self.receiving = 0
+        """Calls whose message is still to come."""
+
+    async def identify(self, authorization: str, peer: str) -> str:
+        """The name of the caller: of its token, else its address. Raises `UnauthenticatedError`."""
+        return peer if self._tokens is None else await self._tokens.name_of(authorization, peer)
+
+    def refusal(self, kind: Kind, caller: str, deadline_s: float) -> CaptionerError | None:
+        """Why a call would be refused now, if it would."""
+        if kind is Kind.PROBE:
+            return None
+        if refusal := self.gate.refusal():
+            return refusal
+        if self.gate.open_calls + self.receiving >= self._max_calls:
+            return BusyError(f"all {self._max_calls} calls at once are taken (max_calls)", _RETRY_AFTER_S)
+        return self._overload(deadline_s, caller) if kind in (Kind.IMAGE, Kind.WORDS) else None
+
+    def _no_stream(self) -> CaptionerError | None:
+        """Why another stream would be refused now: all are taken, and none has long been silent."""
+        if self.streams < self._max_streams or self.images.evict_silent():
+            return None
+        return BusyError(f"all {self._max_streams} streams at once are taken (max_streams)", _RETRY_AFTER_S)
+
+    @asynccontextmanager
+    async def enter(self, caller: str, kind: Kind, deadline_s: float) -> AsyncIterator[Entry]:
+        """A call that is not refused. Raises a `CaptionerError` before anything of its body is read."""
+        refusal = self.refusal(kind, caller, deadline_s) or (self._no_stream() if kind.streams else None)
+        if refusal:
+            raise refusal
+        self.streams += kind.streams
+        try:
+            yield Entry(self, caller, kind, deadline_s)
+        finally:
+            self.streams -= kind.streams
+
+
+class Entry:
+    """A call that has been let in, before its body."""
+
+    def __init__(self, door: Door, caller: str, kind: Kind, deadline_s: float) -> None:
+        self.caller = caller
+        self._door, self._kind, self._deadline_s = door, kind, deadline_s
+
+    def room(self) -> AbstractAsyncContextManager[Receipt]:
+        """Room for one message, until the context ends."""
+        intake = self._door.images if self._kind.brings_images else self._door.small
+        return intake.receive(self.caller)
+
+    @asynccontextmanager
+    async def receive(
+        self, read: Callable[[], Awaitable[T]], size_of: Callable[[T], int]
+    ) -> AsyncIterator[T]:
+        """The one message of a call; its bytes are held until the context ends. While it arrives the call is
+        one of those open, and when it is there the call may still be refused."""
+        async with AsyncExitStack() as held:
+            self._door.receiving += 1
+            try:
+                receipt = await held.enter_async_context(self.room())
+                message = await receipt.arrive(read())
+            finally:
+                self._door.receiving -= 1
+            size = size_of(message)
+            if not self._kind.brings_images and size > MAX_SMALL_BYTES:
+                raise RequestError(f"a message of {size} bytes, the limit is {MAX_SMALL_BYTES}", "request")
+            receipt.settle(size)
+            if refusal := self._door.refusal(self._kind, self.caller, self._deadline_s):
+                raise refusal
+            yield message

@@ -1,0 +1,160 @@
+"""What waits, in a fair order: callers take turns by what they cost, and interactive calls come before bulk.
+
+Start-time fair queueing (Goyal et al. 1996): each caller has a virtual time, which grows by the cost of what
+it was given; the caller that is furthest behind comes next. Who comes back after a pause starts where the
+others are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+BULK_SHARE = 0.25
+"""What bulk work gets of the whole, at least, while it waits beside interactive calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who asks, for what kind of work."""
+
+    caller: str = ""
+    bulk: bool = False
+    cost: float = 1.0
+    """In images with the model's default search."""
+
+
+@dataclass(slots=True)
+class _Lane(Generic[T]):
+    """Interactive or bulk work."""
+
+    items: dict[str, dict[T, float]] = field(default_factory=dict)
+    """Of each caller, in their order, with their costs."""
+    times: dict[str, float] = field(default_factory=dict)
+    now: float = 0.0
+
+    def time_of(self, caller: str) -> float:
+        return max(self.times.get(caller, 0.0), self.now)
+
+    def charge(self, caller: str, cost: float) -> None:
+        self.now = self.time_of(caller)
+        self.times[caller] = self.now + cost
+        if len(self.times) > 2 * len(self.items) + 64:
+            self.times = {name: time for name, time in self.times.items() if time > self.now}
+
+    def order(self) -> Iterator[tuple[T, float]]:
+        """The items in the order in which they would be taken, with their costs."""
+        times = {caller: self.time_of(caller) for caller in self.items}
+        left = {caller: iter(items.items()) for caller, items in self.items.items()}
+        while left:
+            caller = min(left, key=times.__getitem__)
+            try:
+                item, cost = next(left[caller])
+            except StopIteration:
+                del left[caller]
+                continue
+            times[caller] += cost
+            yield item, cost
+
+
+class FairQueue(Generic[T]):
+    """Items must be hashable, and each is in the queue once."""
+
+    def __init__(self, bulk_share: float = BULK_SHARE) -> None:
+        self._bulk_rate = bulk_share / (1 - bulk_share)
+        self._lanes: tuple[_Lane[T], _Lane[T]] = (_Lane(), _Lane())  # interactive, bulk
+        self._claims: dict[T, Claim] = {}
+        self._owed = 0.0  # to bulk work, for the interactive calls that were taken before it
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._claims
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(list(self._claims))
+
+    def add(self, item: T, claim: Claim) -> None:
+        self._claims[item] = claim
+        self._lanes[claim.bulk].items.setdefault(claim.caller, {})[item] = claim.cost
+
+    def discard(self, item: T) -> None:
+        """Take an item out that is not wanted any more."""
+        claim = self._claims.pop(item)
+        items = self._lanes[claim.bulk].items
+        del items[claim.caller][item]
+        if not items[claim.caller]:
+            del items[claim.caller]
+
+    def take(self, item: T) -> T:
+        """Take an item out, at its caller's cost."""
+        claim = self._claims[item]
+        self.discard(item)
+        self._lanes[claim.bulk].charge(claim.caller, claim.cost)
+        if claim.bulk:
+            self._owed = max(0.0, self._owed - claim.cost)
+        elif self._lanes[True].items:
+            self._owed += claim.cost * self._bulk_rate
+        return item
+
+    def order(self) -> Iterator[T]:
+        """All items, in the order in which they are to be taken. The queue must not change meanwhile."""
+        interactive, bulk = (lane.order() for lane in self._lanes)
+        owed = self._owed
+        first, other = next(interactive, None), next(bulk, None)
+        while first or other:
+            if other and (first is None or owed >= other[1]):
+                owed = max(0.0, owed - other[1])
+                yield other[0]
+                other = next(bulk, None)
+            elif first:
+                owed += first[1] * self._bulk_rate if other else 0.0
+                yield first[0]
+                first = next(interactive, None)
+
+
+class Turns:
+    """A number of places that are handed over in fair order. For use on one event loop."""
+
+    def __init__(self, places: int) -> None:
+        self.free = places
+        self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @asynccontextmanager
+    async def turn(self, claim: Claim) -> AsyncIterator[None]:
+        """Hold a place as soon as there is one."""
+        if self.free > 0 and not self._waiting:
+            self.free -= 1
+        else:
+            place = asyncio.get_running_loop().create_future()
+            self._waiting.add(place, claim)
+            try:
+                await place  # whoever leaves hands its place over
+            except asyncio.CancelledError:
+                if place in self._waiting:
+                    self._waiting.discard(place)
+                elif not place.cancelled():  # it was given its place just then
+                    self._leave()
+                raise
+        try:
+            yield
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        self.free += 1
+        while self.free > 0 and self._waiting:
+            place = self._waiting.take(next(self._waiting.order()))
+            if not place.done():
+                self.free -= 1
+                place.set_result(None)

@@ -1,0 +1,161 @@
+"""Messages on their way in: how many bytes they may take together, and how long each may take to arrive.
+
+gRPC says nothing of a message's size before it is there, so the largest is reserved while one arrives, and
+what it really takes is held until its call is over. Who makes others wait for a reservation and sends nothing
+loses its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from captioner_server.errors import BusyError, DeadlineError
+from captioner_server.fair_queue import Claim, FairQueue
+
+T = TypeVar("T")
+
+_RETRY_AFTER_S = 0.5
+_MIB = 2**20
+
+
+class Intake:
+    """A budget of bytes in flight. For use on one event loop."""
+
+    def __init__(
+        self, budget_bytes: int, message_bytes: int, arrival_s: float, contended_s: float = 2.0
+    ) -> None:
+        """`message_bytes` is the largest message. One may take `arrival_s` to arrive, and `contended_s` where
+        others wait for it."""
+        self.budget_bytes = max(budget_bytes, message_bytes)
+        self.used_bytes = 0
+        self.arrival_s = arrival_s
+        self._message_bytes, self._contended_s = message_bytes, contended_s
+        self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
+        self._arriving: dict[Receipt, None] = {}  # the longest first
+        self._check: asyncio.TimerHandle | None = None
+
+    @asynccontextmanager
+    async def receive(self, caller: str) -> AsyncIterator[Receipt]:
+        """Room for one message, until the context ends. Raises `BusyError` when there is none for as long as
+        a message may take."""
+        if self._waiting or not self._fits():
+            await self._wait(caller)
+        else:
+            self.used_bytes += self._message_bytes
+        receipt = Receipt(self, self._message_bytes)
+        self._arriving[receipt] = None
+        try:
+            yield receipt
+        finally:
+            receipt.settle(0)
+
+    def evict_silent(self) -> bool:
+        """Take the place of whoever has kept a message waiting longest, if that is long; whether there was
+        one."""
+        now = time.monotonic()
+        receipt = next((one for one in self._arriving if not one.evicted.done()), None)
+        if receipt is None or now - receipt.since < self._contended_s:
+            return False
+        receipt.evicted.set_result(None)
+        return True
+
+    def _fits(self) -> bool:
+        return self.used_bytes + self._message_bytes <= self.budget_bytes
+
+    async def _wait(self, caller: str) -> None:
+        room = asyncio.get_running_loop().create_future()
+        self._waiting.add(room, Claim(caller))
+        self._watch()
+        granted = False
+        try:
+            async with asyncio.timeout(self.arrival_s):
+                await room
+            granted = True
+        except TimeoutError:
+            raise BusyError("there is no room for another message (upload_bytes)", _RETRY_AFTER_S) from None
+        finally:
+            if room in self._waiting:
+                self._waiting.discard(room)
+            elif not granted and not room.cancelled():  # it was given its room just then
+                self._give(self._message_bytes)
+
+    def _give(self, count: int) -> None:
+        """Some bytes are free; hand them on."""
+        self.used_bytes -= count
+        while self._waiting and self._fits():
+            room = self._waiting.take(next(self._waiting.order()))
+            if not room.done():
+                self.used_bytes += self._message_bytes
+                room.set_result(None)
+
+    def _watch(self) -> None:
+        """While somebody waits, evict who keeps a reservation without sending."""
+        if self._check is None:
+            self._check = asyncio.get_running_loop().call_later(self._contended_s / 4, self._evict)
+
+    def _evict(self) -> None:
+        self._check = None
+        if self._waiting:
+            self.evict_silent()
+            self._watch()
+
+    def _settled(self, receipt: Receipt, freed: int) -> None:
+        self._arriving.pop(receipt, None)
+        if freed:
+            self._give(freed)
+
+
+class Receipt:
+    """Room for one message."""
+
+    def __init__(self, intake: Intake, reserved: int) -> None:
+        self.since = time.monotonic()
+        self.evicted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when another needs the room more: the message is not to be waited for any longer."""
+        self._intake, self._held = intake, reserved
+
+    def settle(self, count: int) -> None:
+        """The message is there, of so many bytes; 0 when it is not needed any more."""
+        freed, self._held = max(0, self._held - count), min(count, self._held)
+        self._intake._settled(self, freed)
+
+    async def arrive(self, read: Awaitable[T]) -> T:
+        """What `read` gives. Raises `DeadlineError` when it takes too long, `BusyError` when others need the
+        room."""
+        reading: asyncio.Future[T] = asyncio.ensure_future(read)
+        events: set[asyncio.Future[Any]] = {reading, self.evicted}
+        try:
+            await asyncio.wait(
+                events,
+                timeout=self._intake.arrival_s,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if reading.done():
+                return reading.result()
+        finally:
+            reading.cancel()
+        if self.evicted.done():
+            raise evicted()
+        raise DeadlineError(f"the message did not arrive within {self._intake.arrival_s:g} s (upload_s)")
+
+
+def evicted() -> BusyError:
+    return BusyError("nothing came while others waited for the room", _RETRY_AFTER_S)
+
+
+def default_budget() -> int:
+    """A quarter of the memory that this process may use, in bytes, from 256 MiB to 4 GiB."""
+    found = [4 * 4096 * _MIB]
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            found.append(int(Path(path).read_text()))
+        except (OSError, ValueError):  # "max" is no number
+            continue
+    with suppress(OSError, ValueError, IndexError):
+        found.append(1024 * int(Path("/proc/meminfo").read_text().split()[1]))
+    return max(256 * _MIB, min(found) // 4)

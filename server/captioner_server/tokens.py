@@ -1,0 +1,115 @@
+"""Bearer tokens by name, read again when their file changes; guesses are slowed down."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import re
+import time
+from pathlib import Path
+
+from captioner_server.errors import BusyError, ServerStartError, UnauthenticatedError
+
+log = logging.getLogger(__name__)
+
+_RELOAD_S = 1.0
+_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 5.0
+_FORGET_S = 60.0
+_MOST_DELAYED = 256
+_NAME = re.compile(r"[\w.@-]{1,64}")
+
+
+class Tokens:
+    """Who may call. A line of the file is `NAME TOKEN`; a file of one token and nothing else names it
+    "token". Empty lines and lines that begin with # do not count."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises `ServerStartError` for a file that cannot be read or holds no token."""
+        self._path = path
+        self._tokens = read_tokens(path)
+        self._stamp = _stamp(path)
+        self._checked_s = time.monotonic()
+        self._failures: dict[str, tuple[int, float]] = {}  # by address: how many, and when the last was
+        self._delayed = 0
+
+    async def name_of(self, authorization: str, peer: str) -> str:
+        """The name of the token in a header `Bearer TOKEN`.
+
+        Raises `UnauthenticatedError`, later for each further failure from the same address."""
+        self._reload()
+        scheme, _, token = authorization.strip().partition(" ")
+        if scheme.lower() == "bearer":
+            given = token.strip().encode()
+            # All are compared, so that the time does not tell which one was near.
+            names = [name for name, known in self._tokens.items() if hmac.compare_digest(given, known)]
+            if names:
+                return names[0]
+        await self._delay(address_of(peer), guessed=bool(authorization))
+        raise UnauthenticatedError("the call carries no valid token (authorization: Bearer ...)")
+
+    async def _delay(self, address: str, *, guessed: bool) -> None:
+        if not guessed:
+            return
+        now = time.monotonic()
+        self._failures = {
+            known: failure for known, failure in self._failures.items() if now - failure[1] < _FORGET_S
+        }
+        count = self._failures.get(address, (0, now))[0] + 1
+        self._failures[address] = count, now
+        if self._delayed >= _MOST_DELAYED:
+            raise BusyError("too many calls with wrong tokens", _LONGEST_DELAY_S)
+        self._delayed += 1
+        try:
+            await asyncio.sleep(min(_FIRST_DELAY_S * 2 ** min(count - 1, 10), _LONGEST_DELAY_S))
+        finally:
+            self._delayed -= 1
+
+    def _reload(self) -> None:
+        """A file that has become unreadable changes nothing: callers keep the tokens they have."""
+        now = time.monotonic()
+        if now - self._checked_s < _RELOAD_S:
+            return
+        self._checked_s = now
+        if (stamp := _stamp(self._path)) == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._tokens = read_tokens(self._path)
+            log.info("tokens read again", extra={"fields": {"names": list(self._tokens)}})
+        except ServerStartError as error:
+            log.error("tokens not read again", extra={"fields": {"reason": str(error)}})
+
+
+def read_tokens(path: Path) -> dict[str, bytes]:
+    """Tokens by name. Raises `ServerStartError`."""
+    try:
+        text = path.read_bytes().decode()
+    except OSError as error:
+        raise ServerStartError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise ServerStartError(f"{path} is not a text file") from None
+    lines = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    if not lines:
+        raise ServerStartError(f"{path} holds no token")
+    if len(lines) == 1 and len(lines[0]) == 1:
+        return {"token": lines[0][0].encode()}
+    found: dict[str, bytes] = {}
+    for number, words in enumerate(lines, 1):
+        if len(words) != 2 or not _NAME.fullmatch(words[0]) or words[0] in found:
+            raise ServerStartError(f"{path}: entry {number} is not NAME TOKEN with a name of its own")
+        found[words[0]] = words[1].encode()
+    return found
+
+
+def address_of(peer: str) -> str:
+    """The address in gRPC's name of a peer, ipv4:ADDRESS:PORT, without the port."""
+    return peer.rpartition(":")[0] if peer.startswith(("ipv4:", "ipv6:")) else peer
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino

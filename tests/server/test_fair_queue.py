@@ -1,0 +1,88 @@
+"""Who comes next: callers in turn, by what they cost; interactive calls first, bulk never forgotten."""
+
+import asyncio
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from captioner_server.fair_queue import BULK_SHARE, Claim, FairQueue, Turns
+
+
+def take(queue: FairQueue[str], count: int) -> list[str]:
+    return [queue.take(next(queue.order())) for _ in range(count)]
+
+
+def test_callers_take_turns_and_each_keeps_its_order() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for number in range(4):
+        queue.add(f"a{number}", Claim("a"))
+    for number in range(2):
+        queue.add(f"b{number}", Claim("b"))
+    assert take(queue, 6) == ["a0", "b0", "a1", "b1", "a2", "a3"]
+
+
+def test_what_costs_more_comes_less_often() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for number in range(30):
+        queue.add(f"dear{number}", Claim("dear", cost=5.0))
+        queue.add(f"cheap{number}", Claim("cheap"))
+    taken = Counter(name.rstrip("0123456789") for name in take(queue, 30))
+    assert taken["cheap"] >= 4 * taken["dear"] > 0
+
+
+def test_interactive_calls_come_first_and_bulk_keeps_its_share() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for number in range(1000):
+        queue.add(f"bulk{number}", Claim("b", bulk=True))
+        queue.add(f"call{number}", Claim("c"))
+    assert take(queue, 1) == ["call0"]
+    bulk = sum(name.startswith("bulk") for name in take(queue, 400))
+    assert abs(bulk / 400 - BULK_SHARE) < 0.02
+
+
+def test_a_caller_who_comes_back_has_saved_nothing_up() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for number in range(100):
+        queue.add(f"a{number}", Claim("a"))
+    take(queue, 50)
+    for number in range(10):
+        queue.add(f"b{number}", Claim("b"))
+    assert Counter(name[0] for name in take(queue, 10)) == {"a": 5, "b": 5}
+
+
+claims = st.builds(Claim, st.sampled_from("abc"), st.booleans(), st.floats(0.25, 10))
+
+
+@given(st.lists(claims, max_size=40), st.randoms())
+def test_every_item_comes_out_once_in_the_order_that_was_foreseen(asked: list[Claim], chance: object) -> None:
+    queue: FairQueue[int] = FairQueue()
+    for number, claim in enumerate(asked):
+        queue.add(number, claim)
+    dropped = {number for number in range(len(asked)) if chance.random() < 0.2}
+    for number in dropped:
+        queue.discard(number)
+    foreseen = list(queue.order())
+    assert sorted(foreseen) == [number for number in range(len(asked)) if number not in dropped]
+    for number in foreseen:
+        assert next(queue.order()) == number
+        queue.take(number)
+    assert not len(queue)
+
+
+def test_places_come_back_whatever_becomes_of_those_who_wait() -> None:
+    async def run() -> None:
+        turns = Turns(2)
+
+        async def visit(number: int) -> None:
+            async with turns.turn(Claim(str(number % 3))):
+                await asyncio.sleep(0.001)
+
+        tasks = [asyncio.create_task(visit(number)) for number in range(50)]
+        for moment in range(10):
+            await asyncio.sleep(0.001)
+            tasks[5 * moment + 3].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert (turns.free, turns.waiting) == (2, 0)
+
+    asyncio.run(run())

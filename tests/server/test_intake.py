@@ -1,0 +1,215 @@
+"""Messages on their way in: bounded in bytes and in time, whoever sends them and however slowly."""
+
+import asyncio
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from support.engines import FakeEngine
+from support.serving import RunningServer, make_image, serve
+
+from captioner.v1 import captioner_pb2 as pb
+from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
+from captioner_server.errors import BusyError, DeadlineError
+from captioner_server.intake import Intake
+
+TIMEOUT_S = 20
+MIB = 2**20
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+def test_room_is_handed_on_and_never_more_than_there_is() -> None:
+    async def run() -> None:
+        intake, most = Intake(300, 100, 10), 0
+
+        async def message(number: int) -> None:
+            nonlocal most
+            async with intake.receive(str(number % 3)) as receipt:
+                await receipt.arrive(asyncio.sleep(0))
+                receipt.settle(number)
+                most = max(most, intake.used_bytes)
+                await asyncio.sleep(0.001)
+
+        tasks = [asyncio.create_task(message(number)) for number in range(100)]
+        await asyncio.sleep(0.002)
+        for task in tasks[::7]:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert 0 < most <= 300
+        assert intake.used_bytes == 0
+
+    asyncio.run(run())
+
+
+def test_what_does_not_arrive_loses_its_room_when_others_wait() -> None:
+    async def run() -> None:
+        intake = Intake(100, 100, 10, contended_s=0.1)
+
+        async def silent() -> None:
+            async with intake.receive("a") as receipt:
+                await receipt.arrive(forever())
+
+        task = asyncio.create_task(silent())
+        await asyncio.sleep(0.15)
+        assert not task.done()  # as long as nobody waits
+        async with intake.receive("b") as receipt:
+            receipt.settle(1)
+        with pytest.raises(BusyError):
+            await task
+        assert intake.used_bytes == 0
+
+    asyncio.run(run())
+
+
+def test_what_never_arrives_is_not_waited_for() -> None:
+    async def run() -> None:
+        intake = Intake(1000, 100, 0.05)
+        with pytest.raises(DeadlineError, match="upload_s"):
+            async with intake.receive("a") as receipt:
+                await receipt.arrive(forever())
+        assert intake.used_bytes == 0
+
+    asyncio.run(run())
+
+
+class Stalling:
+    """Calls whose message is announced and sent but for its last byte, over HTTP/2 as it is on the wire."""
+
+    def __init__(self, address: str, path: str, length: int) -> None:
+        host, port = address.split(":")
+        self.socket = socket.create_connection((host, int(port)), TIMEOUT_S)
+        self._path, self._length, self._stream = path, length, -1
+        self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b""))
+
+    def call(self, sent: int) -> None:
+        """Begin a call and send so many bytes of its message."""
+        self._stream += 2
+        headers = b"".join(
+            b"\x00" + text(name) + text(value)
+            for name, value in (
+                (":method", "POST"),
+                (":scheme", "http"),
+                (":path", self._path),
+                (":authority", "x"),
+                ("te", "trailers"),
+                ("content-type", "application/grpc"),
+            )
+        )
+        self.socket.sendall(frame(1, 4, self._stream, headers))
+        data = struct.pack(">BI", 0, self._length) + bytes(sent)
+        for start in range(0, len(data), 16_384):
+            self.socket.sendall(frame(0, 0, self._stream, data[start : start + 16_384]))
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def text(value: str) -> bytes:
+    return bytes([len(value)]) + value.encode()
+
+
+@pytest.fixture
+def server() -> Iterator[RunningServer]:
+    with serve(FakeEngine(), max_calls=20, upload_bytes=4 * 34 * MIB, upload_s=1.0) as running:
+        yield running
+
+
+def test_calls_that_stall_are_counted_and_ended(server: RunningServer) -> None:
+    stalling = Stalling(server.address, "/captioner.v1.CaptionService/Caption", 30 * MIB)
+    for _ in range(30):
+        stalling.call(1000)
+    with grpc.insecure_channel(server.address) as channel:
+        limit = time.monotonic() + TIMEOUT_S
+        while server.server.door.receiving < 20:
+            assert time.monotonic() < limit
+            time.sleep(0.01)
+        assert server.server.door.receiving == 20  # max_calls
+        assert server.server.door.images.used_bytes <= server.server.door.images.budget_bytes
+        while server.server.door.receiving:
+            assert time.monotonic() < limit
+            time.sleep(0.01)
+        assert server.server.door.images.used_bytes == 0
+        request = pb.CaptionRequest(image=make_image(1))
+        assert CaptionServiceStub(channel).Caption(request, timeout=TIMEOUT_S).caption.text
+
+
+def test_health_answers_beside_health_checks_that_stall(server: RunningServer) -> None:
+    stalling = Stalling(server.address, "/grpc.health.v1.Health/Check", 30 * MIB)
+    for _ in range(12):
+        stalling.call(1000)
+    with grpc.insecure_channel(server.address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        for _ in range(20):
+            status = stub.Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S).status
+            assert status == health_pb2.HealthCheckResponse.SERVING
+    assert server.server.door.small.used_bytes <= server.server.door.small.budget_bytes
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "grpc.health.v1.Health/Check",
+        "captioner.v1.CaptionService/GetModel",
+        "inference.GRPCInferenceService/ServerLive",
+        "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+    ],
+)
+def test_only_calls_that_bring_images_may_be_large(server: RunningServer, method: str) -> None:
+    field = b"\x0a" + b"\x80\x80\x40" + bytes(MIB)  # field 1, a string of 1 MiB
+    with grpc.insecure_channel(server.address) as channel:
+        with pytest.raises(grpc.RpcError) as caught:
+            list(channel.stream_stream(f"/{method}")(iter([field]), timeout=TIMEOUT_S))
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT, caught.value.details()
+
+
+def test_without_a_token_nothing_is_read(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret")
+    with serve(FakeEngine(), token_file=tmp_path / "token") as server:
+        for method in ("captioner.v1.CaptionService/Caption", "inference.GRPCInferenceService/ModelInfer"):
+            stalling = Stalling(server.address, f"/{method}", 30 * MIB)
+            stalling.call(1000)
+        time.sleep(0.3)
+        assert server.server.door.images.used_bytes == 0
+
+
+def test_streams_hold_no_more_images_than_the_queue_and_one_each() -> None:
+    engine = FakeEngine()
+    with (
+        serve(engine, queue_size=2, max_batch_size=1) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        engine.hold.clear()
+        image = make_image(1, (600, 600))
+        requests = [pb.CaptionBatchRequest(id=str(n), image=image) for n in range(30)]
+        calls = [CaptionServiceStub(channel).CaptionBatch(iter(requests), timeout=60) for _ in range(3)]
+        time.sleep(1)
+        held = server.server.door.images.used_bytes
+        assert held <= (2 + 3) * (len(image) + 100)
+        engine.hold.set()
+        assert [len(list(call)) for call in calls] == [30, 30, 30]
+
+
+def test_silent_streams_make_room_for_others() -> None:
+    with serve(FakeEngine(), max_streams=4) as server, grpc.insecure_channel(server.address) as channel:
+        stub = CaptionServiceStub(channel)
+        silent = [stub.CaptionBatch(iter(forever_silent, None), timeout=60) for _ in range(4)]
+        while server.server.door.streams < 4:
+            time.sleep(0.01)
+        time.sleep(2.1)
+        requests = [pb.CaptionBatchRequest(id=str(n), image=make_image(n)) for n in range(10)]
+        assert len(list(stub.CaptionBatch(iter(requests), timeout=TIMEOUT_S))) == 10
+        for call in silent:
+            call.cancel()
+
+
+def forever_silent() -> None:
+    time.sleep(30)
