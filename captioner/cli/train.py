@@ -80,8 +80,11 @@ def run(args: argparse.Namespace) -> int:
         raise
     if (folder / "best.pt").exists():
         kept, what = folder / "best.pt", "best"
-    else:  # nothing was validated
+    else:
         kept, what = folder / "last.pt", "last"
+        progress.note(
+            "there is no best.pt: the data have no images for validation (val_fraction = 0.1 takes a tenth)"
+        )
     progress.note(f"the {what} weights are in {kept}: captioner export {kept} -o BUNDLE")
     return 0
 

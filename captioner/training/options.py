@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from captioner.training.objectives import ObjectiveOptions
 
 PRECISIONS = ("float32", "bfloat16")
+AUTO = -1
+"""Chosen for the size of the data (`captioner.training.plan`)."""
 DEFAULT_OBJECTIVES = ("cross_entropy", "doubly_stochastic", "hard_attention")
 
 
@@ -68,17 +70,18 @@ class StageOptions:
     name: str
     objectives: Mapping[str, ObjectiveOptions] = field(default_factory=dict)
     """What is minimised: the weighted sum of these, by their names in `captioner.training.objectives`. A
-    number is a weight, a table has the options of the objective. By default `DEFAULT_OBJECTIVES`."""
-    epochs: int = 8
+    number is a weight, a table has the options of the objective. By default `DEFAULT_OBJECTIVES`, and
+    label_likelihood where data have labels."""
+    epochs: int = AUTO
     runs: int = 1
     """How often the stage is trained, from the same weights but in another order; training continues from the
     mean of the runs. Each takes `epochs`."""
-    batch_captions: int = 160
+    batch_captions: int = AUTO
     """Captions in a batch, read or sampled; those of one image share its features."""
-    learning_rate: float = 1e-3
+    learning_rate: float = AUTO
     final_learning_rate: float = 1e-5
     """Reached by cosine decay."""
-    warmup_steps: int = 200
+    warmup_steps: int = AUTO
     encoder_learning_rate: float = 0.0
     """Of the tuned segments of the backbone, with the same schedule."""
     tuned_segments: int = 0
@@ -132,11 +135,11 @@ class TrainOptions:
     """Parts of each training photo, in other light, that are shown in place of the photo as often as the
     photo itself; each costs a photo's room in the cache."""
     precision: str = "float32"
-    min_count: int = 5
+    min_count: int = AUTO
     """Words seen less often than this in the training captions become unknown."""
     max_words: int = 20
     """Longer captions are cut for training, and no longer ones are searched for in validation."""
-    ema_decay: float = 0.999
+    ema_decay: float = AUTO
     """Of the moving average of the weights, which is what is validated and kept; 0 for none."""
     beam_size: int = 3
     """Of validation and of the bundle."""
@@ -152,7 +155,8 @@ class TrainOptions:
             raise DataError("zoom needs photos that are squashed: of others, a part may be all padding")
         if self.crops < 0:
             raise DataError(f"crops must be at least 0, got {self.crops}")
-        if not 0 <= self.ema_decay < 1:
+        _at_least(self, 1, "min_count")
+        if self.ema_decay != AUTO and not 0 <= self.ema_decay < 1:
             raise DataError(f"ema_decay must be at least 0 and below 1, got {self.ema_decay}")
         try:
             _ = self.search
@@ -214,7 +218,7 @@ def _objectives(
     from captioner.training.objectives import OBJECTIVES, ObjectiveOptions
 
     built: dict[str, ObjectiveOptions] = {}
-    for name, value in (values or {name: {} for name in DEFAULT_OBJECTIVES}).items():
+    for name, value in values.items():
         if name not in OBJECTIVES:
             raise DataError(f"{where}: unknown objective {name}; there is {', '.join(OBJECTIVES)}")
         if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -224,7 +228,7 @@ def _objectives(
                 value = _build(OBJECTIVES[name].Options, value)
         if value.weight:
             built[name] = value
-    if not built:
+    if values and not built:
         raise DataError(f"{where}: no objective has a weight above 0")
     return built
 
@@ -295,5 +299,7 @@ def _change(values: dict[str, Any], name: str, text: str) -> None:
 
 def _at_least(options: Any, low: float, *names: str) -> None:
     for name in names:
-        if not getattr(options, name) >= low:
+        value = getattr(options, name)
+        left_open = value == AUTO and type(options).__dataclass_fields__[name].default == AUTO
+        if not (value >= low or left_open):  # also for NaN
             raise DataError(f"{options.name}: {name} must be at least {low}, got {getattr(options, name)}")

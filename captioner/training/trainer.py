@@ -24,6 +24,7 @@ from captioner.training.losses import Losses, forward
 from captioner.training.naming import build_vocabulary, related_words
 from captioner.training.objectives import Run
 from captioner.training.options import StageOptions, TrainOptions
+from captioner.training.plan import planned, unlearnt, warnings
 from captioner.training.progress import Progress
 from captioner.training.records import in_words, losses_in_words, mean_cider, mean_losses
 from captioner.training.schedule import make_optimizer, set_learning_rate
@@ -54,10 +55,11 @@ class Trainer:
         start = Start.read(options.start, data_root) if options.start else None
         if start:
             options = dataclasses.replace(options, model=start.architecture(options.model))
+        self.train_examples = load_examples(options.data, data_root, "train")
+        options = planned(options, self.train_examples)
         self.options, self.folder, self.device, self.progress = options, folder, device, progress
         self.data_root, self.cache_folder = data_root, cache
         self.checkpoint_every_s = checkpoint_every_s
-        self.train_examples = load_examples(options.data, data_root, "train")
         self.val_examples = load_examples(options.data, data_root, "val")
         self.vocabulary = build_vocabulary(self.train_examples, options.min_count)
         if start:
@@ -81,12 +83,17 @@ class Trainer:
         self.losses, self.optimizer = self._prepared_stage()
         if saved:
             self._restore(saved)
+        for text in warnings(options, self.train_examples):
+            progress.note(text)
 
     def run(self) -> list[dict[str, Any]]:
         """Train to the end. Returns the history, a record an epoch, and of each mean of runs."""
         while self.stage < len(self.options.stages):
             while self.epoch < self.current.epochs * self.current.runs:
                 self._run_epoch()
+            losses = [r["loss"] for r in self.history if r["stage"] == self.current.name and "loss" in r]
+            if text := unlearnt(self.current, losses):
+                self.progress.note(text)
             self.stage, self.epoch = self.stage + 1, 0
             if self.stage < len(self.options.stages):
                 self._start_stage()

@@ -1,0 +1,102 @@
+"""Options that were left open, chosen for the size of the data; warnings where a run cannot learn.
+
+What suits 50,000 captions (batches of 160, 200 steps of warm-up, an average over 1,000 steps) teaches
+nothing to a run on 60.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from captioner.training.data import Example
+from captioner.training.options import AUTO, DEFAULT_OBJECTIVES, StageOptions, TrainOptions
+
+LARGEST_BATCH = 160
+STEPS_OF_AN_EPOCH = 24
+"""Batches are made smaller until an epoch has as many, but not smaller than `SMALLEST_BATCH`."""
+SMALLEST_BATCH = 8
+STEPS = 400
+"""Epochs are added until a stage has as many, up to `MOST_EPOCHS`."""
+EPOCHS, MOST_EPOCHS = 8, 40
+WARMUP_STEPS = 200
+EMA_DECAY = 0.999
+
+
+def planned(options: TrainOptions, examples: Sequence[Example]) -> TrainOptions:
+    """The options with all open ones chosen for the training images."""
+    captions = sum(len(example.image.captions) for example in examples)
+    shown = sum(example.repeat * max(1, len(example.image.captions)) for example in examples)
+    stages = tuple(_stage(stage, shown, bool(options.start), examples) for stage in options.stages)
+    min_count, ema_decay = options.min_count, options.ema_decay
+    if min_count == AUTO:
+        min_count = _min_count(captions, bool(options.start))
+    if ema_decay == AUTO:
+        # The average covers the last tenth of the shortest stage.
+        ema_decay = min(EMA_DECAY, max(0.5, 1 - 10 / min(_steps(stage, shown) for stage in stages)))
+    return dataclasses.replace(options, stages=stages, min_count=min_count, ema_decay=round(ema_decay, 4))
+
+
+def _stage(stage: StageOptions, shown: int, started: bool, examples: Sequence[Example]) -> StageOptions:
+    chosen = {
+        "batch_captions": min(LARGEST_BATCH, max(SMALLEST_BATCH, shown // STEPS_OF_AN_EPOCH)),
+        "learning_rate": 2e-4 if started else 1e-3,
+    }
+    stage = _filled(stage, **chosen)
+    steps = math.ceil(shown / stage.batch_captions)
+    stage = _filled(stage, epochs=min(MOST_EPOCHS, max(EPOCHS, math.ceil(STEPS / steps))))
+    stage = _filled(stage, warmup_steps=min(WARMUP_STEPS, stage.epochs * steps // 10))
+    if stage.objectives:
+        return stage
+    captioned = any(example.image.captions for example in examples)
+    names = [name for name in DEFAULT_OBJECTIVES if captioned]
+    names += ["label_likelihood"] * any(example.image.words for example in examples)
+    objectives: dict[str, Any] = {name: {} for name in names}
+    return dataclasses.replace(stage, objectives=objectives)
+
+
+def _filled(stage: StageOptions, **values: float) -> StageOptions:
+    left_open = {name: value for name, value in values.items() if getattr(stage, name) == AUTO}
+    return dataclasses.replace(stage, **left_open)  # type: ignore[arg-type]
+
+
+def _min_count(captions: int, started: bool) -> int:
+    """In few captions, few words occur twice; a trained model is to learn just the words it does not know."""
+    if captions < (10_000 if started else 1_000):
+        return 1
+    return 2 if captions < 10_000 else 5
+
+
+def _steps(stage: StageOptions, shown: int) -> int:
+    return stage.epochs * math.ceil(shown / stage.batch_captions)
+
+
+def warnings(options: TrainOptions, examples: Sequence[Example]) -> list[str]:
+    """What keeps a planned run from learning, or from being judged."""
+    shown = sum(example.repeat * max(1, len(example.image.captions)) for example in examples)
+    found = []
+    for stage in options.stages:
+        steps = _steps(stage, shown)
+        if steps <= 2 * stage.warmup_steps:
+            found.append(
+                f"stage {stage.name}: {stage.warmup_steps} of about {steps} steps are warm-up, so it will"
+                " hardly learn; leave out warmup_steps, or train for more epochs or in smaller batches"
+            )
+        if options.ema_decay and steps * (1 - options.ema_decay) < 1:
+            found.append(
+                f"stage {stage.name}: an average with ema_decay {options.ema_decay} hardly follows about"
+                f" {steps} steps; leave ema_decay out"
+            )
+    return found
+
+
+def unlearnt(stage: StageOptions, losses: Sequence[float]) -> str | None:
+    """A word if the losses of a stage's epochs say that it learnt nothing."""
+    if len(losses) < 2 or "self_critical" in stage.objectives or losses[-1] < 0.98 * losses[0]:
+        return None
+    return (
+        f"stage {stage.name}: the loss hardly fell, from {losses[0]:.3f} to {losses[-1]:.3f}; if it should"
+        " learn more, raise learning_rate or epochs"
+    )

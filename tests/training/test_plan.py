@@ -1,0 +1,106 @@
+"""A run follows the size of its data."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from support import squares
+
+from captioner.errors import DataError
+from captioner.training.data import Example, load_examples
+from captioner.training.options import AUTO, StageOptions, TrainOptions
+from captioner.training.plan import planned, unlearnt, warnings
+from captioner.training.start import Start
+
+DATA = squares.options().data
+OPEN = TrainOptions(name="a", data=DATA, stages=(StageOptions(name="s"),))
+
+
+@pytest.fixture
+def examples(data: Path) -> list[Example]:
+    """24 images with 5 captions each."""
+    return load_examples(DATA, data, "train")
+
+
+def test_large_data_get_large_batches(examples: list[Example]) -> None:
+    options = planned(OPEN, examples * 2000)
+    [stage] = options.stages
+    assert (stage.batch_captions, stage.epochs, stage.warmup_steps) == (160, 8, 200)
+    assert (options.ema_decay, options.min_count, stage.learning_rate) == (0.999, 5, 1e-3)
+    assert list(stage.objectives) == ["cross_entropy", "doubly_stochastic", "hard_attention"]
+    assert warnings(options, examples * 2000) == []
+
+
+def test_small_data_get_small_batches_and_many_epochs(examples: list[Example]) -> None:
+    few = examples[:12]
+    options = planned(dataclasses.replace(OPEN, start="default"), few)
+    [stage] = options.stages
+    assert (stage.batch_captions, stage.epochs, stage.warmup_steps) == (8, 40, 32)
+    assert (options.ema_decay, options.min_count, stage.learning_rate) == (0.9688, 1, 2e-4)
+    assert warnings(options, few) == []
+
+
+def test_what_is_given_is_kept(examples: list[Example]) -> None:
+    stage = StageOptions(name="s", epochs=3, batch_captions=160, warmup_steps=200, learning_rate=0.1)
+    options = dataclasses.replace(OPEN, stages=(stage,), ema_decay=0.999, min_count=7)
+    found = planned(options, examples)
+    assert (found.min_count, found.ema_decay) == (7, 0.999)
+    assert dataclasses.replace(found.stages[0], objectives={}) == stage
+
+
+def test_what_will_not_learn_is_said(data: Path, cache: Path, tmp_path: Path) -> None:
+    """The few steps of a small run with the warm-up and the average of a large one."""
+    stage = squares.stage(epochs=2, batch_captions=160, warmup_steps=200, learning_rate=1e-5)
+    trainer = squares.trainer(squares.options((stage,), ema_decay=0.999), tmp_path, data, cache)
+    trainer.run()
+    assert isinstance(trainer.progress, squares.Silent)
+    first, second, *_, last = trainer.progress.notes
+    assert first.startswith("stage words: 200 of about 2 steps are warm-up, so it will hardly learn")
+    assert "an average with ema_decay 0.999 hardly follows about 2 steps" in second
+    assert last.startswith("stage words: the loss hardly fell, from 2.8")
+
+
+def test_a_reward_is_no_loss_that_falls() -> None:
+    rewarded = StageOptions(name="s", objectives={"self_critical": 1.0})  # type: ignore[dict-item]
+    assert unlearnt(rewarded, [0.1, 0.2]) is None
+    assert unlearnt(StageOptions(name="s"), [0.1, 0.2]) is not None
+
+
+@pytest.mark.parametrize("changes", [{"epochs": 0}, {"learning_rate": -2.0}, {"warmup_steps": -3}])
+def test_only_one_number_means_open(changes: dict[str, float]) -> None:
+    with pytest.raises(DataError, match="must be at least"):
+        StageOptions(name="s", **changes)  # type: ignore[arg-type]
+    assert StageOptions(name="s").epochs == AUTO
+
+
+def test_few_captions_teach(data: Path, cache: Path, tmp_path: Path) -> None:
+    """A trained model learns the words of a few photos with one caption each, and says them of others."""
+    source = dataclasses.replace(DATA[0], repeat=4)
+    squares.trainer(
+        squares.options((squares.stage(epochs=4),), data=(source,)), tmp_path / "first", data, cache
+    ).run()
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "images").symlink_to(data / "images")
+    (root / "start.pt").symlink_to(tmp_path / "first" / "best.pt")
+    lines = [
+        {"image": f"{number:02}.png", "caption": "a ruby tile" if number % 3 == 0 else "a square"}
+        for number in range(30)
+    ]
+    (root / "few.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    source = dataclasses.replace(DATA[0], captions="few.jsonl", val_fraction=0.3)
+    stage = StageOptions(
+        name="s", tuned_segments=3, learning_rate=1e-3, encoder_learning_rate=1e-3, epochs=20
+    )
+    options = TrainOptions(name="few", data=(source,), stages=(stage,), start="start.pt", max_words=8)
+    trainer = squares.trainer(options, tmp_path / "run", root, cache)
+    history = trainer.run()
+    assert set(trainer.vocabulary.words) - set(Start.read("start.pt", root).vocabulary.words) == {
+        "ruby",
+        "tile",
+    }
+    assert max(record["val"]["squares"]["cider"] for record in history) > 150
+    assert (tmp_path / "run" / "best.pt").exists()
