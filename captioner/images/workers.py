@@ -85,6 +85,11 @@ class DecodeWorkers:
                 self.lost += 1
         raise ImageTooLargeError("the process that decoded the image was killed, again and again")
 
+    @property
+    def restarts(self) -> int:
+        """Processes that replaced one that was killed or crashed."""
+        return sum(max(0, worker.starts - 1) for worker in self._workers)
+
     def expected_wait_s(self, ahead: int = 0) -> float:
         """How long an image that comes now waits for a process, with so many waiting already.
 
@@ -127,6 +132,7 @@ class _Worker:
     def __init__(self, preparation: Preparation, max_cpu_s: float) -> None:
         self.busy_since: float | None = None
         """Since when it decodes, on `time.monotonic`'s clock."""
+        self.starts = 0
         self._shape = preparation.shape
         self._offset = int(np.prod(self._shape))
         self._settings = {
@@ -187,6 +193,7 @@ class _Worker:
                     )
                 except OSError as error:
                     raise WorkersError(f"cannot start a process to decode images: {error.strerror}") from None
+            self.starts += 1
             self._ready = False
 
     def wait_until_ready(self) -> None:

@@ -86,7 +86,7 @@ class Admission:
             message = f"all {self.limit} places for images in work are taken (queue_size)"
         elif self._callers[caller] + images > self.caller_limit:
             message = f"the caller has {self.caller_limit} images in work, the most for one (of queue_size)"
-        elif (expected_s := self._expected_s(images)) > _PRUDENCE * patience_s:
+        elif (expected_s := self.expected_s(images)) > _PRUDENCE * patience_s:
             message = (
                 f"an answer would take about {expected_s:.1f} s, too near to the {patience_s:.1f} s there are"
             )
@@ -95,7 +95,7 @@ class Admission:
         all_done_s = self.inside * self._image_s()
         return BusyError(message, min(max(all_done_s, _SHORTEST_RETRY_S), _LONGEST_RETRY_S))
 
-    def _expected_s(self, images: int) -> float:
+    def expected_s(self, images: int = 1) -> float:
         """How long interactive images take that come in now: as long as those ahead of them, with the share
         that bulk work keeps, and the batch that is computed.
 

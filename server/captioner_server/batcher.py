@@ -146,6 +146,7 @@ class Batcher:
                 captions = await loop.run_in_executor(self._thread, compute, self._engine, pixels, options)
             except Exception as error:  # a defect, of the model or ours: it fails this batch only
                 self.failures += 1
+                self._metrics.failed_batches.inc()
                 log.exception("the model failed on a batch of %d", len(jobs))
                 for job in jobs:
                     if not job.answer.done():

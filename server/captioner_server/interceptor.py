@@ -156,6 +156,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 return answer
             except CaptionerError as error:
                 code, reason = error.grpc_code, message_of(error)
+                self._metrics.refused.labels(error.code).inc()
                 if isinstance(error, NotServingError):
                     await self._gate.held()
                 await context.abort(status_code(error), reason, (*_trailers(call), *to_trailers(error)))
@@ -168,8 +169,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 )
             finally:
                 if not method.startswith(_HEALTH):
+                    seconds = time.monotonic() - started
                     self._metrics.calls.labels(method, code).inc()
-                    self._log(call, code, reason, time.monotonic() - started)
+                    self._metrics.call_seconds.labels(method).observe(seconds)
+                    self._log(call, code, reason, seconds)
 
         return around
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+
+from captioner_server.machine_metrics import BuildCollector, CallbackCounter, GpuCollector
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -14,16 +18,29 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
+        self.registry.register(BuildCollector())
+        self.registry.register(GpuCollector())
+        self.serving = self._gauge("serving", "1 while calls are accepted, else 0")
         self.calls = self._counter("calls", "Calls finished", "method", "code")
+        self.call_seconds = self._histogram("call_seconds", "Time to answer a call", _SECONDS, "method")
+        self.refused = self._counter("refused_calls", "Calls that ended with an error", "reason")
         self.images = self._counter("images", "Images answered", "outcome")
         self.dropped = self._counter("dropped_images", "Images dropped before they cost compute", "reason")
         self.in_flight = self._gauge("in_flight_calls", "Calls open")
         self.admitted = self._gauge("admitted_images", "Images accepted and not yet answered")
+        self.waiting = self._gauge("waiting_images", "Decoded images that wait for the model")
+        self.image_bytes = self._gauge(
+            "in_flight_bytes", "Bytes of image messages that are held, and room for those arriving"
+        )
+        self.expected_wait = self._gauge(
+            "expected_wait_seconds", "How long an image that arrives now is expected to take"
+        )
         self.batch_size = self._histogram("batch_size_images", "Images that the model saw at once", _SIZES)
         self.decode_seconds = self._histogram("decode_seconds", "Time to decode an image", _SECONDS)
         self.queue_seconds = self._histogram("queue_seconds", "Time an image waited for the model", _SECONDS)
         self.compute_seconds = self._histogram("compute_seconds", "Time of the model for a batch", _SECONDS)
         self.log_lines_dropped = self._gauge("log_lines_dropped", "Log lines that nobody took")
+        self.failed_batches = self._counter("failed_batches", "Batches on which the model failed")
         about_model = "1 for the model that is served and where it runs"
         self.model = self._gauge("model_info", about_model, "model", "device", "provider")
 
@@ -33,5 +50,10 @@ class Metrics:
     def _gauge(self, name: str, help: str, *labels: str) -> Gauge:
         return Gauge(f"captioner_{name}", help, labels, registry=self.registry)
 
-    def _histogram(self, name: str, help: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(f"captioner_{name}", help, buckets=buckets, registry=self.registry)
+    def _histogram(self, name: str, help: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(f"captioner_{name}", help, labels, buckets=buckets, registry=self.registry)
+
+    def count_decoder_restarts(self, count: Callable[[], int]) -> None:
+        """`count` says how many decoding processes have been replaced since the start."""
+        help = "Processes that decode images and had to be replaced"
+        self.registry.register(CallbackCounter("captioner_decoder_restarts", help, count))

@@ -40,10 +40,12 @@ class CaptionServer:
         self.options = options
         self.metrics = Metrics()
         self.gate = Gate(_RETRY_AFTER_S)
+        self.metrics.serving.set_function(lambda: float(self.gate.serving))
         self._pipeline: Pipeline | None = None
         self._supervisor: asyncio.Task[str] | None = None
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self.door = Door(self.gate, options, self._overload)
+        self.metrics.image_bytes.set_function(lambda: self.door.images.used_bytes)
         interceptor = CallInterceptor(self.door, self.metrics)
         self._server = grpc.aio.server(interceptors=[interceptor], options=_channel_options(options))
         captioner_pb2_grpc.add_CaptionServiceServicer_to_server(
