@@ -175,7 +175,7 @@ class Bench:
             said = []
             for start in range(0, len(data.pixels), BATCH):
                 part = data.pixels[start : start + BATCH]
-                stepper = captioner.show(part)
+                stepper = captioner.encode(part)
                 found = [best[0].tokens for best in search(stepper, len(part), captioner.defaults)]
                 probe.add(stepper, found)
                 said += [" ".join(captioner.bundle.vocabulary.decode(tokens)) for tokens in found]
@@ -209,7 +209,7 @@ class DataSet:
 
 def step_ms(captioner: Captioner, pixels: Pixels, beams: int = 3) -> float:
     """Milliseconds of one decoder step for a batch, in the middle of a caption."""
-    stepper = captioner.show(pixels)
+    stepper = captioner.encode(pixels)
     state = stepper.start(beams)
     tokens = np.full((len(pixels), beams), captioner.bundle.vocabulary.start_id)
     for _ in range(5):

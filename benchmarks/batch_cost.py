@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from captioner import Captioner, CaptionOptions, caption_folder
+from captioner import Captioner, CaptionOptions, iter_folder
 from captioner.folder.open import open_sources
 
 OPTIONS = CaptionOptions(attention=False)
@@ -102,7 +102,7 @@ def measure_model(captioner: Captioner, pixels: np.ndarray, batch_size: int, sec
 def measure_batch(captioner: Captioner, photos: Path, batch_size: int) -> tuple[int, float]:
     """How many photos there are, and images a second."""
     started = time.monotonic()
-    results = caption_folder(photos, options=OPTIONS, captioner=captioner, batch_size=batch_size)
+    results = iter_folder(photos, options=OPTIONS, captioner=captioner, batch_size=batch_size)
     count = sum(1 for _ in results)
     return count, count / (time.monotonic() - started)
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from captioner import Captioner, CaptionOptions, caption_folder
+from captioner import Captioner, CaptionOptions, iter_folder
 
 OPTIONS = CaptionOptions(attention=False)
 
@@ -43,7 +43,7 @@ def main() -> None:
         make_images(root, args.images)
         before = model_rate(captioner, root, args.batch_size, args.seconds)
         started, memory = time.monotonic(), []
-        results = caption_folder(
+        results = iter_folder(
             root, Path(folder, "out.jsonl"), OPTIONS, captioner=captioner, batch_size=args.batch_size
         )
         for number, _ in enumerate(results):

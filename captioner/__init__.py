@@ -18,53 +18,95 @@ if TYPE_CHECKING:
         ImageError,
         ImageTooLargeError,
         ImageUnreadableError,
+        LowConfidenceError,
+        ModelOutputError,
         NotAnImageError,
         OptionsError,
+        OutputError,
         RuntimeMissingError,
     )
-    from captioner.folder.api import caption_folder
-    from captioner.images.opening import ImageLimits
+    from captioner.folder.api import caption_folder, iter_folder
+    from captioner.folder.items import FolderResult
+    from captioner.folder.sources import Selection
+    from captioner.folder.text import TextOptions
+    from captioner.images.sources import ImageInput, ImageLimits
+    from captioner.model.bundle import Bundle
+    from captioner.model.calibration import Calibration
     from captioner.options import CaptionOptions
+    from captioner.protocol import ImageCaptioner
     from captioner.results import Alternative, Caption, Word
 
 __version__ = "0.1.0"
 
+_MODULES = {
+    "Alternative": "results",
+    "Bundle": "model.bundle",
+    "BundleError": "errors",
+    "Calibration": "model.calibration",
+    "Caption": "results",
+    "CaptionOptions": "options",
+    "Captioner": "captioner",
+    "CaptionerError": "errors",
+    "DataError": "errors",
+    "DeviceError": "errors",
+    "FolderResult": "folder.items",
+    "ImageCaptioner": "protocol",
+    "ImageError": "errors",
+    "ImageInput": "images.sources",
+    "ImageLimits": "images.sources",
+    "ImageTooLargeError": "errors",
+    "ImageUnreadableError": "errors",
+    "LowConfidenceError": "errors",
+    "ModelOutputError": "errors",
+    "NotAnImageError": "errors",
+    "OptionsError": "errors",
+    "OutputError": "errors",
+    "RuntimeMissingError": "errors",
+    "Selection": "folder.sources",
+    "TextOptions": "folder.text",
+    "Word": "results",
+    "caption_folder": "folder.api",
+    "iter_folder": "folder.api",
+}
+"""Where each public name is defined."""
+
 __all__ = [
     "Alternative",
+    "Bundle",
     "BundleError",
+    "Calibration",
     "Caption",
     "CaptionOptions",
     "Captioner",
     "CaptionerError",
     "DataError",
     "DeviceError",
+    "FolderResult",
+    "ImageCaptioner",
     "ImageError",
+    "ImageInput",
     "ImageLimits",
     "ImageTooLargeError",
     "ImageUnreadableError",
+    "LowConfidenceError",
+    "ModelOutputError",
     "NotAnImageError",
     "OptionsError",
+    "OutputError",
     "RuntimeMissingError",
+    "Selection",
+    "TextOptions",
     "Word",
     "__version__",
     "caption_folder",
+    "iter_folder",
 ]
-
-_MODULES = {
-    "Alternative": "results",
-    "Caption": "results",
-    "CaptionOptions": "options",
-    "Captioner": "captioner",
-    "ImageLimits": "images.opening",
-    "Word": "results",
-    "caption_folder": "folder.api",
-}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(f"captioner.{_MODULES.get(name, 'errors')}")
+    module = importlib.import_module(f"captioner.{_MODULES[name]}")
     value = globals()[name] = getattr(module, name)
     return value
 

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, Self, cast, overload
 
 import numpy as np
-import numpy.typing as npt
 
-from captioner.errors import ImageError, OptionsError, clip
+from captioner.errors import CaptionerError, ImageError, ModelOutputError, OptionsError, clip
 from captioner.images.letterbox import Mask, crop
-from captioner.images.opening import DEFAULT_LIMITS, ImageInput, ImageLimits
 from captioner.images.preparation import Preparation
+from captioner.images.sources import DEFAULT_LIMITS, ImageInput, ImageLimits, is_single, rereadable
 from captioner.model.bundle import Bundle
 from captioner.model.calibration import Calibration
 from captioner.model.runtime import OnnxStepper, Runtime
 from captioner.model.search import Floats, Hypothesis, search, stream
-from captioner.options import CaptionOptions
+from captioner.options import CaptionOptions, merge_options
 from captioner.overlay.saliency import resample
+from captioner.pipeline import DEFAULT_BATCH_SIZE, caption_loaded, run_pipeline
+from captioner.protocol import Outcome, Pixels
 from captioner.results import Alternative, Caption, Word
-
-Pixels = npt.NDArray[np.uint8]
-DEFAULT_BATCH_SIZE = 32
 
 
 class Captioner:
-    """A loaded model. Safe to use from several threads."""
+    """A model in this process. Thread-safe. An `ImageCaptioner`, as `captioner_client.CaptionClient` is."""
 
     def __init__(self, bundle: Bundle, runtime: Runtime, limits: ImageLimits = DEFAULT_LIMITS) -> None:
         self.bundle, self.limits = bundle, limits
@@ -44,9 +43,10 @@ class Captioner:
         threads: int | None = None,
         limits: ImageLimits = DEFAULT_LIMITS,
     ) -> Captioner:
-        """Load a bundle, the embedded one if none is named.
+        """Load a bundle, by default (None or "default") the embedded one.
 
-        `device` is auto, cpu or cuda; `threads` compute one call (None: as many as there are cores).
+        `device` is auto, cpu, cuda or cuda:N; `threads` is the number of threads that compute one call (None:
+        one per core).
         Raises `BundleError`, `RuntimeMissingError`, `DeviceError` or `OptionsError`.
         """
         loaded = Bundle.load(bundle)
@@ -97,7 +97,7 @@ class Captioner:
         return self._runtime.heads
 
     def check_include(self, words: Sequence[str]) -> None:
-        """Raises `OptionsError` for a word that the model does not know, and so cannot say."""
+        """Raise `OptionsError` for a word that is not in the model's vocabulary."""
         for word in words:
             if not self.bundle.vocabulary.forms(word):
                 raise OptionsError(f"the model does not know the word {clip(repr(word))}", "include")
@@ -110,48 +110,113 @@ class Captioner:
     @overload
     def caption(
         self,
-        images: Sequence[ImageInput],
+        images: ImageInput,
         options: CaptionOptions | None = ...,
         *,
         batch_size: int = ...,
         return_errors: Literal[False] = ...,
+        **fields: Any,
+    ) -> Caption: ...
+
+    @overload
+    def caption(
+        self,
+        images: Iterable[ImageInput],
+        options: CaptionOptions | None = ...,
+        *,
+        batch_size: int = ...,
+        return_errors: Literal[False] = ...,
+        **fields: Any,
     ) -> list[Caption]: ...
 
     @overload
     def caption(
         self,
-        images: Sequence[ImageInput],
+        images: ImageInput,
         options: CaptionOptions | None = ...,
         *,
         batch_size: int = ...,
         return_errors: bool,
-    ) -> list[Caption | ImageError]: ...
+        **fields: Any,
+    ) -> Outcome: ...
+
+    @overload
+    def caption(
+        self,
+        images: Iterable[ImageInput],
+        options: CaptionOptions | None = ...,
+        *,
+        batch_size: int = ...,
+        return_errors: bool,
+        **fields: Any,
+    ) -> list[Outcome]: ...
 
     def caption(
         self,
-        images: Sequence[ImageInput],
+        images: ImageInput | Iterable[ImageInput],
         options: CaptionOptions | None = None,
         *,
         batch_size: int = DEFAULT_BATCH_SIZE,
         return_errors: bool = False,
-    ) -> list[Any]:
-        """Caption images, `batch_size` at a time; paths, bytes or Pillow images.
+        **fields: Any,
+    ) -> Any:
+        """Caption one image, or any iterable of images, `batch_size` at a time.
 
-        Raises the first `ImageError`; with `return_errors`, it stands in the place of the image's caption
-        instead and the others are captioned.
+        One image gives one `Caption`, an iterable a list of them in its order. Single options can be given
+        as keywords: `caption("dog.jpg", beam_size=5)`. Raises the first `ImageError`; with `return_errors`,
+        errors take the places of the captions of failed images instead.
         """
-        if isinstance(images, (str, bytes, os.PathLike)):
-            raise OptionsError("images must be a list; for one image, pass a list of one", "images")
+        options = merge_options(options, fields)
+        if is_single(images):
+            outcome = self._caption_one(images, options)
+            if isinstance(outcome, CaptionerError) and not return_errors:
+                raise outcome
+            return outcome
+        outcomes = []
+        many = cast(Iterable[ImageInput], images)
+        with closing(self.caption_each(many, options, batch_size=batch_size)) as found:
+            for outcome in found:
+                if isinstance(outcome, CaptionerError) and not return_errors:
+                    raise outcome
+                outcomes.append(outcome)
+        return outcomes
+
+    def caption_each(
+        self,
+        images: Iterable[ImageInput],
+        options: CaptionOptions | None = None,
+        *,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        **fields: Any,
+    ) -> Generator[Outcome, None, None]:
+        """The caption or the error of each image, in order, as soon as its batch is done.
+
+        `images` may be endless: it is read ahead by a few batches only. Raises `OptionsError`.
+        """
         if batch_size < 1:
             raise OptionsError(f"batch_size must be at least 1, got {batch_size}", "batch_size")
-        results: list[Any] = []
-        with ThreadPoolExecutor(min(batch_size, os.cpu_count() or 1)) as pool:
-            for start in range(0, len(images), batch_size):
-                part = images[start : start + batch_size]
-                results += self._caption_part(
-                    part, list(pool.map(self._try_pixels, part)), options, return_errors
-                )
-        return results
+        return self._caption_batches(iter(images), merge_options(options, fields), batch_size)
+
+    def stream(
+        self, image: ImageInput, options: CaptionOptions | None = None, **fields: Any
+    ) -> Iterator[Word | Caption]:
+        """Each word of one image as it is decoded (greedy search), then the caption.
+
+        Raises an `ImageError`, or `OptionsError` for options that greedy search cannot fulfil.
+        """
+        options = (merge_options(options, fields) or CaptionOptions()).for_streaming()
+        image = rereadable(image, self.limits)
+        for item in self.stream_pixels(self.preprocess(image), options):
+            yield item.of(image) if isinstance(item, Caption) else item
+
+    def close(self) -> None:
+        """Nothing to release: the model is freed with the object. For use in place of a `CaptionClient`."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def preparation(self) -> Preparation:
@@ -163,22 +228,42 @@ class Captioner:
         fourth that is 0 where there is no photo. Raises an `ImageError`."""
         return self.preparation.load(image)
 
-    def caption_pixels(self, pixels: Pixels, options: CaptionOptions | None = None) -> list[Caption]:
-        """Caption a batch as `preprocess` makes them, uint8 (batch, size, size, channels)."""
+    @overload
+    def caption_pixels(self, pixels: Pixels, options: CaptionOptions | None = ...) -> list[Caption]: ...
+
+    @overload
+    def caption_pixels(
+        self, pixels: Pixels, options: CaptionOptions | None = ..., *, return_errors: bool
+    ) -> list[Caption | ImageError]: ...
+
+    def caption_pixels(
+        self, pixels: Pixels, options: CaptionOptions | None = None, *, return_errors: bool = False
+    ) -> list[Any]:
+        """Caption a batch as `preprocess` makes them, uint8 (batch, size, size, channels).
+
+        Raises `ModelOutputError` if the model computes no finite numbers for an image; with `return_errors`
+        that error takes the place of the image's caption.
+        """
         masks = self._masks(pixels)
         if not len(pixels):
             return []
         resolved = self._resolve(options)
-        shown = self._show(pixels, masks).of_head(resolved.attention_head)
-        found = search(
-            shown, len(pixels), resolved, [self.bundle.vocabulary.forms(word) for word in resolved.include]
-        )
-        return [self._caption(best, mask, resolved) for best, mask in zip(found, masks, strict=True)]
+        encoded = self._encode(pixels, masks).with_head(resolved.attention_head)
+        include = [self.bundle.vocabulary.forms(word) for word in resolved.include]
+        found = search(encoded, len(pixels), resolved, include)
+        outcomes = [
+            self._caption(hypotheses, mask, resolved) if hypotheses else _not_finite()
+            for hypotheses, mask in zip(found, masks, strict=True)
+        ]
+        for outcome in outcomes:
+            if isinstance(outcome, ImageError) and not return_errors:
+                raise outcome
+        return outcomes
 
-    def show(self, pixels: Pixels) -> OnnxStepper:
-        """Show a batch, uint8 (batch, size, size, channels), to the model; `captioner.model.search` steps
-        through the result. `caption_pixels` is this and the search."""
-        return self._show(pixels, self._masks(pixels))
+    def encode(self, pixels: Pixels) -> OnnxStepper:
+        """Encode a batch, uint8 (batch, size, size, channels), for `captioner.model.search` to decode.
+        `caption_pixels` is this and the search."""
+        return self._encode(pixels, self._masks(pixels))
 
     def stream_pixels(
         self, pixels: Pixels, options: CaptionOptions | None = None
@@ -191,8 +276,10 @@ class Captioner:
         masks = self._masks(pixels[None])
         words: list[Word] = []
         log_prob = 0.0
-        shown = self._show(pixels[None], masks).of_head(resolved.attention_head)
-        for token, chosen, attention in stream(shown, resolved):
+        encoded = self._encode(pixels[None], masks).with_head(resolved.attention_head)
+        for token, chosen, attention in stream(encoded, resolved):
+            if not np.isfinite(chosen):
+                raise _not_finite()
             log_prob += chosen
             if token != self.bundle.vocabulary.end_id:
                 words.append(self._word(token, chosen, attention, masks[0], resolved))
@@ -214,22 +301,35 @@ class Captioner:
         except ImageError as error:
             return error
 
-    def _caption_part(
-        self,
-        images: Sequence[ImageInput],
-        loaded: list[Pixels | ImageError],
-        options: CaptionOptions | None,
-        return_errors: bool,
-    ) -> list[Caption | ImageError]:
-        failed = [item for item in loaded if isinstance(item, ImageError)]
-        if failed and not return_errors:
-            raise failed[0]
-        pixels = [item for item in loaded if not isinstance(item, ImageError)]
-        captions = iter(self.caption_pixels(np.stack(pixels), options) if pixels else [])
-        return [
-            item if isinstance(item, ImageError) else next(captions).of(image)
-            for image, item in zip(images, loaded, strict=True)
-        ]
+    def _caption_one(self, image: ImageInput, options: CaptionOptions | None) -> Outcome:
+        try:
+            image = rereadable(image, self.limits)
+        except ImageError as error:
+            return error
+        [outcome] = caption_loaded(self, [self._try_pixels(image)], options)
+        return outcome.of(image) if isinstance(outcome, Caption) else outcome
+
+    def _caption_batches(
+        self, images: Iterator[ImageInput], options: CaptionOptions | None, batch_size: int
+    ) -> Generator[Outcome, None, None]:
+        def load(image: ImageInput) -> tuple[ImageInput, Pixels | ImageError]:
+            try:
+                image = rereadable(image, self.limits)
+            except ImageError as error:
+                return image, error
+            return image, self._try_pixels(image)
+
+        def process(loaded: list[tuple[ImageInput, Pixels | ImageError]]) -> list[Outcome]:
+            outcomes = caption_loaded(self, [pixels for _, pixels in loaded], options)
+            return [
+                outcome.of(image) if isinstance(outcome, Caption) else outcome
+                for (image, _), outcome in zip(loaded, outcomes, strict=True)
+            ]
+
+        batches = iter(lambda: [partial(load, image) for image in islice(images, batch_size)], [])
+        with closing(run_pipeline(batches, process)) as results:
+            for outcomes in results:
+                yield from outcomes
 
     def _caption(self, best: list[Hypothesis], mask: Mask, options: CaptionOptions) -> Caption:
         first, *others = best
@@ -284,7 +384,11 @@ class Captioner:
             raise OptionsError("pixels hold an image without a photo: its last channel is 0 everywhere")
         return masks
 
-    def _show(self, pixels: Pixels, masks: Mask) -> OnnxStepper:
+    def _encode(self, pixels: Pixels, masks: Mask) -> OnnxStepper:
         if self.bundle.letterbox is None:
             return self._runtime.encode(np.ascontiguousarray(pixels))
         return self._runtime.encode(np.ascontiguousarray(pixels[..., :3]), masks.reshape(len(masks), -1))
+
+
+def _not_finite() -> ModelOutputError:
+    return ModelOutputError("the model computed no finite numbers for this image")

@@ -57,6 +57,13 @@ class LowConfidenceError(ImageError):
     code = "low_confidence"
 
 
+class ModelOutputError(ImageError):
+    """The model computed no finite numbers for this image."""
+
+    code = "model_output"
+    grpc_code = "INTERNAL"
+
+
 class OptionsError(CaptionerError, ValueError):
     """An option is out of its range, or options contradict each other."""
 

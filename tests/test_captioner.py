@@ -208,16 +208,6 @@ def test_the_word_limit(tiny_captioner: Captioner, pixels: np.ndarray) -> None:
         assert 1 <= len(caption.words) <= 3
 
 
-@pytest.mark.parametrize(
-    ("arguments", "field"),
-    [((str(PHOTOS[0]),), "images"), ((PHOTOS[0],), "images"), ((b"bytes",), "images")],
-)
-def test_one_image_in_place_of_a_list(tiny_captioner: Captioner, arguments: tuple, field: str) -> None:
-    with pytest.raises(OptionsError, match="list of one") as raised:
-        tiny_captioner.caption(*arguments)
-    assert raised.value.field == field
-
-
 def test_a_batch_of_none(tiny_captioner: Captioner) -> None:
     with pytest.raises(OptionsError, match="batch_size"):
         tiny_captioner.caption(PHOTOS, batch_size=0)
@@ -350,7 +340,7 @@ def test_padding_is_never_looked_at(letterboxed_captioner: Captioner, shapes: np
     mask = letterbox.mask(shapes).reshape(len(shapes), -1)
     tokens = np.full((len(shapes), 1), letterboxed_captioner.bundle.vocabulary.start_id)
     for pixels in (shapes, other):
-        shown = letterboxed_captioner.show(pixels)
+        shown = letterboxed_captioner.encode(pixels)
         _, attention, _ = shown.step(tokens, shown.start(1))
         assert (attention[:, 0][~mask] == 0).all()
         np.testing.assert_allclose(attention[:, 0].sum(axis=1), 1, atol=1e-5)

@@ -12,12 +12,14 @@ from captioner.cli.score import print_table
 from captioner.errors import OptionsError
 
 if TYPE_CHECKING:
-    from captioner.cli.common import CaptionSource
     from captioner.metrics.faithfulness import Probe
     from captioner.metrics.measured import Measured
+    from captioner.protocol import ImageCaptioner
     from captioner.references import CaptionedImage
     from captioner.results import Caption
 
+BATCH = 64
+"""Captions probed at a time."""
 _FAITHFULNESS = {
     "fall_top": ("top cells", ".2f"),
     "fall_random": ("random cells", ".2f"),
@@ -87,12 +89,13 @@ class AttentionTests:
         self._boxes = read_boxes(args.boxes, images) if args.boxes else None
         self._probe: Probe | None = None
         self._captions: dict[str, Caption] = {}
+        self._unprobed: list[Caption] = []
 
     @property
     def need_maps(self) -> bool:
         return self._hiding is not None or self._boxes is not None
 
-    def start(self, captioner: CaptionSource) -> None:
+    def start(self, captioner: ImageCaptioner) -> None:
         """Raises `BundleError` for a model that cannot be tested."""
         from captioner.captioner import Captioner
         from captioner.metrics.faithfulness import Probe, check_memory
@@ -103,18 +106,22 @@ class AttentionTests:
             self._captioner = captioner
             self._probe = Probe(captioner.bundle.vocabulary, self._hiding)
 
-    def add(
-        self, images: Sequence[CaptionedImage], shown: Sequence[bytes], captions: Sequence[Caption]
-    ) -> None:
-        """A batch: whose images, their files, and what was said of them."""
+    def add(self, image: CaptionedImage, caption: Caption) -> None:
+        """One captioned image; the caption still has its source."""
+        if self._boxes is not None:
+            self._captions[image.key] = caption.of(None)
+        if self._probe is not None:
+            self._unprobed.append(caption)
+            if len(self._unprobed) == BATCH:
+                self._probe_batch(self._probe)
+
+    def _probe_batch(self, probe: Probe) -> None:
         import numpy as np
 
-        if self._probe is not None:
-            pixels = np.stack([self._captioner.preprocess(image) for image in shown])
-            encode = self._captioner.bundle.vocabulary.encode
-            self._probe.add(self._captioner.show(pixels), [encode(caption.text) for caption in captions])
-        if self._boxes is not None:
-            self._captions |= {image.key: caption for image, caption in zip(images, captions, strict=True)}
+        captions, self._unprobed = self._unprobed, []
+        pixels = np.stack([self._captioner.preprocess(caption.source) for caption in captions])
+        encode = self._captioner.bundle.vocabulary.encode
+        probe.add(self._captioner.encode(pixels), [encode(caption.text) for caption in captions])
 
     def results(self) -> dict[str, Measured]:
         """By name, as in the JSON of `captioner evaluate`."""
@@ -122,6 +129,8 @@ class AttentionTests:
 
         found = {}
         if self._probe is not None:
+            if self._unprobed:
+                self._probe_batch(self._probe)
             found["faithfulness"] = self._probe.result()
         if self._boxes is not None:
             found["pointing"] = point(self._captions, self._boxes)

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from captioner.cli.common import (
-    CaptionSource,
     add_caption_arguments,
     caption_options,
     image_limits,
@@ -27,10 +26,7 @@ from captioner.options import CaptionOptions
 
 if TYPE_CHECKING:
     from captioner.images.opening import ImageInput
-    from captioner.results import Caption
-
-BATCH_SIZE = 16
-"""Images captioned between two prints: some to keep the model busy, few enough to see it go on."""
+    from captioner.protocol import ImageCaptioner, Outcome
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -58,26 +54,22 @@ def run(args: argparse.Namespace) -> int:
                 failed = True
                 report_failure(name, outcome)
             _print(name, outcome, args)
+            sys.stdout.flush()
     return int(failed)
 
 
 def _outcomes(
-    captioner: CaptionSource, args: argparse.Namespace, options: CaptionOptions
-) -> Iterator[tuple[str, Caption | CaptionerError]]:
-    """Name and result of each image, in order."""
+    captioner: ImageCaptioner, args: argparse.Namespace, options: CaptionOptions
+) -> Iterator[tuple[str, Outcome]]:
+    """Name and outcome of each image, in order."""
     images: list[ImageInput] = list(args.images)
     if "-" in args.images:
-        data = sys.stdin.buffer.read(image_limits(args).max_bytes + 1)  # one more, to be refused for it
+        data = sys.stdin.buffer.read(image_limits(args).max_bytes + 1)  # one more, to be rejected for it
         images = [data if image == "-" else image for image in images]
-    for start in range(0, len(images), BATCH_SIZE):
-        batch = slice(start, start + BATCH_SIZE)
-        yield from zip(
-            args.images[batch], captioner.caption(images[batch], options, return_errors=True), strict=True
-        )
-        sys.stdout.flush()
+    yield from zip(args.images, captioner.caption_each(images, options), strict=True)
 
 
-def _print(name: str, outcome: Caption | CaptionerError, args: argparse.Namespace) -> None:
+def _print(name: str, outcome: Outcome, args: argparse.Namespace) -> None:
     if args.json:
         from captioner.results import error_to_dict
 

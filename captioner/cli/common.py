@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, overload
+from typing import TYPE_CHECKING, Any
 
 from captioner.errors import OptionsError
 from captioner.options import OPTION_SPECS, CaptionOptions, OptionSpec
 
 if TYPE_CHECKING:
-    from captioner.errors import CaptionerError
-    from captioner.images.opening import ImageInput, ImageLimits
-    from captioner.results import Caption
-    from captioner_client import CaptionClient, ClientOptions
+    from captioner.images.opening import ImageLimits
+    from captioner.protocol import ImageCaptioner
+    from captioner_client import ClientOptions
 
 
 _LOCAL_FLAGS = {
@@ -27,23 +27,6 @@ _LOCAL_FLAGS = {
     "max_pixels": "--max-pixels",
 }
 """What only a local captioner can be told; a server has been told when it was started."""
-
-
-class CaptionSource(Protocol):
-    """What captions images for a command: a `Captioner`, or a server that looks like one.
-
-    The caption of each image in order; with `return_errors` an error in the place of one that failed.
-    """
-
-    @overload
-    def caption(
-        self, images: Sequence[ImageInput], options: CaptionOptions | None = ...
-    ) -> Sequence[Caption]: ...
-
-    @overload
-    def caption(
-        self, images: Sequence[ImageInput], options: CaptionOptions | None = ..., *, return_errors: bool
-    ) -> Sequence[Caption | CaptionerError]: ...
 
 
 def add_search_arguments(parser: argparse.ArgumentParser, defaults: str = "those of the model") -> None:
@@ -70,8 +53,9 @@ def add_caption_arguments(parser: argparse.ArgumentParser) -> None:
     )
     local.add_argument(
         "--device",
-        choices=("auto", "cpu", "cuda"),
-        help="auto (default) takes CUDA where it works, and says what it took",
+        type=_device,
+        metavar="auto|cpu|cuda|cuda:N",
+        help="auto (default) uses CUDA where it works; cuda:N is the GPU of that number",
     )
     local.add_argument("--threads", type=_positive, metavar="N", help="CPU threads (default: one a core)")
     local.add_argument("--max-pixels", type=_positive, metavar="N", help="refuse images of more pixels")
@@ -122,11 +106,11 @@ def image_limits(args: argparse.Namespace) -> ImageLimits:
 
 
 @contextmanager
-def open_captioner(args: argparse.Namespace, *, draws: bool = False) -> Iterator[CaptionSource]:
-    """What captions, as the flags ask for: the model here, or a server. A command that `draws` decodes photos
-    itself, so that their pixels can be limited here even then.
+def open_captioner(args: argparse.Namespace, *, draws: bool = False) -> Iterator[ImageCaptioner]:
+    """The captioner that the flags ask for: a model in this process, or a server. A command that `draws` also
+    decodes photos itself, so that `--max-pixels` applies even with a server.
 
-    Raises a `CaptionerError` when it cannot be had.
+    Raises a `CaptionerError` if it cannot be opened.
     """
     if args.server is None:
         yield _open_local(args)
@@ -137,10 +121,10 @@ def open_captioner(args: argparse.Namespace, *, draws: bool = False) -> Iterator
     from captioner_client import CaptionClient
 
     with CaptionClient(args.server, client_options(args)) as client:
-        yield _Remote(client)
+        yield client
 
 
-def _open_local(args: argparse.Namespace) -> CaptionSource:
+def _open_local(args: argparse.Namespace) -> ImageCaptioner:
     from captioner.captioner import Captioner
 
     captioner = Captioner.load(
@@ -159,20 +143,6 @@ def _has_gpu() -> bool:
     return made_for_gpu or Path("/proc/driver/nvidia/version").exists()
 
 
-class _Remote:
-    def __init__(self, client: CaptionClient) -> None:
-        self._client = client
-
-    def caption(
-        self,
-        images: Sequence[ImageInput],
-        options: CaptionOptions | None = None,
-        *,
-        return_errors: bool = False,
-    ) -> Sequence[Any]:
-        return self._client.caption_many(images, options, return_errors=return_errors)
-
-
 def client_options(args: argparse.Namespace) -> ClientOptions:
     """What the flags say of how to talk to servers."""
     from captioner_client import ClientOptions
@@ -189,6 +159,12 @@ def client_options(args: argparse.Namespace) -> ClientOptions:
             reason = getattr(error, "strerror", None) or "not a text file"
             raise OptionsError(f"--token-file: {args.token_file}: {reason}", "token_file") from error
     return ClientOptions(**given)
+
+
+def _device(text: str) -> str:
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", text):
+        raise argparse.ArgumentTypeError(f"expected auto, cpu, cuda or cuda:N, got {text!r}")
+    return text
 
 
 def _positive(text: str) -> int:

@@ -12,8 +12,6 @@ from captioner.cli.common import add_caption_arguments, caption_options, open_ca
 from captioner.cli.score import print_scores, score_record
 from captioner.errors import CaptionerError, DataError, OutputError
 
-BATCH = 64
-
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
@@ -55,21 +53,21 @@ def run(args: argparse.Namespace) -> int:
     lines = []
     with open_captioner(args) as captioner:
         tests.start(captioner)
-        starts = range(0, len(images), BATCH)
         console = Console(stderr=True)
-        quiet = not console.is_terminal
-        for start in track(starts, "captioning", console=console, transient=True, disable=quiet):
-            part = images[start : start + BATCH]
-            shown = [files.read(image.name) for image in part]
-            results = captioner.caption(shown, options, return_errors=True)
-            said = []
-            for image, caption in zip(part, results, strict=True):
-                if isinstance(caption, CaptionerError):
-                    raise DataError(f"{image.name}: {caption}")
-                said.append(caption)
-                captions[image.name] = caption.text
-                lines.append(json.dumps(caption.to_dict(image.name, words=False, alternatives=False)))
-            tests.add(part, shown, said)
+        outcomes = track(
+            captioner.caption_each((files.read(image.name) for image in images), options),
+            "captioning",
+            total=len(images),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        for image, caption in zip(images, outcomes, strict=True):
+            if isinstance(caption, CaptionerError):
+                raise DataError(f"{image.name}: {caption}")
+            captions[image.name] = caption.text
+            lines.append(json.dumps(caption.to_dict(image.name, words=False, alternatives=False)))
+            tests.add(image, caption)
     if args.captions:
         try:
             args.captions.write_text("\n".join(lines) + "\n", encoding="utf-8")

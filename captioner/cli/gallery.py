@@ -16,8 +16,6 @@ from captioner.cli.output import printable, report_failure
 from captioner.cli.overlay import with_alternatives
 from captioner.errors import CaptionerError, DataError, OptionsError
 
-BATCH_SIZE = 16
-"""Photos captioned at a time."""
 _LINES_TRIED = 100
 _NOT_A_RECORD = {"code": "invalid_data", "message": "not a record of a caption"}
 
@@ -101,16 +99,14 @@ def caption_folder(args: argparse.Namespace, names: list[str]) -> Iterator[dict[
 
     options = with_alternatives(dataclasses.replace(caption_options(args), attention=True))
     with open_captioner(args, draws=True) as captioner:
-        starts = range(0, len(names), BATCH_SIZE)
-        for start in track(starts, "Captioning", console=Console(stderr=True), transient=True):
-            batch = names[start : start + BATCH_SIZE]
-            outcomes = captioner.caption([args.source / name for name in batch], options, return_errors=True)
-            for name, outcome in zip(batch, outcomes, strict=True):
-                if isinstance(outcome, CaptionerError):
-                    report_failure(name, outcome)
-                    yield error_to_dict(name, outcome)
-                else:
-                    yield outcome.to_dict(name)
+        outcomes = captioner.caption_each((args.source / name for name in names), options)
+        shown = track(outcomes, "Captioning", total=len(names), console=Console(stderr=True), transient=True)
+        for name, outcome in zip(names, shown, strict=True):
+            if isinstance(outcome, CaptionerError):
+                report_failure(name, outcome)
+                yield error_to_dict(name, outcome)
+            else:
+                yield outcome.to_dict(name)
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from captioner.captioner import Captioner
 from captioner.folder.items import FolderResult
@@ -21,6 +22,23 @@ def caption_folder(
     folder: str | Path | Iterable[str | Path],
     output: str | Path | None = None,
     options: CaptionOptions | None = None,
+    **settings: Any,
+) -> list[FolderResult]:
+    """Caption a folder, a zip or tar archive, or several, as `captioner batch` does, and return what became
+    of each image.
+
+    With an `output`, results are also kept there: images that an earlier call has finished are neither
+    captioned nor returned again. `settings` are the keyword arguments of `iter_folder`, which does the same
+    image by image, for folders whose results do not fit into memory. Raises a `CaptionerError` if the
+    folder, the model or the output cannot be used.
+    """
+    return list(iter_folder(folder, output, options, **settings))
+
+
+def iter_folder(
+    folder: str | Path | Iterable[str | Path],
+    output: str | Path | None = None,
+    options: CaptionOptions | None = None,
     *,
     captioner: Captioner | None = None,
     format: str | None = None,
@@ -31,13 +49,11 @@ def caption_folder(
     batch_size: int = DEFAULT_BATCH_SIZE,
     workers: int | None = None,
 ) -> Iterator[FolderResult]:
-    """Caption a folder, a zip or tar archive, or several, as `captioner batch` does.
+    """Caption a folder as `caption_folder` does, yielding each image as soon as its result is known.
 
-    Hands out each image as soon as its caption, or why there is none, is known. With an `output`, that
-    is then kept: images that an earlier call has done are not captioned and not handed out again, and
-    `output` is whole when the iterator ends. Without one, nothing is kept. `captioner` is the embedded
-    model by default; `options` are without attention maps by default. Raises a `CaptionerError` when
-    the folder, the model or the output cannot be used.
+    Nothing happens before the first result is taken, and `output` is complete when the iterator ends.
+    `captioner` is the embedded model by default; `options` are without attention maps by default; `format`
+    is that of `captioner batch --format`; `workers` threads read images (default: one per core).
     """
     places = [folder] if isinstance(folder, (str, Path)) else list(folder)
     sources = open_sources([Path(place) for place in places], selection)
@@ -50,7 +66,7 @@ def caption_folder(
             attention=options.attention,
             alternatives=options.alternatives > 0,
             grid=options.attention_size or engine.grid,
-            root=Path(places[0]) if len(places) == 1 else None,
+            root=Path(places[0]) if len(places) == 1 and Path(places[0]).is_dir() else None,
             shape=text.shape if text else unchanged,
         )
         written = make_output(Path(output), outcome, format)

@@ -1,4 +1,4 @@
-"""From an image as people have it to checked RGB pixels: the only preprocessing there is.
+"""Opens images of every supported kind as checked RGB pixels: the only preprocessing there is.
 
 Training, export, the server and the command line all come through here, so that a model sees at work
 what it saw when it learned. Nothing of Pillow's global state is read or set: formats are told apart by
@@ -9,57 +9,27 @@ needed is imported.
 
 from __future__ import annotations
 
-import io
-import os
-import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import IO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from captioner.errors import (
-    ImageError,
-    ImageTooLargeError,
-    ImageUnreadableError,
-    NotAnImageError,
-    OptionsError,
-)
+from captioner.errors import ImageError, ImageTooLargeError, NotAnImageError
 from captioner.images.color import flatten, to_srgb, tonal_range
-from captioner.images.formats import ALL_FORMATS, HEAD_BYTES, format_of, memory_of, open_format
+from captioner.images.formats import HEAD_BYTES, format_of, memory_of, open_format
 from captioner.images.letterbox import Letterbox, fit
+from captioner.images.sources import DEFAULT_LIMITS, ImageInput, ImageLimits, open_stream, read_file, to_image
 
-ImageInput = str | os.PathLike[str] | bytes | Image.Image
-"""What a caller may give as an image: a path, the bytes of a file, or a Pillow image."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageLimits:
-    """What is refused before it costs memory. Raises `OptionsError` for a limit below 1."""
-
-    max_bytes: int = 256 * 2**20
-    """Largest file in bytes."""
-    max_pixels: int = 200_000_000
-    """Largest width x height."""
-    max_memory: int = 4 * 2**30
-    """Most memory that decoding may take, in bytes, by the image's format, mode and size: 4 bytes a pixel;
-    less for what is grey, and for a JPEG that is decoded at reduced size; a progressive JPEG 6, AVIF 9,
-    WebP 16, JPEG 2000 20. Serve strangers with less."""
-    formats: tuple[str, ...] = ALL_FORMATS
-    """The formats that are read."""
-
-    def __post_init__(self) -> None:
-        for name in ("max_bytes", "max_pixels", "max_memory"):
-            if getattr(self, name) < 1:
-                raise OptionsError(f"{name} must be at least 1, got {getattr(self, name)}", name)
-        if not self.formats or not set(self.formats) <= set(ALL_FORMATS):
-            raise OptionsError(f"formats must be some of {', '.join(ALL_FORMATS)}", "formats")
-
-
-DEFAULT_LIMITS = ImageLimits()
+__all__ = [
+    "DEFAULT_LIMITS",
+    "ImageInput",
+    "ImageLimits",
+    "load_pixels",
+    "open_image",
+    "read_file",
+    "to_pixels",
+]
 
 REDUCING_GAP = 3
 """How many pixels a side of the model's input is made from, at least, when a larger image is decoded at
@@ -84,7 +54,7 @@ _MAX_FACTOR = 64
 def load_pixels(
     source: ImageInput, size: int, limits: ImageLimits = DEFAULT_LIMITS, letterbox: Letterbox | None = None
 ) -> npt.NDArray[np.uint8]:
-    """The model's input, as `to_pixels` has it, from a path, bytes or a Pillow image.
+    """The model's input, as `to_pixels` has it, from any `ImageInput`.
 
     It is `to_pixels(open_image(source), size, letterbox)` at a fraction of the cost: a large image is
     decoded at reduced size, which changes a photo's pixels by less than half a step of 255 on average.
@@ -134,10 +104,12 @@ class _Stored(NamedTuple):
 
 def _read(source: ImageInput, limits: ImageLimits, target: int | None) -> _Stored:
     try:
+        if isinstance(source, np.ndarray):
+            source = to_image(source)
         if isinstance(source, Image.Image):
             _check_pixels(source, limits)
             return _reduce_to_rgb(source, source.size, target)
-        with _open_stream(source, limits) as stream:
+        with open_stream(source, limits) as stream:
             return _decode(stream, limits, target)
     except ImageError:
         raise
@@ -145,15 +117,6 @@ def _read(source: ImageInput, limits: ImageLimits, target: int | None) -> _Store
         raise ImageTooLargeError("the image needs more memory than it may have") from error
     except Exception as error:  # whatever a hostile image makes Pillow raise, and it raises many kinds
         raise NotAnImageError("the image cannot be used") from error
-
-
-def read_file(source: str | os.PathLike[str] | bytes, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
-    """The bytes of an image file, not decoded: for sending them elsewhere.
-
-    Raises `ImageUnreadableError` and `ImageTooLargeError` as `open_image` does.
-    """
-    with _open_stream(source, limits) as stream:
-        return stream.read()
 
 
 def _decode(stream: IO[bytes], limits: ImageLimits, target: int | None) -> _Stored:
@@ -172,39 +135,6 @@ def _decode(stream: IO[bytes], limits: ImageLimits, target: int | None) -> _Stor
         raise
     except Exception as error:
         raise NotAnImageError(f"the {name} data are damaged, cut short or of a rare kind") from error
-
-
-@contextmanager
-def _open_stream(source: str | os.PathLike[str] | bytes, limits: ImageLimits) -> Iterator[IO[bytes]]:
-    """A seekable stream over a path or bytes that holds no more than the limit."""
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        _check_bytes(len(source), limits)
-        yield io.BytesIO(source)
-        return
-    if not isinstance(source, (str, os.PathLike)):
-        raise NotAnImageError(f"expected a path, bytes or a Pillow image, got {type(source).__name__}")
-    try:
-        file = open(source, "rb")  # noqa: SIM115 PTH123 (closed below; PathLike as it is)
-    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
-        raise ImageUnreadableError(getattr(error, "strerror", None) or "not a valid path") from error
-    with file:
-        try:
-            status = os.fstat(file.fileno())
-            if stat.S_ISREG(status.st_mode):
-                _check_bytes(status.st_size, limits)
-                stream: IO[bytes] = file
-            else:  # a pipe: no size beforehand, no seeking
-                data = file.read(limits.max_bytes + 1)
-                _check_bytes(len(data), limits)
-                stream = io.BytesIO(data)
-        except OSError as error:
-            raise ImageUnreadableError(error.strerror or "cannot be read") from error
-        yield stream
-
-
-def _check_bytes(count: int, limits: ImageLimits) -> None:
-    if count > limits.max_bytes:
-        raise ImageTooLargeError(f"more bytes than the limit of {limits.max_bytes} (max_bytes)")
 
 
 def _check_pixels(image: Image.Image, limits: ImageLimits) -> None:

@@ -59,7 +59,7 @@ class Probed(Stepper, Protocol):
     def memory(self) -> Mapping[str, npt.NDArray[Any]]:
         """Its parts by name, each (images, …)."""
 
-    def remember(self, changes: Mapping[str, npt.NDArray[Any]]) -> Stepper:
+    def with_memory(self, changes: Mapping[str, npt.NDArray[Any]]) -> Stepper:
         """The same images with parts of the memory replaced; a state goes with either."""
 
 
@@ -102,7 +102,7 @@ class Probe:
         memory = stepper.memory
         if MASK not in memory:
             raise BundleError(_TOO_OLD)
-        even = stepper.remember(without_places(memory))
+        even = stepper.with_memory(without_places(memory))
         maps = _maps(stepper, captions)
         measured: list[list[Array]] = [[] for _ in captions]
         state = stepper.start(1)
@@ -112,7 +112,7 @@ class Probe:
             masks, hidden = self._masks(step, maps, memory[MASK])
             falls = [
                 now - _of(changed.step(last, state)[0], said)
-                for changed in (*(stepper.remember({MASK: mask}) for mask in masks), even)
+                for changed in (*(stepper.with_memory({MASK: mask}) for mask in masks), even)
             ]
             top, shuffled, *random, uniform = falls
             columns = np.stack([top, np.mean(random, axis=0), shuffled, uniform, hidden], axis=1)
@@ -177,7 +177,7 @@ def check_memory(captioner: Captioner) -> None:
     """Raises `BundleError` for a model from which cells cannot be hidden: better before an hour of captioning
     than after it. A blank image shows what the model remembers of any."""
     blank = captioner.preprocess(Image.new("RGB", (1, 1)))
-    if MASK not in captioner.show(blank[None]).memory:
+    if MASK not in captioner.encode(blank[None]).memory:
         raise BundleError(_TOO_OLD)
 
 

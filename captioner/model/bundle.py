@@ -27,6 +27,7 @@ ENCODER, DECODER, WORDS, CARD = "encoder.onnx", "decoder.onnx", "vocabulary.txt"
 FILES = (ENCODER, DECODER, WORDS, CARD)
 OLD_SQUASH = "to a square, antialiased"
 """What bundles said of squashed photos before there was another way."""
+DEFAULT_NAME = "default"
 DEFAULT = Path(__file__).parents[1] / "models" / "default"
 
 
@@ -59,11 +60,11 @@ class Bundle:
 
     @classmethod
     def load(cls, path: str | Path | None = None) -> Bundle:
-        """Read the bundle in the folder `path`, or the embedded one.
+        """Read the bundle in the folder `path`; None or "default" is the embedded one.
 
         Raises `BundleError` when a file is missing, altered, unlisted or malformed.
         """
-        folder = DEFAULT if path is None else Path(path)
+        folder = DEFAULT if path is None or path == DEFAULT_NAME else Path(path)
         manifest, digest = _read_manifest(folder)
         contents = _read_files(folder, manifest)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,6 @@ from captioner.errors import BundleError, DeviceError, OptionsError, RuntimeMiss
 from captioner.model.bundle import Bundle
 from captioner.model.search import Floats, Ints
 
-DEVICES = ("auto", "cpu", "cuda")
 HEADS = "attention_heads"
 """The decoder output that a model with several heads has beside `attention`."""
 _CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
@@ -27,8 +27,7 @@ class Runtime:
         Raises `RuntimeMissingError` without onnxruntime, `DeviceError` when `device` is "cuda" and CUDA
         cannot really be used, `BundleError` for graphs that cannot be loaded.
         """
-        if device not in DEVICES:
-            raise OptionsError(f"device must be one of {', '.join(DEVICES)}, got {device!r}", "device")
+        check_device(device)
         if threads is not None and threads < 1:
             raise OptionsError(f"threads must be at least 1, got {threads}", "threads")
         self._ort = _import_onnxruntime()
@@ -36,8 +35,10 @@ class Runtime:
         self._options.log_severity_level = 4  # what goes wrong is told by our own errors
         if threads is not None:
             self._options.intra_op_num_threads = threads
+        self._gpu = int(device.partition(":")[2] or 0)
         self.provider = self._choose_provider(bundle, device)
-        self.device = "cuda" if self.provider == _CUDA else "cpu"
+        # "auto" says what it took; a GPU that was chosen by number keeps it.
+        self.device = "cpu" if self.provider == _CPU else "cuda" if device == "auto" else device
         self._encoder = self._session(bundle.encoder, self.provider)
         self._decoder = self._session(bundle.decoder, self.provider)
         self._encoder_outputs = [output.name for output in self._encoder.get_outputs()]
@@ -48,15 +49,15 @@ class Runtime:
         self._check(bundle)
 
     def encode(self, pixels: npt.NDArray[np.uint8], mask: npt.NDArray[np.bool_] | None = None) -> OnnxStepper:
-        """Show the model a batch of images, uint8 (batch, size, size, 3), and if it letterboxes the cells
-        that are a photo's, bool (batch, rows * columns). The result is stepped through by
-        `captioner.model.search`."""
+        """Encode a batch of images, uint8 (batch, size, size, 3), for `captioner.model.search` to decode. A
+        model that letterboxes also needs `mask`, the cells that show the photo, bool (batch, rows *
+        columns)."""
         binding = self._encoder.io_binding()
         binding.bind_cpu_input("pixels", pixels)
         if mask is not None:
             binding.bind_cpu_input("mask", mask)
         for name in self._encoder_outputs:
-            binding.bind_output(name, self.device)
+            binding.bind_output(name, *self._memory_place)
         self._encoder.run_with_iobinding(binding)
         outputs = dict(zip(self._encoder_outputs, binding.get_outputs(), strict=True))
         memory = {name: value for name, value in outputs.items() if name.startswith("memory.")}
@@ -81,7 +82,7 @@ class Runtime:
         for name, value in {**memory, **state}.items():
             binding.bind_ortvalue_input(name, value)
         for name in wanted:
-            binding.bind_output(name, self.device if name.startswith("next.") else "cpu")
+            binding.bind_output(name, *(self._memory_place if name.startswith("next.") else ("cpu", 0)))
         self._decoder.run_with_iobinding(binding)
         outputs = dict(zip(wanted, binding.get_outputs(), strict=True))
         log_probs, attention = outputs.pop("log_probs").numpy(), outputs.pop(maps).numpy()
@@ -92,8 +93,12 @@ class Runtime:
         )
 
     def place(self, value: npt.NDArray[Any]) -> Any:
-        """An array where the graphs compute."""
-        return self._ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(value), self.device)
+        """An array in the memory of the device that computes."""
+        return self._ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(value), *self._memory_place)
+
+    @property
+    def _memory_place(self) -> tuple[str, int]:
+        return ("cpu", 0) if self.provider == _CPU else ("cuda", self._gpu)
 
     def _choose_provider(self, bundle: Bundle, device: str) -> str:
         if device == "cpu":
@@ -101,8 +106,8 @@ class Runtime:
         reason = self._why_no_cuda(bundle)
         if reason is None:
             return _CUDA
-        if device == "cuda":
-            raise DeviceError(f"CUDA cannot be used: {reason}")
+        if device != "auto":
+            raise DeviceError(f"{device.upper()} cannot be used: {reason}")
         return _CPU
 
     def _why_no_cuda(self, bundle: Bundle) -> str | None:
@@ -118,7 +123,8 @@ class Runtime:
 
     def _session(self, graph: bytes, provider: str) -> Any:
         try:
-            return self._ort.InferenceSession(graph, self._options, providers=[provider])
+            settings: Any = (provider, {"device_id": str(self._gpu)}) if provider == _CUDA else provider
+            return self._ort.InferenceSession(graph, self._options, providers=[settings])
         except Exception as error:  # onnxruntime's own exceptions share no public base
             if provider == _CUDA:
                 raise
@@ -157,8 +163,8 @@ class OnnxStepper:
         self._runtime, self._images, self._memory, self._state = runtime, images, memory, state
         self._head = head
 
-    def of_head(self, head: int | None) -> OnnxStepper:
-        """The same images with the maps of one head; None for the mean of all. The model has it."""
+    def with_head(self, head: int | None) -> OnnxStepper:
+        """The same images with the maps of one head that the model has; None for the mean of all."""
         return OnnxStepper(self._runtime, self._images, self._memory, self._state, head)
 
     def start(self, beams: int) -> tuple[dict[str, Any], Ints]:
@@ -176,16 +182,22 @@ class OnnxStepper:
 
     @property
     def memory(self) -> dict[str, npt.NDArray[Any]]:
-        """A copy of what is kept of the images for all steps, each (images, …), by the decoder's names."""
+        """A copy of the encoded images, by the decoder's input names, each (images, …)."""
         return {name.removeprefix("memory."): value.numpy() for name, value in self._memory.items()}
 
-    def remember(self, changes: Mapping[str, npt.NDArray[Any]]) -> OnnxStepper:
-        """The same images with parts of their memory replaced, to ask what would have been said then. States
-        go with either."""
+    def with_memory(self, changes: Mapping[str, npt.NDArray[Any]]) -> OnnxStepper:
+        """The same images with parts of their memory replaced, to test what the decoder does then. States
+        of either stepper are interchangeable."""
         memory = dict(self._memory)
         for name, value in changes.items():
             memory[f"memory.{name}"] = self._runtime.place(value)
         return OnnxStepper(self._runtime, self._images, memory, self._state, self._head)
+
+
+def check_device(device: str) -> None:
+    """Raise `OptionsError` unless `device` is auto, cpu, cuda or cuda:N."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
+        raise OptionsError(f"device must be one of auto, cpu, cuda and cuda:N, got {device!r}", "device")
 
 
 def _import_onnxruntime() -> Any:

@@ -54,7 +54,8 @@ class Hypothesis:
 def search(
     stepper: Stepper, images: int, options: CaptionOptions, include: Sequence[Sequence[int]] = ()
 ) -> list[list[Hypothesis]]:
-    """The best `alternatives + 1` hypotheses of each image, best first; at least one for each.
+    """The best `alternatives + 1` hypotheses of each image, best first: at least one, or none for an image
+    whose log-probabilities are not finite.
 
     `options` must be resolved. `include` are the words that every caption must hold, at most `max_words`,
     each as the tokens of which one is enough. A beam of 1 is greedy search. Hypotheses are ranked by
@@ -79,6 +80,8 @@ def search(
 
 def _merge(own: list[Hypothesis], more: list[Hypothesis], options: CaptionOptions) -> list[Hypothesis]:
     """The best of `own`, then everything else."""
+    if not own:
+        return []
     alpha = options.length_normalization or 0.0
     others = {one.tokens: one for one in [*more, *own]}
     others.pop(own[0].tokens)
@@ -103,20 +106,21 @@ def _search(
         log_probs, attention, state = stepper.step(tokens, state)
         scores = totals[:, :, None] + _allowed(log_probs, history, options, length)
         *partial, whole = required.best(scores, 2 * beams)
-        history.looked(attention, log_probs)
+        history.add_step(attention, log_probs)
         going = [_first(best, beams) for best in partial]
         going.append(_advance(*whole, beams, length, log_probs, finished))
         tokens, totals, kept = (np.concatenate(part, axis=1) for part in zip(*going, strict=True))
-        # Every image is asked, or one that is done would go on for as long as an earlier one is not.
-        closed = [done.closes(row, length, options) for done, row in zip(finished, totals, strict=True)]
-        if all(closed):
+        for done, row in zip(finished, totals, strict=True):
+            done.close_if_complete(row, length, options)
+        if all(done.closed for done in finished):
             break
-        history.chose(tokens, kept, log_probs)
+        history.add_choices(tokens, kept, log_probs)
         state = stepper.reorder(state, kept)
     for image, done in enumerate(finished):
         while (
             rows > 1
             and required.groups == 1
+            and done.ended
             and (cut := history.cut(image, done.best(1)[0], options.max_words))
         ):
             done.replace_best(*cut)
@@ -138,7 +142,7 @@ def stream(stepper: Stepper, options: CaptionOptions) -> Iterator[tuple[int, flo
         yield chosen, float(log_probs[0, 0, chosen]), attention[0, 0]
         if chosen == Vocabulary.end_id:
             return
-        history.chose(tokens, here, log_probs)
+        history.add_choices(tokens, here, log_probs)
 
 
 def _allowed(log_probs: Floats, history: _History, options: CaptionOptions, length: int) -> Floats:
@@ -243,19 +247,18 @@ class _Finished:
     def best(self, count: int) -> list[_Ended]:
         return sorted(self.ended, key=lambda ended: -ended.score)[:count]
 
-    def closes(self, totals: Floats, length: int, options: CaptionOptions) -> bool:
-        """Whether nothing that still goes on, with these totals, can enter the best."""
+    def close_if_complete(self, totals: Floats, length: int, options: CaptionOptions) -> None:
+        """Set `closed` once no live hypothesis, with these totals, can still enter the best."""
         assert options.max_words is not None
         if len(self.ended) >= self.capacity:
             # A total only falls and a length only grows to the limit: no live beam can end above this.
             bound = float(totals.max()) / (options.max_words + 1) ** self.alpha
             self.closed = self.capacity == 1 or bound <= self.best(self.capacity)[-1].score
         self.closed = self.closed or length == options.max_words or not np.isfinite(totals).any()
-        return self.closed
 
 
 class _History:
-    """What was looked at and chosen at every step, for all beams."""
+    """Attention maps and choices of every step, for all beams."""
 
     def __init__(self) -> None:
         self.attention: list[Floats] = []
@@ -264,11 +267,11 @@ class _History:
         self.parents: list[Ints] = []
         self.log_probs: list[Floats] = []
 
-    def looked(self, attention: Floats, log_probs: Floats) -> None:
+    def add_step(self, attention: Floats, log_probs: Floats) -> None:
         self.attention.append(attention)
         self.ends.append(log_probs[..., Vocabulary.end_id].copy())  # not a view, which would keep all
 
-    def chose(self, tokens: Ints, parents: Ints, log_probs: Floats) -> None:
+    def add_choices(self, tokens: Ints, parents: Ints, log_probs: Floats) -> None:
         self.tokens.append(tokens)
         self.parents.append(parents)
         rows = np.arange(len(tokens))[:, None]

@@ -152,7 +152,7 @@ def _steppers(model: CaptionModel, captioner: Captioner, pixels: Pixels) -> tupl
     if model.letterbox is not None:
         mask = torch.from_numpy(model.letterbox.mask(pixels)).flatten(1)
     memory, state = model.encode(torch.from_numpy(np.ascontiguousarray(pixels[..., :3])), mask)
-    return TorchStepper(model.decoder, memory, state), captioner.show(pixels)
+    return TorchStepper(model.decoder, memory, state), captioner.encode(pixels)
 
 
 @torch.no_grad()

@@ -6,13 +6,13 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Self, cast, overload
 
 import grpc
 
 from captioner.errors import CaptionerError
-from captioner.images.opening import ImageInput
-from captioner.options import CaptionOptions
+from captioner.images.sources import ImageInput, is_single, rereadable
+from captioner.options import CaptionOptions, merge_options
 from captioner.protobuf import caption_from_proto, options_to_proto, word_from_proto
 from captioner.results import Caption, Word
 from captioner.v1 import captioner_pb2 as pb
@@ -28,9 +28,9 @@ from captioner_client.settings import ClientOptions
 class AsyncCaptionClient:
     """Captions from a server; results and image errors are those of a local `captioner.Captioner`.
 
-    Images are paths, bytes of files, or Pillow images. Every call raises an `ImageError` for an image
-    that cannot be captioned, `OptionsError` for options that the server does not allow, and a
-    `captioner_client.ServerError` when the server does not answer. For use on one event loop.
+    Every call raises an `ImageError` for an image that cannot be captioned, `OptionsError` for options that
+    the server does not allow, and a `captioner_client.ServerError` when the server does not answer. For use
+    on one event loop.
     """
 
     def __init__(self, addresses: str | Sequence[str], options: ClientOptions | None = None) -> None:
@@ -53,19 +53,92 @@ class AsyncCaptionClient:
         if self._channel is not None:
             await self._channel.close(None)
 
+    @overload
     async def caption(
-        self, image: ImageInput, options: CaptionOptions | None = None, *, timeout_s: float | None = None
-    ) -> Caption:
-        """The caption of one image."""
-        payload = await asyncio.to_thread(make_payload, image, self._settings)
-        request = pb.CaptionRequest(image=payload, options=_message(options))
-        response = await self._call("Caption", request, timeout_s)
+        self,
+        images: ImageInput,
+        options: CaptionOptions | None = ...,
+        *,
+        timeout_s: float | None = ...,
+        return_errors: Literal[False] = ...,
+        **fields: Any,
+    ) -> Caption: ...
+
+    @overload
+    async def caption(
+        self,
+        images: Iterable[ImageInput],
+        options: CaptionOptions | None = ...,
+        *,
+        timeout_s: float | None = ...,
+        return_errors: Literal[False] = ...,
+        **fields: Any,
+    ) -> list[Caption]: ...
+
+    @overload
+    async def caption(
+        self,
+        images: ImageInput,
+        options: CaptionOptions | None = ...,
+        *,
+        timeout_s: float | None = ...,
+        return_errors: bool,
+        **fields: Any,
+    ) -> Caption | CaptionerError: ...
+
+    @overload
+    async def caption(
+        self,
+        images: Iterable[ImageInput],
+        options: CaptionOptions | None = ...,
+        *,
+        timeout_s: float | None = ...,
+        return_errors: bool,
+        **fields: Any,
+    ) -> list[Caption | CaptionerError]: ...
+
+    async def caption(
+        self,
+        images: ImageInput | Iterable[ImageInput],
+        options: CaptionOptions | None = None,
+        *,
+        timeout_s: float | None = None,
+        return_errors: bool = False,
+        **fields: Any,
+    ) -> Any:
+        """Caption one image, or any iterable of images over one stream.
+
+        One image gives one `Caption`, an iterable a list of them in its order. Single options can be given
+        as keywords: `caption("dog.jpg", beam_size=5)`. `timeout_s` is the longest wait for the answer of one
+        image; for several see `ClientOptions.timeout_s`. With `return_errors`, errors take the places of the
+        captions of failed images; otherwise the first of them, in the order of the images, is raised.
+        """
+        options = merge_options(options, fields)
+        if not is_single(images):
+            many = cast(Iterable[ImageInput], images)
+            return await self.caption_many(many, options, return_errors=return_errors)
+        try:
+            image = await asyncio.to_thread(rereadable, images)
+            payload = await asyncio.to_thread(make_payload, image, self._settings)
+            request = pb.CaptionRequest(image=payload, options=_message(options))
+            response = await self._call("Caption", request, timeout_s)
+        except CaptionerError as error:
+            if return_errors:
+                return error
+            raise
         return caption_from_proto(response.caption, image)
 
     async def stream(
-        self, image: ImageInput, options: CaptionOptions | None = None, *, timeout_s: float | None = None
+        self,
+        image: ImageInput,
+        options: CaptionOptions | None = None,
+        *,
+        timeout_s: float | None = None,
+        **fields: Any,
     ) -> AsyncGenerator[Word | Caption, None]:
-        """Each word as it is decoded (greedy search), last the caption."""
+        """Each word as it is decoded (greedy search), then the caption."""
+        options = (merge_options(options, fields) or CaptionOptions()).for_streaming()
+        image = await asyncio.to_thread(rereadable, image)
         payload = await asyncio.to_thread(make_payload, image, self._settings)
         request = pb.StreamCaptionRequest(image=payload, options=_message(options))
         timeout_s = timeout_s or self._settings.timeout_s
@@ -96,6 +169,19 @@ class AsyncCaptionClient:
             async for outcome in outcomes:
                 yield outcome
 
+    async def caption_each(
+        self, images: Iterable[ImageInput], options: CaptionOptions | None = None, **fields: Any
+    ) -> AsyncGenerator[Caption | CaptionerError, None]:
+        """The caption or the error of each image, in the order of `images`; otherwise as `caption_batch`."""
+        early: dict[int, Caption | CaptionerError] = {}
+        following = 0
+        async with aclosing(self.caption_batch(images, merge_options(options, fields))) as outcomes:
+            async for index, outcome in outcomes:
+                early[index] = outcome
+                while following in early:
+                    yield early.pop(following)
+                    following += 1
+
     @overload
     async def caption_many(
         self,
@@ -117,22 +203,14 @@ class AsyncCaptionClient:
         *,
         return_errors: bool = False,
     ) -> list[Any]:
-        """The captions of all images, in their order, as `Captioner.caption` gives them.
-
-        With `return_errors` an error stands in the place of an image that failed; else the first of them, in
-        the order of the images, is raised.
-        """
-        found: dict[int, Caption | CaptionerError] = {}
-        settled = 0  # so many are answered without a gap: not the quickest error is raised, but the first
-        async with aclosing(self.caption_batch(images, options)) as outcomes:
-            async for index, outcome in outcomes:
-                found[index] = outcome
-                while not return_errors and settled in found:
-                    first = found[settled]
-                    if isinstance(first, CaptionerError):
-                        raise first
-                    settled += 1
-        return [found[index] for index in sorted(found)]
+        """What `caption` does for an iterable."""
+        found = []
+        async with aclosing(self.caption_each(images, options)) as outcomes:
+            async for outcome in outcomes:
+                if isinstance(outcome, CaptionerError) and not return_errors:
+                    raise outcome
+                found.append(outcome)
+        return found
 
     async def get_model(self, *, timeout_s: float | None = None) -> ModelInfo:
         """The model that the server serves, and the server's limits."""

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from captioner.errors import CaptionerError, ImageError
-from captioner.images.opening import ImageInput
+from captioner.images.sources import ImageInput, rereadable
 from captioner.protobuf import caption_from_proto
 from captioner.results import Caption
 from captioner.v1 import captioner_pb2 as pb
@@ -102,14 +102,20 @@ class Batch:
         """Send what an earlier call left unanswered, then the images that are still to come."""
         try:
             for index, image in list(self._unanswered.items()):
-                await self._send(call, index, await asyncio.to_thread(make_payload, image, self._settings))
+                try:
+                    payload = await asyncio.to_thread(make_payload, image, self._settings)
+                except ImageError as error:  # deleted or changed since it was first sent
+                    del self._unanswered[index]
+                    self._outcomes.put_nowait((index, error))
+                else:
+                    await self._send(call, index, payload)
             while taken := await self._take():
-                index, image, payload = taken
-                if isinstance(payload, ImageError):
-                    self._outcomes.put_nowait((index, payload))
+                index, image, prepared = taken
+                if isinstance(prepared, ImageError):
+                    self._outcomes.put_nowait((index, prepared))
                 else:
                     self._unanswered[index] = image
-                    await self._send(call, index, payload)
+                    await self._send(call, index, prepared)
             await call.done_writing()
         except (grpc.RpcError, asyncio.InvalidStateError):
             pass  # the call has ended; its reader knows why
@@ -138,6 +144,7 @@ class Batch:
         # In a thread: both the caller's iterator and the reading of files may be slow.
         for index, image in self._images:
             try:
+                image = rereadable(image)
                 return index, image, make_payload(image, self._settings)
             except ImageError as error:
                 return index, image, error

@@ -8,7 +8,8 @@ from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable, Sequ
 from typing import Any, Literal, Self, TypeVar, overload
 
 from captioner.errors import CaptionerError
-from captioner.images.opening import ImageInput
+from captioner.images.sources import ImageInput
+from captioner.model.calibration import Calibration
 from captioner.options import CaptionOptions
 from captioner.results import Caption, Word
 from captioner_client.aio import AsyncCaptionClient
@@ -21,11 +22,16 @@ _END: Any = object()
 
 
 class CaptionClient:
-    """Captions from a server; results and errors as with `AsyncCaptionClient`. Thread-safe."""
+    """Captions from a server: an `ImageCaptioner`, as the local `captioner.Captioner` is. Thread-safe.
+
+    Results and errors are those of `AsyncCaptionClient`. What describes the model (`model`, `grid`, ...) is
+    asked of the server on first use.
+    """
 
     def __init__(self, addresses: str | Sequence[str], options: ClientOptions | None = None) -> None:
         """`addresses` is HOST:PORT, or several, as a sequence or separated by commas; calls take turns."""
         self._client = AsyncCaptionClient(addresses, options)
+        self._info: ModelInfo | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="captioner-client", daemon=True)
         self._thread.start()
@@ -45,17 +51,135 @@ class CaptionClient:
         self._thread.join()
         self._loop.close()
 
+    @property
+    def model(self) -> str:
+        """NAME@DIGEST of the model that the server serves."""
+        return self.info.model
+
+    @property
+    def name(self) -> str:
+        return self.info.name
+
+    @property
+    def digest(self) -> str:
+        """The first 12 hexadecimal digits of the bundle's SHA-256."""
+        return self.info.digest
+
+    @property
+    def device(self) -> str:
+        return self.info.device
+
+    @property
+    def provider(self) -> str:
+        return self.info.provider
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of attention maps; where `grid_varies`, of those of a square image."""
+        return self.info.grid
+
+    @property
+    def grid_varies(self) -> bool:
+        return self.info.grid_varies
+
+    @property
+    def heads(self) -> int:
+        return self.info.attention_heads
+
+    @property
+    def calibration(self) -> Calibration | None:
+        return self.info.calibration
+
+    @property
+    def defaults(self) -> CaptionOptions:
+        return self.info.defaults
+
+    @property
+    def info(self) -> ModelInfo:
+        """What `get_model` answered first; ask that for what the server serves now."""
+        if self._info is None:
+            self._info = self.get_model()
+        return self._info
+
+    @overload
     def caption(
-        self, image: ImageInput, options: CaptionOptions | None = None, *, timeout_s: float | None = None
-    ) -> Caption:
-        """The caption of one image."""
-        return self._run(self._client.caption(image, options, timeout_s=timeout_s))
+        self,
+        images: ImageInput,
+        options: CaptionOptions | None = ...,
+        *,
+        timeout_s: float | None = ...,
+        return_errors: Literal[False] = ...,
+        **fields: Any,
+    ) -> Caption: ...
+
+    @overload
+    def caption(
+        self,
+        images: Iterable[ImageInput],
+        options: CaptionOptions | None = ...,
+        *,
+        timeout_s: float | None = ...,
+        return_errors: Literal[False] = ...,
+        **fields: Any,
+    ) -> list[Caption]: ...
+
+    @overload
+    def caption(
+        self,
+        images: ImageInput,
+        options: CaptionOptions | None = ...,
+        *,
+        timeout_s: float | None = ...,
+        return_errors: bool,
+        **fields: Any,
+    ) -> Caption | CaptionerError: ...
+
+    @overload
+    def caption(
+        self,
+        images: Iterable[ImageInput],
+        options: CaptionOptions | None = ...,
+        *,
+        timeout_s: float | None = ...,
+        return_errors: bool,
+        **fields: Any,
+    ) -> list[Caption | CaptionerError]: ...
+
+    def caption(
+        self,
+        images: ImageInput | Iterable[ImageInput],
+        options: CaptionOptions | None = None,
+        *,
+        timeout_s: float | None = None,
+        return_errors: bool = False,
+        **fields: Any,
+    ) -> Any:
+        """Caption one image, or any iterable of images over one stream.
+
+        One image gives one `Caption`, an iterable a list of them in its order. Single options can be given
+        as keywords: `caption("dog.jpg", beam_size=5)`. `timeout_s` is the longest wait for the answer of one
+        image; for several see `ClientOptions.timeout_s`. With `return_errors`, errors take the places of the
+        captions of failed images; otherwise the first of them, in the order of the images, is raised.
+        """
+        call: Any = self._client.caption
+        return self._run(call(images, options, timeout_s=timeout_s, return_errors=return_errors, **fields))
+
+    def caption_each(
+        self, images: Iterable[ImageInput], options: CaptionOptions | None = None, **fields: Any
+    ) -> Generator[Caption | CaptionerError, None, None]:
+        """The caption or the error of each image, in the order of `images`; otherwise as `caption_batch`."""
+        return self._iterate(self._client.caption_each(images, options, **fields))
 
     def stream(
-        self, image: ImageInput, options: CaptionOptions | None = None, *, timeout_s: float | None = None
+        self,
+        image: ImageInput,
+        options: CaptionOptions | None = None,
+        *,
+        timeout_s: float | None = None,
+        **fields: Any,
     ) -> Generator[Word | Caption, None, None]:
-        """Each word as it is decoded (greedy search), last the caption."""
-        return self._iterate(self._client.stream(image, options, timeout_s=timeout_s))
+        """Each word as it is decoded (greedy search), then the caption."""
+        return self._iterate(self._client.stream(image, options, timeout_s=timeout_s, **fields))
 
     def caption_batch(
         self, images: Iterable[ImageInput], options: CaptionOptions | None = None
@@ -88,11 +212,7 @@ class CaptionClient:
         *,
         return_errors: bool = False,
     ) -> list[Any]:
-        """The captions of all images, in their order, as `Captioner.caption` gives them.
-
-        With `return_errors` an error stands in the place of an image that failed; else the first of them, in
-        the order of the images, is raised.
-        """
+        """What `caption` does for an iterable."""
         return self._run(self._client.caption_many(images, options, return_errors=return_errors))
 
     def get_model(self, *, timeout_s: float | None = None) -> ModelInfo:

@@ -13,7 +13,13 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
-from captioner.errors import CaptionerError, ImageTooLargeError, NotAnImageError, OptionsError
+from captioner.errors import (
+    CaptionerError,
+    ImageTooLargeError,
+    ModelOutputError,
+    NotAnImageError,
+    OptionsError,
+)
 from captioner.v1 import captioner_pb2 as pb
 
 
@@ -111,7 +117,7 @@ def from_batch_error(error: pb.Error, place: str) -> CaptionerError:
 
 def _library_error(reason: str, message: str, field: str) -> CaptionerError | None:
     reason = reason.lower()
-    for kind in (NotAnImageError, ImageTooLargeError):
+    for kind in (NotAnImageError, ImageTooLargeError, ModelOutputError):
         if reason == kind.code:
             return kind(message)
     return OptionsError(message, field.removeprefix("options.")) if reason == OptionsError.code else None

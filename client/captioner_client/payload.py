@@ -1,9 +1,10 @@
-"""From an image as the caller has it to the bytes that are sent."""
+"""Turns an image as the caller has it into the bytes to send."""
 
 from __future__ import annotations
 
 import io
 
+import numpy as np
 from PIL import Image
 
 from captioner.errors import ImageTooLargeError
@@ -14,16 +15,16 @@ _JPEG_QUALITY = 95
 
 
 def make_payload(image: ImageInput, options: ClientOptions) -> bytes:
-    """The bytes of a file as they are; a Pillow image, or a photo that is to shrink, encoded anew.
+    """The bytes of a file unchanged; Pillow images, arrays and photos to shrink are encoded.
 
     Raises an `ImageError` for what cannot be read, or is larger than the limit.
     """
     if options.shrink_to is not None:
         small = open_image(image, target=options.shrink_to)
-        if max(small.size) > options.shrink_to or isinstance(image, Image.Image):
+        if max(small.size) > options.shrink_to or isinstance(image, np.ndarray | Image.Image):
             small.thumbnail((options.shrink_to, options.shrink_to), Image.Resampling.LANCZOS)
             return _encode(small, "JPEG", quality=_JPEG_QUALITY, subsampling=0)
-    if isinstance(image, Image.Image):
+    if isinstance(image, np.ndarray | Image.Image):
         payload = _encode(open_image(image), "PNG", compress_level=1)  # without loss: captions as if local
         if len(payload) > options.max_image_bytes:
             limit = f"the limit of {options.max_image_bytes} (max_image_bytes)"

@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from captioner.options import CaptionOptions
+from captioner.protocol import Outcome, PixelModel, Pixels
 from captioner.results import Caption
 from captioner_server.compute import compute, search_key
-from captioner_server.engine import Engine, Pixels
 from captioner_server.errors import BusyError, DeadlineError
 from captioner_server.fair_queue import Claim, FairQueue
 from captioner_server.metrics import Metrics
@@ -59,7 +59,7 @@ class Batcher:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: PixelModel,
         sizes: Sequence[int],
         max_wait_s: float,
         metrics: Metrics,
@@ -143,7 +143,7 @@ class Batcher:
             try:
                 self.busy_since = time.monotonic()
                 pixels, options = [job.pixels for job in jobs], [job.options for job in jobs]
-                captions = await loop.run_in_executor(self._thread, compute, self._engine, pixels, options)
+                outcomes = await loop.run_in_executor(self._thread, compute, self._engine, pixels, options)
             except Exception as error:  # a defect, of the model or ours: it fails this batch only
                 self.failures += 1
                 self._metrics.failed_batches.inc()
@@ -154,7 +154,7 @@ class Batcher:
                 continue
             finally:
                 self.busy_since = None
-            self._answer(jobs, captions, started)
+            self._answer(jobs, outcomes, started)
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -191,22 +191,22 @@ class Batcher:
         measured = [seconds * size / known for known, seconds in self._batch_s.items() if known <= size]
         return min(measured, default=0.0)
 
-    def _answer(self, jobs: list[_Job], captions: list[Caption | BusyError], started: float) -> None:
+    def _answer(self, jobs: list[_Job], outcomes: list[Outcome], started: float) -> None:
         compute_s = self._clock() - started
         self.learn(len(jobs), compute_s)
-        nothing = all(isinstance(caption, BusyError) for caption in captions)
+        nothing = all(isinstance(outcome, BusyError) for outcome in outcomes)
         self.failures = self.failures + 1 if nothing else 0
         self._metrics.batch_size.observe(len(jobs))
         self._metrics.compute_seconds.observe(compute_s)
-        for job, caption in zip(jobs, captions, strict=True):
+        for job, outcome in zip(jobs, outcomes, strict=True):
             queue_s = started - job.entered_s
             self._metrics.queue_seconds.observe(queue_s)
             if job.answer.done():
                 continue
-            if isinstance(caption, BusyError):
-                job.answer.set_exception(caption)
+            if isinstance(outcome, Caption):
+                job.answer.set_result(Computed(outcome, queue_s, compute_s, len(jobs)))
             else:
-                job.answer.set_result(Computed(caption, queue_s, compute_s, len(jobs)))
+                job.answer.set_exception(outcome)
 
     def _overdue(self, job: _Job) -> None:
         if job in self._queue:

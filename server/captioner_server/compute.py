@@ -11,8 +11,8 @@ import numpy as np
 
 from captioner.errors import clip
 from captioner.options import CaptionOptions
+from captioner.protocol import Outcome, PixelModel, Pixels
 from captioner.results import Caption
-from captioner_server.engine import Engine, Pixels
 from captioner_server.errors import BusyError
 
 log = logging.getLogger(__name__)
@@ -33,15 +33,13 @@ def search_key(options: CaptionOptions) -> CaptionOptions:
     return dataclasses.replace(options, alternatives=wide, attention=True)
 
 
-def compute(
-    engine: Engine, pixels: Sequence[Pixels], options: Sequence[CaptionOptions]
-) -> list[Caption | BusyError]:
-    """The captions of a batch, each with its own options, which must have the same `search_key`.
+def compute(engine: PixelModel, pixels: Sequence[Pixels], options: Sequence[CaptionOptions]) -> list[Outcome]:
+    """The outcomes of a batch, each with its own options, which must have the same `search_key`.
 
     Where the memory does not suffice, the halves are tried; an image that does not fit alone fails alone.
     Raises whatever else the engine raises."""
     try:
-        captions = engine.caption_pixels(np.stack(pixels), _together(options))
+        outcomes = engine.caption_pixels(np.stack(pixels), _together(options), return_errors=True)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
@@ -53,7 +51,10 @@ def compute(
             *compute(engine, pixels[:half], options[:half]),
             *compute(engine, pixels[half:], options[half:]),
         ]
-    return [_as_asked(caption, one) for caption, one in zip(captions, options, strict=True)]
+    return [
+        _as_asked(outcome, one) if isinstance(outcome, Caption) else outcome
+        for outcome, one in zip(outcomes, options, strict=True)
+    ]
 
 
 def is_out_of_memory(error: BaseException) -> bool:

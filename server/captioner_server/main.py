@@ -12,7 +12,7 @@ from collections.abc import Callable
 from prometheus_client import start_http_server
 
 from captioner.errors import CaptionerError
-from captioner_server.engine import Engine
+from captioner.protocol import PixelModel
 from captioner_server.errors import ServerStartError
 from captioner_server.log_writer import LogWriter
 from captioner_server.options import ServerOptions
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def run(load: Callable[[], Engine], options: ServerOptions, writer: LogWriter | None = None) -> int:
+def run(load: Callable[[], PixelModel], options: ServerOptions, writer: LogWriter | None = None) -> int:
     """Serve the engine that `load` makes until SIGTERM or SIGINT; returns the exit status.
 
     The first signal drains: 0 when everything in flight was finished within the grace period, else 1. A
@@ -34,7 +34,7 @@ def run(load: Callable[[], Engine], options: ServerOptions, writer: LogWriter | 
     return asyncio.run(_run(load, options, writer))
 
 
-async def _run(load: Callable[[], Engine], options: ServerOptions, writer: LogWriter | None) -> int:
+async def _run(load: Callable[[], PixelModel], options: ServerOptions, writer: LogWriter | None) -> int:
     def end(status: int) -> None:
         if writer is not None:
             writer.drain(0.5)
@@ -77,7 +77,7 @@ async def _run(load: Callable[[], Engine], options: ServerOptions, writer: LogWr
         raise
 
 
-async def _open(server: CaptionServer, load: Callable[[], Engine], options: ServerOptions) -> None:
+async def _open(server: CaptionServer, load: Callable[[], PixelModel], options: ServerOptions) -> None:
     if options.metrics_port is not None:
         try:
             http, _ = start_http_server(options.metrics_port, options.host, registry=server.metrics.registry)

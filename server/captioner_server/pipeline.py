@@ -17,11 +17,11 @@ from PIL import Image
 from captioner.errors import CaptionerError, ImageTooLargeError, OptionsError
 from captioner.images.workers import DecodeWorkers
 from captioner.options import CaptionOptions
+from captioner.protocol import PixelModel, Pixels
 from captioner.results import Caption, Word
 from captioner_server.admission import Admission
 from captioner_server.batcher import Batcher
 from captioner_server.call import current_call
-from captioner_server.engine import Engine, Pixels
 from captioner_server.fair_queue import Claim, Turns
 from captioner_server.metrics import Metrics
 from captioner_server.options import ServerOptions
@@ -33,7 +33,7 @@ _LEAST_COST = 0.25  # the encoder's part, whatever the search
 class Pipeline:
     """Captions images with one engine, within the server's limits."""
 
-    def __init__(self, engine: Engine, options: ServerOptions, metrics: Metrics) -> None:
+    def __init__(self, engine: PixelModel, options: ServerOptions, metrics: Metrics) -> None:
         self.engine = engine
         self.defaults = dataclasses.replace(
             engine.defaults,

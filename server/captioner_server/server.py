@@ -10,9 +10,9 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from captioner.errors import CaptionerError
+from captioner.protocol import PixelModel
 from captioner.v1 import captioner_pb2, captioner_pb2_grpc
 from captioner_server.door import Door
-from captioner_server.engine import Engine
 from captioner_server.errors import ServerStartError
 from captioner_server.gate import Gate, State
 from captioner_server.inference import grpc_predict_v2_pb2, grpc_predict_v2_pb2_grpc
@@ -74,7 +74,7 @@ class CaptionServer:
         await self._server.start()
         return int(port)
 
-    async def open(self, engine: Engine) -> None:
+    async def open(self, engine: PixelModel) -> None:
         """Warm the model up, then serve it."""
         self._pipeline = Pipeline(engine, self.options, self.metrics)
         await self._pipeline.warm_up()

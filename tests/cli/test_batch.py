@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -107,15 +108,26 @@ def test_a_gallery_of_the_batch(tmp_path, tiny_bundle) -> None:
 
 
 def test_from_python(photos, tmp_path, tiny_captioner: Captioner) -> None:
-    results = list(captioner.caption_folder(photos, captioner=tiny_captioner))
+    results = captioner.caption_folder(photos, captioner=tiny_captioner)
     assert [result.image for result in results][-1] == "broken.png"
     assert results[-1].error is not None and results[0].caption is not None
     out = tmp_path / "out.csv"
-    some = captioner.caption_folder(photos, out, captioner=tiny_captioner, batch_size=8)
+    some = captioner.iter_folder(photos, out, captioner=tiny_captioner, batch_size=8)
     assert next(some).image == "00.png"
     some.close()
     assert not out.exists()
-    rest = list(captioner.caption_folder(photos, out, captioner=tiny_captioner, batch_size=8))
+    rest = captioner.caption_folder(photos, out, captioner=tiny_captioner, batch_size=8)
     assert len(rest) == 33 and len(out.read_text().splitlines()) == 42
     only = Selection(patterns=["0*.png"])
-    assert len(list(captioner.caption_folder(photos, captioner=tiny_captioner, selection=only))) == 10
+    assert len(captioner.caption_folder(photos, captioner=tiny_captioner, selection=only)) == 10
+
+
+def test_an_archive_keeps_the_captions_of_photos_that_share_a_name(
+    tmp_path, tiny_captioner: Captioner
+) -> None:
+    archive = tmp_path / "photos.zip"
+    with zipfile.ZipFile(archive, "w") as written:
+        for name, photo in (("a.jpg", "cat"), ("a.png", "coffee")):
+            written.write(EXAMPLES / f"{photo}.jpg", name)
+    captioner.caption_folder(archive, tmp_path / "out", captioner=tiny_captioner, format="txt")
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.txt")) == ["a.png.txt", "a.txt"]

@@ -1,6 +1,7 @@
 """The client against a real server: the results and errors of a local captioner."""
 
 import asyncio
+import io
 import itertools
 import shutil
 import socket
@@ -293,6 +294,51 @@ def test_a_batch_outlives_the_server_that_it_went_to() -> None:
             assert server.metric("images_total", outcome="ok") > 10
     for number, image in enumerate(images):
         assert_same(found[number], engine.describe(engine.preprocess(image)))
+
+
+def test_an_image_that_is_gone_when_it_is_sent_again_fails_alone(tmp_path: Path) -> None:
+    photos = [tmp_path / f"{number}.jpg" for number in range(120)]
+    for number, photo in enumerate(photos):
+        photo.write_bytes(make_image(number))
+    engine = FakeEngine(image_s=0.004)
+    with (
+        serve(engine) as one,
+        serve(engine) as two,
+        CaptionClient(f"{one.address}, {two.address}") as client,
+    ):
+        outcomes = []
+        for outcome in client.caption_each(photos):
+            outcomes.append(outcome)
+            if len(outcomes) == 10:
+                for photo in photos:
+                    photo.unlink()
+                [serving] = [server for server in (one, two) if server.server.gate.open_calls]
+                serving.start(serving.server.drain())
+    assert len(outcomes) == len(photos)
+    kinds = {type(outcome) for outcome in outcomes}
+    assert kinds == {Caption, ImageUnreadableError} and all(isinstance(o, Caption) for o in outcomes[:10])
+
+
+def test_a_client_in_place_of_a_local_captioner(server: RunningServer, client: CaptionClient) -> None:
+    """The same program, `Captioner` or `CaptionClient`: see `captioner.protocol.ImageCaptioner`."""
+    engine = server.engine
+    for name in ("model", "name", "device", "provider", "grid", "grid_varies", "heads", "calibration"):
+        assert getattr(client, name) == getattr(engine, name)
+    assert client.digest == engine.digest[:12] and client.defaults == engine.defaults
+    images = [make_image(number) for number in range(12)]
+    expected = [engine.describe(engine.preprocess(image)).text for image in images]
+    assert [caption.text for caption in client.caption(iter(images))] == expected
+    assert [str(outcome) for outcome in client.caption_each(images)] == expected
+    assert len(client.caption(images[0], CaptionOptions(alternatives=2), beam_size=4).alternatives) == 2
+    with pytest.raises(OptionsError, match="unknown option 'beam'"):
+        client.caption(images[0], beam=3)
+    assert isinstance(client.caption(b"no image", return_errors=True), NotAnImageError)
+    array = np.full((20, 30, 3), 77, np.uint8)
+    [by_file, by_array] = client.caption([io.BytesIO(images[0]), array])
+    assert by_file.text == expected[0] and by_file.source == images[0]
+    assert by_array == client.caption(Image.fromarray(array)) and by_array.source is array
+    *_, caption = client.stream(images[0], beam_size=1)
+    assert isinstance(caption, Caption) and caption.source == images[0]
 
 
 def test_a_token_is_sent(tmp_path: Path) -> None:

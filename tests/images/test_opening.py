@@ -339,9 +339,9 @@ def test_what_is_not_an_image(data: bytes, reason: str) -> None:
     assert str(raised.value).startswith(reason) and "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("source", [None, 7, ["a.jpg"], np.zeros((4, 4, 3), np.uint8)])
+@pytest.mark.parametrize("source", [None, 7, ["a.jpg"]])
 def test_what_is_not_an_input(source: object) -> None:
-    with pytest.raises(NotAnImageError, match="expected a path, bytes or a Pillow image"):
+    with pytest.raises(NotAnImageError, match="expected a path, bytes, a binary file"):
         open_image(source)  # type: ignore[arg-type]
 
 

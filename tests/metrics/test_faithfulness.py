@@ -60,7 +60,7 @@ class Needy:
     def reorder(self, state: int, parents: Ints) -> int:
         raise AssertionError("one caption an image needs no reordering")
 
-    def remember(self, changes: Mapping[str, np.ndarray]) -> Needy:
+    def with_memory(self, changes: Mapping[str, np.ndarray]) -> Needy:
         return replace(self, memory={**self.memory, **changes})
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from PIL import Image
 
-from captioner_server.engine import Engine
+from captioner.protocol import PixelModel
 from captioner_server.options import ServerOptions
 from captioner_server.server import CaptionServer
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 class RunningServer:
     """A server that other threads call; `address` is HOST:PORT."""
 
-    def __init__(self, engine: Engine | None, options: ServerOptions) -> None:
+    def __init__(self, engine: PixelModel | None, options: ServerOptions) -> None:
         self.engine = engine
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -56,7 +56,7 @@ async def _make(options: ServerOptions) -> CaptionServer:
 
 
 @contextmanager
-def serve(engine: Engine | None, **options: Any) -> Iterator[RunningServer]:
+def serve(engine: PixelModel | None, **options: Any) -> Iterator[RunningServer]:
     """Serve an engine on a free port; without an engine the server stays in its loading state."""
     running = RunningServer(engine, ServerOptions(port=0, **options))
     try:

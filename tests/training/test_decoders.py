@@ -81,7 +81,7 @@ def test_a_beam_search_finds_the_same_in_the_bundle(run: Path, data: Path) -> No
     here = TorchStepper(model.decoder, *model.encode(torch.from_numpy(pixels)))
     for ours, theirs in zip(
         search(here, len(pixels), options),
-        search(captioner.show(pixels), len(pixels), options),
+        search(captioner.encode(pixels), len(pixels), options),
         strict=True,
     ):
         assert [found.tokens for found in ours] == [found.tokens for found in theirs]
@@ -94,7 +94,10 @@ def test_a_beam_search_finds_the_same_in_the_bundle(run: Path, data: Path) -> No
 def test_the_longest_caption_is_the_same_in_the_bundle(run: Path, data: Path) -> None:
     captioner, model = Captioner.load(run / "bundle", device="cpu", threads=1), network(run)
     pixels = photos(data, captioner)[:2]
-    here, there = TorchStepper(model.decoder, *model.encode(torch.from_numpy(pixels))), captioner.show(pixels)
+    here, there = (
+        TorchStepper(model.decoder, *model.encode(torch.from_numpy(pixels))),
+        captioner.encode(pixels),
+    )
     our_state, their_state = here.start(2), there.start(2)
     for step in range(MAX_WORDS + 1):
         tokens = np.array([[step % 5 + 4, step % 7 + 4]] * 2)

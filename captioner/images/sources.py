@@ -1,0 +1,148 @@
+"""What a caller may give as an image, and its bytes: paths, bytes, file objects, Pillow images, arrays."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Any, Protocol, TypeGuard, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from captioner.errors import ImageTooLargeError, ImageUnreadableError, NotAnImageError, OptionsError
+from captioner.images.formats import ALL_FORMATS
+
+
+@runtime_checkable
+class BinaryFile(Protocol):
+    """A file object opened in binary mode."""
+
+    def read(self, size: int = ..., /) -> bytes: ...
+
+
+ImageInput = str | os.PathLike[str] | bytes | BinaryFile | Image.Image | npt.NDArray[np.uint8]
+"""One image: a path, the bytes of a file, a binary file object, a Pillow image, or a uint8 array of shape
+(height, width, 3) in RGB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageLimits:
+    """Images beyond these limits are rejected before they cost memory. Raises `OptionsError` for a limit
+    below 1."""
+
+    max_bytes: int = 256 * 2**20
+    """Largest file in bytes."""
+    max_pixels: int = 200_000_000
+    """Largest width x height."""
+    max_memory: int = 4 * 2**30
+    """Most memory that decoding may take, in bytes, by the image's format, mode and size: 4 bytes a pixel;
+    less for greyscale images, and for a JPEG that is decoded at reduced size; a progressive JPEG 6, AVIF 9,
+    WebP 16, JPEG 2000 20. Serve strangers with less."""
+    formats: tuple[str, ...] = ALL_FORMATS
+    """The formats that are read."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_bytes", "max_pixels", "max_memory"):
+            if getattr(self, name) < 1:
+                raise OptionsError(f"{name} must be at least 1, got {getattr(self, name)}", name)
+        if not self.formats or not set(self.formats) <= set(ALL_FORMATS):
+            raise OptionsError(f"formats must be some of {', '.join(ALL_FORMATS)}", "formats")
+
+
+DEFAULT_LIMITS = ImageLimits()
+
+
+def is_single(images: Any) -> TypeGuard[ImageInput]:
+    """Whether this is one image and not a collection of them. An array of three dimensions is one image; so
+    is what cannot be iterated over, for a clear error later."""
+    if isinstance(images, np.ndarray):
+        return images.ndim != 4
+    if isinstance(images, (str, os.PathLike, bytes, bytearray, memoryview, Image.Image)):
+        return True
+    return hasattr(images, "read") or not isinstance(images, Iterable)
+
+
+def to_image(array: npt.NDArray[Any]) -> Image.Image:
+    """An array as a Pillow image. Raises `NotAnImageError` unless it is uint8 of (height, width, 3)."""
+    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or 0 in array.shape:
+        raise NotAnImageError(
+            f"an array must be uint8 of shape (height, width, 3), got {array.dtype} {array.shape}"
+        )
+    return Image.fromarray(np.ascontiguousarray(array))
+
+
+def rereadable(image: ImageInput, limits: ImageLimits = DEFAULT_LIMITS) -> ImageInput:
+    """The content of a file object as bytes; any other image unchanged. The result can be read repeatedly.
+
+    Raises an `ImageError` if the file cannot be read or exceeds `max_bytes`.
+    """
+    return _read_file_object(image, limits) if _is_file_object(image) else image
+
+
+def read_file(source: ImageInput, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
+    """The bytes of an image file, not decoded: for sending them elsewhere.
+
+    Raises `ImageUnreadableError` and `ImageTooLargeError` as `open_image` does.
+    """
+    with open_stream(source, limits) as stream:
+        return stream.read()
+
+
+@contextmanager
+def open_stream(source: Any, limits: ImageLimits) -> Iterator[IO[bytes]]:
+    """A seekable stream over a path, bytes or a file object, with no more bytes than the limit."""
+    if _is_file_object(source):
+        source = _read_file_object(source, limits)
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        _check_bytes(len(source), limits)
+        yield io.BytesIO(source)
+        return
+    if not isinstance(source, (str, os.PathLike)):
+        raise NotAnImageError(
+            f"expected a path, bytes, a binary file, a Pillow image or an array, got {type(source).__name__}"
+        )
+    try:
+        file = open(source, "rb")  # noqa: SIM115 PTH123 (closed below; PathLike as it is)
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        raise ImageUnreadableError(getattr(error, "strerror", None) or "not a valid path") from error
+    with file:
+        try:
+            status = os.fstat(file.fileno())
+            if stat.S_ISREG(status.st_mode):
+                _check_bytes(status.st_size, limits)
+                stream: IO[bytes] = file
+            else:  # a pipe: no size beforehand, no seeking
+                data = file.read(limits.max_bytes + 1)
+                _check_bytes(len(data), limits)
+                stream = io.BytesIO(data)
+        except OSError as error:
+            raise ImageUnreadableError(error.strerror or "cannot be read") from error
+        yield stream
+
+
+def _is_file_object(source: Any) -> TypeGuard[BinaryFile]:
+    return not isinstance(source, (Image.Image, np.ndarray)) and hasattr(source, "read")
+
+
+def _read_file_object(file: Any, limits: ImageLimits) -> bytes:
+    """The whole file, from its start where it can seek."""
+    try:
+        if getattr(file, "seekable", lambda: False)():
+            file.seek(0)
+        data = file.read(limits.max_bytes + 1)
+    except (OSError, ValueError) as error:  # ValueError: closed already
+        raise ImageUnreadableError(getattr(error, "strerror", None) or str(error)) from error
+    if not isinstance(data, bytes):
+        raise NotAnImageError("the file must be opened in binary mode")
+    _check_bytes(len(data), limits)
+    return data
+
+
+def _check_bytes(count: int, limits: ImageLimits) -> None:
+    if count > limits.max_bytes:
+        raise ImageTooLargeError(f"more bytes than the limit of {limits.max_bytes} (max_bytes)")

@@ -1,0 +1,153 @@
+"""The two protocols that captioning goes through.
+
+`ImageCaptioner` is whatever captions images: a model in this process (`captioner.Captioner`) or a server
+(`captioner_client.CaptionClient`). A program that uses one works with the other. `PixelModel` is a model
+in this process with its two halves apart, so that a server or a folder run can prepare images on many threads
+and batch them for the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, Protocol, Self, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from captioner.errors import CaptionerError, ImageError
+from captioner.images.preparation import Preparation
+from captioner.images.sources import ImageInput
+from captioner.model.calibration import Calibration
+from captioner.options import CaptionOptions
+from captioner.results import Caption, Word
+
+Pixels = npt.NDArray[np.uint8]
+Outcome = Caption | CaptionerError
+"""A caption, or why there is none."""
+
+
+class ModelDescription(Protocol):
+    """What every captioner says about its model."""
+
+    @property
+    def model(self) -> str:
+        """NAME@DIGEST, the digest cut to 12 hexadecimal digits."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the bundle in hexadecimal, or its first 12 digits."""
+
+    @property
+    def device(self) -> str:
+        """What really computes: "cpu" or "cuda", or "cuda:N" if a GPU was chosen by number."""
+
+    @property
+    def provider(self) -> str:
+        """The ONNX Runtime execution provider that really computes."""
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of attention maps; where `grid_varies`, of those of a square image."""
+
+    @property
+    def grid_varies(self) -> bool:
+        """Whether maps have fewer rows or columns for images that are not square: the model letterboxes."""
+
+    @property
+    def heads(self) -> int:
+        """Attention heads; `CaptionOptions.attention_head` chooses among their maps."""
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """How log-probabilities become confidence, where that was measured."""
+
+    @property
+    def defaults(self) -> CaptionOptions:
+        """The model's default options, all resolved."""
+
+
+class ImageCaptioner(ModelDescription, Protocol):
+    """Captions images, here or on a server. Thread-safe. `close` it, or use it as a context.
+
+    Every method takes options as `CaptionOptions`, as keywords (`beam_size=5`), or both.
+    """
+
+    @overload
+    def caption(
+        self,
+        images: ImageInput,
+        options: CaptionOptions | None = ...,
+        *,
+        return_errors: Literal[False] = ...,
+        **fields: Any,
+    ) -> Caption: ...
+
+    @overload
+    def caption(
+        self,
+        images: Iterable[ImageInput],
+        options: CaptionOptions | None = ...,
+        *,
+        return_errors: Literal[False] = ...,
+        **fields: Any,
+    ) -> list[Caption]: ...
+
+    @overload
+    def caption(
+        self, images: ImageInput, options: CaptionOptions | None = ..., *, return_errors: bool, **fields: Any
+    ) -> Outcome: ...
+
+    @overload
+    def caption(
+        self,
+        images: Iterable[ImageInput],
+        options: CaptionOptions | None = ...,
+        *,
+        return_errors: bool,
+        **fields: Any,
+    ) -> list[Outcome]: ...
+
+    def caption_each(
+        self, images: Iterable[ImageInput], options: CaptionOptions | None = None, **fields: Any
+    ) -> Iterator[Outcome]:
+        """The caption or the error of each image, in order, as soon as it is known. `images` may be
+        endless: it is read ahead by a bounded number only."""
+
+    def stream(
+        self, image: ImageInput, options: CaptionOptions | None = None, **fields: Any
+    ) -> Iterator[Word | Caption]:
+        """Each word as it is decoded (greedy search), then the caption."""
+
+    def close(self) -> None:
+        """Release what the captioner holds; harmless when repeated."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class PixelModel(ModelDescription, Protocol):
+    """A loaded model whose image preparation and captioning can be called apart, from several threads."""
+
+    @property
+    def preparation(self) -> Preparation:
+        """What `preprocess` does, for other processes to do it."""
+
+    def preprocess(self, image: ImageInput) -> Pixels:
+        """The model's input, uint8 (size, size, channels). Raises an `ImageError`."""
+
+    @overload
+    def caption_pixels(self, pixels: Pixels, options: CaptionOptions | None = ...) -> list[Caption]: ...
+
+    @overload
+    def caption_pixels(
+        self, pixels: Pixels, options: CaptionOptions | None = ..., *, return_errors: bool
+    ) -> list[Caption | ImageError]: ...
+
+    def stream_pixels(
+        self, pixels: Pixels, options: CaptionOptions | None = None
+    ) -> Iterator[Word | Caption]:
+        """Words of one image, (size, size, channels), as they are decoded, then the caption."""

@@ -1,0 +1,185 @@
+"""What a Python user expects: any kind of image, one or many, options as keywords, errors in place."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import captioner as package
+from captioner import (
+    Caption,
+    Captioner,
+    CaptionOptions,
+    ImageUnreadableError,
+    ModelOutputError,
+    NotAnImageError,
+    OptionsError,
+    Word,
+)
+from captioner.model.runtime import OnnxStepper
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+PHOTOS = sorted(EXAMPLES.glob("*.jpg"))[:4]
+
+
+@pytest.fixture(scope="module")
+def expected(tiny_captioner: Captioner) -> list[str]:
+    return [caption.text for caption in tiny_captioner.caption(PHOTOS)]
+
+
+def test_one_image_gives_one_caption_and_many_a_list(tiny_captioner: Captioner, expected: list[str]) -> None:
+    path = PHOTOS[0]
+    data = path.read_bytes()
+    with Image.open(path) as picture, path.open("rb") as file:
+        array = np.asarray(picture.convert("RGB"))
+        for image in (path, str(path), data, bytearray(data), file, io.BytesIO(data), picture, array):
+            caption = tiny_captioner.caption(image)
+            assert isinstance(caption, Caption) and caption.text == expected[0]
+    assert [c.text for c in tiny_captioner.caption(photo for photo in PHOTOS)] == expected
+    assert [c.text for c in tiny_captioner.caption(tuple(PHOTOS))] == expected
+    assert tiny_captioner.caption([]) == []
+    batch = np.stack([array, array])
+    assert [c.text for c in tiny_captioner.caption(batch)] == [expected[0]] * 2
+
+
+def test_the_source_of_a_file_object_can_be_read_again(tiny_captioner: Captioner) -> None:
+    with PHOTOS[0].open("rb") as file:
+        caption = tiny_captioner.caption(file)
+    assert caption.source == PHOTOS[0].read_bytes() and caption._repr_html_().count("<img") > 1
+
+
+@pytest.mark.parametrize(
+    ("image", "error"),
+    [
+        (np.zeros((4, 4), np.uint8), NotAnImageError),
+        (np.zeros((4, 4, 4), np.uint8), NotAnImageError),
+        (np.zeros((4, 4, 3), np.float32), NotAnImageError),
+        (np.zeros((0, 4, 3), np.uint8), NotAnImageError),
+        (io.StringIO("text"), NotAnImageError),
+        (io.BytesIO(b"no image"), NotAnImageError),
+        ("no such file.jpg", ImageUnreadableError),
+    ],
+)
+def test_what_is_no_image_is_one_clear_error(tiny_captioner: Captioner, image: Any, error: Any) -> None:
+    with pytest.raises(error) as caught:
+        tiny_captioner.caption(image)
+    assert "\n" not in str(caught.value)
+    assert isinstance(tiny_captioner.caption(image, return_errors=True), error)
+    good, bad = tiny_captioner.caption([PHOTOS[0], image], return_errors=True)
+    assert isinstance(good, Caption) and isinstance(bad, error)
+
+
+def test_options_as_keywords(tiny_captioner: Captioner) -> None:
+    both = tiny_captioner.caption(PHOTOS[0], CaptionOptions(alternatives=2), beam_size=5, attention=False)
+    assert len(both.alternatives) == 2 and both.words[0].attention is None
+    assert both == tiny_captioner.caption(
+        PHOTOS[0], CaptionOptions(alternatives=2, beam_size=5, attention=False)
+    )
+    with pytest.raises(OptionsError, match="unknown option 'beam'; options are beam_size"):
+        tiny_captioner.caption(PHOTOS[0], beam=5)
+    with pytest.raises(OptionsError, match="beam_size"):
+        tiny_captioner.caption(PHOTOS, beam_size=99)
+
+
+def test_streaming_one_image(tiny_captioner: Captioner) -> None:
+    *words, caption = tiny_captioner.stream(PHOTOS[0])
+    assert isinstance(caption, Caption) and caption.source == PHOTOS[0]
+    assert all(isinstance(word, Word) for word in words) and tuple(words) == caption.words
+    assert caption.text == tiny_captioner.caption(PHOTOS[0], beam_size=1).text
+    with pytest.raises(OptionsError, match="greedy"):
+        list(tiny_captioner.stream(PHOTOS[0], beam_size=3))
+
+
+def test_each_caption_as_soon_as_it_is_known(tiny_captioner: Captioner) -> None:
+    taken = []
+
+    def endless():
+        while True:
+            taken.append(1)
+            yield PHOTOS[len(taken) % 4]
+
+    captions = tiny_captioner.caption_each(endless(), batch_size=2)
+    assert isinstance(next(captions), Caption)
+    captions.close()
+    assert len(taken) <= 12
+    with pytest.raises(OptionsError, match="batch_size"):
+        tiny_captioner.caption_each(PHOTOS, batch_size=0)
+
+
+def test_the_embedded_model_has_a_name() -> None:
+    assert package.Bundle.load("default").digest == package.Bundle.load().digest
+
+
+def test_a_gpu_by_number(tiny_bundle: Path) -> None:
+    with pytest.raises(package.DeviceError, match="CUDA:7 cannot be used"):
+        Captioner.load(tiny_bundle, device="cuda:7")
+    for device in ("cuda:", "cuda:x", "gpu", "cpu:0"):
+        with pytest.raises(OptionsError, match="device must be one of"):
+            Captioner.load(tiny_bundle, device=device)
+
+
+def test_one_image_without_finite_numbers_fails_alone(
+    tiny_captioner: Captioner, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = OnnxStepper.step
+
+    def with_nan(self: OnnxStepper, tokens: np.ndarray, state: Any) -> Any:
+        log_probs, attention, state = step(self, tokens, state)
+        log_probs = log_probs.copy()
+        log_probs[-1] = np.nan
+        return log_probs, attention, state
+
+    monkeypatch.setattr(OnnxStepper, "step", with_nan)
+    for beam_size in (1, 3):
+        *good, bad = tiny_captioner.caption(PHOTOS, return_errors=True, beam_size=beam_size)
+        assert all(isinstance(caption, Caption) for caption in good) and isinstance(bad, ModelOutputError)
+    with pytest.raises(ModelOutputError, match="no finite numbers"):
+        tiny_captioner.caption(PHOTOS)
+    with pytest.raises(ModelOutputError):
+        list(tiny_captioner.stream(PHOTOS[0]))
+
+
+def test_every_public_name_can_be_imported_and_errors_are_all_there() -> None:
+    import captioner.errors as errors
+
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    kinds = {name for name, kind in vars(errors).items() if isinstance(kind, type)}
+    assert kinds <= set(package.__all__)
+
+
+def test_what_the_readme_shows_passes_a_strict_type_checker(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent("""
+        import numpy as np
+        from captioner import Caption, Captioner, CaptionOptions, ImageCaptioner
+        from captioner_client import CaptionClient, render_overlay
+
+        def describe(captioner: ImageCaptioner) -> Caption:
+            print(captioner.caption(["a.jpg"], CaptionOptions(beam_size=3))[0].text)
+            return captioner.caption("photo.jpg", beam_size=5)
+
+        captioner = Captioner.load()
+        [one] = captioner.caption(["photo.jpg"])
+        rows, columns = one.words[0].attention.shape
+        caption = captioner.caption(np.zeros((4, 4, 3), np.uint8))
+        print(caption.text, str(caption), caption.confidence, caption.words[0].probability, caption.to_dict())
+        describe(captioner)
+        with CaptionClient("localhost:50051") as client:
+            caption = describe(client)
+        render_overlay("photo.jpg", caption).save("overlay.png")
+        """)
+    )
+    arguments = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), str(program)]
+    checked = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout
