@@ -228,21 +228,10 @@ class Captioner:
         fourth that is 0 where there is no photo. Raises an `ImageError`."""
         return self.preparation.load(image)
 
-    @overload
-    def caption_pixels(self, pixels: Pixels, options: CaptionOptions | None = ...) -> list[Caption]: ...
-
-    @overload
-    def caption_pixels(
-        self, pixels: Pixels, options: CaptionOptions | None = ..., *, return_errors: bool
-    ) -> list[Caption | ImageError]: ...
-
-    def caption_pixels(
-        self, pixels: Pixels, options: CaptionOptions | None = None, *, return_errors: bool = False
-    ) -> list[Any]:
+    def caption_pixels(self, pixels: Pixels, options: CaptionOptions | None = None) -> list[Caption]:
         """Caption a batch as `preprocess` makes them, uint8 (batch, size, size, channels).
 
-        Raises `ModelOutputError` if the model computes no finite numbers for an image; with `return_errors`
-        that error takes the place of the image's caption.
+        Raises `ModelOutputError` if the model computes no finite numbers for one of the images.
         """
         masks = self._masks(pixels)
         if not len(pixels):
@@ -251,14 +240,11 @@ class Captioner:
         encoded = self._encode(pixels, masks).with_head(resolved.attention_head)
         include = [self.bundle.vocabulary.forms(word) for word in resolved.include]
         found = search(encoded, len(pixels), resolved, include)
-        outcomes = [
-            self._caption(hypotheses, mask, resolved) if hypotheses else _not_finite()
-            for hypotheses, mask in zip(found, masks, strict=True)
+        if not all(found):
+            raise _not_finite()
+        return [
+            self._caption(hypotheses, mask, resolved) for hypotheses, mask in zip(found, masks, strict=True)
         ]
-        for outcome in outcomes:
-            if isinstance(outcome, ImageError) and not return_errors:
-                raise outcome
-        return outcomes
 
     def encode(self, pixels: Pixels) -> OnnxStepper:
         """Encode a batch, uint8 (batch, size, size, channels), for `captioner.model.search` to decode.

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from captioner.errors import ImageError
+from captioner.errors import ImageError, ModelOutputError
 from captioner.options import CaptionOptions
 from captioner.protocol import PixelModel, Pixels
 from captioner.results import Caption
@@ -75,6 +75,24 @@ def caption_loaded(
     model: PixelModel, loaded: Sequence[Pixels | ImageError], options: CaptionOptions | None
 ) -> list[Caption | ImageError]:
     """One outcome for each loaded image: its caption, or the error it was loaded with or failed with."""
-    pixels = [item for item in loaded if not isinstance(item, ImageError)]
-    captions = iter(model.caption_pixels(np.stack(pixels), options, return_errors=True) if pixels else ())
-    return [item if isinstance(item, ImageError) else next(captions) for item in loaded]
+    outcomes = iter(
+        _caption_pixels(model, [one for one in loaded if not isinstance(one, ImageError)], options)
+    )
+    return [one if isinstance(one, ImageError) else next(outcomes) for one in loaded]
+
+
+def _caption_pixels(
+    model: PixelModel, pixels: Sequence[Pixels], options: CaptionOptions | None
+) -> Sequence[Caption | ImageError]:
+    if not pixels:
+        return []
+    try:
+        return model.caption_pixels(np.stack(pixels), options)
+    except ModelOutputError as error:  # of some image; the halves show which
+        if len(pixels) == 1:
+            return [error]
+    half = len(pixels) // 2
+    return [
+        *_caption_pixels(model, pixels[:half], options),
+        *_caption_pixels(model, pixels[half:], options),
+    ]

@@ -8,13 +8,13 @@ and batch them for the model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, Protocol, Self, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from captioner.errors import CaptionerError, ImageError
+from captioner.errors import CaptionerError
 from captioner.images.preparation import Preparation
 from captioner.images.sources import ImageInput
 from captioner.model.calibration import Calibration
@@ -134,18 +134,14 @@ class PixelModel(ModelDescription, Protocol):
 
     @property
     def preparation(self) -> Preparation:
-        """What `preprocess` does, for other processes to do it."""
+        """How an image becomes the model's input, uint8 (size, size, channels)."""
 
-    def preprocess(self, image: ImageInput) -> Pixels:
-        """The model's input, uint8 (size, size, channels). Raises an `ImageError`."""
+    def check_include(self, words: Sequence[str]) -> None:
+        """Raise `OptionsError` for a word that is not in the model's vocabulary."""
 
-    @overload
-    def caption_pixels(self, pixels: Pixels, options: CaptionOptions | None = ...) -> list[Caption]: ...
-
-    @overload
-    def caption_pixels(
-        self, pixels: Pixels, options: CaptionOptions | None = ..., *, return_errors: bool
-    ) -> list[Caption | ImageError]: ...
+    def caption_pixels(self, pixels: Pixels, options: CaptionOptions | None = None) -> list[Caption]:
+        """Captions of a batch, (batch, size, size, channels). Raises `ModelOutputError` if the model computes
+        no finite numbers for one of the images."""
 
     def stream_pixels(
         self, pixels: Pixels, options: CaptionOptions | None = None

@@ -24,7 +24,7 @@ from captioner import (
     OptionsError,
     Word,
 )
-from captioner.model.runtime import OnnxStepper
+from captioner.model.runtime import Runtime
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PHOTOS = sorted(EXAMPLES.glob("*.jpg"))[:4]
@@ -129,22 +129,29 @@ def test_a_gpu_by_number(tiny_bundle: Path) -> None:
 def test_one_image_without_finite_numbers_fails_alone(
     tiny_captioner: Captioner, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = OnnxStepper.step
+    worst = tiny_captioner.preprocess(PHOTOS[2])
+    rows = np.zeros(0, dtype=bool)
+    encode, step = Runtime.encode, Runtime.step
 
-    def with_nan(self: OnnxStepper, tokens: np.ndarray, state: Any) -> Any:
-        log_probs, attention, state = step(self, tokens, state)
-        log_probs = log_probs.copy()
-        log_probs[-1] = np.nan
-        return log_probs, attention, state
+    def noting(self: Runtime, pixels: np.ndarray, *mask: Any) -> Any:
+        nonlocal rows
+        rows = np.array([np.array_equal(one, worst) for one in pixels])
+        return encode(self, pixels, *mask)
 
-    monkeypatch.setattr(OnnxStepper, "step", with_nan)
+    def with_nan(*arguments: Any) -> Any:
+        log_probs, *others = step(*arguments)
+        return np.where(rows[:, None, None], np.nan, log_probs).astype(np.float32), *others
+
+    monkeypatch.setattr(Runtime, "encode", noting)
+    monkeypatch.setattr(Runtime, "step", with_nan)
     for beam_size in (1, 3):
-        *good, bad = tiny_captioner.caption(PHOTOS, return_errors=True, beam_size=beam_size)
-        assert all(isinstance(caption, Caption) for caption in good) and isinstance(bad, ModelOutputError)
+        outcomes = tiny_captioner.caption(PHOTOS, return_errors=True, beam_size=beam_size)
+        kinds = [type(outcome) for outcome in outcomes]
+        assert kinds == [Caption, Caption, ModelOutputError, Caption]
     with pytest.raises(ModelOutputError, match="no finite numbers"):
         tiny_captioner.caption(PHOTOS)
     with pytest.raises(ModelOutputError):
-        list(tiny_captioner.stream(PHOTOS[0]))
+        list(tiny_captioner.stream(PHOTOS[2]))
 
 
 def test_every_public_name_can_be_imported_and_errors_are_all_there() -> None:

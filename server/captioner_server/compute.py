@@ -1,4 +1,4 @@
-"""One batch on the engine: options brought together, and a batch that does not fit into memory split."""
+"""One batch on the engine: options brought together, and a batch that fails for some image split."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from captioner.errors import clip
+from captioner.errors import ModelOutputError, clip
 from captioner.options import CaptionOptions
 from captioner.protocol import Outcome, PixelModel, Pixels
 from captioner.results import Caption
@@ -36,25 +36,25 @@ def search_key(options: CaptionOptions) -> CaptionOptions:
 def compute(engine: PixelModel, pixels: Sequence[Pixels], options: Sequence[CaptionOptions]) -> list[Outcome]:
     """The outcomes of a batch, each with its own options, which must have the same `search_key`.
 
-    Where the memory does not suffice, the halves are tried; an image that does not fit alone fails alone.
+    Where the memory does not suffice, or the model computes no finite numbers, the halves are tried, so that
+    an image that fails alone fails none but itself.
     Raises whatever else the engine raises."""
     try:
-        outcomes = engine.caption_pixels(np.stack(pixels), _together(options), return_errors=True)
+        captions = engine.caption_pixels(np.stack(pixels), _together(options))
     except Exception as error:
-        if not is_out_of_memory(error):
+        if not (isinstance(error, ModelOutputError) or is_out_of_memory(error)):
             raise
-        log.warning("out of memory", extra={"fields": {"images": len(pixels), "reason": clip(str(error))}})
+        log.warning("a batch failed", extra={"fields": {"images": len(pixels), "reason": clip(str(error))}})
         if len(pixels) == 1:
+            if isinstance(error, ModelOutputError):
+                return [error]
             return [BusyError("the model has no memory left for the image", _RETRY_AFTER_S)]
         half = len(pixels) // 2
         return [
             *compute(engine, pixels[:half], options[:half]),
             *compute(engine, pixels[half:], options[half:]),
         ]
-    return [
-        _as_asked(outcome, one) if isinstance(outcome, Caption) else outcome
-        for outcome, one in zip(outcomes, options, strict=True)
-    ]
+    return [_as_asked(caption, one) for caption, one in zip(captions, options, strict=True)]
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -142,9 +142,7 @@ class TimedEngine(FakeEngine):
 
     now_s = 0.0
 
-    def caption_pixels(
-        self, pixels: np.ndarray, options: CaptionOptions | None = None, *, return_errors: bool = False
-    ) -> list[Caption]:
+    def caption_pixels(self, pixels: np.ndarray, options: CaptionOptions | None = None) -> list[Caption]:
         captions = super().caption_pixels(pixels, options)
         self.now_s += len(pixels)
         return captions

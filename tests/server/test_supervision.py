@@ -111,7 +111,7 @@ def test_a_batch_that_is_out_of_memory_is_split_until_it_fits(fits: int) -> None
 
 def test_an_image_that_does_not_fit_alone_fails_alone() -> None:
     class Engine(FakeEngine):
-        def caption_pixels(self, pixels, options=None, *, return_errors=False):
+        def caption_pixels(self, pixels, options=None):
             if (pixels == 3).all(axis=(1, 2, 3)).any():
                 raise MemoryError
             return super().caption_pixels(pixels, options)

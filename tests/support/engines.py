@@ -54,9 +54,7 @@ class FakeEngine:
     def preprocess(self, image: bytes) -> np.ndarray:
         return load_pixels(image, SIZE)
 
-    def caption_pixels(
-        self, pixels: np.ndarray, options: CaptionOptions | None = None, *, return_errors: bool = False
-    ) -> list[Caption]:
+    def caption_pixels(self, pixels: np.ndarray, options: CaptionOptions | None = None) -> list[Caption]:
         self.batches.append((len(pixels), options))
         self.hold.wait()
         if self.breaks_after is not None and len(self.batches) > self.breaks_after:
