@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from captioner.errors import BundleError, OptionsError
+from captioner.errors import BundleError, OptionsError, clip
 from captioner.images.letterbox import Letterbox
+from captioner.model.bundle_files import read_bundle_file
+from captioner.model.graph_check import check_graph
 from captioner.model.vocabulary import Vocabulary
 from captioner.options import FALLBACK, CaptionOptions
 
@@ -25,6 +27,8 @@ FORMAT = 1
 MANIFEST = "bundle.json"
 ENCODER, DECODER, WORDS, CARD = "encoder.onnx", "decoder.onnx", "vocabulary.txt", "MODEL_CARD.md"
 FILES = (ENCODER, DECODER, WORDS, CARD)
+MAX_CELLS, MAX_IMAGE_SIZE = 256, 8192
+MAX_WORDS_KNOWN, MAX_WORD_LENGTH = 1_000_000, 100
 OLD_SQUASH = "to a square, antialiased"
 """What bundles said of squashed photos before there was another way."""
 DEFAULT_NAME = "default"
@@ -69,8 +73,12 @@ class Bundle:
         contents = _read_files(folder, manifest)
         try:
             decoding = dict(manifest.get("decoding", {}))
-            vocabulary = Vocabulary(contents[WORDS].decode("utf-8").splitlines())
+            vocabulary = Vocabulary(_words(contents[WORDS]))
+            for graph in (ENCODER, DECODER):
+                check_graph(contents[graph])
             rows, columns = manifest["grid"]
+            _check_range("grid", (rows, columns), MAX_CELLS)
+            _check_range("image size", (manifest["image"]["size"],), MAX_IMAGE_SIZE)
             return cls(
                 name=str(manifest["name"]),
                 digest=digest,
@@ -90,6 +98,26 @@ class Bundle:
             raise BundleError(f"{folder / MANIFEST} lacks {error}") from None
         except (TypeError, ValueError) as error:
             raise BundleError(f"the bundle {folder} is malformed: {error}") from None
+
+
+def _words(content: bytes) -> list[str]:
+    """The words of a vocabulary. Raises `ValueError`."""
+    words = content.decode("utf-8").split("\n")
+    if words and not words[-1]:
+        words.pop()
+    if len(words) > MAX_WORDS_KNOWN:
+        raise ValueError(f"the vocabulary has {len(words)} words, the limit is {MAX_WORDS_KNOWN}")
+    for number, word in enumerate(words, 1):
+        if not word or len(word) > MAX_WORD_LENGTH or not word.isprintable():
+            reason = "is empty, longer than 100 characters, or has control characters"
+            raise ValueError(f"word {number} of the vocabulary {reason}: {clip(ascii(word), 60)}")
+    return words
+
+
+def _check_range(name: str, values: Sequence[Any], most: int) -> None:
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise ValueError(f"the {name} must be from 1 to {most}, got {clip(repr(value), 60)}")
 
 
 def image_section(size: int, letterbox: Letterbox | None) -> dict[str, Any]:
@@ -121,7 +149,7 @@ def write_manifest(folder: Path, contents: Mapping[str, Any]) -> None:
 def _read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
     path = folder / MANIFEST
     try:
-        raw = path.read_bytes()
+        raw = read_bundle_file(path)
     except FileNotFoundError:
         reason = "has no bundle.json" if folder.is_dir() else "does not exist"
         raise BundleError(f"{folder} is not a model bundle: it {reason}") from None
@@ -133,7 +161,9 @@ def _read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
         raise BundleError(f"{path} is not valid JSON") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         found = manifest.get("format") if isinstance(manifest, dict) else None
-        raise BundleError(f"{path} has format {found!r}; this version of captioner reads format {FORMAT}")
+        raise BundleError(
+            f"{path} has format {clip(repr(found), 60)}; this version of captioner reads format {FORMAT}"
+        )
     return manifest, hashlib.sha256(raw).hexdigest()
 
 
@@ -143,11 +173,13 @@ def _read_files(folder: Path, manifest: Mapping[str, Any]) -> dict[str, bytes]:
         raise BundleError(f"{folder / MANIFEST} must list exactly {', '.join(FILES)}")
     foreign = sorted({path.name for path in folder.iterdir()} - set(FILES) - {MANIFEST})
     if foreign:
-        raise BundleError(f"the bundle {folder} holds a file that is not part of it: {foreign[0]}")
+        raise BundleError(
+            f"the bundle {folder} holds a file that is not part of it: {clip(ascii(foreign[0]))}"
+        )
     contents = {}
     for name in FILES:
         try:
-            contents[name] = (folder / name).read_bytes()
+            contents[name] = read_bundle_file(folder / name)
         except FileNotFoundError:
             raise BundleError(f"the bundle {folder} lacks {name}") from None
         except OSError as error:

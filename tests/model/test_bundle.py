@@ -80,7 +80,7 @@ def test_a_bundle_that_letterboxes(copy: Path) -> None:
         ({"resize": "letterbox", "padding": "grey"}, [4, 4], "malformed"),
         ({"resize": "letterbox", "padding": [0, 0, 999]}, [4, 4], "0 to 255"),
         ({"resize": "letterbox", "padding": [0, 0, 0]}, [2, 8], "cannot have 2 x 8 cells"),
-        ({"resize": "letterbox", "padding": [0, 0, 0]}, [0, 0], "cannot have 0 x 0 cells"),
+        ({"resize": "letterbox", "padding": [0, 0, 0]}, [0, 0], "from 1 to 256, got 0"),
         ({"resize": "letterbox", "padding": [0, 0, 0]}, [64, 64], "even number of pixels"),
     ],
 )

@@ -1,0 +1,147 @@
+"""What a graph may not hold: weights outside its file, and constants that fill the memory.
+
+ONNX Runtime would read the one and allocate the other. The check walks the bytes of the graph (Protocol
+Buffers), so that it needs no package for ONNX.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+MAX_ELEMENTS = 2**28
+"""Most elements of a tensor that the graph makes of a constant shape: 1 GiB of 32-bit numbers."""
+
+# Message: its fields that hold messages which matter here. Numbers are those of onnx.proto.
+_CHILDREN = {
+    "model": {7: "graph", 25: "function"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "function": {7: "node"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "sparse": {1: "tensor", 2: "tensor"},
+}
+_DIMENSIONS, _KIND, _INT64_DATA, _NAME, _RAW_DATA, _EXTERNAL_DATA, _LOCATION = 1, 2, 7, 8, 9, 13, 14
+_INPUT, _OUTPUT, _OPERATOR = 1, 2, 4
+_INT64 = 7
+_BY_SHAPE = {b"ConstantOfShape": 0, b"Expand": 1, b"Tile": 1, b"Reshape": 1, b"Resize": 3}
+"""Operators whose output is as large as one of their inputs says: which one."""
+_MOST_SHAPE_BYTES = 8 * 16
+_MAX_DEPTH = 16
+
+
+class GraphError(ValueError):
+    """The graph holds what it may not."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    shapes: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
+    """Small constants of whole numbers, by name."""
+    uses: list[tuple[bytes, bytes]] = field(default_factory=list)
+    """Operators, and the names of the shapes that they use."""
+
+
+def check_graph(graph: bytes) -> None:
+    """Raises `GraphError` for weights outside the graph's file, for constants that are too large, and for
+    bytes that are no graph."""
+    seen = _Seen()
+    try:
+        _walk(graph, 0, len(graph), "model", seen, 0)
+    except (IndexError, struct.error):
+        raise GraphError("the graph is not in the format of ONNX") from None
+    for operator, name in seen.uses:
+        sides = [side for side in seen.shapes.get(name, ()) if side > 1]
+        if math.prod(sides[:16]) > MAX_ELEMENTS:
+            raise GraphError(f"{operator.decode()} makes a constant of more than {MAX_ELEMENTS} elements")
+
+
+def _walk(raw: bytes, position: int, end: int, kind: str, seen: _Seen, depth: int) -> None:
+    if depth > _MAX_DEPTH:
+        raise GraphError("the graph is nested too deeply")
+    if kind == "tensor":
+        name, shape = _tensor(raw, position, end)
+        if shape is not None:
+            seen.shapes[name] = shape
+        return
+    children = _CHILDREN[kind]
+    inputs, outputs, operator, before = [], [], b"", dict(seen.shapes) if kind == "node" else {}
+    for number, _value, start, stop in _fields(raw, position, end):
+        if start < 0:
+            continue
+        if child := children.get(number):
+            _walk(raw, start, stop, child, seen, depth + 1)
+        elif kind == "node" and number in (_INPUT, _OUTPUT, _OPERATOR):
+            if number == _OPERATOR:
+                operator = raw[start:stop][:64]
+            else:
+                (inputs if number == _INPUT else outputs).append(raw[start:stop])
+    if kind == "node":
+        if operator == b"Constant" and outputs:
+            for name in seen.shapes.keys() - before.keys() or {b""} & seen.shapes.keys():
+                seen.shapes[outputs[0]] = seen.shapes.pop(name)
+        index = _BY_SHAPE.get(operator)
+        if index is not None and index < len(inputs):
+            seen.uses.append((operator, inputs[index]))
+
+
+def _tensor(raw: bytes, position: int, end: int) -> tuple[bytes, tuple[int, ...] | None]:
+    """The name of a tensor, and its values if they may be a shape. Raises `GraphError` for data that are
+    elsewhere."""
+    name, kind, values = b"", 0, None
+    for number, value, start, stop in _fields(raw, position, end):
+        if number == _EXTERNAL_DATA or (number == _LOCATION and value):
+            raise GraphError("the graph has weights outside its file (external data)")
+        if number == _NAME:
+            name = raw[start:stop]
+        elif number == _KIND:
+            kind = value
+        elif number == _RAW_DATA and 0 < stop - start <= _MOST_SHAPE_BYTES and (stop - start) % 8 == 0:
+            values = struct.unpack(f"<{(stop - start) // 8}q", raw[start:stop])
+        elif number == _INT64_DATA and start >= 0 and stop - start <= _MOST_SHAPE_BYTES:
+            values = tuple(_packed(raw, start, stop))
+        elif number == _INT64_DATA and start < 0:
+            values = (*(values or ()), value)[:16]
+    return name, values if kind == _INT64 else None
+
+
+def _fields(raw: bytes, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Number, value, begin and end of each field; begin and end are -1 where the field is a number."""
+    while position < end:
+        key, position = _varint(raw, position)
+        wire_type = key & 7
+        if wire_type == 0:
+            value, position = _varint(raw, position)
+            yield key >> 3, value, -1, -1
+        elif wire_type == 2:
+            length, position = _varint(raw, position)
+            if position + length > end:
+                raise IndexError
+            yield key >> 3, 0, position, position + length
+            position += length
+        elif wire_type in (1, 5):
+            position += 8 if wire_type == 1 else 4
+        else:
+            raise IndexError
+    if position != end:
+        raise IndexError
+
+
+def _varint(raw: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < 70:
+        byte = raw[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    raise IndexError
+
+
+def _packed(raw: bytes, position: int, end: int) -> Iterator[int]:
+    while position < end:
+        value, position = _varint(raw, position)
+        yield value - 2**64 if value >= 2**63 else value

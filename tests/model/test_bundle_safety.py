@@ -1,0 +1,167 @@
+"""Bundles that a stranger made: what they may not do is refused in one line, before anything is loaded."""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from captioner.errors import BundleError
+from captioner.model.bundle import DECODER, DEFAULT, ENCODER, MANIFEST, WORDS, Bundle
+from captioner.model.graph_check import GraphError, check_graph
+
+onnx = pytest.importorskip("onnx", reason="onnx makes the graphs")
+FLOAT, INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
+
+
+@pytest.fixture
+def copy(tiny_bundle: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_bundle, tmp_path / "bundle"))
+
+
+def renew(folder: Path, edit: Callable[[dict], object] = lambda manifest: None) -> None:
+    """Make bundle.json describe what the folder holds now."""
+    manifest = json.loads((folder / MANIFEST).read_text())
+    for name in manifest["files"]:
+        manifest["files"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    edit(manifest)
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(BundleError) as caught:
+        Bundle.load(folder)
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1 and len(message) < 400 and message.isprintable()
+    return message
+
+
+def graph(*nodes: object, constants: list[object] = (), output: str = "y") -> bytes:
+    made = onnx.helper.make_graph(
+        list(nodes), "g", [], [onnx.helper.make_tensor_value_info(output, FLOAT, None)], list(constants)
+    )
+    return onnx.helper.make_model(made).SerializeToString()
+
+
+def shape(name: str, *sides: int, raw: bool = True) -> object:
+    if raw:
+        return onnx.numpy_helper.from_array(np.array(sides, np.int64), name)
+    return onnx.helper.make_tensor(name, INT64, [len(sides)], list(sides))
+
+
+def external() -> bytes:
+    tensor = onnx.TensorProto(name="w", data_type=FLOAT, dims=[4])
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="../../../../etc/passwd")
+    return graph(onnx.helper.make_node("Identity", ["w"], ["y"]), constants=[tensor])
+
+
+def external_within() -> bytes:
+    inner = onnx.ModelProto.FromString(external()).graph
+    constant = onnx.helper.make_tensor("c", onnx.TensorProto.BOOL, [], [True])
+    branch = onnx.helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)
+    return graph(branch, constants=[constant])
+
+
+def huge(operator: str, *inputs: str, raw: bool = True) -> bytes:
+    one = onnx.numpy_helper.from_array(np.ones(1, np.float32), "one")
+    constants = [shape("s", 2**20, 2**20, raw=raw), one]
+    return graph(onnx.helper.make_node(operator, inputs, ["y"]), constants=constants)
+
+
+def huge_by_node() -> bytes:
+    constant = onnx.helper.make_node("Constant", [], ["s"], value=shape("", 2**40))
+    return graph(constant, onnx.helper.make_node("ConstantOfShape", ["s"], ["y"]))
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (external(), "external data"),
+        (external_within(), "external data"),
+        (huge("ConstantOfShape", "s"), "ConstantOfShape makes a constant"),
+        (huge("ConstantOfShape", "s", raw=False), "ConstantOfShape makes a constant"),
+        (huge("Expand", "one", "s"), "Expand makes a constant"),
+        (huge("Tile", "one", "s"), "Tile makes a constant"),
+        (huge_by_node(), "ConstantOfShape makes a constant"),
+        (b"\xff" * 20, "not in the format of ONNX"),
+        (b"\x3a\x7f", "not in the format of ONNX"),
+    ],
+)
+@pytest.mark.parametrize("name", [ENCODER, DECODER])
+def test_a_graph_that_reaches_out_or_fills_the_memory(
+    copy: Path, name: str, content: bytes, reason: str
+) -> None:
+    (copy / name).write_bytes(content)
+    renew(copy)
+    assert reason in refusal(copy)
+
+
+def test_the_graphs_of_the_embedded_model_pass() -> None:
+    Bundle.load(DEFAULT)
+
+
+@given(st.binary(max_size=300))
+def test_whatever_the_bytes_the_check_ends(content: bytes) -> None:
+    with contextlib.suppress(GraphError):
+        check_graph(content)
+
+
+@pytest.mark.parametrize("name", [ENCODER, WORDS, MANIFEST, "MODEL_CARD.md"])
+@pytest.mark.parametrize("target", ["/dev/zero", "/etc/passwd", "elsewhere"])
+def test_links_are_not_followed(copy: Path, name: str, target: str) -> None:
+    (copy / name).rename(copy.parent / "elsewhere")
+    (copy / name).symlink_to(copy.parent / target)
+    assert "is a link" in refusal(copy)
+
+
+def test_a_pipe_is_no_file(copy: Path) -> None:
+    (copy / WORDS).unlink()
+    os.mkfifo(copy / WORDS)
+    assert "not a plain file" in refusal(copy)
+
+
+def test_a_file_that_is_too_large(copy: Path) -> None:
+    with (copy / WORDS).open("r+b") as file:
+        file.truncate(2**40)
+    assert "the limit is" in refusal(copy)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda manifest: manifest.update(grid=[-4, -4]),
+        lambda manifest: manifest.update(grid=[0, 4]),
+        lambda manifest: manifest.update(grid=[10**9, 10**9]),
+        lambda manifest: manifest.update(grid=[4.5, 4]),
+        lambda manifest: manifest.update(grid=[10**400, 4]),
+        lambda manifest: manifest["image"].update(size=-64),
+        lambda manifest: manifest["image"].update(size=10**9),
+    ],
+)
+def test_sizes_that_cannot_be(copy: Path, edit: Callable[[dict], object]) -> None:
+    renew(copy, edit)
+    assert "must be from 1 to" in refusal(copy)
+
+
+@pytest.mark.parametrize("word", ["\x1b[31mred", "a\rb", "\x00", "x" * 101, "\u202egnp", " a\u2028b", ""])
+def test_words_that_are_none(copy: Path, word: str) -> None:
+    words = (copy / WORDS).read_text().split("\n")
+    words[10] = word
+    (copy / WORDS).write_bytes("\n".join(words).encode())
+    renew(copy)
+    assert "word 11 of the vocabulary" in refusal(copy)
+
+
+def test_a_vocabulary_without_end(copy: Path) -> None:
+    with (copy / WORDS).open("a") as file:
+        file.writelines(f"w{number:07}\n" for number in range(1_000_001))
+    renew(copy)
+    assert "the limit is 1000000" in refusal(copy)
