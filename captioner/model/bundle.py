@@ -174,7 +174,7 @@ def _read_files(folder: Path, manifest: Mapping[str, Any]) -> dict[str, bytes]:
     foreign = sorted({path.name for path in folder.iterdir()} - set(FILES) - {MANIFEST})
     if foreign:
         raise BundleError(
-            f"the bundle {folder} holds a file that is not part of it: {clip(ascii(foreign[0]))}"
+            f"the bundle {folder} holds a file that is not part of it: {clip(ascii(foreign[0])[1:-1])}"
         )
     contents = {}
     for name in FILES:

@@ -67,7 +67,9 @@ def _walk(raw: bytes, position: int, end: int, kind: str, seen: _Seen, depth: in
             seen.shapes[name] = shape
         return
     children = _CHILDREN[kind]
-    inputs, outputs, operator, before = [], [], b"", dict(seen.shapes) if kind == "node" else {}
+    inputs: list[bytes] = []
+    outputs: list[bytes] = []
+    operator, before = b"", set(seen.shapes) if kind == "node" else set()
     for number, _value, start, stop in _fields(raw, position, end):
         if start < 0:
             continue
@@ -80,7 +82,7 @@ def _walk(raw: bytes, position: int, end: int, kind: str, seen: _Seen, depth: in
                 (inputs if number == _INPUT else outputs).append(raw[start:stop])
     if kind == "node":
         if operator == b"Constant" and outputs:
-            for name in seen.shapes.keys() - before.keys() or {b""} & seen.shapes.keys():
+            for name in seen.shapes.keys() - before or {b""} & seen.shapes.keys():
                 seen.shapes[outputs[0]] = seen.shapes.pop(name)
         index = _BY_SHAPE.get(operator)
         if index is not None and index < len(inputs):
