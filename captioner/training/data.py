@@ -53,10 +53,16 @@ def load_examples(sources: Sequence[SourceOptions], root: Path, split: str) -> l
     examples = []
     for source in sources:
         images = _of_split(source, _read(source, root), split)
-        files = ImageFiles([root / place for place in source.images])
+        files = ImageFiles([_existing(root / place) for place in source.images])
         repeat = source.repeat if split == "train" else 1
         examples += [Example(image, source.name, repeat, files) for image in images]
     return examples
+
+
+def _existing(place: Path) -> Path:
+    """The place, or the zip file of that name, as data sets are downloaded."""
+    archive = place.with_name(place.name + ".zip")
+    return archive if archive.exists() and not place.exists() else place
 
 
 def _read(source: SourceOptions, root: Path) -> list[CaptionedImage]:
@@ -68,18 +74,23 @@ def _read(source: SourceOptions, root: Path) -> list[CaptionedImage]:
 
 
 def _of_split(source: SourceOptions, images: list[CaptionedImage], split: str) -> list[CaptionedImage]:
-    place = Path(source.captions or source.labels or source.images[0])
-    if not any(image.split for image in images) and source.train in ("", "train"):
-        learnt = images  # the data are without splits
-        unseen = [] if source.val in ("", "val") else select_split(place, images, source.val)
-    else:
-        learnt = select_split(place, images, source.train) if source.train else images
-        has_val = source.val and not source.val_fraction and split == "val"
-        unseen = select_split(place, images, source.val) if has_val else []
-    if source.val_fraction:
-        unseen = [image for image in learnt if _share(image.name) < source.val_fraction]
-        learnt = [image for image in learnt if _share(image.name) >= source.val_fraction]
-    return learnt if split == "train" else unseen
+    if split == "val" and not source.val_fraction:
+        return _select(source, images, source.val or "none", without_splits=("val", "none"))
+    learnt = _select(source, images, source.train or "all", without_splits=("train", "all"))
+    if split == "val":
+        return [image for image in learnt if _share(image.name) < source.val_fraction]
+    return [image for image in learnt if _share(image.name) >= source.val_fraction]
+
+
+def _select(
+    source: SourceOptions, images: list[CaptionedImage], wanted: str, without_splits: tuple[str, str]
+) -> list[CaptionedImage]:
+    """`without_splits`: a split that data without any need not have, and what it then means."""
+    if not any(image.split for image in images) and wanted == without_splits[0]:
+        wanted = without_splits[1]
+    if wanted in ("all", "none"):
+        return images if wanted == "all" else []
+    return select_split(Path(source.captions or source.labels or source.images[0]), images, wanted)
 
 
 def _share(name: str) -> float:

@@ -39,9 +39,10 @@ class SourceOptions:
     classes: bool = False
     """The images lie in folders that are named by what they show."""
     train: str = "train"
-    """Split to learn from; empty for all. Of data without splits all is taken."""
+    """Split to learn from; "all" or empty for all images, "none" for none. Of data without splits all are
+    taken."""
     val: str = "val"
-    """Split to validate on; empty for none."""
+    """Split to validate on; "all" for all images, "none" or empty for none."""
     val_fraction: float = 0.0
     """Share of the images to learn from that validation takes instead of the split `val`, chosen by file name
     and so for ever the same."""
