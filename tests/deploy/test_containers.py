@@ -1,12 +1,14 @@
 """The container files, as far as they can be checked without a container engine."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,7 +23,9 @@ def compose() -> list[str]:
     return ["docker-compose"]
 
 
-@pytest.mark.parametrize(("profile", "service"), [("", "captioner:cpu"), ("gpu", "captioner:gpu")])
+@pytest.mark.parametrize(
+    ("profile", "service"), [("", "captioner:cpu"), ("gpu", "captioner:gpu"), ("full", "envoy")]
+)
 def test_each_profile_is_a_valid_composition(profile: str, service: str) -> None:
     flags = ["--profile", profile] if profile else []
     command = [*compose(), *flags, "config"]
@@ -30,6 +34,30 @@ def test_each_profile_is_a_valid_composition(profile: str, service: str) -> None
     assert service in done.stdout
     if profile == "gpu":
         assert "driver: nvidia" in done.stdout
+
+
+def test_no_profile_opens_a_port_to_other_machines() -> None:
+    command = [*compose(), "--profile", "gpu", "--profile", "full", "config"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    services = yaml.safe_load(done.stdout)["services"]
+    ports = [port for service in services.values() for port in service.get("ports", ())]
+    assert len(ports) == 7
+    for port in ports:  # Compose 2 prints mappings, Compose 1 strings
+        address = port["host_ip"] if isinstance(port, dict) else port.partition(":")[0]
+        assert address == "127.0.0.1"
+    for name, service in services.items():
+        assert service["read_only"], name
+        assert service["mem_limit"], name
+
+
+def test_every_image_can_be_pinned() -> None:
+    pinned = dict(
+        line.split("=", 1)
+        for line in (ROOT / "deploy" / "images.env").read_text().splitlines()
+        if line and not line.startswith("#")
+    )
+    composition = (ROOT / "docker-compose.yml").read_text()
+    assert dict(re.findall(r"\$\{(\w+_IMAGE):-([^}]+)\}", composition)) == pinned
 
 
 def test_the_dockerfile_is_lint_free() -> None:
