@@ -212,6 +212,14 @@ OPTION_SPECS: dict[str, OptionSpec] = {
 """The specification of every field of `CaptionOptions`, in order."""
 
 
+BUNDLE_OPTIONS = tuple(
+    field.name
+    for field in dataclasses.fields(CaptionOptions)
+    if field.default is None and OPTION_SPECS[field.name].changes_text
+)
+"""The options whose defaults a bundle holds."""
+
+
 def merge_options(options: CaptionOptions | None, fields: Mapping[str, Any]) -> CaptionOptions | None:
     """`options` with single fields replaced: what `caption(image, beam_size=5)` asks for.
 

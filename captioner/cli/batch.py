@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from captioner.folder.outputs import OutputOptions
     from captioner.folder.pipeline import Engine
     from captioner.folder.sources import Source
+    from captioner.folder.text import TextOptions
     from captioner.model.calibration import Calibration
     from captioner.options import CaptionOptions
 
 __all__ = ["add_parser", "run"]
 
 _INTERRUPTED = 128 + 2
+_CHUNK_BYTES = 2**16
 
 
 def run(args: argparse.Namespace) -> int:
@@ -99,7 +101,14 @@ def read_list(args: argparse.Namespace) -> Iterator[str] | None:
         return None
     if args.pattern or args.exclude or args.hidden:
         raise OptionsError("--pattern, --exclude and --hidden are for folders, not for --files-from")
-    return read_names(_open_list(args.files_from), b"\0" if args.null else b"\n")
+    return read_names(_chunks(_open_list(args.files_from)), b"\0" if args.null else b"\n")
+
+
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    """The content, as it comes in; a line of a list that null bytes divide may be as long as the list."""
+    read = getattr(file, "read1", file.read)
+    while chunk := read(_CHUNK_BYTES):
+        yield chunk
 
 
 def _open_list(name: str) -> BinaryIO:
@@ -132,13 +141,20 @@ def _output_options(args: argparse.Namespace, options: CaptionOptions, engine: E
     )
 
 
+def text_options(args: argparse.Namespace) -> TextOptions:
+    """The wording that the flags ask for."""
+    from captioner.folder.text import TextOptions
+
+    return TextOptions(**{field.name: getattr(args, field.name) for field in dataclasses.fields(TextOptions)})
+
+
 def make_shape(args: argparse.Namespace, calibration: Calibration | None) -> Callable[[Any], Any]:
-    """What the flags make of a record of a model with that calibration."""
+    """The function that turns a record into the one to write, as the flags ask."""
     from captioner.folder.confidence import ConfidenceFilter
     from captioner.folder.outputs.options import unchanged
     from captioner.folder.text import TextOptions
 
-    text = TextOptions(**{field.name: getattr(args, field.name) for field in dataclasses.fields(TextOptions)})
+    text = text_options(args)
     reword = unchanged if text == TextOptions() else text.shape
     if args.min_confidence is None:
         return reword

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
-from captioner.cli.batch import make_shape, read_list
+from captioner.cli.batch import make_shape, read_list, text_options
 from captioner.cli.common import caption_options, image_limits
 from captioner.cli.output import printable
 from captioner.errors import OptionsError
@@ -46,7 +46,6 @@ def run_ray(args: argparse.Namespace) -> int:
     if len(args.sources) > 1 or not (args.sources or args.files_from):
         raise OptionsError("--engine ray takes one FOLDER", "sources")
     bundle = Bundle.load(args.model)
-    wording = (args.drop_openings, args.capitalize, args.sentence, args.template, args.prefix, args.suffix)
     run = RayRun(
         args.sources[0] if args.sources else ".",
         args.output,
@@ -65,7 +64,7 @@ def run_ray(args: argparse.Namespace) -> int:
             images_a_shard=args.shard_size,
             batch_size=args.batch_size,
         ),
-        wording=repr((*wording, args.min_confidence)),
+        wording=repr((text_options(args), args.min_confidence)),
         shape=make_shape(args, Calibration.of(bundle.manifest)),
         retry_failed=args.retry_failed,
         overwrite=args.overwrite,

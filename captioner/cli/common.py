@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,11 +29,15 @@ _LOCAL_FLAGS = {
 """What only a local captioner can be told; a server has been told when it was started."""
 
 
-def add_search_arguments(parser: argparse.ArgumentParser, defaults: str = "those of the model") -> None:
-    """Add the flags that `caption_options` reads."""
+def add_search_arguments(
+    parser: argparse.ArgumentParser,
+    defaults: str = "those of the model",
+    names: Collection[str] = tuple(OPTION_SPECS),
+) -> None:
+    """Add the flags that `caption_options` reads, of the options with these names."""
     search = parser.add_argument_group(f"search (defaults: {defaults})")
     for name, spec in OPTION_SPECS.items():
-        if spec.flag:
+        if spec.flag and name in names:
             search.add_argument(
                 spec.flag,
                 dest=name,
@@ -77,7 +81,7 @@ def add_caption_arguments(parser: argparse.ArgumentParser) -> None:
 def caption_options(args: argparse.Namespace) -> CaptionOptions:
     """The search that the flags ask for. Raises `OptionsError` that names the flag."""
     names = [name for name, spec in OPTION_SPECS.items() if spec.flag]
-    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    given = {name: value for name in names if (value := getattr(args, name, None)) is not None}
     try:
         return CaptionOptions(**given)
     except OptionsError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from captioner.cli.common import add_search_arguments, caption_options
 from captioner.errors import DataError
+from captioner.options import BUNDLE_OPTIONS
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -29,7 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="scores to record, by the name of their data: files of captioner evaluate --json "
         "(default: those of the validation in training)",
     )
-    add_search_arguments(parser, "those of the run; what is given becomes the default of the bundle")
+    add_search_arguments(parser, "those of the run; given ones become the bundle's", BUNDLE_OPTIONS)
     parser.add_argument(
         "--checklist-weight",
         type=float,

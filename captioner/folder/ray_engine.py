@@ -45,7 +45,7 @@ from captioner.results import Caption, error_to_dict
 
 _NOTE = ".captioner.json"
 """What OUT remembers beside its parts."""
-_KNOCK_S = 10.0
+_CONNECT_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +136,7 @@ class ShardCaptioner:
         threads = max(1, int(job.ray.cpus_per_actor))
         captioner = Captioner.load(job.bundle, device=device, threads=threads, limits=job.limits)
         self._engine = LocalEngine(captioner, job.ray.batch_size, threads)
-        self._grid = job.options.attention_size or captioner.grid
+        self._grid = job.options.attention_size or self._engine.grid
         self._loader = Loader([open_place(job.uri)], job.limits.max_bytes)
         self._parts = PartFolder(job.out)
         self._is_open = True
@@ -267,7 +267,7 @@ class RayRun:
         # RAY_ADDRESS in the environment names the cluster; without it, Ray starts on this machine.
         address = os.environ.get("RAY_ADDRESS", "local")
         if not ray.is_initialized():
-            _knock(address)
+            _check_reachable(address)
             ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         settings = self._job.ray
         actors = min(settings.actors, len(self._pending))
@@ -289,13 +289,13 @@ class RayRun:
         return rows
 
 
-def _knock(address: str) -> None:
-    """Raises `DeviceError` when nobody answers at HOST:PORT, for which Ray takes minutes."""
+def _check_reachable(address: str) -> None:
+    """Raise `DeviceError` if nothing listens at HOST:PORT; Ray itself would take minutes to say so."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not (host and port.isdigit()):  # "auto", "local"
         return
     try:
-        socket.create_connection((host, int(port)), timeout=_KNOCK_S).close()
+        socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_S).close()
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DeviceError(f"no Ray answers at {address} (RAY_ADDRESS): {reason}") from None

@@ -62,7 +62,7 @@ class FolderRun:
             path = self._output.state_path if self._output else None
             state = State(path, self._fingerprint(), overwrite=self._overwrite)
             self._state = opened.enter_context(state)
-            self.total = state.list(self._sources)
+            self.total = state.find_images(self._sources)
             if not self.total:
                 raise DataError("there are no images")
             if self._retry_failed:

@@ -123,7 +123,7 @@ class State:
             else:
                 self._query("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
-    def list(self, sources: Sequence[Source]) -> int:
+    def find_images(self, sources: Sequence[Source]) -> int:
         """Note every image of the sources, each name once; returns how many there are."""
         with self._guard():
             self._query("BEGIN")
@@ -148,10 +148,17 @@ class State:
             self._connection.executemany("INSERT OR IGNORE INTO found VALUES (?, ?, ?, ?, ?, ?)", chunk)
 
     def names(self) -> Iterator[str]:
-        """The images of this run, in order."""
-        with self._guard():
-            for (name,) in self._connection.cursor().execute("SELECT name FROM listing ORDER BY number"):
+        """The images of this run, in order. The state may be changed meanwhile."""
+        after = -1
+        while True:
+            with self._guard():
+                query = f"SELECT number, name FROM listing WHERE number > ? ORDER BY number LIMIT {_CHUNK}"
+                rows = self._query(query, (after,)).fetchall()
+            if not rows:
+                return
+            for _, name in rows:
                 yield os.fsdecode(name)
+            after = rows[-1][0]
 
     def forget_failures(self) -> None:
         with self._guard():

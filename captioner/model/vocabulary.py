@@ -41,11 +41,6 @@ class Vocabulary:
         kept = sorted((word for word, n in counts.items() if n >= min_count), key=lambda w: (-counts[w], w))
         return cls([*SPECIAL, *kept])
 
-    @classmethod
-    def load(cls, path: Path) -> Vocabulary:
-        """Read one word a line."""
-        return cls(path.read_text(encoding="utf-8").splitlines())
-
     def save(self, path: Path) -> None:
         path.write_text("".join(f"{word}\n" for word in self.words), encoding="utf-8")
 

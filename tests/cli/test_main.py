@@ -119,3 +119,10 @@ def test_a_reader_that_leaves_early_is_no_error(tiny_bundle: Path) -> None:
     finally:
         os.close(write_end)
     assert done.returncode == 141 and done.stderr == b""
+
+
+def test_export_has_no_flag_that_a_bundle_cannot_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    for flag in ("--alternatives", "--attention-size", "--head"):
+        with pytest.raises(SystemExit):
+            main(["export", "best.pt", "-o", "bundle", flag, "2"])
+        assert "unrecognized arguments" in capsys.readouterr().err

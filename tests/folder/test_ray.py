@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from support.processes import child_environment
 from support.serving import make_image
 from support.stores import gs_server, s3_server
@@ -19,8 +21,11 @@ from support.stores import gs_server, s3_server
 from captioner.cli.main import main
 from captioner.folder.items import Found
 from captioner.folder.locks import hold
+from captioner.folder.outputs.options import unchanged
 from captioner.folder.shards import Shard, cut
 from captioner.folder.stores import PartFolder, open_filesystem
+from captioner.images.sources import DEFAULT_LIMITS
+from captioner.options import CaptionOptions
 
 parquet = pytest.importorskip("pyarrow.parquet")
 
@@ -37,6 +42,24 @@ def test_shards_hold_each_image_once_and_change_little() -> None:
     assert not files & {shard.file for shard in cut(found, "other model", 100)}
     odd = Shard("part", (Found("latin-\udcfc.jpg", b"latin-\xfc.jpg", "1-1", "not a regular file"),))
     assert Shard.from_json(odd.to_json()) == odd
+
+
+def test_an_actor_with_a_model_that_letterboxes(tmp_path: Path, letterboxed_bundle: Path) -> None:
+    """Its maps differ in size from photo to photo."""
+    from captioner.folder.ray_engine import Job, RayOptions, ShardCaptioner
+
+    for name, size in (("tall.png", (20, 60)), ("wide.png", (60, 20))):
+        Image.new("RGB", size, "teal").save(tmp_path / name)
+    options, out = CaptionOptions(attention=True), tmp_path / "out"
+    job = Job(
+        str(tmp_path), str(out), str(letterboxed_bundle), options, DEFAULT_LIMITS, RayOptions(), unchanged
+    )
+    PartFolder(str(out)).create()
+    found = (Found("tall.png", b"tall.png", "1-1"), Found("wide.png", b"wide.png", "1-1"))
+    [done] = ShardCaptioner(job)({"shard": np.array([Shard("part.parquet", found).to_json()])})["problem"]
+    assert json.loads(done) == ""
+    rows = parquet.read_table(out / "part.parquet").to_pylist()
+    assert rows[0]["rows"] > rows[0]["columns"] and rows[1]["rows"] < rows[1]["columns"]
 
 
 @pytest.mark.timeout(600)
