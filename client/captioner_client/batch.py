@@ -32,6 +32,15 @@ _BROKEN_WRITE = "Internal error from Core"
 _FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.1, 3.0
 
 
+def _is_reset(error: grpc.aio.AioRpcError) -> bool:
+    """Whether the stream was reset by something on the way, a proxy whose server has gone say, and not ended
+    by the server, which sends a request id with whatever it says."""
+    if error.code() not in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED):
+        return False
+    trailers: dict[str, Any] = dict(iter(error.trailing_metadata() or ()))  # type: ignore[arg-type]
+    return "x-request-id" not in trailers
+
+
 class Batch:
     """Keeps at most `batch_window` images sent and not yet taken by the caller; when a call breaks off
     because its server goes away, the unanswered ones are sent again over the next."""
@@ -163,7 +172,7 @@ class Batch:
             early = ServerUnavailableError(f"{self._place}: the server ended the batch too early")
             self._outcomes.put_nowait(None if complete else early)
         except grpc.aio.AioRpcError as error:
-            if error.details() == _BROKEN_WRITE:
+            if error.details() == _BROKEN_WRITE or _is_reset(error):
                 ended = ServerUnavailableError(f"{self._place}: the server ended the call")
                 self._outcomes.put_nowait(ended)
             else:

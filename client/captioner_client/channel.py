@@ -6,6 +6,7 @@ import ipaddress
 import json
 import socket
 from collections.abc import Sequence
+from pathlib import Path
 
 import grpc
 
@@ -37,7 +38,10 @@ def open_channel(addresses: Sequence[str], options: ClientOptions) -> grpc.aio.C
     """
     target = make_target(addresses)
     arguments = [
-        ("grpc.service_config", json.dumps(service_config(options.max_attempts))),
+        (
+            "grpc.service_config",
+            json.dumps(service_config(options.max_attempts, watch=watches_health(addresses, options))),
+        ),
         ("grpc.enable_retries", 1),
         # A call is tried again only while its message is kept: keep the largest.
         ("grpc.per_rpc_retry_buffer_size", options.max_image_bytes + 2**20),
@@ -46,18 +50,36 @@ def open_channel(addresses: Sequence[str], options: ClientOptions) -> grpc.aio.C
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
     ]
-    if not (options.tls or options.root_certificates):
+    if not (options.tls or options.root_certificates or options.certificate):
         return grpc.aio.insecure_channel(target, arguments)
     if not target.startswith(("dns:", "unix:")):  # then the name to check the certificate for is lost
         arguments.append(("grpc.default_authority", _split(addresses[0])[0]))
-    roots = None
-    if options.root_certificates:
-        try:
-            roots = options.root_certificates.read_bytes()
-        except OSError as error:
-            message = f"cannot read {options.root_certificates}: {error.strerror}"
-            raise OptionsError(message, "root_certificates") from error
-    return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(roots), arguments)
+    files = (_read(options, name) for name in ("root_certificates", "key", "certificate"))
+    return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(*files), arguments)
+
+
+def watches_health(addresses: Sequence[str], options: ClientOptions) -> bool:
+    """Whether the channel is to watch the health of the servers, as the options say or the addresses."""
+    if options.health_check is not None:
+        return options.health_check
+    if len(addresses) > 1:
+        return True
+    if addresses[0].startswith("unix:"):
+        return False
+    try:
+        return len(_resolve(*_split(addresses[0]))) > 1
+    except OptionsError:
+        return False
+
+
+def _read(options: ClientOptions, name: str) -> bytes | None:
+    path: Path | None = getattr(options, name)
+    if path is None:
+        return None
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise OptionsError(f"cannot read {path}: {error.strerror}", name) from error
 
 
 def make_target(addresses: Sequence[str]) -> str:
@@ -76,9 +98,9 @@ def make_target(addresses: Sequence[str]) -> str:
     return f"{scheme}:{','.join(_join(host, port) for host, port in resolved)}"
 
 
-def service_config(max_attempts: int) -> dict[str, object]:
-    """Round robin over the servers that report themselves healthy; backoff between attempts, which a
-    server overrides with the delay of its RetryInfo (`grpc-retry-pushback-ms`)."""
+def service_config(max_attempts: int, *, watch: bool = True) -> dict[str, object]:
+    """Round robin over the servers, with `watch` over those that report themselves healthy; backoff between
+    attempts, which a server overrides with the delay of its RetryInfo (`grpc-retry-pushback-ms`)."""
     method: dict[str, object] = {"name": [{"service": SERVICE}]}
     if max_attempts > 1:
         method["retryPolicy"] = {
@@ -90,7 +112,7 @@ def service_config(max_attempts: int) -> dict[str, object]:
         }
     return {
         "loadBalancingConfig": [{"round_robin": {}}],
-        "healthCheckConfig": {"serviceName": SERVICE},
+        **({"healthCheckConfig": {"serviceName": SERVICE}} if watch else {}),
         "methodConfig": [method],
     }
 

@@ -24,14 +24,24 @@ class ClientOptions:
     networks. Attention maps still cover the whole image. None sends files as they are."""
     batch_window: int = 32
     """Most images of a batch that are sent and not yet answered."""
+    health_check: bool | None = None
+    """Whether to watch the health of each server, and to call none that says it does not serve. None watches
+    where there are several addresses: behind one there may be a proxy, and the watch would say how one of the
+    servers behind it is."""
     tls: bool = False
     """Encrypt, and check the server's certificate."""
     root_certificates: Path | None = None
     """PEM file of the authorities to trust; None takes the system's. Implies `tls`."""
+    certificate: Path | None = None
+    """PEM file with the client's own certificate, for servers that ask for one (mutual TLS)."""
+    key: Path | None = None
+    """PEM file with its private key."""
     token: str | None = None
     """Bearer token to send with every call. Without `tls` it travels in the clear."""
 
     def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            raise OptionsError("certificate and key belong together", "key")
         ranges = {
             "timeout_s": (0.001, 86_400),
             "max_attempts": (1, 5),

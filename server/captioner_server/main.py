@@ -68,7 +68,8 @@ async def _run(load: Callable[[], PixelModel], options: ServerOptions, writer: L
             _log("ended", reason=failing.result())
             end(EXIT_STATUS)
         failing.cancel()
-        _log("draining", open_calls=server.gate.open_calls, grace_s=options.grace_s)
+        times = {"lame_duck_s": options.lame_duck_s, "grace_s": options.grace_s}
+        _log("draining", open_calls=server.gate.open_calls, **times)
         finished = await server.drain()
         _log("stopped", finished=finished)
         return 0 if finished else 1
@@ -80,7 +81,9 @@ async def _run(load: Callable[[], PixelModel], options: ServerOptions, writer: L
 async def _open(server: CaptionServer, load: Callable[[], PixelModel], options: ServerOptions) -> None:
     if options.metrics_port is not None:
         try:
-            http, _ = start_http_server(options.metrics_port, options.host, registry=server.metrics.registry)
+            http, _ = start_http_server(
+                options.metrics_port, options.host.strip("[]"), registry=server.metrics.registry
+            )
         except OSError as error:
             reason = error.strerror or "the address is not usable"
             raise ServerStartError(

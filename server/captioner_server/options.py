@@ -52,13 +52,24 @@ class ServerOptions:
     formats: str = _option(",".join(SAFE_FORMATS), "image formats to accept, or all")
     failing_s: float = _option(30.0, "how long every batch may fail before the server ends, in seconds", 0.0)
     stuck_s: float = _option(300.0, "longest time for a batch, in seconds; more counts as failing", 0.1)
+    lame_duck_s: float = _option(
+        5.0, "how long calls are accepted after SIGTERM, health saying NOT_SERVING, in seconds", 0.0
+    )
     grace_s: float = _option(30.0, "time to finish what is in flight after SIGTERM, in seconds", 0.0)
     metrics_port: int | None = _option(
         None, "port of Prometheus metrics over HTTP; none by default", 0, 65535
     )
     tls_certificate: Path | None = _option(None, "PEM file with the server's certificate chain")
     tls_key: Path | None = _option(None, "PEM file with the certificate's private key")
-    token_file: Path | None = _option(None, "file with the bearer token that callers must send")
+    tls_client_ca: Path | None = _option(
+        None, "PEM file with the authorities whose certificates callers must show (mutual TLS)"
+    )
+    insecure: bool = _option(False, "allow plaintext on an address that can be reached from elsewhere")
+    token_file: Path | None = _option(
+        None, "file with the bearer tokens that callers may send, a NAME TOKEN a line, or one token"
+    )
+    reflection: bool = _option(True, "answer server reflection")
+    inference: bool = _option(True, "answer the Open Inference Protocol")
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -68,6 +79,8 @@ class ServerOptions:
                 raise OptionsError(f"{field.name} must be {limit}, got {value}", field.name)
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise OptionsError("tls_certificate and tls_key belong together", "tls_key")
+        if self.tls_client_ca is not None and self.tls_certificate is None:
+            raise OptionsError("tls_client_ca needs tls_certificate and tls_key", "tls_client_ca")
         parse_formats(self.formats)
 
     @property

@@ -1,11 +1,17 @@
 """Ask a server for its health: `python -m captioner_server.probe [HOST:PORT]`; exits with 0 if it serves.
 
-For container health checks, where no other probe is at hand.
+For container health checks, where no other probe is at hand. It speaks TLS where the server does. It asks a
+server on its own machine, so it takes the certificate that it is shown; --root-certificates names whose to
+take.
 """
 
 from __future__ import annotations
 
+import argparse
+import socket
+import ssl
 import sys
+from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -14,18 +20,72 @@ TIMEOUT_S = 3.0
 
 
 def main(arguments: list[str]) -> int:
-    address = arguments[0] if arguments else "127.0.0.1:50051"
-    with grpc.insecure_channel(address) as channel:
-        try:
-            answer = health_pb2_grpc.HealthStub(channel).Check(
-                health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S
-            )
-        except grpc.RpcError as error:
-            print(f"{address}: {error.code().name}", file=sys.stderr)
-            return 1
+    parser = argparse.ArgumentParser(
+        prog="captioner_server.probe", description="Ask a server for its health."
+    )
+    parser.add_argument("address", nargs="?", default="127.0.0.1:50051", metavar="HOST:PORT")
+    parser.add_argument("--root-certificates", type=Path, metavar="PEM", help="authorities to trust")
+    parser.add_argument("--certificate", type=Path, metavar="PEM", help="the probe's own, for mutual TLS")
+    parser.add_argument("--key", type=Path, metavar="PEM", help="its private key")
+    args = parser.parse_args(arguments)
+    try:
+        with _channel(args) as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S)
+    except grpc.RpcError as error:
+        print(f"{args.address}: {error.code().name}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"{args.address}: {error.strerror or error}", file=sys.stderr)
+        return 1
     status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
-    print(f"{address}: {status}", file=sys.stderr)
+    print(f"{args.address}: {status}", file=sys.stderr)
     return 0 if answer.status == health_pb2.HealthCheckResponse.SERVING else 1
+
+
+def _channel(args: argparse.Namespace) -> grpc.Channel:
+    shown = _certificate_of(args.address)
+    if shown is None:
+        return grpc.insecure_channel(args.address)
+    pem, name = shown
+    roots = args.root_certificates.read_bytes() if args.root_certificates else pem.encode()
+    key = args.key.read_bytes() if args.key else None
+    chain = args.certificate.read_bytes() if args.certificate else None
+    options = [("grpc.ssl_target_name_override", name)] if name else []
+    return grpc.secure_channel(args.address, grpc.ssl_channel_credentials(roots, key, chain), options)
+
+
+def _certificate_of(address: str) -> tuple[str, str] | None:
+    """The certificate that a server shows, as PEM, and a name in it; None where it does not speak TLS."""
+    host, _, port = address.rpartition(":")
+    place = host.strip("[]"), int(port)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(["h2"])
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection(place, TIMEOUT_S) as plain,
+            context.wrap_socket(plain, server_hostname=place[0]) as secure,
+        ):
+            pem = ssl.DER_cert_to_PEM_cert(secure.getpeercert(binary_form=True) or b"")
+    except ssl.SSLError:
+        return None
+    except (ConnectionResetError, TimeoutError):  # what a server without TLS may do with a handshake
+        return None
+    return pem, _name_in(pem, place)
+
+
+def _name_in(pem: str, place: tuple[str, int]) -> str:
+    """The first name of a certificate, "" where it has none."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(["h2"])
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.load_verify_locations(cadata=pem)
+    with socket.create_connection(place, TIMEOUT_S) as plain, context.wrap_socket(plain) as secure:
+        fields = secure.getpeercert() or {}
+    names: list[str] = [str(entry[1]) for entry in fields.get("subjectAltName", ())]
+    return names[0].removeprefix("*.") if names else ""
 
 
 if __name__ == "__main__":

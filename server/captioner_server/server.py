@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -23,11 +22,13 @@ from captioner_server.options import ServerOptions
 from captioner_server.pipeline import Pipeline
 from captioner_server.reflect import add_reflection
 from captioner_server.servicer import CaptionServicer
+from captioner_server.tls import server_credentials
 
 _FILES = (captioner_pb2.DESCRIPTOR, grpc_predict_v2_pb2.DESCRIPTOR)
 SERVICES = tuple(service.full_name for file in _FILES for service in file.services_by_name.values())
 LIVE = "live"
 """A name that health always reports as SERVING: the answer says that the process is not stuck."""
+_INFERENCE = "inference.GRPCInferenceService"
 _RETRY_AFTER_S = 1.0
 _QUIET_S, _QUIET_LIMIT_S = 0.2, 2.0  # well under and over _RETRY_AFTER_S
 _GO_AWAY_S = 0.1  # for callers to learn that the port is closed
@@ -53,18 +54,21 @@ class CaptionServer:
         captioner_pb2_grpc.add_CaptionServiceServicer_to_server(
             CaptionServicer(self._get_pipeline, options, self.gate), self._server
         )
-        grpc_predict_v2_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
-            InferenceServicer(self._get_pipeline, self.gate), self._server
-        )
+        self.services = tuple(name for name in SERVICES if options.inference or name != _INFERENCE)
+        if options.inference:
+            grpc_predict_v2_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
+                InferenceServicer(self._get_pipeline, self.gate), self._server
+            )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        add_reflection(self._server, SERVICES, _FILES)
+        if options.reflection:
+            add_reflection(self._server, self.services, _FILES)
 
     async def start(self) -> int:
         """Listen, not serving yet; returns the port. Raises `ServerStartError`."""
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._health.set(LIVE, health_pb2.HealthCheckResponse.SERVING)
         address = f"{self.options.host}:{self.options.port}"
-        credentials = _credentials(self.options)
+        credentials = server_credentials(self.options)
         try:
             if credentials is None:
                 port = self._server.add_insecure_port(address)
@@ -102,9 +106,11 @@ class CaptionServer:
         await self._set_health(statuses.SERVING if works else statuses.NOT_SERVING)
 
     async def drain(self) -> bool:
-        """Refuse what is new, finish what is open, stop; returns whether all finished in the grace period."""
-        self.gate.drain()
+        """Say that it does not serve, for balancers to send calls elsewhere, and go on for a while; then
+        refuse what is new, finish what is open, stop. Returns whether all finished in the grace period."""
         await self._health.enter_graceful_shutdown()
+        await asyncio.sleep(self.options.lame_duck_s)
+        self.gate.drain()
         try:
             async with asyncio.timeout(self.options.grace_s):
                 await self.gate.empty()
@@ -134,7 +140,7 @@ class CaptionServer:
         return self._pipeline.refusal(deadline_s, caller) if self._pipeline else None
 
     async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
-        for service in ("", *SERVICES):
+        for service in ("", *self.services):
             await self._health.set(service, status)
 
 
@@ -150,16 +156,3 @@ def _channel_options(options: ServerOptions) -> Sequence[tuple[str, int]]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     )
-
-
-def _credentials(options: ServerOptions) -> grpc.ServerCredentials | None:
-    if options.tls_certificate is None or options.tls_key is None:
-        return None
-    return grpc.ssl_server_credentials([(_read(options.tls_key), _read(options.tls_certificate))])
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ServerStartError(f"cannot read {path}: {error.strerror}") from error

@@ -199,7 +199,7 @@ def test_a_vocabulary_that_is_not_text(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("edit", "reason"),
     [
-        (lambda f: (f / "encoder.onnx").write_bytes(b"not a graph"), "cannot be loaded"),
+        (lambda f: (f / "encoder.onnx").write_bytes(b"not a graph"), "not in the format of ONNX"),
         (lambda f: (f / "decoder.onnx").write_bytes(b""), "cannot be loaded"),
         (lambda f: shutil.copy(f / "encoder.onnx", f / "decoder.onnx"), "do not keep the contract"),
         (lambda f: shutil.copy(f / "decoder.onnx", f / "encoder.onnx"), "do not keep the contract"),

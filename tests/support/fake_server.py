@@ -3,6 +3,7 @@
 import ast
 import logging
 import sys
+from pathlib import Path
 
 from captioner.errors import CaptionerError
 from captioner_server import logs
@@ -13,11 +14,14 @@ from support.engines import FakeEngine
 if __name__ == "__main__":
     image_s, *rest = sys.argv[1:]
     given = {key: ast.literal_eval(value) for key, value in (item.split("=", 1) for item in rest)}
+    given |= {
+        name: Path(value) for name, value in given.items() if name.endswith(("_file", "_key", "_certificate"))
+    }
     writer = logs.set_up("json", logging.INFO)
     engine = FakeEngine(image_s=float(image_s))
     engine.breaks_after = given.pop("breaks_after", None)
     try:
-        sys.exit(run(lambda: engine, ServerOptions(**{"port": 0, **given}), writer))
+        sys.exit(run(lambda: engine, ServerOptions(**{"port": 0, "lame_duck_s": 0.0, **given}), writer))
     except CaptionerError as error:
         print(f"captioner: {error}", file=sys.stderr)
         sys.exit(error.exit_status)

@@ -58,7 +58,7 @@ async def _make(options: ServerOptions) -> CaptionServer:
 @contextmanager
 def serve(engine: PixelModel | None, **options: Any) -> Iterator[RunningServer]:
     """Serve an engine on a free port; without an engine the server stays in its loading state."""
-    running = RunningServer(engine, ServerOptions(port=0, **options))
+    running = RunningServer(engine, ServerOptions(**{"port": 0, "lame_duck_s": 0.0, **options}))
     try:
         yield running
     finally:

@@ -1,0 +1,98 @@
+"""The server's certificate, read again when its files change; and whose certificates callers must show."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import ssl
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from captioner_server.errors import ServerStartError
+from captioner_server.options import ServerOptions
+
+log = logging.getLogger(__name__)
+
+Stamp = tuple[tuple[int, int] | None, ...]
+
+
+def server_credentials(options: ServerOptions) -> grpc.ServerCredentials | None:
+    """None for plaintext. Raises `ServerStartError` for files that cannot be used, and for plaintext where it
+    is not allowed."""
+    if options.tls_certificate is None or options.tls_key is None:
+        if not (options.insecure or is_local(options.host)):
+            raise ServerStartError(
+                f"{options.host} can be reached from elsewhere: give --tls-certificate and --tls-key, "
+                "or --insecure for plaintext on a network that you trust"
+            )
+        return None
+    files = _Files(options.tls_certificate, options.tls_key, options.tls_client_ca)
+    mutual = options.tls_client_ca is not None
+    fetch: Any = files.fetch  # it may return None, which its type does not say
+    return grpc.dynamic_ssl_server_credentials(files.read(), fetch, mutual)
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine can reach what listens there."""
+    if host == "localhost" or host.startswith("unix:"):
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class _Files:
+    """PEM files that belong together."""
+
+    def __init__(self, certificate: Path, key: Path, client_ca: Path | None) -> None:
+        self._certificate, self._key, self._client_ca = certificate, key, client_ca
+        self._stamp = self._look()
+
+    def read(self) -> grpc.ServerCertificateConfiguration:
+        """Raises `ServerStartError` for files that cannot be read, are not PEM, or do not fit together."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(self._certificate, self._key, password="")
+        except (OSError, ssl.SSLError) as error:
+            reason = getattr(error, "reason", None) or error.strerror
+            names = f"{self._certificate} and {self._key}"
+            raise ServerStartError(f"cannot use {names} as certificate and key: {reason}") from None
+        roots = None
+        if self._client_ca is not None:
+            try:
+                context.load_verify_locations(self._client_ca)
+                roots = self._client_ca.read_bytes()
+            except (OSError, ssl.SSLError) as error:
+                reason = getattr(error, "reason", None) or error.strerror
+                raise ServerStartError(f"cannot use {self._client_ca}: {reason}") from None
+        pair = self._key.read_bytes(), self._certificate.read_bytes()
+        return grpc.ssl_server_certificate_configuration([pair], roots)
+
+    def fetch(self) -> grpc.ServerCertificateConfiguration | None:
+        """What gRPC asks for at each handshake: None while the files are the same. Files that do not fit
+        together, as when only one has been replaced yet, change nothing."""
+        stamp = self._look()
+        if stamp == self._stamp:
+            return None
+        try:
+            configuration = self.read()
+        except (ServerStartError, OSError) as error:
+            log.warning("certificate not read again", extra={"fields": {"reason": str(error)}})
+            return None
+        self._stamp = stamp
+        log.info("certificate read again")
+        return configuration
+
+    def _look(self) -> Stamp:
+        return tuple(_stamp(path) for path in (self._certificate, self._key, self._client_ca) if path)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino

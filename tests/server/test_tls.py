@@ -1,0 +1,244 @@
+"""Encryption and who may call: mutual TLS, files that are read again, tokens with names, no plaintext by
+mistake."""
+
+import asyncio
+import socket
+import time
+import urllib.request
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from support.engines import FakeEngine
+from support.processes import server_process
+from support.serving import make_image, serve
+
+from captioner.errors import OptionsError
+from captioner.v1 import captioner_pb2 as pb
+from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
+from captioner_client import CaptionClient, ClientOptions
+from captioner_server import probe
+from captioner_server.errors import ServerStartError, UnauthenticatedError
+from captioner_server.options import ServerOptions
+from captioner_server.tls import is_local
+from captioner_server.tokens import Tokens, read_tokens
+
+trustme = pytest.importorskip("trustme", reason="trustme makes the certificates")
+TIMEOUT_S = 20
+
+
+class Authority:
+    """An authority and its files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._authority = folder, trustme.CA()
+        self.roots = folder / "roots.pem"
+        self._authority.cert_pem.write_to_path(str(self.roots))
+
+    def issue(self, name: str) -> tuple[Path, Path]:
+        """A certificate for localhost, and its key."""
+        issued = self._authority.issue_cert("localhost", "127.0.0.1")
+        certificate, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
+        certificate.write_bytes(b"".join(one.bytes() for one in issued.cert_chain_pems))
+        key.write_bytes(issued.private_key_pem.bytes())
+        return certificate, key
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def test_with_mutual_tls_only_callers_with_a_certificate_come_in(authority: Authority) -> None:
+    certificate, key = authority.issue("server")
+    ours, our_key = authority.issue("client")
+    options = {"tls_certificate": certificate, "tls_key": key, "tls_client_ca": authority.roots}
+    with serve(FakeEngine(), **options) as server:
+        address = f"localhost:{server.address.rpartition(':')[2]}"
+        known = ClientOptions(root_certificates=authority.roots, certificate=ours, key=our_key)
+        with CaptionClient(address, known) as client:
+            assert client.caption(make_image(1)).text
+        stranger = ClientOptions(root_certificates=authority.roots, max_attempts=1, timeout_s=3)
+        with CaptionClient(address, stranger) as client, pytest.raises(Exception, match="localhost"):
+            client.caption(make_image(1))
+        own = ["--certificate", str(ours), "--key", str(our_key)]
+        assert probe.main([server.address, *own]) == 0
+        assert probe.main([server.address]) == 1
+
+
+def test_a_new_certificate_is_used_without_a_restart(authority: Authority) -> None:
+    certificate, key = authority.issue("server")
+    with serve(FakeEngine(), tls_certificate=certificate, tls_key=key) as server:
+        assert shown_certificate(server.address) == certificate.read_text()
+        before = certificate.read_bytes()
+        time.sleep(0.01)
+        other, other_key = authority.issue("other")
+        certificate.write_bytes(other.read_bytes())  # only half of it is there yet
+        assert shown_certificate(server.address) == before.decode()
+        key.write_bytes(other_key.read_bytes())
+        assert shown_certificate(server.address) == certificate.read_text()
+        assert probe.main([server.address]) == 0
+
+
+def shown_certificate(address: str) -> str:
+    found = probe._certificate_of(address)
+    assert found
+    return found[0]
+
+
+def test_the_probe_speaks_both(authority: Authority) -> None:
+    certificate, key = authority.issue("server")
+    with serve(FakeEngine(), tls_certificate=certificate, tls_key=key) as server:
+        assert probe.main([server.address]) == 0
+        assert probe.main([server.address, "--root-certificates", str(authority.roots)]) == 0
+    with serve(FakeEngine()) as server:
+        assert probe.main([server.address]) == 0
+    assert probe.main([server.address]) == 1
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("[::1]", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("[::]", False),
+        ("10.0.0.1", False),
+        ("example.org", False),
+    ],
+)
+def test_plaintext_stays_on_this_machine_unless_told_otherwise(host: str, local: bool) -> None:
+    assert is_local(host) is local
+
+
+def test_plaintext_for_everybody_is_refused_in_one_line() -> None:
+    with pytest.raises(ServerStartError, match="--insecure"), serve(None, host="0.0.0.0"):
+        pass
+    with serve(FakeEngine(), host="0.0.0.0", insecure=True) as server:
+        assert probe.main([server.address]) == 0
+
+
+def test_files_that_do_not_fit_are_one_line(authority: Authority) -> None:
+    certificate, _ = authority.issue("server")
+    _, other_key = authority.issue("other")
+    with (
+        pytest.raises(ServerStartError) as caught,
+        serve(None, tls_certificate=certificate, tls_key=other_key),
+    ):
+        pass
+    assert len(str(caught.value).splitlines()) == 1
+    with pytest.raises(OptionsError):
+        ServerOptions(tls_client_ca=authority.roots)
+
+
+def test_tokens_have_names_and_are_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_text("# who may call\nalice secret-a\n\nbob secret-b\n")
+
+    async def run() -> None:
+        tokens = Tokens(path)
+        for scheme in ("Bearer", "bearer", "BEARER"):
+            assert await tokens.name_of(f"{scheme} secret-a", "ipv4:1.2.3.4:5") == "alice"
+        assert await tokens.name_of("Bearer secret-b", "") == "bob"
+        for wrong in ("", "secret-a", "Basic secret-a", "Bearer secret", "Bearer secret-a x", "Bearer ü"):
+            with pytest.raises(UnauthenticatedError):
+                await tokens.name_of(wrong, f"ipv4:10.0.0.{len(wrong)}:1")
+        path.write_text("carol secret-c\ndave d\n")
+        tokens._checked_s = 0
+        assert await tokens.name_of("Bearer secret-c", "") == "carol"
+        path.write_text("one two three\n")
+        tokens._checked_s = 0
+        assert await tokens.name_of("Bearer secret-c", "") == "carol"  # a broken file changes nothing
+
+    asyncio.run(run())
+
+
+def test_guesses_from_one_address_take_longer_each_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("secret")
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    async def run() -> None:
+        tokens = Tokens(tmp_path / "token")
+        monkeypatch.setattr("captioner_server.tokens.asyncio.sleep", sleep)
+        for guess in range(8):
+            with pytest.raises(UnauthenticatedError):
+                await tokens.name_of(f"Bearer {guess}", f"ipv4:1.2.3.4:{guess}")
+        with pytest.raises(UnauthenticatedError):
+            await tokens.name_of("Bearer 1", "ipv4:1.2.3.5:1")
+
+    asyncio.run(run())
+    assert waited[:3] == [0.1, 0.2, 0.4] and waited[7] == 5.0 and waited[8] == 0.1
+
+
+@pytest.mark.parametrize("content", ["", "# none\n", "a b c\n", "a b\na c\n", "na/me token\nb c\n"])
+def test_files_that_hold_no_tokens(tmp_path: Path, content: str) -> None:
+    (tmp_path / "tokens").write_text(content)
+    with pytest.raises(ServerStartError):
+        read_tokens(tmp_path / "tokens")
+
+
+def test_the_log_names_the_caller_and_never_the_token(tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("alice secret-a\nbob secret-b\n")
+    with (
+        server_process(token_file=str(tmp_path / "tokens")) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        stub = CaptionServiceStub(channel)
+        stub.Caption(
+            pb.CaptionRequest(image=make_image(1)),
+            metadata=[("authorization", "bearer secret-a")],
+            timeout=10,
+        )
+        assert server.wait_for("call")["caller"] == "alice"
+        with pytest.raises(grpc.RpcError):
+            stub.Caption(
+                pb.CaptionRequest(image=b""), metadata=[("authorization", "Bearer guess")], timeout=10
+            )
+        refused = server.wait_for("call")
+        assert refused["code"] == "UNAUTHENTICATED" and "127.0.0.1" in refused["peer"]
+        assert not any("secret" in line or "guess" in line for line in server.lines)
+
+
+def test_reflection_and_the_inference_protocol_can_be_switched_off() -> None:
+    with (
+        serve(FakeEngine(), reflection=False, inference=False) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        for method in (
+            "inference.GRPCInferenceService/ServerLive",
+            "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+        ):
+            with pytest.raises(grpc.RpcError) as caught:
+                list(channel.stream_stream(f"/{method}")(iter([b""]), timeout=TIMEOUT_S))
+            assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_calls_are_accepted_for_a_while_after_health_has_turned() -> None:
+    with serve(FakeEngine(), lame_duck_s=1.0) as server, grpc.insecure_channel(server.address) as channel:
+        drained = server.start(server.server.drain())
+        stub = health_pb2_grpc.HealthStub(channel)
+        while stub.Check(health_pb2.HealthCheckRequest()).status == health_pb2.HealthCheckResponse.SERVING:
+            time.sleep(0.01)
+        assert CaptionServiceStub(channel).Caption(pb.CaptionRequest(image=make_image(1))).caption.text
+        assert not drained.done()
+        assert drained.result(TIMEOUT_S)
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="there is no IPv6")
+def test_every_interface_with_metrics() -> None:
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as free:
+        port = free.getsockname()[1]
+    with server_process(host="[::]", insecure=True, metrics_port=port) as server:
+        with urllib.request.urlopen(f"http://[::1]:{port}/metrics", timeout=10) as page:
+            assert b"captioner_in_flight_calls" in page.read()
+        server.tell()
+        assert server.end() == 0
