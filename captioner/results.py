@@ -39,6 +39,15 @@ class Word:
         """The word's probability, 0 to 1."""
         return _probability(self.log_prob)
 
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form of the word in `Caption.to_dict`."""
+        record: dict[str, Any] = {"text": self.text, "log_prob": _short(self.log_prob)}
+        if self.attention is not None:
+            record["attention"] = [[_short(value) for value in row] for row in self.attention.tolist()]
+        if self.sentinel is not None:
+            record["sentinel"] = _short(self.sentinel)
+        return record
+
     def __str__(self) -> str:
         return self.text
 
@@ -125,7 +134,7 @@ class Caption:
             record["image"] = image
         record |= {"caption": self.text, "log_prob": _short(self.log_prob)}
         if words:
-            record["words"] = [_word_to_dict(word) for word in self.words]
+            record["words"] = [word.to_dict() for word in self.words]
         if alternatives:
             record["alternatives"] = [
                 {"caption": other.text, "log_prob": _short(other.log_prob)} for other in self.alternatives
@@ -155,15 +164,6 @@ class Caption:
 def error_to_dict(image: str, error: CaptionerError) -> dict[str, Any]:
     """The JSON form of an image that could not be captioned."""
     return {"image": image, "error": {"code": error.code, "message": str(error)}}
-
-
-def _word_to_dict(word: Word) -> dict[str, Any]:
-    record: dict[str, Any] = {"text": word.text, "log_prob": _short(word.log_prob)}
-    if word.attention is not None:
-        record["attention"] = [[_short(value) for value in row] for row in word.attention.tolist()]
-    if word.sentinel is not None:
-        record["sentinel"] = _short(word.sentinel)
-    return record
 
 
 def _word_from_dict(record: Mapping[str, Any]) -> Word:

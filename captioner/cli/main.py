@@ -45,8 +45,10 @@ _EXTRAS = {
     "onnx": "train",
     "onnxscript": "train",
     "prometheus_client": "serve",
+    "starlette": "serve",
     "torch": "train",
     "torchvision": "train",
+    "uvicorn": "serve",
 }
 """Packages that are not in the base install, and the extra that brings each."""
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import uuid
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from captioner_server.batcher import Computed
+
+_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
 @dataclass(slots=True)
@@ -49,3 +54,9 @@ class Call:
 
 current_call: ContextVar[Call] = ContextVar("current_call")
 """Set for the task that answers a call, and so for every task it starts."""
+
+
+def request_id_of(metadata: Mapping[str, Any]) -> str:
+    """The one in a call's metadata or headers, where it fits into a log line; else a new one."""
+    given = str(metadata.get("x-request-id", ""))
+    return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex

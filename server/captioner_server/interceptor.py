@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import time
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
 
 from captioner.errors import CaptionerError
-from captioner_server.call import Call, current_call
+from captioner_server.call import Call, current_call, request_id_of
 from captioner_server.door import Door, Entry, Kind
 from captioner_server.errors import (
     INTERNAL,
@@ -47,7 +45,6 @@ _KINDS = {
     "/captioner.v1.CaptionService/CaptionBatch": Kind.BATCH,
     "/inference.GRPCInferenceService/ModelInfer": Kind.IMAGE,
 }
-_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
@@ -141,8 +138,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     def _around(self, behaviour: Behaviour, method: str, metadata: dict[str, Any]) -> Behaviour:
         """Turns errors into statuses; sets the trailing metadata; counts and logs."""
-        given = str(metadata.get("x-request-id", ""))
-        request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        request_id = request_id_of(metadata)
 
         async def around(request: Any, context: grpc.aio.ServicerContext) -> Any:
             call = Call(method, request_id, peer := context.peer(), peer)
@@ -169,14 +165,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 )
             finally:
                 if not method.startswith(_HEALTH):
-                    seconds = time.monotonic() - started
-                    self._metrics.calls.labels(method, code).inc()
-                    self._metrics.call_seconds.labels(method).observe(seconds)
-                    self._log(call, code, reason, seconds)
+                    self.finish(call, code, reason, time.monotonic() - started)
 
         return around
 
-    def _log(self, call: Call, code: str, reason: str, seconds: float) -> None:
+    def finish(self, call: Call, code: str, reason: str, seconds: float) -> None:
+        """Count and log a call that has ended, of this protocol or another."""
+        self._metrics.calls.labels(call.method, code).inc()
+        self._metrics.call_seconds.labels(call.method).observe(seconds)
         level = logging.DEBUG if call.method in _PROBES else logging.INFO
         if log.isEnabledFor(level):
             record = {**call.to_dict(), "code": code, "ms": round(1000 * seconds, 1)}

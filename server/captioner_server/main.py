@@ -56,6 +56,8 @@ async def _run(load: Callable[[], PixelModel], options: ServerOptions, writer: L
         server.metrics.log_lines_dropped.set_function(lambda: writer.dropped)
     port = await server.start()
     _log("listening", address=f"{options.host}:{port}")
+    if server.http_url:
+        _log("http", url=server.http_url)
     opening = asyncio.create_task(_open(server, load, options))
     stopping = asyncio.create_task(told.wait())
     try:

@@ -59,6 +59,12 @@ class ServerOptions:
     metrics_port: int | None = _option(
         None, "port of Prometheus metrics over HTTP; none by default", 0, 65535
     )
+    http_port: int | None = _option(
+        None, "port of HTTP, with a page for people; none by default; 0 takes a free one", 0, 65535
+    )
+    http_cors: str | None = _option(
+        None, "origins whose pages may call over HTTP, separated by commas, or *; none by default"
+    )
     tls_certificate: Path | None = _option(None, "PEM file with the server's certificate chain")
     tls_key: Path | None = _option(None, "PEM file with the certificate's private key")
     tls_client_ca: Path | None = _option(

@@ -149,17 +149,38 @@ class Pipeline:
         """The words of an admitted image as they are decoded, last the caption."""
         with self._counted(image):
             pixels = await self._decode(image, Claim(current_call.get().caller))
-            seconds = current_call.get().seconds
-            asked = started = time.monotonic()
-
-            def begin() -> None:
-                nonlocal started
-                started = time.monotonic()
-
-            async for item in self._words(pixels, options, begin):
+            async for item in self._timed_words(pixels, options):
                 yield item
-            seconds["queue"] += started - asked
-            seconds["compute"] += time.monotonic() - started
+
+    async def stream_search(
+        self, image: bytes, options: CaptionOptions, deadline_s: float
+    ) -> AsyncGenerator[Word | Caption]:
+        """The words of an admitted image as greedy search decodes them, last the caption of the search that
+        the options ask for."""
+        with self._counted(image):
+            claim = Claim(current_call.get().caller, cost=self._cost(options))
+            pixels = await self._decode(image, claim)
+            greedy = dataclasses.replace(options, beam_size=1, alternatives=0, include=())
+            async for item in self._timed_words(pixels, greedy):
+                if isinstance(item, Word) or greedy == options:
+                    yield item
+            if greedy != options:
+                computed = await self._batcher.submit(pixels, options, deadline_s, claim)
+                current_call.get().add(computed)
+                yield computed.caption
+
+    async def _timed_words(self, pixels: Pixels, options: CaptionOptions) -> AsyncGenerator[Word | Caption]:
+        seconds = current_call.get().seconds
+        asked = started = time.monotonic()
+
+        def begin() -> None:
+            nonlocal started
+            started = time.monotonic()
+
+        async for item in self._words(pixels, options, begin):
+            yield item
+        seconds["queue"] += started - asked
+        seconds["compute"] += time.monotonic() - started
 
     def _cost(self, options: CaptionOptions) -> float:
         """Of a search, in default searches."""

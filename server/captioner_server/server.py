@@ -14,6 +14,8 @@ from captioner.v1 import captioner_pb2, captioner_pb2_grpc
 from captioner_server.door import Door
 from captioner_server.errors import ServerStartError
 from captioner_server.gate import Gate, State
+from captioner_server.http.app import make_app
+from captioner_server.http.server import HttpServer
 from captioner_server.inference import grpc_predict_v2_pb2, grpc_predict_v2_pb2_grpc
 from captioner_server.inference_servicer import InferenceServicer
 from captioner_server.interceptor import CallInterceptor
@@ -50,6 +52,12 @@ class CaptionServer:
         self.door = Door(self.gate, options, self._overload)
         self.metrics.image_bytes.set_function(lambda: self.door.images.used_bytes)
         interceptor = CallInterceptor(self.door, self.metrics)
+        self.http_url: str | None = None
+        """Where HTTP is served, once the server has started, if it is."""
+        self._http: HttpServer | None = None
+        if options.http_port is not None:
+            app = make_app(self._get_pipeline, options, self.door, interceptor.finish)
+            self._http = HttpServer(app, options)
         self._server = grpc.aio.server(interceptors=[interceptor], options=_channel_options(options))
         captioner_pb2_grpc.add_CaptionServiceServicer_to_server(
             CaptionServicer(self._get_pipeline, options, self.gate), self._server
@@ -78,6 +86,9 @@ class CaptionServer:
             raise ServerStartError(
                 f"cannot listen on {address}: the port is taken, or the address or certificate is unusable"
             ) from error
+        if self._http:
+            scheme = "http" if credentials is None else "https"
+            self.http_url = f"{scheme}://{self.options.host}:{await self._http.start()}"
         await self._server.start()
         return int(port)
 
@@ -125,10 +136,11 @@ class CaptionServer:
         return True
 
     async def stop(self, grace_s: float = 0) -> None:
-        """Close the port; calls still open are cancelled after the grace period."""
+        """Close the ports; calls still open are cancelled after the grace period."""
         if self._supervisor:
             self._supervisor.cancel()
-        await self._server.stop(grace_s)
+        http = [self._http.stop(grace_s)] if self._http else []
+        await asyncio.gather(self._server.stop(grace_s), *http)
         if self._pipeline:
             self._pipeline.close()
 

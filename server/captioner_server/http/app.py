@@ -1,0 +1,92 @@
+"""All that answers over HTTP, as one ASGI application."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from captioner_server.door import Door, Kind
+from captioner_server.http.body import Asked
+from captioner_server.http.caption import CaptionCalls
+from captioner_server.http.endpoint import Endpoint, Finish
+from captioner_server.http.errors import NotFoundError, error_response
+from captioner_server.http.openapi import describe_api
+from captioner_server.options import ServerOptions
+from captioner_server.pipeline import Pipeline
+
+T = TypeVar("T")
+
+
+def make_app(
+    pipeline: Callable[[], Pipeline], options: ServerOptions, door: Door, finish: Finish
+) -> Starlette:
+    """The application. `pipeline` is called once calls are let in, `finish` when one has ended."""
+    calls = CaptionCalls(pipeline, options)
+    api = describe_api(options)
+
+    async def live(request: Request) -> Response:
+        return JSONResponse({"status": "SERVING"})
+
+    async def ready(request: Request) -> Response:
+        refusal = door.gate.refusal()
+        return error_response(refusal) if refusal else JSONResponse({"status": "SERVING"})
+
+    async def openapi(request: Request) -> Response:
+        return JSONResponse(api)
+
+    def call(
+        method: str,
+        kind: Kind,
+        read: Callable[[Request], Awaitable[T]],
+        size_of: Callable[[T], int],
+        answer: Callable[[T, float], Awaitable[Response]],
+    ) -> Route:
+        endpoint = Endpoint(method, kind, read, size_of, answer, door, finish, options.stream_idle_s)
+        verb, path = method.split()
+        return Route(path, endpoint, methods=[verb])
+
+    return Starlette(
+        routes=[
+            call("POST /v1/caption", Kind.IMAGE, calls.read, Asked.size_of, calls.caption),
+            call("POST /v1/caption:stream", Kind.WORDS, calls.read, Asked.size_of, calls.stream),
+            call("GET /v1/model", Kind.SMALL, calls.read_nothing, lambda _: 0, calls.model),
+            Route("/healthz", live),
+            Route("/readyz", ready),
+            Route("/openapi.json", openapi),
+        ],
+        middleware=_cors(options),
+        exception_handlers={HTTPException: _not_found},
+    )
+
+
+def _cors(options: ServerOptions) -> list[Middleware]:
+    """Pages of other origins may not read answers, unless `http_cors` names them."""
+    if options.http_cors is None:
+        return []
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=[origin.strip() for origin in options.http_cors.split(",")],
+            allow_methods=["GET", "POST"],
+            allow_headers=["authorization", "content-type", "x-request-id"],
+            expose_headers=["retry-after", "server-timing", "x-request-id"],
+        )
+    ]
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    what = "has no such method" if status == 405 else "is not here"
+    response = error_response(NotFoundError(f"{request.method} {request.url.path} {what}"))
+    response.status_code = status
+    if isinstance(error, HTTPException) and error.headers:
+        response.headers.update(error.headers)
+    return response

@@ -1,0 +1,147 @@
+"""From an HTTP request to an image and options, within limits, without a file on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import json
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import Request
+
+from captioner.errors import ImageTooLargeError, OptionsError, clip
+from captioner.options import OPTION_SPECS, CaptionOptions, merge_options
+from captioner_server.errors import RequestError
+
+TIMEOUT = "timeout_s"
+"""The query parameter that is not an option of the caption: how long the caller waits."""
+_RAW = (
+    "image/",
+    "application/octet-stream",
+    "application/x-www-form-urlencoded",
+)  # the last is curl's default
+_EXTRA_BYTES = 2**16
+"""Room for what surrounds an image in JSON and multipart bodies."""
+_MOST_VALUES = 64
+"""Most values in a JSON body; base64 has none of the letters that separate them."""
+_DEFAULTS = CaptionOptions(attention=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request asks for."""
+
+    image: bytes
+    options: CaptionOptions
+
+    def size_of(self) -> int:
+        """Bytes that it takes."""
+        return len(self.image)
+
+
+async def read_request(request: Request, max_image_bytes: int, max_body_bytes: int) -> Asked:
+    """The image and the options of a request. Raises an `ImageError`, `OptionsError` or `RequestError`."""
+    given = parse_options(
+        (name, text) for name, text in request.query_params.multi_items() if name != TIMEOUT
+    )
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise RequestError("a compressed body is not accepted (content-encoding)", "content-encoding")
+    kind = request.headers.get("content-type", _RAW[1]).partition(";")[0].strip().lower()
+    if kind == "multipart/form-data":
+        image, more = await _read_multipart(request, max_image_bytes)
+    elif kind == "application/json":
+        most = min(max_image_bytes * 4 // 3 + _EXTRA_BYTES, max_body_bytes)
+        body = await _read(request, most, max_image_bytes)
+        image, more = await asyncio.to_thread(_parse_json, body)
+    elif kind.startswith(_RAW):
+        image, more = await _read(request, max_image_bytes, max_image_bytes), {}
+    else:
+        raise RequestError(
+            f"the body is an image, multipart/form-data or application/json, not {clip(kind, 100)}",
+            "content-type",
+        )
+    options = merge_options(_DEFAULTS, given | more)
+    assert options  # there are defaults
+    return Asked(image, options)
+
+
+def parse_options(fields: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Options given as text, each by its name. Raises `OptionsError`."""
+    values = {}
+    for name, text in fields:
+        spec = OPTION_SPECS.get(name)
+        if spec is None:
+            known = ", ".join(OPTION_SPECS)
+            raise OptionsError(f"unknown option {clip(name, 100)!r}; options are {known}", clip(name, 100))
+        try:
+            values[name] = spec.parse(text)
+        except (KeyError, ValueError):
+            raise OptionsError(f"{name} cannot be {clip(text, 100)!r}", name) from None
+    return values
+
+
+async def _chunks(request: Request, max_bytes: int, max_image_bytes: int) -> AsyncGenerator[bytes]:
+    """The body as it arrives, never more than `max_bytes`."""
+    too_large = ImageTooLargeError(
+        f"the request is larger than the limit of {max_image_bytes} bytes for an image (max_image_bytes)"
+    )
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and (len(length) > 18 or int(length) > max_bytes):
+        raise too_large
+    received = 0
+    async for chunk in request.stream():
+        received += len(chunk)
+        if received > max_bytes:
+            raise too_large
+        yield chunk
+
+
+async def _read(request: Request, max_bytes: int, max_image_bytes: int) -> bytes:
+    body = bytearray()
+    async for chunk in _chunks(request, max_bytes, max_image_bytes):
+        body += chunk
+    return bytes(body)
+
+
+async def _read_multipart(request: Request, max_image_bytes: int) -> tuple[bytes, dict[str, Any]]:
+    chunks = _chunks(request, max_image_bytes + _EXTRA_BYTES, max_image_bytes)
+    parser = MultiPartParser(
+        request.headers, chunks, max_files=1, max_fields=_MOST_VALUES, max_part_size=_EXTRA_BYTES
+    )
+    parser.spool_max_size = max_image_bytes + 2 * _EXTRA_BYTES  # never on disk
+    try:
+        form = await parser.parse()
+    except MultiPartException as error:
+        raise RequestError(f"the multipart body is malformed: {clip(error.message)}", "body") from error
+    try:
+        upload = form.get("image")
+        if not isinstance(upload, UploadFile):
+            raise RequestError("the multipart body has no file in a field called image", "image")
+        texts = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+        return await upload.read(), parse_options(texts)
+    finally:
+        await form.close()
+
+
+def _parse_json(body: bytes) -> tuple[bytes, dict[str, Any]]:
+    if sum(body.count(mark) for mark in (b",", b"[", b"{")) > _MOST_VALUES:
+        raise RequestError(f"the JSON body has more than {_MOST_VALUES} values", "body")
+    try:
+        record = json.loads(body)
+    except (ValueError, RecursionError):
+        raise RequestError("the body is not JSON", "body") from None
+    if not isinstance(record, dict) or not isinstance(record.get("image"), str):
+        raise RequestError('the JSON body must be {"image": BASE64, "options": {...}}', "image")
+    if unknown := set(record) - {"image", "options"}:
+        raise RequestError(f"the JSON body has an unknown field {clip(min(unknown), 100)!r}", "body")
+    options = record.get("options") or {}
+    if not isinstance(options, dict):
+        raise RequestError("options must be an object", "options")
+    try:
+        return binascii.a2b_base64(record["image"], strict_mode=True), options
+    except ValueError:
+        raise RequestError("image is not base64", "image") from None

@@ -1,0 +1,95 @@
+"""The calls that caption, and the one that says what does."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from captioner import __version__
+from captioner.options import OPTION_SPECS
+from captioner.results import Caption
+from captioner_server.http.body import Asked, read_request
+from captioner_server.http.stream import EventStream, encode_event
+from captioner_server.options import ServerOptions
+from captioner_server.pipeline import Pipeline
+
+
+class CaptionCalls:
+    """Answers with what the pipeline makes; errors are raised."""
+
+    def __init__(self, pipeline: Callable[[], Pipeline], options: ServerOptions) -> None:
+        """`pipeline` is called once requests are let in."""
+        self._pipeline, self._options = pipeline, options
+
+    async def read(self, request: Request) -> Asked:
+        """What a request for a caption asks for."""
+        limits = self._options
+        asked = await read_request(request, limits.max_image_bytes, limits.max_message_bytes)
+        return dataclasses.replace(asked, options=self._pipeline().resolve(asked.options))
+
+    async def caption(self, asked: Asked, deadline_s: float) -> Response:
+        """The caption of one image as JSON."""
+        pipeline = self._pipeline()
+        with pipeline.enter(deadline_s):
+            caption = await pipeline.caption(asked.image, asked.options, deadline_s)
+        return Response(await encode(caption), media_type="application/json")
+
+    async def stream(self, asked: Asked, deadline_s: float) -> Response:
+        """Every word as it is decoded, last the caption, as server-sent events."""
+
+        async def events() -> Any:
+            pipeline = self._pipeline()
+            with pipeline.enter(deadline_s):
+                async for item in pipeline.stream_search(asked.image, asked.options, deadline_s):
+                    kind = "caption" if isinstance(item, Caption) else "word"
+                    yield encode_event(kind, await encode(item))
+
+        return await EventStream.begin(events())
+
+    async def read_nothing(self, request: Request) -> None:
+        """A request without a body."""
+
+    async def model(self, asked: None, deadline_s: float) -> Response:
+        """What is served, and within which limits."""
+        return JSONResponse(describe(self._pipeline(), self._options))
+
+
+def describe(pipeline: Pipeline, options: ServerOptions) -> dict[str, Any]:
+    """The fields of GetModel (captioner.proto) as JSON."""
+    engine, defaults = pipeline.engine, pipeline.defaults
+    given = {name: getattr(defaults, name) for name in OPTION_SPECS}
+    calibration = engine.calibration
+    return {
+        "name": engine.name,
+        "digest": engine.digest[:12],
+        "model": engine.model,
+        "grid": list(engine.grid),
+        "grid_varies": engine.grid_varies,
+        "attention_heads": engine.heads,
+        "device": engine.device,
+        "provider": engine.provider,
+        "defaults": {name: value for name, value in given.items() if value is not None},
+        "max_image_bytes": options.max_image_bytes,
+        "max_image_pixels": options.max_image_pixels,
+        "max_beam_size": options.max_beam_size,
+        "max_words": options.max_words,
+        "calibration": None if calibration is None else dataclasses.asdict(calibration),
+        "server_version": __version__,
+    }
+
+
+async def encode(item: Any) -> bytes:
+    """A caption or a word as JSON. Off the event loop where it has maps, which can be large."""
+
+    def dump() -> bytes:
+        return json.dumps(item.to_dict(), allow_nan=False, separators=(",", ":")).encode()
+
+    words = item.words if isinstance(item, Caption) else (item,)
+    has_maps = any(word.attention is not None for word in words)
+    return await asyncio.to_thread(dump) if has_maps else dump()

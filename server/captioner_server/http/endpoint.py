@@ -1,0 +1,167 @@
+"""Around every HTTP call: it enters by the server's door, is named, counted, logged; its errors are answered.
+
+The counterpart of `captioner_server.interceptor`: a call that is refused is refused before its body is read;
+what is accepted is finished before the server stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from captioner.errors import CaptionerError
+from captioner_server.call import Call, current_call, request_id_of
+from captioner_server.door import Door, Kind
+from captioner_server.errors import INTERNAL, DeadlineError, RequestError, message_of
+from captioner_server.http.body import TIMEOUT
+from captioner_server.http.errors import error_response
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Finish = Callable[[Call, str, str, float], None]
+"""Is told of a call that has ended: with its code, why it failed, and how long it took, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint(Generic[T]):
+    """An ASGI application that reads a call, if it is not refused, and answers it.
+
+    Reading and answering raise `CaptionerError`s, which become answers here. The call counts as open from the
+    time it was read until its answer has been sent."""
+
+    method: str
+    """Names it in logs and metrics."""
+    kind: Kind
+    read: Callable[[Request], Awaitable[T]]
+    size_of: Callable[[T], int]
+    """Bytes that what was read takes."""
+    answer: Callable[[T, float], Awaitable[Response]]
+    """Is given the deadline, on `time.monotonic`'s clock, and cancelled when the caller goes."""
+    door: Door
+    finish: Finish
+    write_s: float
+    """Longest time that a caller may take to read an answer, or a part of a stream."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        call = Call(self.method, request_id_of(request.headers), peer := _peer(request), peer)
+        current_call.set(call)
+        sending = _Sending(send, self.write_s)
+        started = time.monotonic()
+        code, reason = "CANCELLED", ""
+        try:
+            await self._work(request, sending, call)
+            code = "OK"
+        except ClientDisconnect:
+            pass
+        except CaptionerError as error:
+            code, reason = error.grpc_code, message_of(error)
+            await _fail(error, request, sending)
+        except Exception as error:
+            code, reason = "INTERNAL", type(error).__name__
+            log.exception("a defect, in %s %s", self.method, call.request_id)
+            await _fail(CaptionerError(INTERNAL), request, sending)
+        finally:
+            self.finish(call, code, reason, time.monotonic() - started)
+
+    async def _work(self, request: Request, send: Send, call: Call) -> None:
+        deadline_s = _deadline_of(request)
+        call.caller = await self.door.identify(request.headers.get("authorization", ""), call.peer)
+        async with (
+            self.door.enter(call.caller, self.kind, deadline_s) as entry,
+            entry.receive(lambda: self.read(request), self.size_of) as asked,
+        ):
+            self.door.gate.enter()
+            try:
+                answering = _answer(self.answer(asked, deadline_s), request, send)
+                await _while_connected(request.receive, answering)
+            finally:
+                self.door.gate.leave()
+
+
+class _Sending:
+    """Sends an answer. Raises `DeadlineError` when the caller does not read for `patience_s`."""
+
+    def __init__(self, send: Send, patience_s: float) -> None:
+        self._send, self._patience_s = send, patience_s
+        self.started = False
+
+    async def __call__(self, message: Message) -> None:
+        self.started = True
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await self._send(message)
+        except TimeoutError:
+            raise DeadlineError(
+                f"the caller has read nothing for {self._patience_s:g} s (stream_idle_s)"
+            ) from None
+
+
+async def _send(response: Response, request: Request, send: Send) -> None:
+    call = current_call.get()
+    response.headers["X-Request-Id"] = call.request_id
+    if call.images:
+        response.headers["Server-Timing"] = call.server_timing()
+    response.headers.setdefault("Cache-Control", "no-store")
+    await response(request.scope, request.receive, send)
+
+
+async def _answer(making: Awaitable[Response], request: Request, send: Send) -> None:
+    await _send(await making, request, send)
+
+
+async def _fail(error: CaptionerError, request: Request, sending: _Sending) -> None:
+    """Answer with an error, unless an answer was begun: then the connection is closed instead."""
+    if not sending.started:
+        await _send(error_response(error), request, sending)
+
+
+async def _while_connected(receive: Receive, work: Awaitable[None]) -> None:
+    """Cancel the work when the caller goes. Raises `ClientDisconnect` then."""
+
+    async def gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    working, leaving = asyncio.ensure_future(work), asyncio.create_task(gone())
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        working.result()
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+def _peer(request: Request) -> str:
+    """The caller's address in the form that gRPC has for it."""
+    if request.client is None:
+        return "unknown"
+    host, port = request.client
+    return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
+
+
+def _deadline_of(request: Request) -> float:
+    """The caller's deadline on `time.monotonic`'s clock; infinity where there is none."""
+    text = request.query_params.get(TIMEOUT)
+    if text is None:
+        return math.inf
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:  # also false for NaN
+        raise RequestError(f"{TIMEOUT} must be a number of seconds above 0", TIMEOUT)
+    return time.monotonic() + seconds

@@ -1,0 +1,50 @@
+"""What an error looks like over HTTP."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+from captioner.errors import CaptionerError, ImageTooLargeError
+from captioner_server.errors import RetryableError, UnauthenticatedError, field_of, message_of
+
+_STATUS = {
+    "INVALID_ARGUMENT": 400,
+    "UNAUTHENTICATED": 401,
+    "NOT_FOUND": 404,
+    "RESOURCE_EXHAUSTED": 429,
+    "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
+}
+
+
+class NotFoundError(CaptionerError):
+    """There is nothing at this path, or not with this method."""
+
+    code = "not_found"
+    grpc_code = "NOT_FOUND"
+
+
+def status_of(error: CaptionerError) -> int:
+    """The HTTP status of an error."""
+    return 413 if isinstance(error, ImageTooLargeError) else _STATUS.get(error.grpc_code, 500)
+
+
+def error_to_json(error: CaptionerError) -> dict[str, Any]:
+    """The body of an answer that is an error; `field` is there where one field of the request is at fault."""
+    content = {"code": error.code.upper(), "message": message_of(error)}
+    if field := field_of(error):
+        content["field"] = field
+    return {"error": content}
+
+
+def error_response(error: CaptionerError) -> JSONResponse:
+    """The answer to a request that fails."""
+    headers = {}
+    if isinstance(error, RetryableError):
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    if isinstance(error, UnauthenticatedError):
+        headers["WWW-Authenticate"] = "Bearer"
+    return JSONResponse(error_to_json(error), status_of(error), headers)

@@ -1,0 +1,200 @@
+"""The description of the HTTP interface (OpenAPI 3.1), made from the options and limits that are in force."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from captioner import __version__
+from captioner.options import OPTION_SPECS, OptionSpec
+from captioner_server.http.body import TIMEOUT
+from captioner_server.options import ServerOptions
+
+_ERRORS = {
+    "400": "Not an image (NOT_AN_IMAGE), an option out of range (INVALID_OPTIONS), a malformed request",
+    "401": "No token, or a wrong one (UNAUTHENTICATED)",
+    "413": "More bytes or pixels than the limits allow (TOO_LARGE)",
+    "429": "No place, or no time (BUSY); Retry-After says when to try again",
+    "503": "The model is loading, or the server is shutting down (NOT_SERVING)",
+    "504": f"{TIMEOUT} has passed, or the request arrived too slowly (DEADLINE_EXCEEDED)",
+}
+
+
+def describe_api(options: ServerOptions) -> dict[str, Any]:
+    """The document that /openapi.json answers with."""
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "captioner",
+            "version": __version__,
+            "description": "Captions of images, and where the model looked for every word.",
+        },
+        "paths": {
+            "/v1/caption": {"post": _caption_call("Caption an image", _answer("Caption"), options)},
+            "/v1/caption:stream": {
+                "post": _caption_call(
+                    "Caption an image, word by word",
+                    {
+                        "description": "Server-sent events: `word` for each word of greedy search as it is "
+                        "decoded, then `caption` with the caption that the options ask for; `error` where "
+                        "something goes wrong after the first word.",
+                        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+                    },
+                    options,
+                )
+            },
+            "/v1/model": {
+                "get": {
+                    "summary": "The model that is served, and the limits of this server",
+                    "operationId": "getModel",
+                    "security": _SECURITY,
+                    "responses": {"200": _answer("Model"), **_errors("401", "503")},
+                }
+            },
+            "/healthz": {"get": _health("Whether the process answers", "healthz")},
+            "/readyz": {"get": _health("Whether captions are made", "readyz", "503")},
+        },
+        "components": {
+            "schemas": {**_SCHEMAS, "Options": _options_schema()},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+_SECURITY: list[dict[str, list[str]]] = [{}, {"token": []}]
+
+
+def _caption_call(summary: str, answer: dict[str, Any], options: ServerOptions) -> dict[str, Any]:
+    image = {"type": "string", "format": "binary", "maxLength": options.max_image_bytes}
+    base64 = {"type": "string", "contentEncoding": "base64"}
+    reference = {"$ref": "#/components/schemas/Options"}
+    return {
+        "summary": summary,
+        "operationId": summary.replace(",", "").title().replace(" ", ""),
+        "security": _SECURITY,
+        "parameters": [
+            *(_parameter(name, spec) for name, spec in OPTION_SPECS.items()),
+            {
+                "name": TIMEOUT,
+                "in": "query",
+                "description": "how long the caller waits, in seconds",
+                "schema": {"type": "number", "exclusiveMinimum": 0},
+            },
+        ],
+        "requestBody": {
+            "required": True,
+            "content": {
+                "image/*": {"schema": image},
+                "application/octet-stream": {"schema": image},
+                "multipart/form-data": {
+                    "schema": {"type": "object", "required": ["image"], "properties": {"image": image}}
+                },
+                "application/json": {
+                    "schema": {
+                        "type": "object",
+                        "required": ["image"],
+                        "properties": {"image": base64, "options": reference},
+                        "additionalProperties": False,
+                    }
+                },
+            },
+        },
+        "responses": {"200": answer, **_errors(*_ERRORS)},
+    }
+
+
+def _parameter(name: str, spec: OptionSpec) -> dict[str, Any]:
+    schema = _schema(name, spec)
+    if spec.kind is tuple:
+        schema = {"type": "string", "pattern": "^[0-9]+x[0-9]+$", "examples": ["14x14"]}
+    return {"name": name, "in": "query", "description": spec.help, "schema": schema}
+
+
+def _options_schema() -> dict[str, Any]:
+    properties = {
+        name: {**_schema(name, spec), "description": spec.help} for name, spec in OPTION_SPECS.items()
+    }
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _schema(name: str, spec: OptionSpec) -> dict[str, Any]:
+    if spec.kind is bool:
+        return {"type": "boolean", "default": False}
+    number = {
+        "type": "integer" if spec.kind in (int, tuple) else "number",
+        "minimum": spec.low,
+        "maximum": spec.high,
+    }
+    return {"type": "array", "items": number, "minItems": 2, "maxItems": 2} if spec.kind is tuple else number
+
+
+def _answer(schema: str, description: str = "OK") -> dict[str, Any]:
+    reference = {"$ref": f"#/components/schemas/{schema}"}
+    return {"description": description, "content": {"application/json": {"schema": reference}}}
+
+
+def _errors(*statuses: str) -> dict[str, Any]:
+    return {status: _answer("Error", _ERRORS[status]) for status in statuses}
+
+
+def _health(summary: str, operation: str, *errors: str) -> dict[str, Any]:
+    return {
+        "summary": summary,
+        "operationId": operation,
+        "responses": {"200": _answer("Health"), **_errors(*errors)},
+    }
+
+
+def _object(required: str, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "required": required.split(), "properties": properties}
+
+
+_LOG_PROB = {"type": "number", "maximum": 0, "description": "natural logarithm of the probability"}
+_TEXT, _NUMBER, _COUNT, _BOOLEAN = ({"type": kind} for kind in ("string", "number", "integer", "boolean"))
+_SCHEMAS: dict[str, Any] = {
+    "Word": _object(
+        "text log_prob",
+        text=_TEXT,
+        log_prob=_LOG_PROB,
+        attention={
+            "type": "array",
+            "items": {"type": "array", "items": {"type": "number", "minimum": 0}},
+            "description": "rows of weights over the whole image, top row first",
+        },
+        sentinel={"type": "number", "minimum": 0, "maximum": 1},
+    ),
+    "Alternative": _object("caption log_prob", caption=_TEXT, log_prob=_LOG_PROB),
+    "Caption": _object(
+        "caption log_prob words alternatives model",
+        caption=_TEXT,
+        log_prob=_LOG_PROB,
+        words={"type": "array", "items": {"$ref": "#/components/schemas/Word"}},
+        alternatives={"type": "array", "items": {"$ref": "#/components/schemas/Alternative"}},
+        confidence={
+            "type": "number",
+            "minimum": 0,
+            "maximum": 1,
+            "description": "calibrated chance that the caption is good",
+        },
+        model=_TEXT,
+    ),
+    "Model": _object(
+        "name digest model grid device",
+        name=_TEXT,
+        digest=_TEXT,
+        model=_TEXT,
+        grid={"type": "array", "items": _COUNT, "description": "rows and columns of the maps"},
+        grid_varies=_BOOLEAN,
+        attention_heads=_COUNT,
+        device=_TEXT,
+        provider=_TEXT,
+        defaults={"$ref": "#/components/schemas/Options"},
+        max_image_bytes=_COUNT,
+        max_image_pixels=_COUNT,
+        max_beam_size=_COUNT,
+        max_words=_COUNT,
+        calibration={"type": ["object", "null"]},
+        server_version=_TEXT,
+    ),
+    "Health": _object("status", status=_TEXT),
+    "Error": _object("error", error=_object("code message", code=_TEXT, message=_TEXT, field=_TEXT)),
+}
