@@ -103,22 +103,24 @@ def _caption_call(summary: str, answer: dict[str, Any], options: ServerOptions) 
 
 
 def _parameter(name: str, spec: OptionSpec) -> dict[str, Any]:
-    schema = _schema(name, spec)
+    schema = _schema(spec)
     if spec.kind is tuple:
         schema = {"type": "string", "pattern": "^[0-9]+x[0-9]+$", "examples": ["14x14"]}
+    elif spec.kind is str:
+        schema = {"type": "string", "examples": ["dog ball"]}
     return {"name": name, "in": "query", "description": spec.help, "schema": schema}
 
 
 def _options_schema() -> dict[str, Any]:
-    properties = {
-        name: {**_schema(name, spec), "description": spec.help} for name, spec in OPTION_SPECS.items()
-    }
+    properties = {name: {**_schema(spec), "description": spec.help} for name, spec in OPTION_SPECS.items()}
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-def _schema(name: str, spec: OptionSpec) -> dict[str, Any]:
+def _schema(spec: OptionSpec) -> dict[str, Any]:
     if spec.kind is bool:
         return {"type": "boolean", "default": False}
+    if spec.kind is str:
+        return {"type": "array", "items": {"type": "string"}, "maxItems": int(spec.high)}
     number = {
         "type": "integer" if spec.kind in (int, tuple) else "number",
         "minimum": spec.low,
