@@ -24,7 +24,7 @@ STATUSES = {"200", "400", "401", "413", "429", "503", "504"}
 
 @contextmanager
 def serve_http(engine: FakeEngine | None, **options) -> Iterator[tuple[RunningServer, httpx.Client]]:
-    with serve(engine, http_port=0, **options) as server:
+    with serve(engine, **{"http_port": 0, "decode_workers": 1, **options}) as server:
         url = server.server.http_url
         assert url
         with httpx.Client(base_url=url, timeout=TIMEOUT_S) as client:
