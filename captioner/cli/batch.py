@@ -17,6 +17,7 @@ from captioner.cli.batch_arguments import add_parser
 from captioner.cli.common import caption_options, client_options, image_limits, open_captioner
 from captioner.cli.output import report_failure
 from captioner.errors import OptionsError
+from captioner.images.fetch import is_url
 
 if TYPE_CHECKING:
     from captioner.folder.outputs import OutputOptions
@@ -28,8 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser", "run"]
 
+WATCH_EVERY_S = 5.0
+"""Pause between two looks at the folders, with --watch."""
 _INTERRUPTED = 128 + 2
 _CHUNK_BYTES = 2**16
+_STORES = "--engine ray reads and writes object stores"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,40 +41,72 @@ def run(args: argparse.Namespace) -> int:
         from captioner.cli.batch_ray import run_ray
 
         return run_ray(args)
+    for place in [*args.sources, args.output]:
+        if is_url(place):
+            fetched = place.lower().startswith("http")
+            what = "captioner caption --allow-urls captions single images" if fetched else _STORES
+            raise OptionsError(f"{place} is not a path: {what}", "sources")
+    if args.watch and args.files_from is not None:
+        raise OptionsError("--watch is for folders, not for --files-from", "watch")
     args.sources, args.output = [Path(place) for place in args.sources], Path(args.output)
     return _run_here(args)
 
 
 def _run_here(args: argparse.Namespace) -> int:
+    options = dataclasses.replace(caption_options(args), attention=args.attention)
+    if args.gallery:
+        _check_gallery(args)
+    names = read_list(args)
+    stop = threading.Event()
+    with _open_engine(args) as engine, _interruptible(stop):
+        wanted = _output_options(args, options, engine)
+        status = _run_once(args, engine, options, wanted, names, stop)
+        while args.watch and not stop.wait(WATCH_EVERY_S):
+            status = _run_once(args, engine, options, wanted, names, stop, is_first=False)
+    return status
+
+
+def _run_once(
+    args: argparse.Namespace,
+    engine: Engine,
+    options: CaptionOptions,
+    wanted: OutputOptions,
+    names: Iterator[str] | None,
+    stop: threading.Event,
+    *,
+    is_first: bool = True,
+) -> int:
+    """Caption what is new; the exit status. A run that watches says nothing when there is nothing new."""
     from captioner.cli.batch_progress import Progress
     from captioner.folder.outputs import make_output
     from captioner.folder.run import FolderRun
 
-    options = dataclasses.replace(caption_options(args), attention=args.attention)
-    if args.gallery:
-        _check_gallery(args)
-    sources = _make_sources(args)
-    with _open_engine(args) as engine:
-        wanted = _output_options(args, options, engine)
-        output = make_output(args.output, wanted, args.format)
-        run = FolderRun(
-            sources,
-            engine,
-            output,
-            options,
-            shape=wanted.shape,
-            max_bytes=image_limits(args).max_bytes,
-            overwrite=args.overwrite,
-            retry_failed=args.retry_failed,
-        )
-        with _interruptible(run.stop), run, Progress(run.total, run.left) as progress:
-            if links := sum(getattr(source, "links_left_out", 0) for source in sources):
+    sources = _make_sources(args, names)
+    output = make_output(args.output, wanted, args.format)
+    run = FolderRun(
+        sources,
+        engine,
+        output,
+        options,
+        shape=wanted.shape,
+        stop=stop,
+        max_bytes=image_limits(args).max_bytes,
+        overwrite=args.overwrite and is_first,
+        retry_failed=args.retry_failed and is_first,
+        may_be_empty=args.watch,
+    )
+    with run:
+        if not is_first and not run.left:
+            return 1 if run.count_failed() else 0
+        with Progress(run.total, run.left, quiet=args.quiet) as progress:
+            links = sum(getattr(source, "links_left_out", 0) for source in sources)
+            if links and is_first:
                 progress.say(f"not followed: {links} links to folders or out of the folder")
-            for result in run.failures():
+            for result in run.failures() if is_first else ():
                 progress.say_failure(result, "from an earlier run")
             for result in run:
                 progress.count(result)
-            failed = run.count_failed()
+        failed = run.count_failed()
     if progress.done < run.left:
         progress.say(
             f"interrupted; {progress.done} images are done and kept, {run.left - progress.done} are left; "
@@ -85,12 +121,12 @@ def _run_here(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _make_sources(args: argparse.Namespace) -> list[Source]:
+def _make_sources(args: argparse.Namespace, names: Iterator[str] | None) -> list[Source]:
     from captioner.folder.open import open_sources
     from captioner.folder.sources import IMAGE_PATTERNS, Selection
 
     selection = Selection(patterns=args.pattern or IMAGE_PATTERNS, exclude=args.exclude, hidden=args.hidden)
-    return open_sources(args.sources, selection, read_list(args))
+    return open_sources(args.sources, selection, names)
 
 
 def read_list(args: argparse.Namespace) -> Iterator[str] | None:

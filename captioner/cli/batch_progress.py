@@ -18,8 +18,9 @@ LINE_EVERY_S = 10.0
 class Progress:
     """Use as a context."""
 
-    def __init__(self, total: int, left: int) -> None:
-        """Of `total` images, `left` are to be captioned now."""
+    def __init__(self, total: int, left: int, *, quiet: bool = False) -> None:
+        """Of `total` images, `left` are to be captioned now. When `quiet`, only failures are told."""
+        self._quiet = quiet
         self.done = self.failed = 0
         self._total, self._left = total, left
         self._console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
@@ -30,7 +31,7 @@ class Progress:
             TextColumn("{task.fields[rate]:.1f} images/s, {task.fields[failed]} failed, left:"),
             TimeRemainingColumn(elapsed_when_finished=True),
             console=self._console,
-            disable=not self._console.is_terminal,
+            disable=quiet or not self._console.is_terminal,
         )
         self._task = self._bar.add_task("", total=left, rate=0.0, failed=0)
 
@@ -59,10 +60,11 @@ class Progress:
     def say_failure(self, result: FolderResult, when: str = "") -> None:
         """Name an image without a caption, and why; `when`, if it was not now."""
         note = f" ({when})" if when else ""
-        self.say(f"{printable(result.image)}: {printable(str(result.error))}{note}")
+        self._console.print(f"captioner: {printable(result.image)}: {printable(str(result.error))}{note}")
 
     def say(self, text: str) -> None:
-        self._console.print(f"captioner: {text}")
+        if not self._quiet:
+            self._console.print(f"captioner: {text}")
 
     def summarize(self, failed: int) -> None:
         """`failed` counts the failures of earlier runs too."""

@@ -11,7 +11,6 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from captioner.cli.common import (
@@ -20,13 +19,12 @@ from captioner.cli.common import (
     image_limits,
     open_captioner,
 )
+from captioner.cli.inputs import add_input_arguments, caption_inputs
 from captioner.cli.output import printable, report_failure
 from captioner.errors import CaptionerError
-from captioner.options import CaptionOptions
 
 if TYPE_CHECKING:
-    from captioner.images.opening import ImageInput
-    from captioner.protocol import ImageCaptioner, Outcome
+    from captioner.protocol import Outcome
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -37,6 +35,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog="Exit status: 0 all captioned; 1 some images failed, each named on stderr; 2 wrong usage.",
     )
     parser.add_argument("images", nargs="+", metavar="IMAGE", help="image file; - reads one from stdin")
+    add_input_arguments(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print a JSON record a line, with attention maps")
     form.add_argument("--show", action="store_true", help="print words coloured by probability, and maps")
@@ -49,24 +48,13 @@ def run(args: argparse.Namespace) -> int:
         options = dataclasses.replace(options, attention=False)
     failed = False
     with open_captioner(args, draws=args.show) as captioner:
-        for name, outcome in _outcomes(captioner, args, options):
+        for name, _, outcome in caption_inputs(captioner, args, args.images, options):
             if isinstance(outcome, CaptionerError):
                 failed = True
                 report_failure(name, outcome)
             _print(name, outcome, args)
             sys.stdout.flush()
     return int(failed)
-
-
-def _outcomes(
-    captioner: ImageCaptioner, args: argparse.Namespace, options: CaptionOptions
-) -> Iterator[tuple[str, Outcome]]:
-    """Name and outcome of each image, in order."""
-    images: list[ImageInput] = list(args.images)
-    if "-" in args.images:
-        data = sys.stdin.buffer.read(image_limits(args).max_bytes + 1)  # one more, to be rejected for it
-        images = [data if image == "-" else image for image in images]
-    yield from zip(args.images, captioner.caption_each(images, options), strict=True)
 
 
 def _print(name: str, outcome: Outcome, args: argparse.Namespace) -> None:

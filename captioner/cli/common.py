@@ -50,6 +50,7 @@ def add_search_arguments(
 
 def add_caption_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags that `caption_options` and `open_captioner` read."""
+    parser.add_argument("-q", "--quiet", action="store_true", help="nothing but failures on stderr")
     add_search_arguments(parser)
     local = parser.add_argument_group("model")
     local.add_argument(
@@ -134,7 +135,7 @@ def _open_local(args: argparse.Namespace) -> ImageCaptioner:
     captioner = Captioner.load(
         args.model, device=args.device or "auto", threads=args.threads, limits=image_limits(args)
     )
-    if args.device in (None, "auto") and (captioner.device != "cpu" or _has_gpu()):
+    if not args.quiet and args.device in (None, "auto") and (captioner.device != "cpu" or _has_gpu()):
         print(f"captioner: running on {captioner.device} ({captioner.provider})", file=sys.stderr)
     return captioner
 

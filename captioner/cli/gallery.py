@@ -100,7 +100,8 @@ def caption_folder(args: argparse.Namespace, names: list[str]) -> Iterator[dict[
     options = with_alternatives(dataclasses.replace(caption_options(args), attention=True))
     with open_captioner(args, draws=True) as captioner:
         outcomes = captioner.caption_each((args.source / name for name in names), options)
-        shown = track(outcomes, "Captioning", total=len(names), console=Console(stderr=True), transient=True)
+        console = Console(stderr=True, quiet=args.quiet)
+        shown = track(outcomes, "Captioning", total=len(names), console=console, transient=True)
         for name, outcome in zip(names, shown, strict=True):
             if isinstance(outcome, CaptionerError):
                 report_failure(name, outcome)

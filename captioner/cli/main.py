@@ -7,12 +7,13 @@ A subcommand is a module of this package with `add_parser(subparsers)`, which ad
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import io
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import ModuleType
 
 import captioner
@@ -45,6 +46,7 @@ _EXTRAS = {
     "onnx": "train",
     "onnxscript": "train",
     "prometheus_client": "serve",
+    "shtab": "completion",
     "starlette": "serve",
     "torch": "train",
     "torchvision": "train",
@@ -87,35 +89,73 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     command = next((word for word in arguments if not word.startswith("-")), "")
     try:
-        args = _build_parser(command).parse_args(arguments)
+        args = _parse(arguments, command)
+        if args.print_completion:
+            return _print_completion(args.print_completion)
         return _module(args.command).run(args)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:
             raise
         raise RuntimeMissingError(
-            f"{command} needs the package {package}: pip install 'captioner[{_EXTRAS[package]}]'"
+            f"{command or 'this'} needs the package {package}: pip install 'captioner[{_EXTRAS[package]}]'"
         ) from error
+
+
+def _parse(arguments: list[str], command: str) -> argparse.Namespace:
+    """The arguments; what is wrong with them is said with the usage of the command that was meant."""
+    parser, commands = _build_parser({command})
+    if command and command not in COMMANDS and "--print-completion" not in arguments:
+        parser.error(f"there is no command {command!r}{_suggest(command, COMMANDS)}")
+    args, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        meant = commands.get(command, parser)
+        name = unknown[0].partition("=")[0]
+        meant.error(f"unknown argument {unknown[0]}{_suggest(name, meant._option_string_actions)}")
+    if not (args.command or args.print_completion):
+        parser.error("which command?")
+    return args
+
+
+def _suggest(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _print_completion(shell: str) -> int:
+    import shtab
+
+    parser, _ = _build_parser(set(COMMANDS))
+    print(shtab.complete(parser, shell))
+    return 0
 
 
 def _module(command: str) -> ModuleType:
     return importlib.import_module(f"captioner.cli.{command}")
 
 
-def _build_parser(command: str) -> argparse.ArgumentParser:
+def _build_parser(
+    whole: Collection[str],
+) -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+    """The parser, and that of each command; only those of `whole` know their arguments."""
     parser = argparse.ArgumentParser(
         prog="captioner",
         description="Captions images and shows where the model looked for every word.",
         epilog="captioner COMMAND --help says more about a command.",
     )
-    parser.add_argument("--version", action="version", version=f"captioner {captioner.__version__}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    parser.add_argument("-V", "--version", action="version", version=f"captioner {captioner.__version__}")
+    parser.add_argument(
+        "--print-completion",
+        choices=("bash", "zsh", "tcsh"),
+        help="print what makes the shell complete commands and options; needs the extra [completion]",
+    )
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, help in COMMANDS.items():
-        if name == command:
+        if name in whole:
             _module(name).add_parser(subparsers)
         else:
             subparsers.add_parser(name, help=help)
-    return parser
+    return parser, subparsers.choices
 
 
 def _set_up_streams() -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import io
-import sys
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from captioner.cli.common import add_caption_arguments, caption_options, image_limits, open_captioner
+from captioner.cli.inputs import add_input_arguments, caption_inputs
 from captioner.cli.output import printable, report_failure
-from captioner.errors import CaptionerError, ImageError, OptionsError
+from captioner.errors import CaptionerError, ImageError, OptionsError, OutputError
+from captioner.images.fetch import is_url
 from captioner.options import MAX_WORDS
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from captioner.results import Caption
 
 SUFFIXES = (".png", ".gif", ".webp", ".html")
+STEM = "{stem}"
 PAGE_ALTERNATIVES = 2
 """Further captions shown on a page when nobody asked for a number."""
 
@@ -28,18 +31,20 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "overlay",
         help="draw where the model looked for each word",
-        description="Caption a photo and draw where the model looked for each word. The suffix of OUT says "
-        "what is made: .png a figure, .gif or .webp an animation, .html an interactive page.",
-        epilog="Exit status: 0 done; 1 the photo could not be captioned; 2 wrong usage.",
+        description="Caption photos and draw where the model looked for each word. The suffix of OUT "
+        "says what is made: .png a figure, .gif or .webp an animation, .html an interactive page.",
+        epilog="Exit status: 0 done; 1 some photos could not be captioned; 2 wrong usage.",
     )
-    parser.add_argument("image", metavar="IMAGE", help="image file; - reads one from stdin")
+    parser.add_argument("images", nargs="+", metavar="IMAGE", help="image file; - reads one from stdin")
+    add_input_arguments(parser)
     parser.add_argument(
         "-o",
         "--output",
         metavar="OUT",
         required=True,
         type=Path,
-        help="a file ending in " + ", ".join(SUFFIXES),
+        help=f"a file ending in {', '.join(SUFFIXES)}; for several photos with {STEM} in it, for the name of "
+        f"each, as in overlays/{STEM}.png",
     )
     parser.add_argument(
         "--style",
@@ -77,21 +82,30 @@ def run(args: argparse.Namespace) -> int:
     options = dataclasses.replace(caption_options(args), attention=True)
     if suffix == ".html":
         options = with_alternatives(options)
-    limits = image_limits(args)
-    image = sys.stdin.buffer.read(limits.max_bytes + 1) if args.image == "-" else args.image
+    failed, written = False, set()
     with open_captioner(args, draws=True) as captioner:
-        [caption] = captioner.caption([image], options, return_errors=True)
-    if isinstance(caption, CaptionerError):
-        report_failure(args.image, caption)
-        return 1
-    try:
-        picture = _render(args, image, caption, suffix)
-    except ImageError as error:
-        report_failure(args.image, error)
-        return 1
-    _write(args.output, picture)
-    print(f"{printable(args.image)}\t{caption.text}")
-    return 0
+        for name, image, caption in caption_inputs(captioner, args, args.images, options):
+            try:
+                if isinstance(caption, CaptionerError):
+                    raise caption
+                target = _target(args.output, name)
+                if target in written:
+                    raise OutputError(f"{target} is the overlay of an earlier photo of the same name")
+                _write(target, _render(args, image, caption, suffix))
+            except (ImageError, OutputError) as error:
+                failed = True
+                report_failure(name, error)
+                continue
+            written.add(target)
+            print(f"{printable(name)}\t{caption.text}", flush=True)
+    return int(failed)
+
+
+def _target(output: Path, name: str) -> Path:
+    """Where the overlay of the image `name` goes."""
+    path = urlsplit(name).path if is_url(name) else name
+    stem = "stdin" if name == "-" else PurePath(path).stem
+    return output.with_name(output.name.replace(STEM, stem or "photo"))
 
 
 def _check(args: argparse.Namespace, suffix: str) -> None:
@@ -101,6 +115,11 @@ def _check(args: argparse.Namespace, suffix: str) -> None:
     from captioner.overlay.scene import OverlayOptions, check_style
     from captioner.overlay.styles import STYLES
 
+    if STEM not in args.output.name and (len(args.images) > 1 or args.recursive):
+        raise OptionsError(
+            f"several photos need a file each: put {STEM} into the name, as in overlays/{STEM}{suffix}",
+            "output",
+        )
     if suffix not in SUFFIXES:
         raise OptionsError(f"OUT must end in {', '.join(SUFFIXES)}, got {args.output.name!r}", "output")
     if not args.output.parent.is_dir():

@@ -41,17 +41,19 @@ class FolderRun:
         options: CaptionOptions | None = None,
         *,
         shape: Callable[[Record], Record] = unchanged,
+        stop: threading.Event | None = None,
         max_bytes: int = DEFAULT_LIMITS.max_bytes,
         overwrite: bool = False,
         retry_failed: bool = False,
+        may_be_empty: bool = False,
     ) -> None:
         """Without an output nothing is kept. Words are kept when `options.attention` asks for maps. `shape`
         is what the output makes of a record; a caption that it takes away counts as a failure."""
-        self.stop = threading.Event()
+        self.stop = stop or threading.Event()
         """Set it to end the run after what is in flight."""
         self._sources, self._engine, self._output = sources, engine, output
         self._options = options or CaptionOptions(attention=False)
-        self._shape = shape
+        self._shape, self._may_be_empty = shape, may_be_empty
         self._max_bytes, self._overwrite, self._retry_failed = max_bytes, overwrite, retry_failed
         self._open = ExitStack()
 
@@ -63,7 +65,7 @@ class FolderRun:
             state = State(path, self._fingerprint(), overwrite=self._overwrite)
             self._state = opened.enter_context(state)
             self.total = state.find_images(self._sources)
-            if not self.total:
+            if not self.total and not self._may_be_empty:
                 raise DataError("there are no images")
             if self._retry_failed:
                 state.forget_failures()

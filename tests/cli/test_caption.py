@@ -66,7 +66,7 @@ def test_failures_are_named_and_the_others_captioned(caption, capsys, tmp_path) 
     lines = errors.splitlines()
     assert lines[0] == f"captioner: {missing}: No such file or directory"
     assert lines[1].startswith(f"captioner: {text}: not an image in a known format")
-    assert lines[2] == f"captioner: {tmp_path}: Is a directory"
+    assert lines[2].startswith(f"captioner: {tmp_path}: Is a directory: --recursive")
     assert lines[3].startswith(f"captioner: {cut}: the JPEG data are damaged, cut short")
     assert len(lines) == 4
 

@@ -125,4 +125,31 @@ def test_export_has_no_flag_that_a_bundle_cannot_hold(capsys: pytest.CaptureFixt
     for flag in ("--alternatives", "--attention-size", "--head"):
         with pytest.raises(SystemExit):
             main(["export", "best.pt", "-o", "bundle", flag, "2"])
-        assert "unrecognized arguments" in capsys.readouterr().err
+        assert "unknown argument" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "usage", "message"),
+    [
+        (["captoin", "x.jpg"], "captioner [-h]", "there is no command 'captoin'; did you mean caption?"),
+        (
+            ["caption", "x.jpg", "--bem", "3"],
+            "captioner caption",
+            "unknown argument --bem; did you mean --beam?",
+        ),
+        (["batch", "x", "-o", "y", "--zzz=1"], "captioner batch", "unknown argument --zzz=1\n"),
+        ([], "captioner [-h]", "which command?"),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_usage_of_the_command(arguments, usage, message, capsys) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(arguments)
+    errors = capsys.readouterr().err
+    assert raised.value.code == 2 and errors.startswith(f"usage: {usage}") and message in errors
+
+
+def test_completion_knows_commands_and_options(capsys) -> None:
+    pytest.importorskip("shtab")
+    assert main(["--print-completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    assert "gallery" in script and "--min-confidence" in script and "--beam" in script

@@ -1,0 +1,88 @@
+"""What people name as an image: a file, a folder, stdin, a URL."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from captioner.cli.common import image_limits
+from captioner.errors import CaptionerError, ImageUnreadableError
+
+if TYPE_CHECKING:
+    from captioner.images.opening import ImageInput
+    from captioner.options import CaptionOptions
+    from captioner.protocol import ImageCaptioner, Outcome
+
+BATCH_SIZE = 16
+"""Images captioned between two prints: some to keep the model busy, few enough to see it go on."""
+FETCHES_AT_ONCE = 8
+
+
+def add_input_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that `caption_inputs` reads."""
+    parser.add_argument(
+        "--recursive", action="store_true", help="a folder stands for the images in it and below it"
+    )
+    parser.add_argument(
+        "--allow-urls", action="store_true", help="fetch http and https URLs, from public addresses only"
+    )
+
+
+def caption_inputs(
+    captioner: ImageCaptioner, args: argparse.Namespace, names: Iterable[str], options: CaptionOptions
+) -> Iterator[tuple[str, ImageInput, Outcome]]:
+    """Name, image and result of each image, in order; folders stand for their images with --recursive."""
+    from concurrent.futures import ThreadPoolExecutor
+    from itertools import islice
+
+    names = expand(names, recursive=args.recursive)
+    stdin: list[bytes] = []
+    with ThreadPoolExecutor(FETCHES_AT_ONCE) as pool:
+        while batch := list(islice(names, BATCH_SIZE)):
+            if "-" in batch and not stdin:
+                stdin.append(sys.stdin.buffer.read(image_limits(args).max_bytes + 1))  # one more: refused
+            opened = list(pool.map(lambda name: _open(name, args, stdin), batch))
+            yield from zip(batch, opened, _caption(captioner, opened, options), strict=True)
+
+
+def expand(names: Iterable[str], *, recursive: bool) -> Iterator[str]:
+    """The names, with `recursive` the images in a folder in the folder's place, sorted."""
+    from captioner.folder.sources import FolderSource
+
+    for name in names:
+        if recursive and os.path.isdir(name):  # noqa: PTH112 (names that are no paths are False)
+            found = sorted(one.name for one in FolderSource(Path(name)).find())
+            yield from (str(Path(name) / one) for one in found)
+        else:
+            yield name
+
+
+def _open(name: str, args: argparse.Namespace, stdin: Sequence[bytes]) -> ImageInput | CaptionerError:
+    from captioner.images.fetch import fetch, is_url
+
+    if name == "-":
+        return stdin[0]
+    if is_url(name) and not os.path.lexists(name):
+        if not args.allow_urls:
+            return ImageUnreadableError("is a URL; --allow-urls fetches http and https URLs")
+        try:
+            return fetch(name, image_limits(args).max_bytes)
+        except CaptionerError as error:
+            return error
+    if os.path.isdir(name):  # noqa: PTH112
+        return ImageUnreadableError(
+            "Is a directory: --recursive captions what is in it, captioner batch writes it to a file"
+        )
+    return name
+
+
+def _caption(
+    captioner: ImageCaptioner, opened: Sequence[ImageInput | CaptionerError], options: CaptionOptions
+) -> list[Outcome]:
+    images = [image for image in opened if not isinstance(image, CaptionerError)]
+    outcomes = iter(captioner.caption_each(images, options))
+    return [image if isinstance(image, CaptionerError) else next(outcomes) for image in opened]

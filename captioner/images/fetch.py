@@ -1,0 +1,107 @@
+"""Images from the web, for those who ask for it: a bounded GET that reaches public addresses only."""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import re
+import socket
+import ssl
+import time
+from urllib.parse import urljoin, urlsplit
+
+from captioner.errors import ImageError, ImageTooLargeError, ImageUnreadableError
+
+TIMEOUT_S = 20.0
+"""Longest time for one image, redirects included."""
+MAX_REDIRECTS = 5
+_CHUNK = 2**16
+_REDIRECTS = (301, 302, 303, 307, 308)
+
+
+def is_url(name: str) -> bool:
+    """Whether a name is a URL of any kind and not a path."""
+    return re.match(r"[a-z][a-z0-9+.-]+://", name, re.IGNORECASE) is not None
+
+
+def fetch(url: str, max_bytes: int, timeout_s: float = TIMEOUT_S) -> bytes:
+    """The content of an http or https URL.
+
+    Every address on the way, redirects included, must be public, so that nobody who writes a list of URLs can
+    reach services of this machine or its network. The address that was checked is the one connected to.
+    Raises `ImageUnreadableError` or `ImageTooLargeError`.
+    """
+    deadline = time.monotonic() + timeout_s
+    try:
+        for _ in range(MAX_REDIRECTS + 1):
+            content, url = _get(url, max_bytes, deadline)
+            if content is not None:
+                return content
+    except ImageError:
+        raise
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise ImageUnreadableError(f"cannot be fetched: {reason}") from error
+    raise ImageUnreadableError(f"cannot be fetched: more than {MAX_REDIRECTS} redirects")
+
+
+def _get(url: str, max_bytes: int, deadline: float) -> tuple[bytes | None, str]:
+    """The content, or None and the URL that it is redirected to."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ImageUnreadableError("cannot be fetched: only http and https URLs are")
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    connection = _Connection(parts.hostname, port, _left_s(deadline), tls=parts.scheme == "https")
+    try:
+        target = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
+        connection.request("GET", target, headers={"User-Agent": "captioner", "Accept": "image/*"})
+        response = connection.getresponse()
+        if response.status in _REDIRECTS and (place := response.getheader("Location")):
+            return None, urljoin(url, place)
+        if response.status != 200:
+            raise ImageUnreadableError(f"cannot be fetched: the server answers {response.status}")
+        content = bytearray()
+        while chunk := response.read1(_CHUNK):
+            content += chunk
+            if len(content) > max_bytes:
+                raise ImageTooLargeError(f"more bytes than the limit of {max_bytes} (max_bytes)")
+            assert connection.sock is None or connection.sock.settimeout(_left_s(deadline)) is None
+        return bytes(content), url
+    finally:
+        connection.close()
+
+
+class _Connection(http.client.HTTPConnection):
+    """Connects to an address that was checked, whatever the name means a moment later."""
+
+    def __init__(self, host: str, port: int, timeout_s: float, *, tls: bool) -> None:
+        super().__init__(host, port, timeout=timeout_s)
+        self.default_port = 443 if tls else 80
+        self._tls = ssl.create_default_context() if tls else None
+
+    def connect(self) -> None:
+        address = _public_address(self.host, self.port)
+        self.sock = socket.create_connection((address, self.port), self.timeout)
+        if self._tls is not None:
+            self.sock = self._tls.wrap_socket(self.sock, server_hostname=self.host)
+
+
+def _public_address(host: str, port: int) -> str:
+    addresses = {str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+    for address in sorted(addresses):
+        if not _is_public(address):
+            raise ImageUnreadableError(f"cannot be fetched: {host} is not a public address")
+    return min(addresses)
+
+
+def _is_public(address: str) -> bool:
+    found = ipaddress.ip_address(address.partition("%")[0])
+    mapped = getattr(found, "ipv4_mapped", None)
+    return (mapped or found).is_global and not found.is_multicast
+
+
+def _left_s(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise ImageUnreadableError("cannot be fetched: it takes too long")
+    return left

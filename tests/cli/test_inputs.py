@@ -1,0 +1,174 @@
+"""What people name as an image: folders, URLs, several photos, folders that fill."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from captioner.cli.main import main
+from captioner.errors import ImageError
+from captioner.images.fetch import fetch
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CAT = EXAMPLES / "cat.jpg"
+
+
+@pytest.fixture
+def run(tiny_bundle: Path):
+    """Runs a command in this process; returns its exit status."""
+    model = ["--model", str(tiny_bundle), "--device", "cpu"]
+    return lambda command, *arguments: main([command, *map(str, arguments), *model])
+
+
+@pytest.fixture
+def web(monkeypatch) -> Iterator[str]:
+    """The address of a web server on this machine, which for once counts as public."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            content = CAT.read_bytes()
+            if path.startswith("/to/"):
+                self.send_response(302)
+                self.send_header("Location", path.removeprefix("/to/").replace("%3A", ":"))
+            elif path == "/cat.jpg":
+                self.send_response(200)
+            else:
+                self.send_response(404)
+            self.send_header("Content-Length", str(len(content) if path == "/cat.jpg" else 0))
+            self.end_headers()
+            if path == "/cat.jpg":
+                self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setattr("captioner.images.fetch._is_public", lambda address: address == "127.0.0.1")
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_folder_is_captioned_when_asked(run, tmp_path, capsys) -> None:
+    (tmp_path / "b").mkdir()
+    for name in ("z.jpg", "b/a.jpg"):
+        shutil.copy(CAT, tmp_path / name)
+    assert run("caption", tmp_path, CAT) == 1
+    assert "Is a directory: --recursive captions what is in it" in capsys.readouterr().err
+    assert run("caption", tmp_path, CAT, "--recursive") == 0
+    names = [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()]
+    assert names == [str(tmp_path / "b/a.jpg"), str(tmp_path / "z.jpg"), str(CAT)]
+
+
+def test_urls_are_fetched_when_allowed(run, web, capsys, tmp_path) -> None:
+    assert run("caption", f"{web}/cat.jpg", CAT) == 1
+    output, errors = capsys.readouterr()
+    assert "is a URL; --allow-urls fetches" in errors and output.startswith(str(CAT))
+    said = output.split("\t")[1]
+    assert run("caption", "--allow-urls", f"{web}/to//cat.jpg", f"{web}/nothing", f"{web}/cat.jpg?x=1") == 1
+    output, errors = capsys.readouterr()
+    assert errors == f"captioner: {web}/nothing: cannot be fetched: the server answers 404\n"
+    assert [line.split("\t")[1] for line in output.splitlines()] == [said.strip()] * 2
+    out = tmp_path / "{stem}.png"
+    assert run("overlay", "--allow-urls", f"{web}/cat.jpg?size=1", "-o", out) == 0
+    assert (tmp_path / "cat.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/to/http://192.168.0.1/", "192.168.0.1 is not a public address"),
+        ("/to/file:///etc/passwd", "only http and https"),
+        ("/to//to//to//to//to//to//to//cat.jpg", "more than 5 redirects"),
+    ],
+)
+def test_redirects_lead_nowhere_else(web, path, reason) -> None:
+    with pytest.raises(ImageError, match=reason):
+        fetch(web + path, 10**6)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(
+            "http://127.0.0.1:9/",
+            "http://localhost/",
+            "http://[::1]/",
+            "http://10.0.0.1/",
+            "http://169.254.169.254/",
+        ),
+        *("http://[::ffff:127.0.0.1]/", "http://0.0.0.0/", "http://224.0.0.1/", "http://[fe80::1]/"),
+    ],
+)
+def test_private_addresses_are_never_reached(url) -> None:
+    with pytest.raises(ImageError, match="is not a public address"):
+        fetch(url, 10**6)
+
+
+def test_a_fetch_is_bounded(web) -> None:
+    with pytest.raises(ImageError, match="more bytes than the limit of 1000"):
+        fetch(f"{web}/cat.jpg", 1000)
+    with pytest.raises(ImageError, match="it takes too long"):
+        fetch(f"{web}/cat.jpg", 10**6, timeout_s=0)
+    for url in ("ftp://example.org/a.jpg", "http://", "http://a:b/"):
+        with pytest.raises(ImageError, match="cannot be fetched"):
+            fetch(url, 1000)
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/photos", "https://example.org/photos"])
+def test_a_batch_of_urls_says_what_to_do_instead(run, place, tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("batch", place, "-o", "out.csv") == 2
+    assert f"captioner: {place} is not a path: " in capsys.readouterr().err
+    assert run("batch", EXAMPLES, "-o", place) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_overlays_of_several_photos(run, tmp_path, capsys) -> None:
+    photos = (CAT, EXAMPLES / "coffee.jpg", tmp_path / "missing.jpg")
+    assert run("overlay", *photos, "-o", tmp_path / "all.png") == 2
+    assert "put {stem} into the name" in capsys.readouterr().err
+    assert run("overlay", *photos, CAT, "-o", tmp_path / "of-{stem}.png") == 1
+    output, errors = capsys.readouterr()
+    assert [line.split("\t")[0] for line in output.splitlines()] == [str(CAT), str(photos[1])]
+    assert "missing.jpg: No such file" in errors and "of an earlier photo of the same name" in errors
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["of-cat.png", "of-coffee.png"]
+
+
+def test_quiet_tells_of_failures_only(run, tmp_path, capsys) -> None:
+    root = tmp_path / "photos"
+    root.mkdir()
+    shutil.copy(CAT, root)
+    (root / "broken.jpg").write_bytes(b"")
+    for _ in range(2):
+        assert run("batch", root, "-o", tmp_path / "out.jsonl", "--quiet") == 1
+        [line] = capsys.readouterr().err.splitlines()
+        assert line.startswith("captioner: broken.jpg: the file is empty")
+
+
+def test_a_watched_folder_is_captioned_as_it_fills(run, tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("captioner.cli.batch.WATCH_EVERY_S", 0.05)
+    root, out = tmp_path / "photos", tmp_path / "out.jsonl"
+    root.mkdir()
+
+    def fill() -> None:
+        for name in ("b.jpg", "a.jpg"):
+            shutil.copy(CAT, root / name)
+            while not (out.exists() and f'"{name}"' in out.read_text()):
+                time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=fill, daemon=True).start()
+    assert run("batch", root, "-o", out, "--watch") == 0
+    assert len(out.read_text().splitlines()) == 2
+    assert capsys.readouterr().err.count("in all, 0 of them failed") in (2, 3)
