@@ -11,7 +11,7 @@ from captioner.metrics.ngrams import count_ngrams
 # After these something must follow, so that a caption which ends with one was cut off or lost its thread:
 # articles and determiners, conjunctions, forms of "be", and the prepositions that people do not leave
 # hanging (they do write "a man looks on", "a car drives by", "a dog runs behind").
-_UNFINISHED = frozenset(
+UNFINISHED = frozenset(
     """a an the his its their my your our this these every some
     and or but nor while as because if than which who whose
     is are was were be been being am
@@ -47,7 +47,7 @@ def diversity(captions: Sequence[Sequence[str]]) -> Diversity:
         vocabulary=len({word for caption in captions for word in caption}),
         mean_length=sum(map(len, captions)) / len(captions),
         repeated=sum(count for count in sentences.values() if count > 1) / len(captions),
-        bad_endings=sum(caption[-1] in _UNFINISHED for caption in captions if caption) / len(captions),
+        bad_endings=sum(caption[-1] in UNFINISHED for caption in captions if caption) / len(captions),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -53,7 +54,7 @@ class ModelOptions:
     """Classes scored at each cell of the encoder's deepest stage (`captioner.nn.decoder.evidence`); 0 for
     none. Needs the decoder `lstm` or `two_lstm`."""
     named_words: int = 0
-    """Number of vocabulary words that name classes."""
+    """Number of vocabulary words that name classes; `captioner train` counts them."""
 
     def __post_init__(self) -> None:
         for name, registry in (("attention", ATTENTIONS), ("decoder", DECODERS)):
@@ -74,8 +75,8 @@ class ModelOptions:
             raise DataError(f"refiner_layers must be at least 0, got {self.refiner_layers}")
         if not 0 <= self.checklist_weight < math.inf:  # also false for NaN
             raise DataError(f"checklist_weight must be at least 0 and finite, got {self.checklist_weight}")
-        if min(self.classes, self.named_words) < 0 or bool(self.classes) != bool(self.named_words):
-            raise DataError("classes and named_words must both be 0, or both be above 0")
+        if min(self.classes, self.named_words) < 0 or (self.named_words and not self.classes):
+            raise DataError("classes and named_words must be at least 0, and named_words needs classes")
         if self.classes and not issubclass(DECODERS[self.decoder], LSTMDecoder):
             raise DataError("classes need the decoder lstm or two_lstm")
         if self.checklist_weight and not issubclass(DECODERS[self.decoder], LSTMDecoder):
@@ -154,5 +155,8 @@ class CaptionModel(nn.Module):
         No word looks at a masked cell, and means leave it out. What cells near the edge of a photo hold does
         depend on the padding beside it: convolutions, and the enlarging of deep stages, reach over the edge.
         """
-        stages = self.encoder.stages(self.encoder.inputs(pixels), 0, len(STRIDES))
+        return self.prepare(self.encoder.stages(self.encoder.inputs(pixels), 0, len(STRIDES)), mask)
+
+    def prepare(self, stages: Sequence[Tensor], mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
+        """As `encode`, from the output of the backbone: (batch, channels, rows, columns) of each stage."""
         return self.decoder.prepare(self.encoder.fuse(stages, mask), mask, stages[-1])

@@ -244,14 +244,3 @@ def trained_stages(
         with torch.no_grad():
             maps = encoder.stages(maps, frozen_segments, still)
     return encoder.stages(maps, still, len(STRIDES)) if tuned_segments else maps
-
-
-def trained_part(
-    encoder: GridEncoder,
-    maps: list[Tensor],
-    frozen_segments: int,
-    tuned_segments: int,
-    mask: Tensor | None = None,
-) -> Tensor:
-    """The grid (batch, cells, features) from cached maps and masks, as `trained_stages`."""
-    return encoder.fuse(trained_stages(encoder, maps, frozen_segments, tuned_segments), mask)

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from captioner.training.options import SourceOptions, StageOptions
 
 CAPTIONS_PER_GROUP = 5
-CAPTIONS, PHOTOS, LABELS = "captions", "photos", "labels"
-"""Kinds of groups: captions to learn, photos that captions are sampled for, and beginnings of captions that
-name what a labelled photo shows."""
+CAPTIONS, PHOTOS, LABELS, NAMED = "captions", "photos", "labels", "named"
+"""Kinds of groups: captions to learn, photos that captions are sampled for, beginnings of captions that name
+what a labelled photo shows, and labelled photos that captions are sampled for."""
 _SIDED = re.compile(r"\b(left|right)", re.IGNORECASE)
 
 

@@ -6,7 +6,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from captioner.nn.decoder import every_cell
+from captioner.nn.decoder import Tensors, every_cell
+
+
+def hide_means(memory: Tensors, state: Tensors, share: float) -> tuple[Tensors, Tensors]:
+    """Hide the mean of the photo, and the initial state that is read from it, of a share of the images.
+
+    The decoder then knows the photo by what it attends alone, so that words come to depend on their maps.
+    """
+    if not share:
+        return memory, state
+    kept = (torch.rand(len(memory["mean"]), 1, device=memory["mean"].device) >= share).to(
+        memory["mean"].dtype
+    )
+    memory = memory | {"mean": memory["mean"] * kept}
+    return memory, state | {name: state[name] * kept.unsqueeze(-1) for name in ("hidden", "cell")}
 
 
 def hide(grid: Tensor, mask: Tensor | None, cells: float, features: float) -> tuple[Tensor, Tensor | None]:

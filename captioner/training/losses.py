@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from captioner.errors import DataError
 from captioner.training.cache import FeatureCache, trained_stages
 from captioner.training.data import Batch, Group, epoch_batches
-from captioner.training.hiding import hide
+from captioner.training.hiding import hide, hide_means
 from captioner.training.objectives import OBJECTIVES, Objective, Run
 from captioner.training.step import Step
 from captioner.training.zoom import enlarge, random_part
@@ -80,6 +80,7 @@ def forward(run: Run, cache: FeatureCache, batch: Batch) -> Step:
     stages = trained_stages(model.encoder, maps, run.frozen_segments, stage.tuned_segments)
     grid = model.encoder.fuse(stages, photo_mask)
     hidden, mask = hide(grid, photo_mask, stage.hidden_cells, stage.hidden_features)
-    memory, state = model.decoder.prepare(hidden, mask)
+    memory, state = model.decoder.prepare(hidden, mask, stages[-1].float())
+    memory, state = hide_means(memory, state, stage.hidden_means)
     captions = batch.captions.to(run.device)
     return Step(model, batch, captions, maps, photo_mask, part, stages, grid, memory, state)

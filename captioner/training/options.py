@@ -94,6 +94,9 @@ class StageOptions:
     """Share of the cells of each image that are hidden, at random."""
     hidden_features: float = 0.0
     """Share of the features of each image's grid that are zeroed in all cells, at random."""
+    hidden_means: float = 0.0
+    """Share of the images of which the decoder sees attended cells only, not the mean of the photo (decoders
+    `lstm` and `two_lstm`)."""
     stochastic_depth: float = 0.0
     """Share of the images for which training leaves out the last residual block of the backbone, at random;
     of those before it, less in proportion (Huang et al. 2016, arXiv:1603.09382). At 0 none is left out, also
@@ -113,7 +116,7 @@ class StageOptions:
             raise DataError(f"{where}: tuned_segments must be from 0 to 3")
         if not 0 < self.zoom <= 1:
             raise DataError(f"{where}: zoom must be above 0 and at most 1")
-        for name in ("hidden_cells", "hidden_features", "stochastic_depth"):
+        for name in ("hidden_cells", "hidden_features", "hidden_means", "stochastic_depth"):
             if not 0 <= getattr(self, name) < 1:
                 raise DataError(f"{where}: {name} must be at least 0 and below 1")
 

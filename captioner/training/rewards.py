@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -9,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from captioner.errors import DataError
+from captioner.metrics.chair import find_mentions
 from captioner.metrics.cider import CiderReward
+from captioner.metrics.diversity import UNFINISHED
 from captioner.model.vocabulary import END, tokenize
-from captioner.training.data import Example, Group, make_image_groups
+from captioner.training.data import NAMED, Example, Group, make_image_groups
 
 
 class Reward(Protocol):
@@ -27,16 +30,28 @@ class Reward(Protocol):
 
 
 class Cider:
-    """CIDEr-D against the image's captions, less what the caption would get for any image."""
+    """CIDEr-D against the image's captions, less what the caption would get for any image, and less `objects`
+    for each object of COCO that it names and the image does not have (where the data list them)."""
 
     def __init__(
-        self, examples: Sequence[Example], min_references: int, samples: int, contrast: float, stage: str
+        self,
+        examples: Sequence[Example],
+        min_references: int,
+        samples: int,
+        contrast: float,
+        objects: float,
+        stage: str,
     ) -> None:
         """Raises `DataError`, naming the stage, if no image has `min_references` captions."""
         self.groups: Sequence[Group] = make_image_groups(examples, min_references, samples)
         if not self.groups:
             raise DataError(f"stage {stage}: no image has {min_references} captions")
-        self._contrast = contrast
+        self._contrast, self._objects = contrast, objects
+        self._there = {
+            index: set(example.image.objects)
+            for index, example in enumerate(examples)
+            if example.image.objects
+        }
         self._captioned = {
             index: row
             for row, index in enumerate(i for i, example in enumerate(examples) if example.image.captions)
@@ -54,4 +69,71 @@ class Cider:
         scores = self._cider.scores([self._captioned[image] for image in images], captions)
         if self._contrast:
             scores -= self._contrast * self._cider.typicality(captions)
+        if self._objects:
+            scores -= self._objects * np.array(
+                [self._absent(*said) for said in zip(images, captions, strict=True)]
+            )
         return scores
+
+    def _absent(self, image: int, caption: Sequence[str]) -> int:
+        """How often the caption names an object that is not there."""
+        there = self._there.get(image)
+        if there is None:
+            return 0
+        return sum(mention.category not in there for mention in find_mentions(caption))
+
+
+class Naming:
+    """Whether a caption names what a labelled photo shows.
+
+    EXACT for its first word, RIGHT for another one. A caption that is no sentence gets less: for a bad
+    ending, for a length outside LENGTHS, and for repeated words.
+    """
+
+    EXACT, RIGHT = 0.9, 0.6
+    BAD_ENDING, WORD, REPEATED = 0.5, 0.06, 0.05
+    LENGTHS = range(7, 14)
+
+    def __init__(self, examples: Sequence[Example], factor: float, samples: int) -> None:
+        """`factor` of the reward; at 0 there are no groups."""
+        self._factor = factor
+        self._words = {
+            index: [tuple(tokenize(word)) for word in example.image.words]
+            for index, example in enumerate(examples)
+            if example.image.words
+        }
+        self.groups: Sequence[Group] = [
+            Group(index, (), can_mirror=True, kind=NAMED, sampled=samples)
+            for index in (self._words if factor else ())
+            for _ in range(examples[index].repeat)
+        ]
+
+    def scores(self, images: Sequence[int], captions: Sequence[Sequence[str]]) -> npt.NDArray[np.float64]:
+        return np.array(
+            [self._factor * self._score(*said) for said in zip(images, captions, strict=True)],
+            dtype=np.float64,
+        )
+
+    def _score(self, image: int, caption: Sequence[str]) -> float:
+        words = [word for word in caption if word != END]
+        exact, *others = self._words[image]
+        score = 0.0
+        if _says(words, exact):
+            score = self.EXACT
+        elif any(_says(words, other) for other in others):
+            score = self.RIGHT
+        if not words or words[-1] in UNFINISHED or caption[-1] != END:
+            score -= self.BAD_ENDING
+        nearest = min(max(len(words), self.LENGTHS.start), self.LENGTHS.stop - 1)
+        score -= self.WORD * abs(len(words) - nearest)
+        return score - self.REPEATED * sum(n - 1 for word, n in Counter(words).items() if word != "a")
+
+
+def _says(words: Sequence[str], phrase: Sequence[str]) -> bool:
+    """Whether the words have the phrase, its last word as a singular or a plural."""
+    *first, last = phrase
+    for start in range(len(words) - len(phrase) + 1):
+        *before, head = words[start : start + len(phrase)]
+        if before == first and head in (last, f"{last}s", f"{last}es"):
+            return True
+    return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,10 @@ from captioner.training.checkpoint import load_model
 from captioner.training.graphs import TRANSPOSED
 
 EMBEDDED = "default"
+ADDABLE = ("color_levels", "classes")
+"""Parts that a model may get; one that it has stays as it is."""
+CHANGEABLE = (*ADDABLE, "checklist_weight", "attention", "attention_hidden")
+"""What a run may set otherwise than the model that it starts from. A new attention learns from nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +53,17 @@ class Start:
         return cls(bundle.vocabulary, options, {**_weights(bundle.encoder), **_weights(bundle.decoder)})
 
     def architecture(self, wanted: ModelOptions) -> ModelOptions:
-        """That of a run which goes on from here: the model's own, with colours and the weight of the
-        checklist if `wanted` has them.
+        """The architecture of a run that continues from here: the model's own, with what `wanted` sets of
+        `CHANGEABLE`.
 
         `wanted` may leave all else out. Raises `DataError` if it is of another architecture."""
-        colors, checklist = wanted.color_levels, wanted.checklist_weight
-        own = dataclasses.replace(
-            self.model,
-            color_levels=self.model.color_levels or colors,
-            checklist_weight=checklist or self.model.checklist_weight,
+        set_ = {name: getattr(wanted, name) for name in CHANGEABLE}
+        set_ = {name: value for name, value in set_.items() if value != getattr(ModelOptions(), name)}
+        own = dataclasses.replace(self.model, **set_)
+        kept = all(
+            getattr(own, name) == getattr(self.model, name) for name in ADDABLE if getattr(self.model, name)
         )
-        added = ModelOptions(color_levels=colors, checklist_weight=checklist)
-        if wanted not in (own, added) or colors not in (0, own.color_levels):
+        if wanted not in (own, ModelOptions(**set_)) or not kept:
             raise DataError("the model to start from is of another architecture than [model]: leave that out")
         return own
 
@@ -77,23 +80,33 @@ class Start:
         their zeros. A new word gets the mean embedding of the known words it is `related` to, or else of all
         words that any new word is related to, or of all words, and a tenth of its random one: usable before
         any caption had it. Raises `DataError` if a weight is missing or of another shape."""
+        fresh = tuple(f"{part}." for part in self._new_parts(model.options))
         relatives = self._relatives(vocabulary.words[len(self.vocabulary) :], related or {})
         old = len(self.vocabulary)
         for name, value in model.state_dict().items():
-            if not value.is_floating_point():
-                continue  # counters of batches, which nothing reads
-            if name.startswith("encoder.colors.") and not self.model.color_levels:
+            if name.endswith("num_batches_tracked") or name.startswith(fresh):
                 continue
             given = self.weights.get(name)
+            if name == "decoder.evidence.column":
+                value.fill_(model.options.named_words)  # a new word names none of the classes
             rows = slice(None)
             if given is not None and len(given) == old and value.shape[1:] == given.shape[1:]:
                 rows = slice(old)
             if given is None or value[rows].numel() != given.numel():
                 raise DataError(f"the model to start from does not hold {name}, or of another shape")
             value[rows] = given.view_as(value[rows])
-            if rows.stop is not None:
+            if rows.stop is not None and value.is_floating_point():
                 for row, known in enumerate(relatives, old):
                     value[row] = 0.1 * value[row] + value[known].mean(dim=0)
+
+    def _new_parts(self, model: ModelOptions) -> Iterator[str]:
+        """Modules of `model` that the start does not have."""
+        if not self.model.color_levels:
+            yield "encoder.colors"
+        if not self.model.classes:
+            yield "decoder.evidence"
+        if (model.attention, model.attention_hidden) != (self.model.attention, self.model.attention_hidden):
+            yield "decoder.attention"
 
     def _relatives(self, new: Sequence[str], related: Mapping[str, Sequence[str]]) -> list[list[int]]:
         """For each new word, the numbers of the known words that stand for it at first."""

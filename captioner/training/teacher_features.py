@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import onnxruntime as ort
@@ -27,6 +28,19 @@ NORMALIZATIONS = {
     "clip": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
 }
 """Mean and deviation of red, green and blue, on a scale to 1, that networks were trained with."""
+
+
+class CachedNetwork(Protocol):
+    """What `build_features` needs of a network."""
+
+    path: Path
+    """Its stem names the folder of the cache."""
+    fingerprint: str
+    normalization: str
+    side: int
+
+    def __call__(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
+        """uint8 (batch, side, side, 3) -> float16 features by the names `CELLS` and `WHOLE`."""
 
 
 class FeatureNetwork:
@@ -92,11 +106,12 @@ class TeacherFeatures:
         4), the parts of the photo that are shown: left, top, right and bottom, of 1."""
         self._features = [features[name] for name in (CELLS, WHOLE) if name in features]
         self._boxes = torch.from_numpy(boxes)
-        self._scales = []
+        self.scales: list[tuple[Tensor, Tensor]] = []
+        """Mean and standard deviation of cells, and of the whole photo, each (1, features, 1, 1)."""
         for values in self._features:
             some = torch.from_numpy(values[:: math.ceil(len(values) / MEASURED)].astype(np.float32))
             deviation, mean = torch.std_mean(some, dim=(0, 2, 3), keepdim=True)
-            self._scales.append((mean, deviation.clamp(min=1e-6)))
+            self.scales.append((mean, deviation.clamp(min=1e-6)))
 
     @property
     def sizes(self) -> list[int]:
@@ -109,7 +124,7 @@ class TeacherFeatures:
         numbers them."""
         cells, *whole = (
             (torch.from_numpy(values[images.numpy()]).float() - mean) / deviation
-            for values, (mean, deviation) in zip(self._features, self._scales, strict=True)
+            for values, (mean, deviation) in zip(self._features, self.scales, strict=True)
         )
         left, top, right, bottom = self._boxes[images, views // 2].unbind(dim=1)
         across = torch.stack([(right - left) * (1 - 2 * (views % 2)), top * 0, left + right - 1], dim=1)
@@ -121,7 +136,7 @@ class TeacherFeatures:
 
 def build_features(
     folder: Path,
-    network: FeatureNetwork,
+    network: CachedNetwork,
     examples: Sequence[Example],
     crops: int,
     progress: Callable[[int, int], None],

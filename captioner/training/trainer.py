@@ -14,9 +14,12 @@ import torch
 from torch import Tensor
 
 from captioner.errors import DataError
+from captioner.nn.decoder import LSTMDecoder
+from captioner.nn.encoder import pretrained_classifier
 from captioner.nn.model import CaptionModel
 from captioner.training import checkpoint
 from captioner.training.cache import FeatureCache, build_cache
+from captioner.training.class_words import ClassWords
 from captioner.training.curves import plot_curves
 from captioner.training.data import Batch, Example, load_examples
 from captioner.training.ema import MovingAverage, copy_weights
@@ -64,11 +67,21 @@ class Trainer:
         self.vocabulary = build_vocabulary(self.train_examples, options.min_count)
         if start:
             self.vocabulary = start.extended(self.vocabulary)
+        named = None
+        if options.model.classes and not (start and start.model.classes):
+            named = ClassWords.of(self.vocabulary, options.model.classes)
+            model = dataclasses.replace(options.model, named_words=named.count)
+            self.options = options = dataclasses.replace(options, model=model)
         torch.manual_seed(options.seed)
         weights = None if options.weights == "random" or start else options.weights
         self.model = CaptionModel(options.model, len(self.vocabulary), weights).to(device)
         if start:
             start.give(self.model, self.vocabulary, related_words(self.train_examples))
+        if named:
+            assert (
+                isinstance(self.model.decoder, LSTMDecoder) and self.model.decoder.evidence
+            )  # by ModelOptions
+            named.give(self.model.decoder.evidence, pretrained_classifier(options.model.encoder))
         self.history: list[dict[str, Any]] = []
         self.stage = self.epoch = self.batch = 0
         folder.mkdir(parents=True, exist_ok=True)

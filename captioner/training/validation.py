@@ -14,7 +14,7 @@ from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper
 from captioner.options import CaptionOptions
-from captioner.training.cache import FeatureCache, trained_part
+from captioner.training.cache import FeatureCache, trained_stages
 from captioner.training.data import CAPTIONS_PER_GROUP, Example, chunks, encode, pad
 from captioner.training.likelihood import log_likelihoods
 
@@ -41,8 +41,8 @@ def validate(
     for images in chunks(len(examples), BATCH):
         as_it_is = torch.zeros_like(images)
         maps, mask = cache.maps(images, as_it_is, device), cache.masks(images, as_it_is, device)
-        grid = trained_part(model.encoder, maps, frozen_segments, 3 - frozen_segments, mask)
-        memory, state = model.decoder.prepare(grid, mask)
+        stages = trained_stages(model.encoder, maps, frozen_segments, 3 - frozen_segments)
+        memory, state = model.prepare(stages, mask)
         found += [
             best[0] for best in search(TorchStepper(model.decoder, memory, state), len(images), options)
         ]

@@ -15,7 +15,7 @@ from captioner.errors import DataError, NotAnImageError, OutputError
 from captioner.images.opening import load_pixels, open_image, to_pixels
 from captioner.nn.encoder import GridEncoder, build_backbone
 from captioner.training import cache
-from captioner.training.cache import FeatureCache, build_cache, trained_part
+from captioner.training.cache import FeatureCache, build_cache, trained_stages
 from captioner.training.crops import crop
 from captioner.training.data import Example, load_examples
 from captioner.training.options import SourceOptions
@@ -71,13 +71,15 @@ def test_frozen_segments_are_as_pytorch_computes_them(tmp_path, examples, color_
         for ours, theirs in zip(maps, expected, strict=True):
             assert ours.dtype == torch.float32
             torch.testing.assert_close(ours, theirs, rtol=2e-3, atol=2e-3)  # half precision
-        torch.testing.assert_close(trained_part(encoder, maps, 3, 0), encoder(pixels), rtol=1e-2, atol=1e-2)
+        torch.testing.assert_close(
+            encoder.fuse(trained_stages(encoder, maps, 3, 0)), encoder(pixels), rtol=1e-2, atol=1e-2
+        )
 
 
 @pytest.mark.parametrize("tuned", [0, 1, 2, 3])
 def test_what_a_stage_does_not_train_has_no_gradient(tmp_path, encoder, examples, tuned: int) -> None:
     maps = build(tmp_path, encoder, examples).maps(torch.tensor([0]), torch.tensor([0]), CPU)
-    grid = trained_part(encoder, maps, 0, tuned)
+    grid = encoder.fuse(trained_stages(encoder, maps, 0, tuned))
     with torch.inference_mode():
         torch.testing.assert_close(grid.detach(), encoder(maps[0]))
     grid.square().sum().backward()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
+from captioner.errors import DataError
 from captioner.nn.encoder import efficientnet_lite, torchvision_cnn
 from captioner.nn.encoder.backbone import STRIDES, Backbone
 from captioner.nn.encoder.colors import ColorHistogram
@@ -18,4 +21,24 @@ def build_backbone(name: str, weights: str | None = "imagenet") -> Backbone:
     return family.build(name, weights)
 
 
-__all__ = ["STRIDES", "Backbone", "ColorHistogram", "GridEncoder", "GridRefiner", "build_backbone"]
+def pretrained_classifier(name: str) -> tuple[Tensor, Tensor]:
+    """Weight (classes, channels) and bias (classes) of the linear classifier on the mean of the last stage.
+
+    Raises `DataError` for a backbone without one, `RuntimeMissingError` when its weights are not installed.
+    """
+    if name not in efficientnet_lite.SCALES:
+        raise DataError(
+            f"[model] classes needs an encoder of {', '.join(efficientnet_lite.SCALES)}, not {name}"
+        )
+    return efficientnet_lite.classifier(name)
+
+
+__all__ = [
+    "STRIDES",
+    "Backbone",
+    "ColorHistogram",
+    "GridEncoder",
+    "GridRefiner",
+    "build_backbone",
+    "pretrained_classifier",
+]

@@ -114,6 +114,15 @@ def build(name: str, weights: str | None) -> Backbone:
     return Backbone(segments, channels, mean=(127.0,) * 3, std=(128.0,) * 3)
 
 
+def classifier(name: str) -> tuple[Tensor, Tensor]:
+    """Weight (1000, 1280) and bias (1000) of the published classifier of ImageNet's classes.
+
+    Raises `RuntimeMissingError` when the package is not installed.
+    """
+    values = read_tensors(_weights_path(name))
+    return values["_fc.weight"].float(), values["_fc.bias"].float()
+
+
 def _round_channels(channels: float, divisor: int = 8) -> int:
     rounded = max(divisor, int(channels + divisor / 2) // divisor * divisor)
     return rounded + divisor if rounded < 0.9 * channels else rounded

@@ -7,6 +7,7 @@ from typing import Any
 from captioner.training.objectives.attention_entropy import AttentionEntropy
 from captioner.training.objectives.bag_of_words import BagOfWords
 from captioner.training.objectives.base import Objective, ObjectiveOptions, Run
+from captioner.training.objectives.class_retention import ClassRetention
 from captioner.training.objectives.cross_entropy import CrossEntropy
 from captioner.training.objectives.distillation import Distillation
 from captioner.training.objectives.doubly_stochastic import DoublyStochastic
@@ -22,6 +23,7 @@ OBJECTIVES: dict[str, type[Objective[Any]]] = {
     "attention_entropy": AttentionEntropy,
     "bag_of_words": BagOfWords,
     "feature_distillation": FeatureDistillation,
+    "class_retention": ClassRetention,
     "hard_attention": HardAttention,
     "self_critical": SelfCritical,
     "label_likelihood": LabelLikelihood,

@@ -12,7 +12,7 @@ from torch import Tensor
 from captioner.errors import DataError
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
-from captioner.training.cache import trained_part
+from captioner.training.cache import trained_stages
 from captioner.training.likelihood import mean_of_words
 from captioner.training.objectives.base import Objective, ObjectiveOptions, Run
 from captioner.training.start import Start
@@ -96,8 +96,8 @@ class Teachers:
         """
         said = []
         for model in self.models:
-            grid = trained_part(model.encoder, maps, self.frozen, 0, mask)
-            logits, _ = model.decoder(tokens, *model.decoder.prepare(grid, mask))
+            stages = trained_stages(model.encoder, maps, self.frozen, 0)
+            logits, _ = model.decoder(tokens, *model.prepare(stages, mask))
             said.append(torch.softmax(logits.float(), dim=-1))
         return torch.stack(said).mean(dim=0)
 

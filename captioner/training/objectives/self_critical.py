@@ -14,10 +14,10 @@ from torch import Tensor
 
 from captioner.model.vocabulary import END, Vocabulary
 from captioner.nn.decoder import Decoder, Tensors, checklist, expand_beams
-from captioner.training.data import PHOTOS, Group
+from captioner.training.data import NAMED, PHOTOS, Group
 from captioner.training.likelihood import log_probs_of, mean_of_words
 from captioner.training.objectives.base import Objective, ObjectiveOptions, Run
-from captioner.training.rewards import Cider, Reward
+from captioner.training.rewards import Cider, Naming, Reward
 from captioner.training.step import Step
 
 
@@ -34,9 +34,16 @@ class SelfCriticalOptions(ObjectiveOptions):
     """Factor of a sample's mean CIDEr as a caption of any image, which is subtracted from its reward:
     captions that suit many photos get less, so that captions say what is particular."""
 
+    objects: float = 0.0
+    """Subtracted from the reward for each object of COCO that a sample names and the photo does not have,
+    where the data list the objects (Rohrbach et al. 2018, arXiv:1809.02156)."""
+    naming: float = 0.0
+    """Factor of the reward that samples for labelled photos get for naming what is there; at 0 these photos
+    are left out."""
+
     def __post_init__(self) -> None:
         ObjectiveOptions.__post_init__(self)
-        self.at_least(0, "contrast")
+        self.at_least(0, "contrast", "objects", "naming")
         self.at_least(0.01, "temperature")
         self.at_least(1, "min_references")
         self.at_least(2, "samples")
@@ -46,15 +53,21 @@ class SelfCritical(Objective[SelfCriticalOptions]):
     """REINFORCE on sampled captions; each kind of batch has its reward."""
 
     Options = SelfCriticalOptions
-    batches = frozenset({PHOTOS})
+    batches = frozenset({PHOTOS, NAMED})
 
     def __init__(self, options: SelfCriticalOptions, run: Run) -> None:
         super().__init__(options, run)
         self.vocabulary, self.max_words = run.vocabulary, run.options.max_words
         self.rewards: dict[str, Reward] = {
             PHOTOS: Cider(
-                run.examples, options.min_references, options.samples, options.contrast, run.stage.name
-            )
+                run.examples,
+                options.min_references,
+                options.samples,
+                options.contrast,
+                options.objects,
+                run.stage.name,
+            ),
+            NAMED: Naming(run.examples, options.naming, options.samples),
         }
 
     def groups(self, random: np.random.Generator) -> list[Group]:

@@ -1,0 +1,90 @@
+"""Learning without forgetting: the tuned encoder keeps what the pretrained one knows.
+
+Captions teach an encoder a few hundred objects, and it forgets the others. This objective keeps its deepest
+features, and the classes that its classifier reads from them, near those of the pretrained encoder on every
+photo (Li and Hoiem 2016, arXiv:1606.09282).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from captioner.errors import DataError
+from captioner.nn.encoder import pretrained_classifier
+from captioner.training.objectives.base import Objective, ObjectiveOptions, Run
+from captioner.training.pretrained import PretrainedFeatures
+from captioner.training.step import Step
+from captioner.training.teacher_features import build_features
+from captioner.training.zoom import enlarge
+
+if TYPE_CHECKING:
+    from captioner.training.options import TrainOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassRetentionOptions(ObjectiveOptions):
+    features: float = 2.0
+    """Weight of the squared error of the features of each cell, in units of their variance."""
+    classes: float = 0.5
+    """Weight of the divergence of the photo's class probabilities."""
+
+    def __post_init__(self) -> None:
+        ObjectiveOptions.__post_init__(self)
+        self.at_least(0, "features", "classes")
+
+    def check(self, run: TrainOptions) -> None:
+        if not run.model.classes and not run.start:
+            raise DataError("class_retention needs [model] classes")
+        if run.model.resize != "squash":
+            raise DataError(
+                "class_retention needs photos that are squashed: the pretrained encoder sees them so"
+            )
+
+
+class ClassRetention(Objective[ClassRetentionOptions]):
+    """Distance to the pretrained encoder's deepest features and classes; for any batch."""
+
+    Options = ClassRetentionOptions
+    batches = None
+
+    def __init__(self, options: ClassRetentionOptions, run: Run) -> None:
+        super().__init__(options, run)
+        model = run.options.model
+        weight, bias = pretrained_classifier(model.encoder)
+        self.register_buffer("weight", weight.to(run.device), persistent=False)
+        self.register_buffer("bias", bias.to(run.device), persistent=False)
+        teacher = PretrainedFeatures(model.encoder, model.image_size)
+        with run.progress.task("features of the pretrained encoder", len(run.examples), 0) as tell:
+            self.features = build_features(
+                run.cache, teacher, run.examples, run.options.crops, lambda done, _total: tell(done, "")
+            )
+        self.device = run.device
+
+    weight: Tensor
+    bias: Tensor
+
+    def loss(self, step: Step) -> Tensor:
+        evidence = getattr(step.model.decoder, "evidence", None)
+        assert evidence is not None  # the options have been checked
+        [wanted] = self.features.take(step.batch.images, step.batch.views, self.device)
+        if step.part is not None:
+            [wanted] = enlarge([wanted], step.part)
+        mean, deviation = (scale.to(self.device) for scale in self.features.scales[0])
+        deepest = step.stages[-1].float()
+        error = (((deepest - mean) / deviation - wanted).square() * deviation.square()).mean()
+        error = error / deviation.square().mean()
+        taught = F.linear((wanted * deviation + mean).mean(dim=(2, 3)), self.weight, self.bias)
+        with torch.autocast(self.device.type, enabled=False):
+            said = F.linear(deepest.mean(dim=(2, 3)), evidence.classes.weight, evidence.classes.bias)
+        divergence = F.kl_div(
+            torch.log_softmax(said, dim=-1),
+            torch.log_softmax(taught, dim=-1),
+            log_target=True,
+            reduction="batchmean",
+        )
+        return self.options.features * error + self.options.classes * divergence

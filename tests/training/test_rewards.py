@@ -1,0 +1,61 @@
+"""Rewards of sampled captions."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from captioner.images.files import ImageFiles
+from captioner.model.vocabulary import END
+from captioner.references import CaptionedImage
+from captioner.training.data import NAMED, Example
+from captioner.training.rewards import Cider, Naming
+
+SENTENCE = "a small {} sitting on the green grass"
+
+
+def example(**values: object) -> Example:
+    image = {"name": "1.jpg", "captions": (), "split": "train"} | values
+    return Example(CaptionedImage(**image), "photos", 2, ImageFiles([Path()]))  # type: ignore[arg-type]
+
+
+def naming(caption: str, ended: bool = True) -> float:
+    reward = Naming([example(words=("giant panda", "panda", "bear"))], 1.0, 5)
+    return float(reward.scores([0], [[*caption.split(), *[END] * ended]])[0])
+
+
+def test_the_exact_word_pays_most() -> None:
+    exact, right, wrong = (naming(SENTENCE.format(word)) for word in ("giant panda", "bear", "dog"))
+    assert exact == pytest.approx(Naming.EXACT)
+    assert right == pytest.approx(Naming.RIGHT)
+    assert wrong == pytest.approx(0.0)
+    assert naming(SENTENCE.format("group of bears")) == pytest.approx(right)
+
+
+@pytest.mark.parametrize(
+    "caption", ["a panda", "a panda panda panda sitting on green grass", "a panda and the"]
+)
+def test_what_is_no_sentence_pays_less(caption: str) -> None:
+    assert naming(caption) < naming(SENTENCE.format("panda"))
+
+
+def test_a_caption_without_an_end_pays_less() -> None:
+    assert naming(SENTENCE.format("panda"), ended=False) < naming(SENTENCE.format("panda"))
+
+
+def test_labelled_photos_are_left_out_at_0() -> None:
+    labelled = [example(words=("panda",))]
+    assert not Naming(labelled, 0.0, 5).groups
+    assert [group.kind for group in Naming(labelled, 1.0, 5).groups] == [NAMED, NAMED]
+
+
+def test_objects_that_are_not_there_cost() -> None:
+    examples = [
+        example(captions=("a dog on a couch", "a brown dog"), objects=("dog", "couch")),
+        example(captions=("a red bus",)),
+    ]
+    said = [["a", "dog", END], ["a", "cat", "and", "a", "pizza", END], ["a", "cat", END]]
+    plain, charged = (
+        Cider(examples, 1, 5, 0.0, objects, "reward").scores([0, 0, 1], said) for objects in (0.0, 0.25)
+    )
+    np.testing.assert_allclose(plain - charged, [0.0, 0.5, 0.0])
