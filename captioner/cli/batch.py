@@ -171,6 +171,7 @@ def _output_options(args: argparse.Namespace, options: CaptionOptions, engine: E
         shape=make_shape(args, engine.calibration),
         root=args.sources[0] if len(args.sources) == 1 and args.sources[0].is_dir() else None,
         embed=args.embed,
+        keywords=args.keywords,
         replace_existing=args.replace_existing,
         image_ids=ids,
         report=report_failure,

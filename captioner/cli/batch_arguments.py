@@ -75,6 +75,11 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
         "--embed", action="store_true", help="with xmp: write into the photos themselves; OUT is their folder"
     )
     group.add_argument(
+        "--keywords",
+        action="store_true",
+        help="with xmp: also write what the caption names as keywords, where there are none yet",
+    )
+    group.add_argument(
         "--replace-existing",
         action="store_true",
         help="replace sidecars and descriptions that somebody else has written (default: keep them)",
@@ -91,6 +96,12 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_text(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--style",
+        choices=("caption", "alt"),
+        default="caption",
+        help="alt: as alt text, a sentence of at most 125 characters that does not guess who people are",
+    )
     group.add_argument("--prefix", default="", metavar="TEXT", help="put TEXT before each caption")
     group.add_argument("--suffix", default="", metavar="TEXT", help="put TEXT after each caption")
     group.add_argument(

@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from captioner.errors import OptionsError
+from captioner.folder.alt_text import alt_text
 
 # "a photo of a dog", "there is a dog", "a close up of a dog": nothing is said of the picture yet.
 _OPENING = re.compile(
@@ -18,6 +19,7 @@ _OPENING = re.compile(
     r"(?:photo|photograph|picture|image|view|shot|close[- ]up|up|closeup) (?:of|showing))\s+",
     re.IGNORECASE,
 )
+STYLES = ("caption", "alt")
 _FIELDS = ("caption", "name", "stem", "folder")
 
 
@@ -25,6 +27,8 @@ _FIELDS = ("caption", "name", "stem", "folder")
 class TextOptions:
     """What is made of a caption, in this order. Raises `OptionsError` for a template that is none."""
 
+    style: str = "caption"
+    """"caption", as the model gave it, or "alt": as alt text (`captioner.folder.alt_text`)."""
     drop_openings: bool = False
     """Leave out "a photo of", "there is" and their like at the start."""
     capitalize: bool = False
@@ -37,6 +41,8 @@ class TextOptions:
     suffix: str = ""
 
     def __post_init__(self) -> None:
+        if self.style not in STYLES:
+            raise OptionsError(f"--style must be one of {', '.join(STYLES)}, got {self.style!r}", "style")
         try:
             parts = list(string.Formatter().parse(self.template))
         except ValueError as error:
@@ -49,9 +55,11 @@ class TextOptions:
 
     def apply(self, text: str, name: str) -> str:
         """The text to write for the caption of the image `name`."""
-        if self.drop_openings:
+        if self.drop_openings or self.style == "alt":
             while (opening := _OPENING.match(text)) and opening.end() < len(text):
                 text = text[opening.end() :]
+        if self.style == "alt":
+            text = alt_text(text)
         if self.capitalize or self.sentence:
             text = text[:1].upper() + text[1:]
         if self.sentence and text[-1:].isalnum():

@@ -236,6 +236,47 @@ def test_wording(options, expected) -> None:
 
 
 @pytest.mark.parametrize(
+    ("caption", "expected"),
+    [
+        ("a picture of a man and a woman in a boat", "Two people in a boat."),
+        ("there is a girl with her dog", "A child with their dog."),
+        ("two men watch a snowman", "Two people watch a snowman."),
+        ("a dog .", "A dog."),
+        ("a woman's hat on a policeman", "A person's hat on a police officer."),
+    ],
+)
+def test_alt_text(caption, expected) -> None:
+    assert TextOptions(style="alt").apply(caption, "x") == expected
+
+
+def test_alt_text_is_short_and_ends_well() -> None:
+    text = TextOptions(style="alt").apply("a dog and " * 40, "x")
+    assert len(text) <= 125 and text.endswith(" a dog.")
+    assert len(TextOptions(style="alt").apply("x" * 300, "x")) == 125
+    with pytest.raises(OptionsError, match="--style"):
+        TextOptions(style="loud")
+
+
+@needs_exiftool
+def test_keywords_are_written_where_there_are_none(few, tmp_path, batch) -> None:
+    for number, tag in enumerate(("XMP-dc:Subject", "IPTC:Keywords")):
+        photo = few / f"theirs{number}.jpg"
+        photo.write_bytes(make_image(number, format="JPEG"))
+        subprocess.run(["exiftool", "-q", "-overwrite_original", f"-{tag}=mine", photo], check=True)
+    flags = ("--format", "xmp", "--embed", "--keywords", "--style", "alt")
+    for _ in range(2):
+        assert batch(few, "-o", few, *flags) == 0
+        tags = read_tags(few / "a.jpg")
+        assert tags["XMP-dc:Description"].endswith(".") and tags["XMP-dc:Description"][0].isupper()
+        assert set(np.atleast_1d(tags["XMP-dc:Subject"])) <= set(
+            tags["XMP-dc:Description"].lower()[:-1].split()
+        )
+        assert read_tags(few / "theirs0.jpg")["XMP-dc:Subject"] == "mine"
+        assert "XMP-dc:Subject" not in read_tags(few / "theirs1.jpg")
+    assert batch(few, "-o", tmp_path / "out.csv", "--keywords") == 2
+
+
+@pytest.mark.parametrize(
     "template", ["{text}", "{}", "{caption", "{caption:d}", "{caption!z}", "{caption:{name}}", "{caption[0]}"]
 )
 def test_templates_that_are_none(template) -> None:

@@ -54,6 +54,9 @@ def format_of(path: Path, name: str | None = None) -> str:
 
 def make_output(path: Path, options: OutputOptions, name: str | None = None) -> Output:
     """The output of a format. Raises `OptionsError` for options that it cannot have."""
-    module, _, kind = FORMATS[format_of(path, name)].partition(".")
+    chosen = format_of(path, name)
+    if options.keywords and chosen != "xmp":
+        raise OptionsError("--keywords is for xmp", "keywords")
+    module, _, kind = FORMATS[chosen].partition(".")
     output: Output = getattr(importlib.import_module(f"{__name__}.{module}"), kind)(path, options)
     return output

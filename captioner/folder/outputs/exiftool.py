@@ -48,10 +48,11 @@ class ExifTool:
         )
         return dict(found)
 
-    def set_tags(self, path: Path, tags: Mapping[str, str]) -> None:
-        """Write to the file, or a new one, and keep its time. An empty value takes the tag away. Raises
-        `ExifToolError`."""
-        changes = (f"-{tag}={value}" for tag, value in tags.items())
+    def set_tags(self, path: Path, tags: Mapping[str, str | Sequence[str]]) -> None:
+        """Write to the file, or a new one, and keep its time. An empty value takes the tag away; several
+        values are a list. Raises `ExifToolError`."""
+        values = {tag: [value] if isinstance(value, str) else value for tag, value in tags.items()}
+        changes = (f"-{tag}={value}" for tag, several in values.items() for value in several)
         self._execute("-P", "-overwrite_original", *changes, str(path))
 
     def close(self) -> None:

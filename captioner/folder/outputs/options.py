@@ -34,6 +34,8 @@ class OutputOptions:
     """The folder that names are relative to, where there is one."""
     embed: bool = False
     """Whether metadata go into the photo itself, not into a file beside it."""
+    keywords: bool = False
+    """Whether XMP gets keywords, where there are none."""
     replace_existing: bool = False
     """Whether captions that somebody else has written give way."""
     image_ids: Mapping[str, int] | None = None

@@ -1,5 +1,5 @@
 """XMP metadata, through exiftool: `dc:description`, and `Iptc4xmpCore:AltTextAccessibility`, the alt text
-that screen readers are given.
+that screen readers are given; on request `dc:subject`, the keywords that photo managers search.
 
 exiftool is a program of its own that is kept well, knows every format of photos, and on writing leaves
 alone what it is not asked to change; its libraries' rivals are either under the GPL or read fewer formats.
@@ -19,10 +19,13 @@ from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.outputs.sidecar import SidecarOutput
 from captioner.folder.sources import read_file
 from captioner.folder.state import Entry, State
+from captioner.model.vocabulary import tokenize
+from captioner.overlay.small_words import is_small
 
 DESCRIPTION, ALT_TEXT = "XMP-dc:Description", "XMP-iptcCore:AltTextAccessibility"
-_OLDER_CAPTION = "IPTC:Caption-Abstract"
-"""What older programs show as the description."""
+KEYWORDS = "XMP-dc:Subject"
+_OLDER = ("IPTC:Caption-Abstract", "IPTC:Keywords")
+"""Where older programs keep the description and the keywords."""
 _MAX_BYTES = 2**40
 
 
@@ -78,15 +81,19 @@ class XmpOutput(SidecarOutput):
                 self._make_sidecar(target, text)
             return
         Path(f"{path}_exiftool_tmp").unlink(missing_ok=True)  # a killed run's, with which exiftool refuses
-        there = self._tool.get_tags(path, [DESCRIPTION, ALT_TEXT, _OLDER_CAPTION])
+        there = self._tool.get_tags(path, [DESCRIPTION, ALT_TEXT, KEYWORDS, *_OLDER])
         free = {
-            DESCRIPTION: self._may_replace([there.get(DESCRIPTION), there.get(_OLDER_CAPTION)], published),
+            DESCRIPTION: self._may_replace([there.get(DESCRIPTION), there.get(_OLDER[0])], published),
             ALT_TEXT: self._may_replace([there.get(ALT_TEXT)], published),
         }
         if not text:  # only what we wrote is taken away
             free = {tag: tag in there and _digest(str(there[tag])) == published for tag in free}
         self.kept += bool(text) and not all(free.values())
-        tags = {tag: text for tag, may in free.items() if may and there.get(tag, "") != text}
+        tags: dict[str, str | list[str]] = {
+            tag: text for tag, may in free.items() if may and there.get(tag, "") != text
+        }
+        if text and self._options.keywords and not (there.get(KEYWORDS) or there.get(_OLDER[1])):
+            tags[KEYWORDS] = keywords_of(text)
         if tags:
             self._tool.set_tags(path, tags)
 
@@ -96,13 +103,21 @@ class XmpOutput(SidecarOutput):
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = partial_path(target).with_suffix(".partial.xmp")
         partial.unlink(missing_ok=True)
-        self._tool.set_tags(partial.absolute(), {DESCRIPTION: text, ALT_TEXT: text})
+        words = {KEYWORDS: keywords_of(text)} if self._options.keywords else {}
+        self._tool.set_tags(partial.absolute(), {DESCRIPTION: text, ALT_TEXT: text, **words})
         partial.replace(target)
 
     def _may_replace(self, values: list[Any], published: bytes | None) -> bool:
         texts = [str(value) for value in values if value is not None and str(value).strip()]
         ours = all(_digest(text) == published for text in texts)
         return self._options.replace_existing or ours
+
+
+def keywords_of(text: str) -> list[str]:
+    """The words of a caption that name something, in order: not those that only join others, nor what is
+    done ("running")."""
+    words = (word for word in tokenize(text) if not is_small(word) and not word.endswith("ing"))
+    return list(dict.fromkeys(words)) or [""]
 
 
 def _digest(text: str) -> bytes:

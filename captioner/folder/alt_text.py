@@ -1,0 +1,50 @@
+"""Captions as alt text: what a screen reader says in a photo's place.
+
+Alt text begins with what is in the photo, not with "a photo of"; it is a sentence, and short, because a
+listener cannot skim it; and it does not say of a person what a photo cannot settle.
+"""
+
+from __future__ import annotations
+
+import re
+
+MAX_LENGTH = 125
+"""Characters, the full stop included; some screen readers break longer texts."""
+
+_NEUTRAL = {
+    **dict.fromkeys(("man", "woman", "guy", "lady", "gentleman", "male", "female"), "person"),
+    **dict.fromkeys(("men", "women", "guys", "ladies", "gentlemen", "males", "females"), "people"),
+    **dict.fromkeys(("boy", "girl"), "child"),
+    **dict.fromkeys(("boys", "girls"), "children"),
+    **dict.fromkeys(("his", "her"), "their"),
+    **dict.fromkeys(("himself", "herself"), "themself"),
+    "businessman": "business person",
+    "businesswoman": "business person",
+    "fireman": "firefighter",
+    "firemen": "firefighters",
+    "policeman": "police officer",
+    "policemen": "police officers",
+    "man's": "person's",
+    "woman's": "person's",
+    "boy's": "child's",
+    "girl's": "child's",
+}
+_GENDERED = re.compile(rf"\b(?:{'|'.join(sorted(_NEUTRAL, key=len, reverse=True))})\b", re.IGNORECASE)
+_PAIRS = (
+    (re.compile(r"\ba person and a person\b"), "two people"),
+    (re.compile(r"\ba child and a child\b"), "two children"),
+)
+_DANGLING = re.compile(
+    r"(?:\s+(?:an?|the|of|in|on|at|with|and|to|is|are|by|for|from|near|over|next|their))+$"
+)
+
+
+def alt_text(caption: str) -> str:
+    """A caption that begins with what is in the photo, as alt text of at most `MAX_LENGTH` characters."""
+    text = _GENDERED.sub(lambda found: _NEUTRAL[found.group().lower()], " ".join(caption.split()))
+    for pair, both in _PAIRS:
+        text = pair.sub(both, text)
+    text = text.rstrip(". ")
+    if len(text) >= MAX_LENGTH:
+        text = _DANGLING.sub("", text[: MAX_LENGTH - 1].rpartition(" ")[0] or text[: MAX_LENGTH - 1])
+    return f"{text[:1].upper()}{text[1:]}{'.' if text[-1:].isalnum() else ''}"
