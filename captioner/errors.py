@@ -1,8 +1,7 @@
-"""The errors a user can meet, and what each becomes.
+"""The errors that users can meet.
 
-Every error carries the three faces it can show: `exit_status` (command line), `grpc_code` (the name of
-a gRPC status code) and `code` (a short stable word for JSON records). Anything that is not a
-`CaptionerError` is a defect of ours.
+Each has an `exit_status` (command line), a `grpc_code` (name of a gRPC status code) and a `code` (a short
+stable word for JSON). Any other exception is a defect of this project.
 """
 
 from __future__ import annotations
@@ -11,15 +10,16 @@ _MAX_QUOTED = 200
 
 
 def clip(text: object, limit: int = _MAX_QUOTED) -> str:
-    """At most `limit` characters of a text that somebody else wrote, with a mark where the rest is left out.
+    """At most `limit` characters of untrusted text, with a mark if the rest was cut.
 
-    For messages and logs, which are to stay short whatever the caller sends."""
+    Keeps messages and logs short, whatever the caller sends.
+    """
     whole = text if isinstance(text, str) else repr(text)
     return whole if len(whole) <= limit else f"{whole[:limit]}... ({len(whole)} characters)"
 
 
 class CaptionerError(Exception):
-    """Base of all errors that a user can cause or must act on. The message is one line, for people."""
+    """Base class of errors that a user can cause or must act on. The message is one line."""
 
     code = "internal"
     exit_status = 1
@@ -40,19 +40,19 @@ class ImageUnreadableError(ImageError):
 
 
 class NotAnImageError(ImageError):
-    """The bytes are not an image in a format that is known, or are cut short."""
+    """The bytes are not an image in a known format, or are incomplete."""
 
     code = "not_an_image"
 
 
 class ImageTooLargeError(ImageError):
-    """More bytes or pixels than the limits allow (`captioner.images.opening.ImageLimits`)."""
+    """The image exceeds a limit of `captioner.ImageLimits`."""
 
     code = "too_large"
 
 
 class LowConfidenceError(ImageError):
-    """The caption is less likely to be good than was asked for."""
+    """The confidence of the caption is below the requested minimum."""
 
     code = "low_confidence"
 
@@ -65,7 +65,7 @@ class ModelOutputError(ImageError):
 
 
 class OptionsError(CaptionerError, ValueError):
-    """An option is out of its range, or options contradict each other."""
+    """An option is out of range, or options conflict."""
 
     code = "invalid_options"
     exit_status = 2
@@ -85,7 +85,7 @@ class BundleError(CaptionerError):
 
 
 class RuntimeMissingError(CaptionerError):
-    """A package that an optional extra brings is not installed; the message names the extra."""
+    """A package of an optional extra is not installed; the message names the extra."""
 
     code = "runtime_missing"
     exit_status = 2
@@ -93,7 +93,7 @@ class RuntimeMissingError(CaptionerError):
 
 
 class DeviceError(CaptionerError):
-    """The device asked for cannot really be used."""
+    """The requested device cannot be used."""
 
     code = "device_unavailable"
     exit_status = 2
@@ -109,7 +109,7 @@ class DataError(CaptionerError):
 
 
 class OutputError(CaptionerError):
-    """What is to be written cannot be: no room, no permission, or another run is writing it."""
+    """The output cannot be written: disk full, permission denied, or another run is writing it."""
 
     code = "output"
     exit_status = 2

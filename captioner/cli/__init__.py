@@ -1,1 +1,1 @@
-"""The command line: one file a command, each thin: parse, call, print."""
+"""The command line: one thin module per command, which parses, calls the library and prints."""

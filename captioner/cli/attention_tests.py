@@ -1,4 +1,4 @@
-"""`captioner evaluate --faithfulness` and `--boxes`: what is asked of the maps, and how it is shown."""
+"""`captioner evaluate --faithfulness` and `--boxes`: tests of attention maps, and their output."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     maps.add_argument(
         "--faithfulness",
         action="store_true",
-        help="hide what each word attended most, and see how far its log-probability falls",
+        help="hide the cells that each word attended to most, and measure the drop of its log-probability",
     )
     maps.add_argument(
         "--hidden-share",
@@ -60,22 +60,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--hidden-cells",
         type=float,
         metavar="S",
-        help="but no more than this share of all cells (default: 0.25)",
+        help="at most this share of all cells (default: 0.25)",
     )
     maps.add_argument(
         "--boxes",
         type=Path,
         metavar="INSTANCES",
-        help="COCO instances JSON: do maps lie in the boxes of what the words name?",
+        help="COCO instances JSON: test whether maps fall into the boxes of the objects that words name",
     )
 
 
 class AttentionTests:
-    """What the flags ask of the maps, over a data set."""
+    """The tests that the flags ask for, over a data set."""
 
     def __init__(self, args: argparse.Namespace, images: Sequence[CaptionedImage]) -> None:
-        """Raises `OptionsError` for flags that do not go together or are out of range, `DataError` for boxes
-        that cannot be used."""
+        """Raises `OptionsError` for flags that conflict or are out of range, `DataError` for unusable
+        boxes."""
         from captioner.metrics.faithfulness import ProbeOptions
         from captioner.metrics.pointing import read_boxes
 
@@ -96,7 +96,7 @@ class AttentionTests:
         return self._hiding is not None or self._boxes is not None
 
     def start(self, captioner: ImageCaptioner) -> None:
-        """Raises `BundleError` for a model that cannot be tested."""
+        """Raises `BundleError` for a model that does not support the tests."""
         from captioner.captioner import Captioner
         from captioner.metrics.faithfulness import Probe, check_memory
 
@@ -107,7 +107,7 @@ class AttentionTests:
             self._probe = Probe(captioner.bundle.vocabulary, self._hiding)
 
     def add(self, image: CaptionedImage, caption: Caption) -> None:
-        """One captioned image; the caption still has its source."""
+        """Add one captioned image; the caption still has its source."""
         if self._boxes is not None:
             self._captions[image.key] = caption.of(None)
         if self._probe is not None:
@@ -124,7 +124,7 @@ class AttentionTests:
         probe.add(self._captioner.encode(pixels), [encode(caption.text) for caption in captions])
 
     def results(self) -> dict[str, Measured]:
-        """By name, as in the JSON of `captioner evaluate`."""
+        """Results by name, as in the JSON of `captioner evaluate`."""
         from captioner.metrics.pointing import point
 
         found = {}
@@ -138,7 +138,7 @@ class AttentionTests:
 
 
 def print_results(results: Mapping[str, Measured]) -> None:
-    """To stdout: a table of each."""
+    """Print a table per test to stdout."""
     if "faithfulness" in results:
         found = results["faithfulness"]
         rows = [

@@ -14,7 +14,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "average",
         help="average the weights of several runs",
         description="Write the mean of the weights of runs that started from the same model, which is often "
-        "better than each of them. Name a checkpoint twice to weigh it double.",
+        "better than each of them. A checkpoint given twice counts double.",
     )
     parser.add_argument("checkpoints", type=Path, nargs="+", metavar="CHECKPOINT", help="best.pt of a run")
     parser.add_argument(

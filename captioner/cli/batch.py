@@ -7,13 +7,14 @@ import dataclasses
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING
 
 from captioner.cli.batch_arguments import add_parser
+from captioner.cli.batch_inputs import make_transform, read_list
 from captioner.cli.common import caption_options, client_options, image_limits, open_captioner
 from captioner.cli.output import report_failure
 from captioner.errors import OptionsError
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from captioner.folder.outputs import OutputOptions
     from captioner.folder.pipeline import Engine
     from captioner.folder.sources import Source
-    from captioner.folder.text import TextOptions
-    from captioner.model.calibration import Calibration
     from captioner.options import CaptionOptions
 
 __all__ = ["add_parser", "run"]
@@ -32,7 +31,6 @@ __all__ = ["add_parser", "run"]
 WATCH_EVERY_S = 5.0
 """Pause between two looks at the folders, with --watch."""
 _INTERRUPTED = 128 + 2
-_CHUNK_BYTES = 2**16
 _STORES = "--engine ray reads and writes object stores"
 
 
@@ -88,7 +86,7 @@ def _run_once(
         engine,
         output,
         options,
-        shape=wanted.shape,
+        transform=wanted.transform,
         stop=stop,
         max_bytes=image_limits(args).max_bytes,
         overwrite=args.overwrite and is_first,
@@ -129,33 +127,6 @@ def _make_sources(args: argparse.Namespace, names: Iterator[str] | None) -> list
     return open_sources(args.sources, selection, names)
 
 
-def read_list(args: argparse.Namespace) -> Iterator[str] | None:
-    """The names in the list of --files-from, if there is one."""
-    from captioner.folder.sources import read_names
-
-    if args.files_from is None:
-        return None
-    if args.pattern or args.exclude or args.hidden:
-        raise OptionsError("--pattern, --exclude and --hidden are for folders, not for --files-from")
-    return read_names(_chunks(_open_list(args.files_from)), b"\0" if args.null else b"\n")
-
-
-def _chunks(file: BinaryIO) -> Iterator[bytes]:
-    """The content, as it comes in; a line of a list that null bytes divide may be as long as the list."""
-    read = getattr(file, "read1", file.read)
-    while chunk := read(_CHUNK_BYTES):
-        yield chunk
-
-
-def _open_list(name: str) -> BinaryIO:
-    if name == "-":
-        return sys.stdin.buffer
-    try:
-        return Path(name).open("rb")
-    except OSError as error:
-        raise OptionsError(f"--files-from: {name}: {error.strerror}", "files_from") from error
-
-
 def _output_options(args: argparse.Namespace, options: CaptionOptions, engine: Engine) -> OutputOptions:
     from captioner.folder.outputs import OutputOptions
     from captioner.references import image_key, read_references
@@ -168,7 +139,7 @@ def _output_options(args: argparse.Namespace, options: CaptionOptions, engine: E
         attention=args.attention,
         alternatives=options.alternatives > 0,
         grid=options.attention_size or engine.grid,
-        shape=make_shape(args, engine.calibration),
+        transform=make_transform(args, engine.calibration),
         root=args.sources[0] if len(args.sources) == 1 and args.sources[0].is_dir() else None,
         embed=args.embed,
         keywords=args.keywords,
@@ -176,27 +147,6 @@ def _output_options(args: argparse.Namespace, options: CaptionOptions, engine: E
         image_ids=ids,
         report=report_failure,
     )
-
-
-def text_options(args: argparse.Namespace) -> TextOptions:
-    """The wording that the flags ask for."""
-    from captioner.folder.text import TextOptions
-
-    return TextOptions(**{field.name: getattr(args, field.name) for field in dataclasses.fields(TextOptions)})
-
-
-def make_shape(args: argparse.Namespace, calibration: Calibration | None) -> Callable[[Any], Any]:
-    """The function that turns a record into the one to write, as the flags ask."""
-    from captioner.folder.confidence import ConfidenceFilter
-    from captioner.folder.outputs.options import unchanged
-    from captioner.folder.text import TextOptions
-
-    text = text_options(args)
-    reword = unchanged if text == TextOptions() else text.shape
-    if args.min_confidence is None:
-        return reword
-    believe = ConfidenceFilter.of(calibration, args.min_confidence).shape
-    return lambda record: reword(believe(record))
 
 
 def _check_gallery(args: argparse.Namespace) -> None:
@@ -233,7 +183,8 @@ def _open_engine(args: argparse.Namespace) -> Iterator[Engine]:
 
 @contextmanager
 def _interruptible(stop: threading.Event) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM ends the run after what is in flight, the second at once."""
+    """Make the first Ctrl-C or SIGTERM end the run after the work in flight, and the second end it at
+    once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -14,10 +14,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "batch",
         help="caption a folder of images into a file",
-        description="Caption folders, archives and lists of images. The same command again goes on where "
-        "the last one ended, however it ended, and captions what is new or has changed.",
+        description="Caption folders, archives and lists of images. Running the same command again resumes "
+        "an interrupted run, and captions images that are new or have changed.",
         epilog="Exit status: 0 all done; 1 some images have no caption, each named on stderr; 2 wrong usage, "
-        "or the output cannot be written; 130 interrupted, what was in flight is kept.",
+        "or the output cannot be written; 130 interrupted, work in flight is kept.",
     )
     parser.add_argument("sources", nargs="*", metavar="FOLDER", help="folder, zip or tar archive of images")
     parser.add_argument("-o", "--output", required=True, metavar="OUT")
@@ -25,12 +25,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_input(parser.add_argument_group("input"))
     run = parser.add_argument_group("run")
     again = run.add_mutually_exclusive_group()
-    again.add_argument("--resume", action="store_true", help="go on from an earlier run (the default)")
-    again.add_argument("--overwrite", action="store_true", help="caption all again; replace OUT")
-    run.add_argument("--watch", action="store_true", help="go on with photos that arrive, until interrupted")
-    run.add_argument("--retry-failed", action="store_true", help="try images again that failed before")
-    run.add_argument("--batch-size", type=_count, default=32, metavar="N", help="images a batch (32)")
-    run.add_argument("--workers", type=_count, metavar="N", help="processes that decode images (one a core)")
+    again.add_argument("--resume", action="store_true", help="resume an earlier run (the default)")
+    again.add_argument("--overwrite", action="store_true", help="caption everything again; replace OUT")
+    run.add_argument("--watch", action="store_true", help="keep captioning new photos until interrupted")
+    run.add_argument("--retry-failed", action="store_true", help="retry images that failed before")
+    run.add_argument("--batch-size", type=_count, default=32, metavar="N", help="images per batch (32)")
+    run.add_argument("--workers", type=_count, metavar="N", help="image decoding processes (one per core)")
     _add_cluster(parser.add_argument_group("cluster (--engine ray)"))
     _add_output(parser.add_argument_group("output"))
     _add_text(parser.add_argument_group("text"))
@@ -42,16 +42,23 @@ def _add_input(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--files-from",
         metavar="LIST",
-        help="caption the files that LIST names, one a line, relative to FOLDER; - reads the list from stdin",
+        help="caption the files named in LIST, one per line, relative to FOLDER; - reads the list from stdin",
     )
     group.add_argument("-0", "--null", action="store_true", help="names in LIST end with null bytes")
     group.add_argument(
-        "--pattern", action="append", metavar="P", help="only names like P, for instance '*.jpg'; repeatable"
+        "--pattern",
+        action="append",
+        metavar="P",
+        help="only names matching P, for instance '*.jpg'; repeatable",
     )
     group.add_argument(
-        "--exclude", action="append", default=[], metavar="P", help="no files or folders like P; repeatable"
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="P",
+        help="skip what matches P; repeatable",
     )
-    group.add_argument("--hidden", action="store_true", help="also files and folders that start with a dot")
+    group.add_argument("--hidden", action="store_true", help="include names that start with a dot")
 
 
 def _add_cluster(group: argparse._ArgumentGroup) -> None:
@@ -59,10 +66,10 @@ def _add_cluster(group: argparse._ArgumentGroup) -> None:
         "--engine",
         choices=("local", "ray"),
         default="local",
-        help="ray spreads the work over Ray; FOLDER and OUT may then be s3:// or gs:// URIs, OUT is a folder "
+        help="ray distributes the work; FOLDER and OUT may then be s3:// or gs:// URIs, OUT is a folder "
         "of Parquet files, and RAY_ADDRESS names the cluster (default: local)",
     )
-    group.add_argument("--actors", type=_count, default=2, metavar="N", help="models that work at once (2)")
+    group.add_argument("--actors", type=_count, default=2, metavar="N", help="parallel models (2)")
     group.add_argument("--cpus-per-actor", type=float, default=1.0, metavar="N", help="default: 1")
     group.add_argument("--gpus-per-actor", type=float, default=0.0, metavar="N", help="default: 0, a CPU")
     group.add_argument(
@@ -82,7 +89,7 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--replace-existing",
         action="store_true",
-        help="replace sidecars and descriptions that somebody else has written (default: keep them)",
+        help="replace sidecars and descriptions that something else has written (default: keep them)",
     )
     group.add_argument(
         "--coco-ids",
@@ -91,7 +98,10 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
         help="with coco: JSON of COCO or Karpathy with the ids (default: the numbers that names end with)",
     )
     group.add_argument(
-        "--gallery", type=Path, metavar="OUT.html", help="also make a page of the photos; needs --attention"
+        "--gallery",
+        type=Path,
+        metavar="OUT.html",
+        help="also write a gallery; needs --attention",
     )
 
 
@@ -110,12 +120,12 @@ def _add_text(group: argparse._ArgumentGroup) -> None:
         metavar="TEXT",
         help="write TEXT with {caption}, {name}, {stem} and {folder} filled in",
     )
-    group.add_argument("--capitalize", action="store_true", help="begin with a capital letter")
+    group.add_argument("--capitalize", action="store_true", help="capitalize the first letter")
     group.add_argument(
-        "--sentence", action="store_true", help="begin with a capital letter, end with a full stop"
+        "--sentence", action="store_true", help="capitalize the first letter and end with a full stop"
     )
     group.add_argument(
-        "--drop-openings", action="store_true", help="leave out 'a photo of', 'there is' and their like"
+        "--drop-openings", action="store_true", help="remove openings such as 'a photo of' and 'there is'"
     )
     group.add_argument(
         "--min-confidence",

@@ -1,4 +1,4 @@
-"""How far a batch is, on stderr: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of a batch on stderr: a bar on a terminal, an occasional line elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Progress:
     """Use as a context."""
 
     def __init__(self, total: int, left: int, *, quiet: bool = False) -> None:
-        """Of `total` images, `left` are to be captioned now. When `quiet`, only failures are told."""
+        """`left` of `total` images are to be captioned now. When `quiet`, only failures are printed."""
         self._quiet = quiet
         self.done = self.failed = 0
         self._total, self._left = total, left
@@ -45,7 +45,7 @@ class Progress:
         self._bar.stop()
 
     def count(self, result: FolderResult) -> None:
-        """One image more is done; if it failed, say why."""
+        """Count one finished image; if it failed, print the reason."""
         self.done += 1
         if result.error is not None:
             self.failed += 1
@@ -58,7 +58,7 @@ class Progress:
             self.say(f"{self.done} of {self._left}, {self._rate():.1f} images/s, {left_s:.0f} s left")
 
     def say_failure(self, result: FolderResult, when: str = "") -> None:
-        """Name an image without a caption, and why; `when`, if it was not now."""
+        """Print an image without a caption and the reason; `when` says when it failed, if not now."""
         note = f" ({when})" if when else ""
         self._console.print(f"captioner: {printable(result.image)}: {printable(str(result.error))}{note}")
 
@@ -67,7 +67,7 @@ class Progress:
             self._console.print(f"captioner: {text}")
 
     def summarize(self, failed: int) -> None:
-        """`failed` counts the failures of earlier runs too."""
+        """Print totals; `failed` includes the failures of earlier runs."""
         seconds = time.monotonic() - self._started
         self.say(
             f"{self.done} images in {seconds:.1f} s ({self._rate():.1f}/s); "

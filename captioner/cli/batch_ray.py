@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
-from captioner.cli.batch import make_shape, read_list, text_options
+from captioner.cli.batch_inputs import make_transform, read_list, text_options
 from captioner.cli.common import caption_options, image_limits
 from captioner.cli.output import printable
 from captioner.errors import OptionsError
@@ -31,7 +31,7 @@ _REFUSED = {
     "replace_existing": ("--replace-existing", "it writes Parquet"),
     "coco_ids": ("--coco-ids", "it writes Parquet"),
 }
-"""What makes no sense over Ray, and why."""
+"""Flags that do not apply to Ray, and the reason."""
 
 
 def run_ray(args: argparse.Namespace) -> int:
@@ -67,7 +67,7 @@ def run_ray(args: argparse.Namespace) -> int:
             batch_size=args.batch_size,
         ),
         wording=repr((text_options(args), args.min_confidence)),
-        shape=make_shape(args, Calibration.of(bundle.manifest)),
+        transform=make_transform(args, Calibration.of(bundle.manifest)),
         retry_failed=args.retry_failed,
         overwrite=args.overwrite,
         report=_say,
@@ -97,7 +97,7 @@ def _work(run: RayRun) -> int:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM does what Ctrl-C does: shards under way are given up, those that are whole stay."""
+    """Handle SIGTERM like Ctrl-C: unfinished shards are discarded, finished ones are kept."""
 
     def interrupt(number: int, frame: object) -> NoReturn:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Captioning a folder through services: one stream of images to each, bounded, with the client's retries."""
+"""Captions a folder through servers: one bounded stream of images to each, with the retries of the client."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _Message = Done | BaseException
 
 
 class ServerEngine:
-    """Captions with servers that all have the same model. Use as a context.
+    """Captions with servers that all serve the same model. Use as a context.
 
-    A stream whose server goes away goes on with another; only when none answers does the run end, and
-    it can be gone on with later.
+    A stream whose server goes away continues with another; only if no server answers does the run end, and it
+    can be resumed later.
     """
 
     def __init__(self, addresses: str, options: ClientOptions) -> None:
-        """`addresses` are HOST:PORT, separated by commas. One that does not answer now may do so later;
-        raises `OptionsError` when none does."""
+        """`addresses` are HOST:PORT, separated by commas. Servers that do not answer now may do so later;
+        raises `OptionsError` if none answers."""
         self._window = options.batch_window
         self._streams = len(addresses.split(","))
         infos = _ask(addresses.split(","), options)
@@ -111,7 +111,7 @@ class ServerEngine:
 
 
 def _ask(addresses: Sequence[str], options: ClientOptions) -> list[ModelInfo]:
-    """What the servers that answer say of their models."""
+    """The model information of the servers that answer."""
     infos, away = [], []
     for address in addresses:
         with CaptionClient(address, options) as one:
@@ -127,7 +127,7 @@ def _ask(addresses: Sequence[str], options: ClientOptions) -> list[ModelInfo]:
 
 
 def _take(done: queue.SimpleQueue[_Message]) -> list[Done]:
-    """What has come in, at least one. Raises what ended a stream."""
+    """All outcomes received so far, at least one. Raises the error that ended a stream."""
     messages = [done.get()]
     while not done.empty():
         messages.append(done.get())

@@ -37,7 +37,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("images", nargs="+", metavar="IMAGE", help="image file; - reads one from stdin")
     add_input_arguments(parser)
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print a JSON record a line, with attention maps")
+    form.add_argument("--json", action="store_true", help="print a JSON record per line, with maps")
     form.add_argument("--show", action="store_true", help="print words coloured by probability, and maps")
     add_caption_arguments(parser)
 

@@ -1,4 +1,4 @@
-"""What the commands that caption share: their options, and a captioner, local or on a server."""
+"""Shared by the commands that caption: their options, and a captioner, local or on a server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOCAL_FLAGS = {
     "threads": "--threads",
     "max_pixels": "--max-pixels",
 }
-"""What only a local captioner can be told; a server has been told when it was started."""
+"""Flags for a local captioner only; a server has its own settings."""
 
 
 def add_search_arguments(
@@ -34,7 +34,7 @@ def add_search_arguments(
     defaults: str = "those of the model",
     names: Collection[str] = tuple(OPTION_SPECS),
 ) -> None:
-    """Add the flags that `caption_options` reads, of the options with these names."""
+    """Add flags for the options with these names, for `caption_options` to read."""
     search = parser.add_argument_group(f"search (defaults: {defaults})")
     for name, spec in OPTION_SPECS.items():
         if spec.flag and name in names:
@@ -62,25 +62,23 @@ def add_caption_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="auto|cpu|cuda|cuda:N",
         help="auto (default) uses CUDA where it works; cuda:N is the GPU of that number",
     )
-    local.add_argument("--threads", type=_positive, metavar="N", help="CPU threads (default: one a core)")
-    local.add_argument("--max-pixels", type=_positive, metavar="N", help="refuse images of more pixels")
-    local.add_argument("--max-bytes", type=_positive, metavar="N", help="refuse larger image files")
+    local.add_argument("--threads", type=_positive, metavar="N", help="CPU threads (default: one per core)")
+    local.add_argument("--max-pixels", type=_positive, metavar="N", help="reject images with more pixels")
+    local.add_argument("--max-bytes", type=_positive, metavar="N", help="reject larger image files")
     server = parser.add_argument_group("server")
     server.add_argument(
         "--server",
         metavar="HOST:PORT",
-        help="let a server caption; several addresses, separated by commas, take turns",
+        help="caption on this server; several addresses, separated by commas, are used in turn",
     )
-    server.add_argument("--timeout-s", type=float, metavar="S", help="longest wait for an answer, in seconds")
-    server.add_argument("--tls", action="store_true", help="encrypt, and check the server's certificate")
-    server.add_argument(
-        "--root-certificates", type=Path, metavar="PEM", help="authorities to trust with --tls"
-    )
+    server.add_argument("--timeout-s", type=float, metavar="S", help="maximum wait for an answer, in seconds")
+    server.add_argument("--tls", action="store_true", help="use TLS, and verify the server's certificate")
+    server.add_argument("--root-certificates", type=Path, metavar="PEM", help="trusted authorities for --tls")
     server.add_argument("--token-file", type=Path, metavar="FILE", help="file with the server's bearer token")
 
 
 def caption_options(args: argparse.Namespace) -> CaptionOptions:
-    """The search that the flags ask for. Raises `OptionsError` that names the flag."""
+    """The caption options that the flags specify. Raises `OptionsError` that names the flag."""
     names = [name for name, spec in OPTION_SPECS.items() if spec.flag]
     given = {name: value for name in names if (value := getattr(args, name, None)) is not None}
     try:
@@ -103,7 +101,7 @@ _EXPECTED = {int: "a whole number", float: "a number", tuple: "ROWSxCOLUMNS, suc
 
 
 def image_limits(args: argparse.Namespace) -> ImageLimits:
-    """The limits that the flags ask for."""
+    """The image limits that the flags specify."""
     from captioner.images.opening import DEFAULT_LIMITS
 
     given = {name: getattr(args, name) for name in ("max_pixels", "max_bytes") if getattr(args, name)}
@@ -112,7 +110,7 @@ def image_limits(args: argparse.Namespace) -> ImageLimits:
 
 @contextmanager
 def open_captioner(args: argparse.Namespace, *, draws: bool = False) -> Iterator[ImageCaptioner]:
-    """The captioner that the flags ask for: a model in this process, or a server. A command that `draws` also
+    """The captioner that the flags specify: a model in this process, or a server. A command that `draws` also
     decodes photos itself, so that `--max-pixels` applies even with a server.
 
     Raises a `CaptionerError` if it cannot be opened.
@@ -141,7 +139,7 @@ def _open_local(args: argparse.Namespace) -> ImageCaptioner:
 
 
 def _has_gpu() -> bool:
-    """Whether running on the CPU is news: there is a GPU, or a runtime that is made for one."""
+    """Whether running on the CPU is worth a message: there is a GPU, or a runtime built for one."""
     import onnxruntime
 
     made_for_gpu = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
@@ -149,7 +147,7 @@ def _has_gpu() -> bool:
 
 
 def client_options(args: argparse.Namespace) -> ClientOptions:
-    """What the flags say of how to talk to servers."""
+    """The client options that the flags specify."""
     from captioner_client import ClientOptions
 
     given: dict[str, Any] = {"tls": args.tls, "root_certificates": args.root_certificates}

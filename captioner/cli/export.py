@@ -35,7 +35,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--checklist-weight",
         type=float,
         metavar="W",
-        help="of the gains of words that the image calls for, until they are said (default: that of the run)",
+        help="bonus added to detected words until they appear in the caption; 0 disables "
+        "(default: that of the run)",
     )
     parser.add_argument(
         "--images", type=Path, nargs="+", metavar="IMAGE", help="real photos for the check (default: noise)"

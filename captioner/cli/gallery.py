@@ -80,8 +80,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def find_photos(folder: Path) -> list[str]:
-    """Names of the images in `folder` and below it, as `captioner batch` finds them. Raises `DataError`
-    when there are none."""
+    """The names of the images in `folder` and below, as `captioner batch` finds them. Raises `DataError`
+    if there are none."""
     from captioner.folder.sources import FolderSource
 
     names = sorted(found.name for found in FolderSource(folder).find())
@@ -91,7 +91,7 @@ def find_photos(folder: Path) -> list[str]:
 
 
 def caption_folder(args: argparse.Namespace, names: list[str]) -> Iterator[dict[str, Any]]:
-    """Caption the photos of these names in the folder `args.source`; one record a photo."""
+    """Caption the photos with these names in the folder `args.source`; one record per photo."""
     from rich.console import Console
     from rich.progress import track
 
@@ -111,8 +111,8 @@ def caption_folder(args: argparse.Namespace, names: list[str]) -> Iterator[dict[
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a JSONL file. A line that is not one, as the last of a run that was killed, becomes a
-    failed record. Raises `DataError` at once for a file that begins with many such lines or has no other."""
+    """The records of a JSONL file. An invalid line, such as the last one of a killed run, becomes a failed
+    record. Raises `DataError` at once if the file starts with many invalid lines or has no others."""
     records = _read_lines(path)
     first: list[dict[str, Any]] = []
     for record in records:

@@ -1,4 +1,4 @@
-"""`captioner model show` and `captioner model verify`: what a bundle holds, and whether it is sound."""
+"""`captioner model show` and `captioner model verify`: the content of a bundle, and whether it is valid."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SEARCH = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram")
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
-        "model", help="show or verify a model bundle", description="Look into a model bundle."
+        "model", help="show or verify a model bundle", description="Show or verify a model bundle."
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for action, help in (

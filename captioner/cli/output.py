@@ -1,4 +1,4 @@
-"""Lines that stay lines, whatever is in a file's name."""
+"""Keeps output lines intact, whatever characters file names contain."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def _escape(character: str) -> str:
 
 
 def report_failure(name: str, error: CaptionerError) -> None:
-    """Name an image that failed, with the reason, on stderr."""
+    """Print an image that failed and the reason to stderr."""
     print(f"captioner: {printable(name)}: {printable(str(error))}", file=sys.stderr)

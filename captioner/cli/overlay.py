@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".png", ".gif", ".webp", ".html")
 STEM = "{stem}"
 PAGE_ALTERNATIVES = 2
-"""Further captions shown on a page when nobody asked for a number."""
+"""Alternatives shown on a page unless --alternatives is given."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -1,4 +1,4 @@
-"""`captioner score`: how good captions are, by references that people wrote. All scores times 100."""
+"""`captioner score`: score captions against human references. All scores are multiplied by 100."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def print_scores(scores: Scores, *, as_json: bool) -> None:
-    """To stdout: a table, or a line of JSON."""
+    """Print a table, or a line of JSON, to stdout."""
     if as_json:
         _print_json(score_record(scores))
     else:
@@ -113,7 +113,7 @@ def _label(name: str) -> str:
 
 
 def score_record(scores: Scores) -> dict[str, Any]:
-    """What `--json` prints."""
+    """The JSON object for `--json`."""
     return {
         **scores.to_dict(),
         "intervals": {name: _times_100(interval) for name, interval in scores.intervals.items()},
@@ -181,7 +181,8 @@ def _range(interval: tuple[float, float], form: str = ".2f") -> str:
 
 
 def print_table(heads: list[str], *sections: list[list[str]]) -> None:
-    """To stdout: the first column to the left, the others to the right, a gap between sections."""
+    """Print a table to stdout: the first column left-aligned, the others right-aligned, a gap between
+    sections."""
     from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table

@@ -1,1 +1,1 @@
-"""Whole folders and archives of images: which are left, who captions them, what is written."""
+"""Folder runs: caption whole folders and archives of images, resumably."""

@@ -67,7 +67,7 @@ def iter_folder(
             alternatives=options.alternatives > 0,
             grid=options.attention_size or engine.grid,
             root=Path(places[0]) if len(places) == 1 and Path(places[0]).is_dir() else None,
-            shape=text.shape if text else unchanged,
+            transform=text.transform if text else unchanged,
         )
         written = make_output(Path(output), outcome, format)
     with FolderRun(

@@ -29,16 +29,16 @@ _SUFFIXES = {
     ".txz": "tar",
 }
 _DAMAGE = (tarfile.TarError, OSError, EOFError, lzma.LZMAError, zlib.error, ValueError, OverflowError)
-"""What reading a damaged tar archive raises."""
+"""Errors that reading a damaged tar archive raises."""
 
 
 def is_archive(path: Path) -> bool:
-    """Whether the name is that of an archive that can be read."""
+    """Whether the path names an archive that can be read."""
     return path.name.lower().endswith(tuple(_SUFFIXES))
 
 
 def open_archive(path: Path, selection: Selection | None = None) -> Source:
-    """Raises `DataError` for a file that is no zip or tar archive, or is damaged."""
+    """Open an archive. Raises `DataError` for a file that is neither zip nor tar, or is damaged."""
     kind = next(kind for suffix, kind in _SUFFIXES.items() if path.name.lower().endswith(suffix))
     source = ZipSource if kind == "zip" else TarSource
     try:
@@ -86,8 +86,8 @@ _OPENERS: tuple[tuple[bytes, Callable[[Path], Any]], ...] = (
 
 
 class TarSource:
-    """The images in a tar archive, compressed or not, in the order in which they lie there: a compressed
-    one can only be read from its start to its end."""
+    """The images in a tar archive, compressed or not, in their order there: a compressed archive can only
+    be read from start to end."""
 
     keeps_order = sequential = True
 

@@ -1,4 +1,4 @@
-"""Whether to believe a caption, by its calibrated probability of being good."""
+"""Filters captions by their calibrated confidence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from captioner.model.calibration import Calibration
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceFilter:
-    """Leaves out captions that the model does not believe. Raises `OptionsError`."""
+    """Replaces captions of low confidence with an error. Raises `OptionsError` for a threshold out of
+    range."""
 
     calibration: Calibration
     minimum: float
@@ -23,7 +24,7 @@ class ConfidenceFilter:
 
     @classmethod
     def of(cls, calibration: Calibration | None, minimum: float) -> Self:
-        """Raises `OptionsError` also where there is no calibration."""
+        """Raises `OptionsError` if the model has no calibration."""
         if calibration is None:
             raise OptionsError(
                 "this model's confidence has not been calibrated, which --min-confidence needs",
@@ -31,8 +32,9 @@ class ConfidenceFilter:
             )
         return cls(calibration, minimum)
 
-    def shape(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A record with the confidence of its caption, or with an error in the caption's place."""
+    def transform(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The record with the confidence of its caption, or with an error in place of a caption of low
+        confidence."""
         if "caption" not in record:
             return record
         confidence = record.get("confidence")

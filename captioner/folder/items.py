@@ -1,4 +1,4 @@
-"""What travels through a run: an image found, read, and captioned."""
+"""The values that pass through a run: an image found, loaded and captioned."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from captioner.results import Caption
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An image that a source lists and nobody has read yet."""
+    """An image that a source lists, not yet read."""
 
     name: str
-    """What it is called in every output: its path below the source, with forward slashes."""
+    """Name in every output: its path relative to the source, with forward slashes."""
     locator: bytes
-    """How its source finds it again."""
+    """Locates the image in its source."""
     stamp: str
-    """Changes when the image does: size and time of modification, or size and checksum."""
+    """Changes when the image does: size and modification time, or size and checksum."""
     problem: str = ""
-    """Why it cannot be read, where listing it has shown that already."""
+    """Why it cannot be read, if listing it showed that already."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An image that is still to be captioned in this run."""
+    """An image to be captioned in this run."""
 
     number: int
-    """Its place in the order of the output, from 0."""
+    """Position in the order of the output, from 0."""
     source: int
     found: Found
     known_digest: bytes | None = None
-    """Digest of the content that the caption at hand, made by this model with these options, is of."""
+    """Digest of the content that the existing caption, by the same model and options, describes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +41,17 @@ class Loaded:
 
     item: Item
     stamp: str
-    """As it was when it was read, which may be later than it was listed."""
+    """Stamp at the time of reading, which may be later than the listing."""
     digest: bytes | None
-    """Of the content; None when it could not be read."""
+    """Digest of the content; None if it could not be read."""
     payload: Any
-    """What the engine captions; a `CaptionerError` when it cannot be; None when the content is the one
-    that has been captioned before."""
+    """The input for the engine; a `CaptionerError` if it cannot be captioned; None if the content has been
+    captioned before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of an image: a caption, an error, or None for the caption that it has already."""
+    """The outcome for an image: a caption, an error, or None to keep the existing caption."""
 
     loaded: Loaded
     outcome: Caption | CaptionerError | None
@@ -59,10 +59,10 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class FolderResult:
-    """One image of a finished or running batch, as `captioner.caption_folder` hands it out."""
+    """The result for one image, as `captioner.caption_folder` returns it."""
 
     image: str
-    """Its name in the output."""
+    """Name in the output."""
     caption: Caption | None
     error: CaptionerError | None = None
     """Why there is no caption."""

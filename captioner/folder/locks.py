@@ -17,14 +17,14 @@ from captioner.folder.stores import PartFolder, shown
 
 HEARTBEAT_S = 5.0
 LEASE_S = 20.0
-"""Without a sign of life for so long, a run is taken for dead."""
+"""A run that has not renewed its lease for this long is considered dead."""
 _CLAIM = ".captioner-run-"
 
 
 @contextmanager
 def hold(folder: PartFolder, report: Callable[[str], None]) -> Iterator[None]:
-    """No other run holds the folder meanwhile. Raises `OutputError` when one does; `report` is told when
-    it takes a while to find out."""
+    """Hold an exclusive lock on the folder. Raises `OutputError` if another run holds it; `report`
+    receives a message if finding out takes a while."""
     if folder.local is None:
         with _Lease(folder, report):
             yield
@@ -51,10 +51,10 @@ def _lock(path: Path) -> Iterator[None]:
 
 
 class _Lease:
-    """A lock where there are none: an object of its own for each run, written anew as long as it lives.
+    """A lease for stores without locks: one object per run, rewritten periodically while the run lives.
 
-    A run refuses when it sees the object of another change. One that stays the same for `LEASE_S` is
-    of a run that died. No clocks are compared. Two that start in the same moment may both refuse.
+    A run fails if it sees another run's object change. An object unchanged for `LEASE_S` belongs to a dead
+    run. No clocks are compared. Two runs that start at the same moment may both fail.
     """
 
     def __init__(self, folder: PartFolder, report: Callable[[str], None]) -> None:

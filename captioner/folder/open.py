@@ -1,4 +1,4 @@
-"""From what a user names to sources."""
+"""Opens the sources that a user names."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from captioner.folder.sources import FolderSource, ListSource, Selection, Source
 def open_sources(
     places: Sequence[Path], selection: Selection | None = None, names: Iterable[str] | None = None
 ) -> list[Source]:
-    """The sources that are meant by folders, archives and image files, or by a list of `names` relative
-    to the one folder in `places` (or to the current one).
+    """Open folders, archives and image files, or a list of `names` relative to the one folder in `places`
+    (default: the current one).
 
-    The names of images are relative to their folder; where there are several places, each name starts
-    with its place as it was given, so that none collide. Raises `OptionsError` or `DataError`.
+    Image names are relative to their folder. With several places, each name starts with its place as given,
+    so that names do not collide. Raises `OptionsError` or `DataError`.
     """
     if names is not None:
         if len(places) > 1:
@@ -53,7 +53,7 @@ def _is_single(place: Path) -> bool:
 
 
 class Labelled:
-    """A source whose images have names that start with a label."""
+    """A source whose image names start with a label."""
 
     def __init__(self, source: Source, label: str) -> None:
         self._source, self._label = source, label

@@ -28,13 +28,13 @@ class Engine(Protocol):
     grid: tuple[int, int] | None
     """Rows and columns of the model's maps; None where they differ from photo to photo."""
     calibration: Calibration | None
-    """How its log-probabilities become confidence, where that is known."""
+    """The calibration of the model, if it has one."""
 
     def run(
         self, items: Iterator[Item], loader: Loader, options: CaptionOptions, stop: threading.Event
     ) -> Iterator[Sequence[Done]]:
-        """What becomes of the images, some at a time, in any order. After `stop` is set no more are
-        begun. Closing the iterator ends all work."""
+        """Yield outcomes in groups, in any order. After `stop` is set no further images are started.
+        Closing the iterator ends all work."""
 
 
 class Loader:
@@ -45,8 +45,8 @@ class Loader:
         self._last_read: dict[int, threading.Event] = {}
 
     def order(self, item: Item) -> tuple[threading.Event | None, threading.Event | None]:
-        """Its turn: what to wait for before reading, and what to set after. To be called in the order of
-        the items; both are None where images may be read in any order."""
+        """The events to wait for before reading and to set afterwards, for sources that are read in order;
+        (None, None) for others. Call it in the order of the items."""
         if not self._sources[item.source].sequential:
             return None, None
         mine = threading.Event()
@@ -60,7 +60,7 @@ class Loader:
         prepare: Callable[[bytes], Any],
         turn: tuple[threading.Event | None, threading.Event | None] = (None, None),
     ) -> Loaded:
-        """Read an image and let `prepare` make of its content what the engine captions."""
+        """Read an image; `prepare` turns its content into the input of the engine."""
         before, mine = turn
         if before is not None:
             before.wait()

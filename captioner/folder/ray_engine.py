@@ -1,7 +1,8 @@
-"""A batch over Ray Data: shards of images in, Parquet files out, a pool of actors with a model each.
+"""Batch captioning over Ray Data: shards of images in, Parquet files out, a pool of actors with one model
+each.
 
-Each shard is the work of one actor and ends in one file that is there whole or not at all, so that what
-has been done survives any actor, node or driver. Ray gives the shards of an actor that died to another.
+One actor captions a shard and writes one file atomically, so that finished work survives the loss of any
+actor, node or driver. Ray reassigns the shards of an actor that dies.
 """
 
 from __future__ import annotations
@@ -44,21 +45,21 @@ from captioner.options import CaptionOptions
 from captioner.results import Caption, error_to_dict
 
 _NOTE = ".captioner.json"
-"""What OUT remembers beside its parts."""
+"""File in OUT that records state beside the parts."""
 _CONNECT_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayOptions:
-    """How the work is spread. Raises `OptionsError` for what Ray cannot give an actor."""
+    """How work is distributed. Raises `OptionsError` for resources that Ray cannot give an actor."""
 
     actors: int = 2
-    """Models that work at the same time."""
+    """Models that run in parallel."""
     cpus_per_actor: float = 1.0
     gpus_per_actor: float = 0.0
     """A fraction lets actors share a GPU."""
     images_a_shard: int = 10_000
-    """What is done again at most when an actor dies."""
+    """Images captioned again, at most, when an actor dies."""
     batch_size: int = 32
 
     def __post_init__(self) -> None:
@@ -74,37 +75,37 @@ class RayOptions:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that an actor needs to know; travels to it."""
+    """The settings sent to each actor."""
 
     uri: str
     out: str
     bundle: str | None
-    """A path that is good on every node; None is the embedded model."""
+    """Bundle path that is valid on every node; None for the embedded model."""
     options: CaptionOptions
     limits: ImageLimits
     ray: RayOptions
-    shape: Callable[[Record], Record]
+    transform: Callable[[Record], Record]
 
 
 @dataclass(frozen=True, slots=True)
 class ShardDone:
-    """What became of one shard."""
+    """The outcome of one shard."""
 
     images: int
     failed: Mapping[str, str]
-    """Name and reason of the images without a caption."""
+    """Images without a caption: name and reason."""
 
 
 class ShardCaptioner:
-    """The actor: a model, and captioning a shard with it."""
+    """The actor: holds a model and captions shards."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._is_open = False
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """One row, a shard, in; one row out: how many images, which failed, and what ends the run, if
-        anything does. Ray would bury that under tracebacks if it were raised here."""
+        """Caption the shard in the one input row. The output row holds the number of images, those that
+        failed, and the error that ends the run, if any: raised here, Ray would bury it in tracebacks."""
         shard = Shard.from_json(batch["shard"][0])
         try:
             failed, problem = self._publish(shard), ""
@@ -124,7 +125,7 @@ class ShardCaptioner:
         written = OutputOptions(
             attention=options.attention, alternatives=options.alternatives > 0, grid=self._grid
         )
-        write_parquet(content, map(self._job.shape, records), written)
+        write_parquet(content, map(self._job.transform, records), written)
         self._parts.put(shard.file, content.getvalue())
         return {r["image"]: r["error"]["message"] for r in records if "error" in r}
 
@@ -155,15 +156,14 @@ class ShardCaptioner:
 
 
 class RayRun:
-    """A run over a cluster, or over this machine, that may have been begun before. Use as a context, and
-    iterate over it once."""
+    """A run on a cluster or on this machine, possibly resumed. Use as a context, and iterate over it once."""
 
     total: int
-    """Images that were found."""
+    """Images found."""
     left: int
-    """Of these, how many were not done when the run began."""
+    """Images not yet done when the run began."""
     failed: int
-    """Images without a caption, those of earlier runs included."""
+    """Images without a caption, including those of earlier runs."""
 
     def __init__(
         self,
@@ -178,35 +178,35 @@ class RayRun:
         limits: ImageLimits = DEFAULT_LIMITS,
         ray: RayOptions | None = None,
         wording: str = "",
-        shape: Callable[[Record], Record] = unchanged,
+        transform: Callable[[Record], Record] = unchanged,
         retry_failed: bool = False,
         overwrite: bool = False,
         report: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`model` is the NAME@DIGEST of `bundle`; `names` are relative to `uri`; `wording` stands for what
-        `shape` does; `report` is told what is worth knowing. Raises `RuntimeMissingError` without Ray."""
+        """`model` is the NAME@DIGEST of `bundle`; `names` are relative to `uri`; `wording` identifies what
+        `transform` does; `report` receives progress messages. Raises `RuntimeMissingError` without Ray."""
         _import_ray()
         if "://" not in uri:
             uri = os.path.abspath(uri)  # noqa: PTH100 (workers have another current folder)
         if "://" not in out:
             out = os.path.abspath(out)  # noqa: PTH100
-        self._job = Job(uri, out, bundle, options, limits, ray or RayOptions(), shape)
+        self._job = Job(uri, out, bundle, options, limits, ray or RayOptions(), transform)
         self._source = open_place(uri, selection, names)
         self._parts = PartFolder(out)
-        self._asked = [model, dataclasses.asdict(options), wording]
+        self._settings = [model, dataclasses.asdict(options), wording]
         self._retry_failed, self._overwrite, self._report = retry_failed, overwrite, report
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        """Raises `OutputError` when another run writes this output, `DataError` when there are no images."""
+        """Raises `OutputError` if another run writes this output, `DataError` if there are no images."""
         found = list({one.name: one for one in self._source.find()}.values())
         if not found:
             raise DataError("there are no images")
         self._parts.create()
         with ExitStack() as opened:
             opened.enter_context(hold(self._parts, self._report))
-            asked = json.dumps([*self._asked, self._count_overwrites()], sort_keys=True)
-            self._shards = cut(found, asked, self._job.ray.images_a_shard)
+            fingerprint = json.dumps([*self._settings, self._count_overwrites()], sort_keys=True)
+            self._shards = cut(found, fingerprint, self._job.ray.images_a_shard)
             wanted = {shard.file for shard in self._shards}
             there = wanted & self._parts.names()
             failed = self._parts.count_failed(there)
@@ -226,7 +226,7 @@ class RayRun:
         self._open.__exit__(kind, error, trace)
 
     def __iter__(self) -> Iterator[ShardDone]:
-        """Each shard as it is done; at the end, parts that are of an earlier state of things are removed."""
+        """Each shard when it is done; finally, stale parts are removed."""
         if self._pending:
             for row in self._work():
                 if problem := json.loads(row["problem"]):
@@ -241,8 +241,8 @@ class RayRun:
         self._note(self._overwrites, unfinished=False)
 
     def _count_overwrites(self) -> int:
-        """How often all was to be done again: parts of before have other names then. An overwrite that was
-        not finished goes on."""
+        """The number of complete overwrites, which is part of the names of parts. An unfinished overwrite
+        is resumed."""
         note = _read_note(self._parts.read(_NOTE))
         self._overwrites = note.get("overwrites", 0)
         if self._overwrite and not note.get("unfinished", False):
@@ -302,8 +302,8 @@ def _check_reachable(address: str) -> None:
 
 
 def _count_actors(resources: Mapping[str, float], settings: RayOptions) -> int:
-    """How many actors there is room for. For what this machine lacks Ray would wait for ever; a cluster may
-    yet grow. Raises `DeviceError` when there is room for none."""
+    """The number of actors that fit. Ray would wait forever for resources that this machine lacks; a
+    cluster may still grow. Raises `DeviceError` if none fits."""
     counts = []
     for kind, wanted in (("CPU", settings.cpus_per_actor), ("GPU", settings.gpus_per_actor)):
         there = resources.get(kind, 0.0)

@@ -1,4 +1,4 @@
-"""One run over a folder: list, caption what is left, keep it, publish it."""
+"""One run over a folder: list images, caption those not done, save and publish results."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from captioner.options import CaptionOptions
 
 
 class FolderRun:
-    """A run that may have been begun before. Use as a context, and iterate over it once.
+    """A folder run, possibly resumed. Use as a context, and iterate over it once.
 
-    Rerunning with the same arguments after an interruption of any kind, kill -9 included, completes the
-    work: the output is then what an uninterrupted run would have written.
+    Rerunning with the same arguments after any interruption, including kill -9, completes the work: the
+    output is the same as that of an uninterrupted run.
     """
 
     total: int
-    """Images that were found."""
+    """Images found."""
     left: int
-    """Of these, how many were not done when the run began."""
+    """Images not yet done when the run began."""
 
     def __init__(
         self,
@@ -40,26 +40,25 @@ class FolderRun:
         output: Output | None = None,
         options: CaptionOptions | None = None,
         *,
-        shape: Callable[[Record], Record] = unchanged,
+        transform: Callable[[Record], Record] = unchanged,
         stop: threading.Event | None = None,
         max_bytes: int = DEFAULT_LIMITS.max_bytes,
         overwrite: bool = False,
         retry_failed: bool = False,
         may_be_empty: bool = False,
     ) -> None:
-        """Without an output nothing is kept. Words are kept when `options.attention` asks for maps. `shape`
-        is what the output makes of a record; a caption that it takes away counts as a failure."""
+        """Without an output nothing is saved. Words are saved if `options.attention` is set. `transform`
+        turns saved records into written ones; a caption that it removes counts as a failure."""
         self.stop = stop or threading.Event()
         """Set it to end the run after what is in flight."""
         self._sources, self._engine, self._output = sources, engine, output
         self._options = options or CaptionOptions(attention=False)
-        self._shape, self._may_be_empty = shape, may_be_empty
+        self._transform, self._may_be_empty = transform, may_be_empty
         self._max_bytes, self._overwrite, self._retry_failed = max_bytes, overwrite, retry_failed
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        """Raises `OutputError` when another run writes this output, `DataError` when there are no
-        images."""
+        """Raises `OutputError` if another run writes this output, `DataError` if there are no images."""
         with ExitStack() as opened:
             path = self._output.state_path if self._output else None
             state = State(path, self._fingerprint(), overwrite=self._overwrite)
@@ -82,7 +81,7 @@ class FolderRun:
         self._open.__exit__(kind, error, trace)
 
     def __iter__(self) -> Iterator[FolderResult]:
-        """Each image that was left, as soon as its caption or its failure is kept."""
+        """Each image not yet done, as soon as its result is saved."""
         loader = Loader(self._sources, self._max_bytes)
         parts = self._engine.run(self._state.pending(), loader, self._options, self.stop)
         with closing(parts):  # type: ignore[type-var]
@@ -95,15 +94,15 @@ class FolderRun:
             self._state.set("overwriting", None)
 
     def failures(self) -> Iterator[FolderResult]:
-        """Images without a caption, those of earlier runs included, in order."""
-        entries = self._state.done(failed=True) if self._shape is unchanged else self._state.done()
+        """Images without a caption, including those of earlier runs, in order."""
+        entries = self._state.done(failed=True) if self._transform is unchanged else self._state.done()
         for entry in entries:
-            if error := _read_error(self._shape(entry.record)):
+            if error := _read_error(self._transform(entry.record)):
                 yield FolderResult(entry.name, None, error)
 
     def count_failed(self) -> int:
-        """How many `failures` there are."""
-        if self._shape is unchanged:
+        """The number of `failures`."""
+        if self._transform is unchanged:
             return self._state.count_failed()
         return sum(1 for _ in self.failures())
 
@@ -114,22 +113,22 @@ class FolderRun:
             self._output.advance(self._state)
 
     def _fingerprint(self) -> str:
-        asked = {"model": self._engine.model, **dataclasses.asdict(self._options)}
-        return json.dumps(asked, sort_keys=True)
+        settings = {"model": self._engine.model, **dataclasses.asdict(self._options)}
+        return json.dumps(settings, sort_keys=True)
 
     def _result(self, done: Done) -> FolderResult:
         name, outcome = done.loaded.item.found.name, done.outcome
         if isinstance(outcome, CaptionerError):
             return FolderResult(name, None, outcome)
-        if outcome is not None and self._shape is not unchanged:
+        if outcome is not None and self._transform is not unchanged:
             record = outcome.to_dict(name, words=False, alternatives=False)
-            if error := _read_error(self._shape(record)):
+            if error := _read_error(self._transform(record)):
                 return FolderResult(name, None, error)
         return FolderResult(name, outcome)
 
 
 def _read_error(record: Record) -> CaptionerError | None:
-    """The error that a record holds in place of a caption."""
+    """The error in a record without a caption."""
     if "error" not in record:
         return None
     kind = LowConfidenceError if record["error"].get("code") == LowConfidenceError.code else ImageError

@@ -1,4 +1,4 @@
-"""A listing cut into shards that stay the same when it grows a little."""
+"""Cuts a list of images into shards that remain stable when the list grows."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from captioner.folder.items import Found
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Some of the images, and the file that their captions are in. The name of the file tells what it
-    was made of: when an image, the model or an option is another, so is the name."""
+    """Some of the images, and the file that holds their captions. The file name is derived from the
+    images, the model and the options: a change of any changes the name."""
 
     file: str
     found: tuple[Found, ...]
 
     def to_json(self) -> str:
-        """For travelling: what Ray's tables hold must be plain."""
+        """JSON, since Ray tables hold plain values."""
         return json.dumps([self.file, [[one.name, one.stamp, one.problem] for one in self.found]])
 
     @classmethod
@@ -30,11 +30,11 @@ class Shard:
         return cls(file, tuple(Found(name, os.fsencode(name), *rest) for name, *rest in rows))
 
 
-def cut(found: Sequence[Found], asked: str, images_a_shard: int) -> list[Shard]:
-    """Shards of at most about `images_a_shard`, none of them empty.
+def cut(found: Sequence[Found], fingerprint: str, images_a_shard: int) -> list[Shard]:
+    """Cut into non-empty shards of about `images_a_shard` images at most.
 
-    An image belongs to a shard by the hash of its name, and the number of shards is a power of two:
-    more images change only the shards they fall into, until there are twice as many.
+    The hash of its name assigns an image to a shard, and the number of shards is a power of two: additional
+    images change only their own shards until the total doubles.
     """
     count = 1
     while count * images_a_shard < len(found):
@@ -43,15 +43,15 @@ def cut(found: Sequence[Found], asked: str, images_a_shard: int) -> list[Shard]:
     for one in found:
         members[int.from_bytes(_hash(one.name)[:8]) % count].append(one)
     return [
-        Shard(_file_name(number, count, part, asked), tuple(sorted(part, key=lambda one: one.name)))
+        Shard(_file_name(number, count, part, fingerprint), tuple(sorted(part, key=lambda one: one.name)))
         for number, part in enumerate(members)
         if part
     ]
 
 
-def _file_name(number: int, count: int, found: Sequence[Found], asked: str) -> str:
+def _file_name(number: int, count: int, found: Sequence[Found], fingerprint: str) -> str:
     lines = sorted(f"{one.name}\0{one.stamp}" for one in found)
-    digest = _hash("\n".join([asked, *lines])).hex()[:16]
+    digest = _hash("\n".join([fingerprint, *lines])).hex()[:16]
     return f"part-{number:05}-of-{count:05}-{digest}.parquet"
 
 

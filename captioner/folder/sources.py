@@ -19,20 +19,20 @@ IMAGE_SUFFIXES = (
     "ppm raf rw2 srw tif tiff webp".split()
 )
 IMAGE_PATTERNS = tuple(f"*.{suffix}" for suffix in IMAGE_SUFFIXES)
-"""What is taken for an image by its name. JPEG XL is not supported, nor HEIC without the extra [photos],
-which is better recorded for each photo than passed over in silence."""
+"""File names taken as images. Unsupported formats (JPEG XL; HEIC without the extra [photos]) are included
+so that each such photo is reported."""
 
 
 class Source(Protocol):
     """A place that holds images."""
 
     keeps_order: bool
-    """Whether images come in an order that means something; otherwise they are sorted by name."""
+    """Whether the order of images is meaningful; otherwise they are sorted by name."""
     sequential: bool
-    """Whether images must be read in the order in which they were found, or reading becomes very slow."""
+    """Whether images must be read in the order found, because reading is otherwise very slow."""
 
     def find(self) -> Iterator[Found]:
-        """Every image, without reading it. Raises `DataError` when the place cannot be listed at all."""
+        """Every image, without reading it. Raises `DataError` if the place cannot be listed."""
 
     def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
         """The content of an image and its stamp at that moment. Raises an `ImageError`. Thread-safe."""
@@ -40,15 +40,15 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which files of a folder or an archive are taken. Patterns are those of a shell, without regard to
-    case; `*` matches slashes too. One with a slash is held against the path below the source, any
-    other against the file's own name."""
+    """Which files of a folder or archive to caption. Patterns are shell patterns, case-insensitive; `*`
+    also matches slashes. A pattern with a slash is matched against the path below the source, any other
+    against the file name."""
 
     patterns: Sequence[str] = IMAGE_PATTERNS
     exclude: Sequence[str] = ()
-    """These are left out; a folder that matches, with all that is in it."""
+    """Files to skip, and folders to skip with all their content."""
     hidden: bool = False
-    """Whether files and folders whose names start with a dot are taken."""
+    """Whether to include files and folders whose names start with a dot."""
 
     def takes_file(self, name: str) -> bool:
         return self._takes(name) and _matches(name, self.patterns)
@@ -57,7 +57,7 @@ class Selection:
         return self._takes(name)
 
     def takes_path(self, name: str) -> bool:
-        """Whether the file would be found by walking: its folders are taken too."""
+        """Whether walking the folder would find the file: its folders are not excluded."""
         parts = name.split("/")
         folders = ("/".join(parts[:end]) for end in range(1, len(parts)))
         return self.takes_file(name) and all(map(self.takes_folder, folders))
@@ -82,15 +82,15 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 class FolderSource:
-    """The images in a folder and below it. Links to folders are not followed, so that nothing is met
-    twice; links to files only when they stay within the folder."""
+    """The images in a folder and below it. Links to folders are not followed, so that no image is found
+    twice; links to files only if they stay within the folder."""
 
     keeps_order = sequential = False
 
     def __init__(self, root: Path, selection: Selection | None = None) -> None:
         self.root, self.selection = root, selection or Selection()
         self.links_left_out = 0
-        """Links to folders, or out of this one, that were met."""
+        """Links to folders or out of this folder, which were skipped."""
 
     def find(self) -> Iterator[Found]:
         try:
@@ -151,7 +151,7 @@ class ListSource:
 
 
 def read_names(stream: Iterable[bytes], separator: bytes = b"\n") -> Iterator[str]:
-    """The names in a list, one a line or separated by null bytes; empty ones are passed over."""
+    """The names in a list, separated by newlines or null bytes; empty names are skipped."""
     rest = b""
     for chunk in stream:
         *whole, rest = (rest + chunk).split(separator)
@@ -161,8 +161,8 @@ def read_names(stream: Iterable[bytes], separator: bytes = b"\n") -> Iterator[st
 
 
 def read_file(path: Path, max_bytes: int) -> tuple[bytes, str]:
-    """The content and the stamp of a file, of one and the same moment at its start: a file that is
-    written to meanwhile has another stamp the next time."""
+    """The content and the stamp of a file, both of the same moment: a file that is being written gets
+    another stamp next time."""
     try:
         # Not blocking: a pipe that nobody writes to would otherwise stop the run for good.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))

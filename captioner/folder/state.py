@@ -1,10 +1,9 @@
-"""What a batch remembers between runs: an SQLite file beside the output.
+"""The state of a batch between runs: an SQLite file beside the output.
 
-It holds, for each image, what it was when it was captioned and the record that came of it, exactly as
-the model gave it; outputs are made from these records and can be made again. SQLite brings what makes
-a run safe to kill: a transaction is there whole or not at all, and while one run has the file open
-exclusively, the system lets no other in, and lets go of it when the run dies. A list of the images of
-this run is kept in a temporary table beside it, so that memory does not grow with the folder.
+For each image it holds a stamp of the captioned content and the record as the model gave it. Outputs are
+generated from these records and can be generated again. SQLite makes a run safe to kill: transactions are
+atomic, and the exclusive lock on the file keeps other runs out until the process ends. The image list of the
+current run is a temporary table, so that memory does not grow with the folder.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ FORMAT = 1
 _CHUNK = 500
 """Rows fetched or inserted at a time."""
 _COMPRESS_FROM = 2048
-"""Bytes of a record from which it is compressed; only attention maps make it so long."""
+"""Records of at least this many bytes are compressed; only attention maps make them so long."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT);
@@ -42,8 +41,8 @@ CREATE TEMP TABLE listing (
     number INTEGER PRIMARY KEY, name BLOB, source INTEGER, locator BLOB, stamp TEXT, problem TEXT
 );
 """
-_CURRENT = "r.asked = :asked AND r.stamp = l.stamp"
-"""That a result is what this run would make of the image as it was listed or read."""
+_CURRENT = "r.asked = :fingerprint AND r.stamp = l.stamp"
+"""SQL condition: the result is current for the image as listed or read."""
 _DONE = f"FROM listing l JOIN results r USING (name) WHERE {_CURRENT}"
 _PENDING = (
     "FROM listing l LEFT JOIN results r USING (name)"
@@ -53,14 +52,14 @@ _PENDING = (
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An image that is done, in its place in the order of the output."""
+    """A finished image and its position in the output."""
 
     number: int
     name: str
     line: str
-    """Its record as a line of JSON."""
+    """The record as a line of JSON."""
     published: bytes | None
-    """Digest of what was last written for it, where the output keeps a file for each image."""
+    """Digest of what was last written for the image, if the output keeps one file per image."""
 
     @property
     def record(self) -> dict[str, Any]:
@@ -69,16 +68,16 @@ class Entry:
 
 
 class State:
-    """The memory of one output. Use as a context; from one thread only.
+    """The state of one output. Use as a context, from one thread only.
 
-    Every method raises `OutputError` when the file cannot be read or written.
+    Every method raises `OutputError` if the file cannot be read or written.
     """
 
-    def __init__(self, path: Path | None, asked: str, *, overwrite: bool = False) -> None:
-        """`asked` stands for the model and the options: results that were made with others are not
-        current. With `overwrite` all results are forgotten, once: an unfinished run that was started
-        with it goes on. Without a path nothing is remembered."""
-        self.path, self.overwrite, self._asked = path, overwrite, asked
+    def __init__(self, path: Path | None, fingerprint: str, *, overwrite: bool = False) -> None:
+        """`fingerprint` identifies the model and the options: results made with others are not current.
+        With `overwrite` all results are discarded, once: an unfinished run that was started with it is
+        resumed. Without a path the state is temporary."""
+        self.path, self.overwrite, self._fingerprint = path, overwrite, fingerprint
         if path is not None:
             _check_writable(path)
         with self._guard():
@@ -116,7 +115,7 @@ class State:
         return None if row is None else row[0]
 
     def set(self, key: str, value: str | None) -> None:
-        """None removes it."""
+        """Set a value; None removes it."""
         with self._guard():
             if value is None:
                 self._query("DELETE FROM meta WHERE key = ?", (key,))
@@ -124,7 +123,7 @@ class State:
                 self._query("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
     def find_images(self, sources: Sequence[Source]) -> int:
-        """Note every image of the sources, each name once; returns how many there are."""
+        """Record every image of the sources, each name once; returns the count."""
         with self._guard():
             self._query("BEGIN")
             for number, source in enumerate(sources):
@@ -167,7 +166,7 @@ class State:
     def count_pending(self) -> int:
         with self._guard():
             query = f"SELECT count(*) {_PENDING}"
-            return int(self._query(query, {"asked": self._asked, "after": -1}).fetchone()[0])
+            return int(self._query(query, {"fingerprint": self._fingerprint, "after": -1}).fetchone()[0])
 
     def count_failed(self) -> int:
         """Failures among the images of this run."""
@@ -175,11 +174,11 @@ class State:
             query = (
                 f"SELECT count(*) FROM listing l JOIN results r USING (name) WHERE r.failed AND {_CURRENT}"
             )
-            return int(self._query(query, {"asked": self._asked}).fetchone()[0])
+            return int(self._query(query, {"fingerprint": self._fingerprint}).fetchone()[0])
 
     def done(self, *, failed: bool | None = None) -> Iterator[Entry]:
-        """The images that are done, in order, whether or not earlier ones are; with `failed`, only those
-        that did or did not fail. The state may be changed meanwhile."""
+        """The finished images in order, whether or not earlier ones are finished; with `failed`, only
+        those that did or did not fail. The state may be changed meanwhile."""
         only = "" if failed is None else f" AND {'' if failed else 'NOT '}r.failed"
         after = -1
         while True:
@@ -187,7 +186,7 @@ class State:
                 rows = self._query(
                     f"SELECT l.number, l.name, r.record, r.published {_DONE}{only}"
                     f" AND l.number > :after ORDER BY l.number LIMIT {_CHUNK}",
-                    {"asked": self._asked, "after": after},
+                    {"fingerprint": self._fingerprint, "after": after},
                 ).fetchall()
             if not rows:
                 return
@@ -196,15 +195,15 @@ class State:
             after = rows[-1][0]
 
     def pending(self) -> Iterator[Item]:
-        """The images that are still to be captioned, in order. The state may be changed meanwhile."""
+        """The images to be captioned, in order. The state may be changed meanwhile."""
         after = -1
         while True:
             with self._guard():
                 rows = self._query(
                     "SELECT l.number, l.source, l.name, l.locator, l.stamp, l.problem,"
-                    " CASE WHEN r.asked = :asked AND NOT r.failed THEN r.digest END"
+                    " CASE WHEN r.asked = :fingerprint AND NOT r.failed THEN r.digest END"
                     f" {_PENDING} ORDER BY l.number LIMIT {_CHUNK}",
-                    {"asked": self._asked, "after": after},
+                    {"fingerprint": self._fingerprint, "after": after},
                 ).fetchall()
             if not rows:
                 return
@@ -213,7 +212,7 @@ class State:
             after = rows[-1][0]
 
     def save(self, batch: Sequence[Done], *, words: bool, alternatives: bool) -> None:
-        """Keep what became of some images, all of them or, if that fails, none."""
+        """Save the results of some images in one transaction."""
         with self._guard():
             self._query("BEGIN")
             for done in batch:
@@ -238,17 +237,17 @@ class State:
             "INSERT INTO results VALUES (?, ?, ?, ?, ?, ?, NULL) ON CONFLICT (name) DO UPDATE SET"
             " stamp = excluded.stamp, digest = excluded.digest, asked = excluded.asked,"
             " failed = excluded.failed, record = excluded.record",
-            (name, loaded.stamp, loaded.digest, self._asked, failed, _pack(json.dumps(record))),
+            (name, loaded.stamp, loaded.digest, self._fingerprint, failed, _pack(json.dumps(record))),
         )
 
     def ready(self, after: int) -> Iterator[Entry]:
-        """The images that are done, in order, from `after` + 1 up to the first that is not."""
+        """The finished images in order, from `after` + 1 up to the first unfinished one."""
         while True:
             with self._guard():
                 rows = self._query(
                     f"SELECT l.number, l.name, r.record, r.published {_DONE}"
                     f" AND l.number > :after ORDER BY l.number LIMIT {_CHUNK}",
-                    {"asked": self._asked, "after": after},
+                    {"fingerprint": self._fingerprint, "after": after},
                 ).fetchall()
             for number, name, record, published in rows:
                 if number != after + 1:
@@ -263,7 +262,7 @@ class State:
             self._query("UPDATE results SET published = ? WHERE name = ?", (digest, os.fsencode(name)))
 
     def claim_target(self, target: str, name: str) -> str:
-        """The image that a file belongs to: the first that claimed it."""
+        """The image that owns a file: the first that claimed it."""
         with self._guard():
             key = os.fsencode(target)
             self._query("INSERT OR IGNORE INTO targets VALUES (?, ?)", (key, os.fsencode(name)))
@@ -271,7 +270,7 @@ class State:
             return os.fsdecode(owner)
 
     def inherit_target(self, target: str, name: str) -> bytes | None:
-        """Give a file, whose image is gone, to another image; returns the digest of what is in it."""
+        """Transfer a file whose image is gone to another image; returns the digest of its content."""
         with self._guard():
             key, heir = os.fsencode(target), os.fsencode(name)
             query = "SELECT r.published FROM targets t JOIN results r USING (name) WHERE t.target = ?"
@@ -284,14 +283,14 @@ class State:
             return published
 
     def restamp(self, entry: Entry, stamp: str, digest: bytes) -> None:
-        """The image has been changed by the output itself."""
+        """Record that the output itself changed the image."""
         with self._guard():
             self._query("UPDATE listing SET stamp = ? WHERE number = ?", (stamp, entry.number))
             key = os.fsencode(entry.name)
             self._query("UPDATE results SET stamp = ?, digest = ? WHERE name = ?", (stamp, digest, key))
 
     def fail(self, entry: Entry, error: CaptionerError) -> None:
-        """The caption could not be written."""
+        """Record that the caption could not be written."""
         record = _pack(json.dumps(error_to_dict(entry.name, error)))
         with self._guard():
             self._query(
@@ -300,7 +299,7 @@ class State:
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
-        """Turns what SQLite raises into errors for people; what fails half way is undone."""
+        """Turn SQLite errors into `OutputError`s, and roll back what failed."""
         try:
             yield
         except sqlite3.Error as error:
@@ -325,7 +324,7 @@ class State:
 
 
 def _check_writable(path: Path) -> None:
-    """Raises `OutputError` with the reason, which SQLite does not tell."""
+    """Raise `OutputError` with the reason, which SQLite does not give."""
     try:
         path.open("ab").close()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Folders that are paths or URIs: of this machine, or in an object store."""
+"""Folders given as paths or URIs: on this machine or in an object store."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _READ_AT_ONCE = 16
 
 
 def open_filesystem(uri: str) -> tuple[Any, str]:
-    """The `pyarrow.fs.FileSystem` and the path in it that a path or a URI means: s3:// and gs:// through
-    pyarrow, what pyarrow does not know through fsspec. Raises `DataError`."""
+    """The `pyarrow.fs.FileSystem` and the path in it for a path or URI: s3:// and gs:// through pyarrow,
+    others through fsspec. Raises `DataError`."""
     try:
         from pyarrow import fs
     except ImportError:
@@ -54,12 +54,12 @@ def _open_fsspec(uri: str) -> tuple[Any, str]:
 
 
 def shown(uri: str) -> str:
-    """A URI as it may be printed: without the secrets and settings that it can hold."""
+    """A URI to print: without credentials and settings."""
     return re.sub(r"://[^/@]*@", "://", uri).partition("?")[0] if "://" in uri else uri
 
 
 def reason(error: Exception) -> str:
-    """What an error of a filesystem says, in one line."""
+    """The message of a filesystem error, in one line."""
     missing = errno.ENOENT if isinstance(error, FileNotFoundError) else None
     number = getattr(error, "errno", None) or missing
     lines = str(error).strip().splitlines()
@@ -67,7 +67,7 @@ def reason(error: Exception) -> str:
 
 
 def open_place(uri: str, selection: Selection | None = None, names: Iterable[str] | None = None) -> Source:
-    """The images below a path or URI, or those of `names` there. Raises `DataError` or `OptionsError`."""
+    """The images below a path or URI, or those of `names` in it. Raises `DataError` or `OptionsError`."""
     filesystem, path = open_filesystem(uri)
     is_local = filesystem.type_name == "local"
     if is_archive(Path(path)) and not (is_local and Path(path).is_dir()):
@@ -137,7 +137,7 @@ def _found(name: str, info: Any) -> Found:
 
 
 class PartFolder:
-    """The folder of finished parts, in any filesystem. Every method raises `OutputError`."""
+    """A folder of finished parts in any filesystem. Every method raises `OutputError`."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -145,7 +145,7 @@ class PartFolder:
 
     @property
     def local(self) -> Path | None:
-        """Where it is, if it is a folder of this machine."""
+        """The local path, if the folder is on this machine."""
         return Path(self._root) if self._filesystem.type_name == "local" else None
 
     def create(self) -> None:
@@ -153,7 +153,7 @@ class PartFolder:
             self._filesystem.create_dir(self._root, recursive=True)
 
     def names(self, prefix: str = "") -> set[str]:
-        """Files that are there whole: parts, or what starts with `prefix`."""
+        """Finished files: parts, or names that start with `prefix`."""
         from pyarrow import fs
 
         with self._reaching("read"):
@@ -162,7 +162,7 @@ class PartFolder:
         return {name for name in names if (name.startswith(prefix) if prefix else _PART.fullmatch(name))}
 
     def count_failed(self, names: Iterable[str]) -> dict[str, int]:
-        """Images without a caption in each part; a part that cannot be read is left out."""
+        """The number of images without a caption in each part; unreadable parts are left out."""
         with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
             names = sorted(names)
             counts = pool.map(self._count_failed, names)
@@ -179,7 +179,7 @@ class PartFolder:
         return sum(code not in (None, "low_confidence") for code in codes)
 
     def read(self, name: str) -> bytes | None:
-        """The content of a small file; None when it is not there."""
+        """The content of a small file; None if it does not exist."""
         with self._reaching("read"):
             try:
                 with self._filesystem.open_input_stream(f"{self._root}/{name}") as stream:
@@ -193,7 +193,7 @@ class PartFolder:
             self._filesystem.delete_file(f"{self._root}/{name}")
 
     def put(self, name: str, content: bytes) -> None:
-        """Write a file that appears whole or not at all. An object store does so by itself."""
+        """Write a file atomically. Object stores do so by themselves."""
         if self.local is not None:
             # Hidden until it is whole: whoever reads the folder should not meet it.
             with replacing(self.local / name, self.local / f".{name}.partial") as file:

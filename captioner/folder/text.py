@@ -1,5 +1,5 @@
-"""How captions are worded in the output. The state keeps them as the model gave them, so that another
-wording needs no captioning."""
+"""Formats the text of captions for output. The state keeps captions as the model gave them, so that
+changing the wording needs no captioning."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _FIELDS = ("caption", "name", "stem", "folder")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextOptions:
-    """What is made of a caption, in this order. Raises `OptionsError` for a template that is none."""
+    """Text changes, applied in this order. Raises `OptionsError` for an invalid template."""
 
     style: str = "caption"
     """"caption", as the model gave it, or "alt": as alt text (`captioner.folder.alt_text`)."""
     drop_openings: bool = False
-    """Leave out "a photo of", "there is" and their like at the start."""
+    """Remove "a photo of", "there is" and similar phrases from the start."""
     capitalize: bool = False
-    """Begin with a capital letter."""
+    """Capitalize the first letter."""
     sentence: bool = False
-    """Begin with a capital letter and end with a full stop."""
+    """Capitalize the first letter and end with a full stop."""
     template: str = "{caption}"
-    """A text with the fields {caption}, {name}, {stem} and {folder} of the image."""
+    """Text with the fields {caption}, {name}, {stem} and {folder} of the image."""
     prefix: str = ""
     suffix: str = ""
 
@@ -50,8 +50,8 @@ class TextOptions:
         for _, field, form, conversion in parts:
             if field is not None and (field not in _FIELDS or form or conversion):
                 known = ", ".join(f"{{{name}}}" for name in _FIELDS)
-                asked = field + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")
-                raise OptionsError(f"--template knows {known}, not {{{asked}}}", "template")
+                given = field + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")
+                raise OptionsError(f"--template knows {known}, not {{{given}}}", "template")
 
     def apply(self, text: str, name: str) -> str:
         """The text to write for the caption of the image `name`."""
@@ -69,8 +69,8 @@ class TextOptions:
         text = self.template.format(caption=text, name=path.name, stem=path.stem, folder=folder)
         return f"{self.prefix}{text}{self.suffix}"
 
-    def shape(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A record with the caption as it is to be written; failures stay as they are."""
+    def transform(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The record with its caption reworded; failures are unchanged."""
         if "caption" not in record:
             return record
         return {**record, "caption": self.apply(record["caption"], record["image"])}

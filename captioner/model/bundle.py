@@ -30,22 +30,22 @@ FILES = (ENCODER, DECODER, WORDS, CARD)
 MAX_CELLS, MAX_IMAGE_SIZE = 256, 8192
 MAX_WORDS_KNOWN, MAX_WORD_LENGTH = 1_000_000, 100
 OLD_SQUASH = "to a square, antialiased"
-"""What bundles said of squashed photos before there was another way."""
+"""The description of squashing in bundles older than letterboxing."""
 DEFAULT_NAME = "default"
 DEFAULT = Path(__file__).parents[1] / "models" / "default"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bundle:
-    """A bundle that has been read and checked. Graphs are held as bytes: what was checked is what runs."""
+    """A bundle that has been read and verified. Graphs are held as bytes: what was verified is what runs."""
 
     name: str
     digest: str
     """SHA-256 of bundle.json, which holds the digests of all other files."""
     image_size: int
-    """Side of the square input, in pixels."""
+    """Side of the square model input, in pixels."""
     grid: tuple[int, int]
-    """Rows and columns of the square: of the attention maps, which have fewer where a model letterboxes."""
+    """Rows and columns of attention maps over the square; maps of letterboxed photos have fewer."""
     has_sentinel: bool
     decoding: CaptionOptions
     """The defaults of this model, all resolved."""
@@ -53,7 +53,7 @@ class Bundle:
     encoder: bytes
     decoder: bytes
     manifest: Mapping[str, Any]
-    """All of bundle.json, with how the model was trained and how it scored."""
+    """All of bundle.json, including training settings and scores."""
     letterbox: Letterbox | None = None
     """How photos are fitted into the square without distortion; None where they are squashed."""
 
@@ -121,7 +121,7 @@ def _check_range(name: str, values: Sequence[Any], most: int) -> None:
 
 
 def image_section(size: int, letterbox: Letterbox | None) -> dict[str, Any]:
-    """What bundle.json says of the preprocessing."""
+    """The preprocessing entry of bundle.json."""
     section: dict[str, Any] = {"size": size, "color": "RGB", "resize": "squash"}
     return section if letterbox is None else section | {"resize": "letterbox", "padding": letterbox.color}
 
@@ -140,7 +140,7 @@ def _letterbox(image: Mapping[str, Any], rows: int, columns: int) -> Letterbox |
 
 
 def write_manifest(folder: Path, contents: Mapping[str, Any]) -> None:
-    """Write bundle.json with the digests of the other files in the folder, which must all be there."""
+    """Write bundle.json with the digests of the other files in the folder, all of which must exist."""
     digests = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in FILES}
     text = json.dumps({"format": FORMAT, **contents, "files": digests}, indent=2, ensure_ascii=False)
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")

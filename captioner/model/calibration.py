@@ -1,9 +1,9 @@
-"""How likely a caption is to be good: a probability, calibrated on captions that people wrote.
+"""Confidence: the calibrated probability that a caption is good.
 
-A model's own probability of a caption says little by itself: long captions are improbable. The mean
-log-probability of a token tells good captions from bad, and Platt scaling (Platt 1999), a logistic curve
-fitted on images the model has not seen, makes of it the probability of an event that can be checked; the
-bundle says which. `benchmarks/calibration.py` fits the curve and draws how reliable it is.
+The probability that the model gives a caption is a poor measure: long captions are improbable. The mean
+log-probability per token separates good captions from bad ones, and Platt scaling (Platt 1999), a logistic
+curve fitted on unseen images, turns it into the probability of a verifiable event, which the bundle
+describes. `benchmarks/calibration.py` fits the curve and plots its reliability.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A fitted curve."""
+    """A fitted logistic curve."""
 
     slope: float
     intercept: float
     event: str
-    """What the probability is of."""
+    """The event that confidence is the probability of."""
 
     @classmethod
     def of(cls, manifest: Mapping[str, Any]) -> Self | None:
-        """The calibration in a bundle's `bundle.json`; None where there is none."""
+        """The calibration in `bundle.json`; None if there is none."""
         try:
             entry = manifest["confidence"]
             return cls(float(entry["slope"]), float(entry["intercept"]), str(entry["event"]))

@@ -1,4 +1,4 @@
-"""ONNX Runtime: devices, threads, sessions, and an exported decoder as the search sees it."""
+"""ONNX Runtime: devices, threads, sessions, and the exported decoder as a `Stepper`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from captioner.model.bundle import Bundle
 from captioner.model.search import Floats, Ints
 
 HEADS = "attention_heads"
-"""The decoder output that a model with several heads has beside `attention`."""
+"""Decoder output with the maps of each head, in models with several heads."""
 _CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
 
@@ -22,10 +22,10 @@ class Runtime:
     """The two graphs of a bundle on a device. Safe to use from several threads."""
 
     def __init__(self, bundle: Bundle, device: str = "auto", threads: int | None = None) -> None:
-        """`threads` computing one call; None leaves it to ONNX Runtime.
+        """`threads` compute one call; None leaves the number to ONNX Runtime.
 
-        Raises `RuntimeMissingError` without onnxruntime, `DeviceError` when `device` is "cuda" and CUDA
-        cannot really be used, `BundleError` for graphs that cannot be loaded.
+        Raises `RuntimeMissingError` without onnxruntime, `DeviceError` if a CUDA device was requested and
+        cannot be used, `BundleError` for graphs that cannot be loaded.
         """
         check_device(device)
         if threads is not None and threads < 1:
@@ -45,7 +45,7 @@ class Runtime:
         self._decoder_outputs = [output.name for output in self._decoder.get_outputs()]
         shapes = {output.name: output.shape for output in self._decoder.get_outputs()}
         self.heads: int = shapes[HEADS][2] if HEADS in shapes else 1
-        """Maps that a word has."""
+        """Attention heads, each with a map per word."""
         self._check(bundle)
 
     def encode(self, pixels: npt.NDArray[np.uint8], mask: npt.NDArray[np.bool_] | None = None) -> OnnxStepper:
@@ -72,8 +72,8 @@ class Runtime:
         state: Mapping[str, Any],
         head: int | None = None,
     ) -> tuple[Floats, Floats, dict[str, Any]]:
-        """One step, with the maps of one head or the mean of all. Memory and state stay on the device; only
-        tokens, log-probabilities and maps travel."""
+        """Run one step, with the maps of one head or the mean of all. Memory and state stay on the device;
+        only tokens, log-probabilities and maps are copied."""
         maps = "attention" if head is None or self.heads == 1 else HEADS
         wanted = [name for name in self._decoder_outputs if name not in {"attention", HEADS} - {maps}]
         binding = self._decoder.io_binding()
@@ -147,9 +147,9 @@ class Runtime:
 
 
 class OnnxStepper:
-    """The exported decoder with a batch of images in its memory; keeps `captioner.model.search.Stepper`.
+    """The exported decoder with an encoded batch of images; a `captioner.model.search.Stepper`.
 
-    The graph itself puts the beams of its state in order, so reordering only notes how.
+    The graph itself reorders the beams of its state, so `reorder` only records how.
     """
 
     def __init__(

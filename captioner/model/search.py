@@ -1,7 +1,7 @@
-"""Search for captions: batched greedy and beam search over a step, the same for PyTorch and ONNX.
+"""Caption search: batched greedy and beam search over a step function, for PyTorch and ONNX alike.
 
-The search knows a decoder only as a `Stepper`. It keeps, for each step, what was chosen and from where;
-captions and the maps that belong to their words are read off at the end by following those links back.
+The search knows a decoder only as a `Stepper`. At each step it stores the choices and their parents; captions
+and their attention maps are read off at the end by following the links back.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _FORBIDDEN = [Vocabulary.pad_id, Vocabulary.start_id, Vocabulary.unknown_id]
 
 
 class Stepper(Protocol):
-    """A decoder that has seen a batch of images. Its state is opaque to the search."""
+    """A decoder with an encoded batch of images. Its state is opaque to the search."""
 
     def start(self, beams: int) -> Any:
-        """The state before the first word, for `beams` hypotheses of each image."""
+        """The state before the first word, with `beams` hypotheses per image."""
 
     def step(self, tokens: Ints, state: Any) -> tuple[Floats, Floats, Any]:
         """Read the last tokens, (images, beams). Returns the log-probabilities of the next,
@@ -32,7 +32,7 @@ class Stepper(Protocol):
         new state."""
 
     def reorder(self, state: Any, parents: Ints) -> Any:
-        """The state in which beam b of image i continues what was beam parents[i, b]."""
+        """The state in which beam b of image i continues beam parents[i, b]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ class Hypothesis:
     """A finished caption in token ids."""
 
     tokens: tuple[int, ...]
-    """Without start and end."""
+    """Token ids without start and end."""
     log_probs: tuple[float, ...]
-    """Of each token, and last of the end token."""
+    """Log-probability of each token, and finally of the end token."""
     attention: tuple[Floats, ...]
-    """(cells,) for each token."""
+    """One map per token, (cells,)."""
 
     @property
     def log_prob(self) -> float:
@@ -92,7 +92,7 @@ def _merge(own: list[Hypothesis], more: list[Hypothesis], options: CaptionOption
 def _search(
     stepper: Stepper, images: int, options: CaptionOptions, beams: int, required: Required
 ) -> list[list[Hypothesis]]:
-    """All that ended, best first, at most `beams`."""
+    """The finished hypotheses, best first, at most `beams`."""
     assert options.max_words
     alpha = options.length_normalization or 0.0
     rows = required.groups * beams
@@ -129,7 +129,7 @@ def _search(
 
 def stream(stepper: Stepper, options: CaptionOptions) -> Iterator[tuple[int, float, Floats]]:
     """Greedy search on one image, step by step: token, log-probability and attention (cells,) of each word
-    as it is chosen, and last of the end token. The same caption as `search` with a beam of 1."""
+    as it is chosen, finally of the end token. The caption is that of `search` with a beam of 1."""
     assert options.max_words  # resolved
     history = _History()
     state = stepper.start(1)
@@ -146,7 +146,7 @@ def stream(stepper: Stepper, options: CaptionOptions) -> Iterator[tuple[int, flo
 
 
 def _allowed(log_probs: Floats, history: _History, options: CaptionOptions, length: int) -> Floats:
-    """Log-probabilities with -inf where a token may not follow."""
+    """Log-probabilities with -inf for tokens that may not follow."""
     assert options.max_words is not None
     allowed = log_probs.copy()
     allowed[..., _FORBIDDEN] = _NEVER
@@ -194,7 +194,7 @@ def _advance(
     log_probs: Floats,
     finished: list[_Finished],
 ) -> tuple[Ints, Floats, Ints]:
-    """Move ended continuations to `finished`; the tokens, totals and parents of the beams that go on."""
+    """Move finished continuations to `finished`; return tokens, totals and parents of the live beams."""
     images = len(finished)
     tokens = np.full((images, beams), Vocabulary.end_id, dtype=np.int64)
     totals = np.full((images, beams), _NEVER, dtype=np.float32)
@@ -222,12 +222,12 @@ class _Ended:
     length: int
     """Words before the end token."""
     beam: int
-    """Where the last word stands."""
+    """Beam of the last word."""
     end_log_prob: float
 
 
 class _Finished:
-    """The best ended hypotheses of one image."""
+    """The best finished hypotheses of one image."""
 
     def __init__(self, capacity: int, alpha: float) -> None:
         self.capacity, self.alpha = capacity, alpha
@@ -239,7 +239,7 @@ class _Finished:
         self.ended.append(_Ended(score, length, beam, end_log_prob))
 
     def replace_best(self, log_prob: float, length: int, beam: int, end_log_prob: float) -> None:
-        """By a part of it, which may have ended by itself before."""
+        """Replace the best hypothesis by a prefix of it, unless that is finished already."""
         self.ended.remove(self.best(1)[0])
         if not any((ended.length, ended.beam) == (length, beam) for ended in self.ended):
             self.add(log_prob, length, beam, end_log_prob)
@@ -290,8 +290,8 @@ class _History:
         return np.stack(steps[::-1], axis=-1)
 
     def cut(self, image: int, ended: _Ended, limit: int) -> tuple[float, int, int, float] | None:
-        """What `_Finished.add` wants of a hypothesis of `limit` words that is ended after the word where that
-        was likeliest; None if that is where it is, or if it is shorter."""
+        """Arguments for `_Finished.add` that cut a hypothesis of `limit` words where its end is most
+        likely; None if that is its end, or it is shorter."""
         if ended.length < limit:
             return None
         beam, steps = ended.beam, []

@@ -1,4 +1,4 @@
-"""Words and their ids."""
+"""The vocabulary: words and their ids."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 
 
 def tokenize(text: str) -> list[str]:
-    """Lower-cased words of a caption without punctuation, as the model learns them."""
+    """The lower-cased words of a caption without punctuation, as used in training."""
     return [word.replace("’", "'") for word in _WORD.findall(text.lower())]
 
 
@@ -52,7 +52,7 @@ class Vocabulary:
         return [self._ids.get(word, self.unknown_id) for word in tokenize(text)]
 
     def forms(self, word: str) -> tuple[int, ...]:
-        """Ids of a word and of its regular English plural, those of them that are known."""
+        """The known ids of a word and its regular English plural."""
         word = word.lower()
         plurals = [f"{word}s", f"{word}es", *([f"{word[:-1]}ies"] if word.endswith("y") else [])]
         return tuple(self._ids[form] for form in (word, *plurals) if self._ids.get(form, 0) >= len(SPECIAL))

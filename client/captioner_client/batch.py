@@ -1,4 +1,4 @@
-"""Many images over one CaptionBatch call, and over further calls where one breaks off."""
+"""Sends many images over one CaptionBatch call, and over further calls if one breaks off."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Outcome = tuple[int, Caption | CaptionerError]
 Taken = tuple[int, ImageInput, bytes | ImageError]
 
 _BROKEN_WRITE = "Internal error from Core"
-"""What gRPC puts in the place of the status when the call ends while a message is being written."""
+"""What gRPC reports instead of the status if the call ends during a write."""
 _FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.1, 3.0
 
 
@@ -42,8 +42,8 @@ def _is_reset(error: grpc.aio.AioRpcError) -> bool:
 
 
 class Batch:
-    """Keeps at most `batch_window` images sent and not yet taken by the caller; when a call breaks off
-    because its server goes away, the unanswered ones are sent again over the next."""
+    """Keeps at most `batch_window` images sent but not yet taken by the caller. If a call breaks off
+    because its server goes away, unanswered images are sent again over the next."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Batch:
             return outcome
 
     async def _feed(self, call: Any) -> None:
-        """Send what an earlier call left unanswered, then the images that are still to come."""
+        """Send images left unanswered by an earlier call, then the remaining ones."""
         try:
             for index, image in list(self._unanswered.items()):
                 try:
@@ -137,7 +137,7 @@ class Batch:
     async def _take(self) -> Taken | None:
         """The next image, once there is room for it; None after the last.
 
-        Cancelling loses nothing: an image that is just being taken is there for the next feeder.
+        Cancelling loses nothing: an image being taken remains for the next feeder.
         """
         if self._exhausted:
             return None
@@ -160,7 +160,7 @@ class Batch:
         return None
 
     async def _read(self, call: Any) -> None:
-        """Hand on the answers, and last how the call ended: None if as it should."""
+        """Forward the answers, and finally how the call ended: None if normally."""
         try:
             while (answer := await call.read()) is not grpc.aio.EOF:  # type: ignore[attr-defined]
                 image = self._unanswered.pop(int(answer.id))

@@ -1,4 +1,4 @@
-"""From addresses and options to a channel: balancing, retries, credentials."""
+"""Opens a channel for addresses and options: load balancing, retries, credentials."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def _read(options: ClientOptions, name: str) -> bytes | None:
 
 
 def make_target(addresses: Sequence[str]) -> str:
-    """One address becomes a DNS name that gRPC resolves, and resolves again, to all it stands for;
-    several become a fixed list of IP addresses."""
+    """A gRPC target: one address becomes a DNS name that gRPC resolves repeatedly; several become a fixed
+    list of IP addresses."""
     if len(addresses) == 1:
         if addresses[0].startswith("unix:"):
             return addresses[0]
@@ -130,7 +130,7 @@ def _join(host: str, port: int) -> str:
 
 
 def _resolve(host: str, port: int) -> list[tuple[str, int]]:
-    """The addresses of a host, of one version: IPv4 where it has any."""
+    """The addresses of a host in one IP version: IPv4 if it has any."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:

@@ -24,8 +24,8 @@ _END: Any = object()
 class CaptionClient:
     """Captions from a server: an `ImageCaptioner`, as the local `captioner.Captioner` is. Thread-safe.
 
-    Results and errors are those of `AsyncCaptionClient`. What describes the model (`model`, `grid`, ...) is
-    asked of the server on first use.
+    Results and errors are those of `AsyncCaptionClient`. The description of the model (`model`, `grid`, ...)
+    is requested from the server on first use.
     """
 
     def __init__(self, addresses: str | Sequence[str], options: ClientOptions | None = None) -> None:
@@ -96,7 +96,7 @@ class CaptionClient:
 
     @property
     def info(self) -> ModelInfo:
-        """What `get_model` answered first; ask that for what the server serves now."""
+        """The first answer of `get_model`; call that for the current model."""
         if self._info is None:
             self._info = self.get_model()
         return self._info

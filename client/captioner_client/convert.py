@@ -1,4 +1,4 @@
-"""What a server says of itself."""
+"""The description of a server and its model."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class ModelInfo:
     provider: str
     """The ONNX Runtime execution provider that really computes."""
     defaults: CaptionOptions
-    """Every field set."""
+    """All fields are set."""
     max_image_bytes: int
     max_image_pixels: int
     max_beam_size: int
     max_words: int
     server_version: str
     attention_heads: int = 1
-    """Maps that a word has; `CaptionOptions.attention_head` chooses among them."""
+    """Attention heads; `CaptionOptions.attention_head` chooses among their maps."""
     grid_varies: bool = False
     """Whether maps have fewer rows or columns for images that are not square."""
     calibration: Calibration | None = None

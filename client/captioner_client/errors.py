@@ -1,7 +1,7 @@
-"""What can go wrong between a client and a server.
+"""Errors between a client and a server.
 
-Errors about an image or an option are the library's own, as if the captioner were local; these are the
-ones that only a server has.
+Errors about an image or an option are those of the library, as with a local captioner; these are specific to
+servers.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from captioner.v1 import captioner_pb2 as pb
 
 
 class ServerError(CaptionerError):
-    """The server did not answer with a caption, for a reason of its own."""
+    """The server did not return a caption, for a reason of its own."""
 
     code = "server_error"
 
     def __init__(self, message: str, *, request_id: str = "", retry_after_s: float | None = None) -> None:
         super().__init__(message)
         self.request_id = request_id
-        """What the server's log knows the call by; "" where the call did not get there."""
+        """The id of the call in the log of the server; "" if the call did not reach it."""
         self.retry_after_s = retry_after_s
-        """How long the server asked to wait before calling again; None where it did not say."""
+        """Requested wait before the next call, in seconds; None if the server did not say."""
 
 
 class ServerUnavailableError(ServerError):
@@ -44,21 +44,21 @@ class ServerUnavailableError(ServerError):
 
 
 class ServerBusyError(ServerError):
-    """The server has no place for the call now."""
+    """The server rejected the call because it is overloaded."""
 
     code = "busy"
     grpc_code = "RESOURCE_EXHAUSTED"
 
 
 class DeadlineExceededError(ServerError):
-    """No answer in time."""
+    """The server did not answer in time."""
 
     code = "deadline_exceeded"
     grpc_code = "DEADLINE_EXCEEDED"
 
 
 class AuthenticationError(ServerError):
-    """The server wants a token that the call did not carry."""
+    """The server requires a token that the call did not carry."""
 
     code = "unauthenticated"
     exit_status = 2

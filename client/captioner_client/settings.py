@@ -1,4 +1,4 @@
-"""How a client talks to its servers."""
+"""Settings of a client."""
 
 from __future__ import annotations
 
@@ -15,29 +15,28 @@ class ClientOptions:
     timeout_s: float = 60.0
     """Longest wait for an answer, retries included; in a batch and a stream, for the next answer."""
     max_attempts: int = 5
-    """Tries of a call that the server was unavailable or too busy for, 1 (no retries) to 5; in a batch,
-    tries in a row without any answer."""
+    """Attempts of a call while the server is unavailable or busy, 1 (no retries) to 5; in a batch,
+    consecutive attempts without any answer."""
     max_image_bytes: int = 32 * 2**20
-    """Larger images are refused before they are sent."""
+    """Larger images are rejected before they are sent."""
     shrink_to: int | None = None
-    """Images with a side longer than this, in pixels, are sent smaller (as JPEG, quality 95): for slow
-    networks. Attention maps still cover the whole image. None sends files as they are."""
+    """Images with a longer side, in pixels, are downscaled before sending (JPEG, quality 95): for slow
+    networks. Attention maps still cover the whole image. None sends files unchanged."""
     batch_window: int = 32
-    """Most images of a batch that are sent and not yet answered."""
+    """Maximum number of images of a batch that are sent but not yet answered."""
     health_check: bool | None = None
-    """Whether to watch the health of each server, and to call none that says it does not serve. None watches
-    where there are several addresses: behind one there may be a proxy, and the watch would say how one of the
-    servers behind it is."""
+    """Whether to watch the health of each server and call only those that serve. None does so for several
+    addresses: a single one may be a proxy, whose health would be that of one of its servers."""
     tls: bool = False
-    """Encrypt, and check the server's certificate."""
+    """Use TLS, and verify the certificate of the server."""
     root_certificates: Path | None = None
-    """PEM file of the authorities to trust; None takes the system's. Implies `tls`."""
+    """PEM file of trusted authorities; None uses those of the system. Implies `tls`."""
     certificate: Path | None = None
     """PEM file with the client's own certificate, for servers that ask for one (mutual TLS)."""
     key: Path | None = None
     """PEM file with its private key."""
     token: str | None = None
-    """Bearer token to send with every call. Without `tls` it travels in the clear."""
+    """Bearer token for every call. Without `tls` it is sent unencrypted."""
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):

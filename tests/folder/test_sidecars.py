@@ -131,7 +131,9 @@ def test_a_caption_that_is_taken_back_leaves_the_metadata(few, tmp_path, batch, 
         check=True,
     )
     error = {"code": "low_confidence", "message": "not believed"}
-    monkeypatch.setattr(TextOptions, "shape", lambda _, record: {"image": record["image"], "error": error})
+    monkeypatch.setattr(
+        TextOptions, "transform", lambda _, record: {"image": record["image"], "error": error}
+    )
     assert batch(few, "-o", few, "--format", "xmp", "--embed", "--capitalize") == 1
     assert read_description(few / "a.jpg") is None
     assert read_description(few / "b" / "c.jpg") == "by hand"

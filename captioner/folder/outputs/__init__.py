@@ -1,4 +1,4 @@
-"""What a batch writes: one module a format. Each makes its output anew from the records in the state."""
+"""Output formats, one module each. Each can generate its output again from the records in the state."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ FORMATS = {
     "caption": "sidecar.CaptionOutput",
     "xmp": "xmp.XmpOutput",
 }
-"""Name of the format: module of this package and class."""
+"""Format name: module of this package and class."""
 
 
 class Output(Protocol):
-    """Where captions go. All raise `OutputError` when writing fails."""
+    """Destination of captions. All methods raise `OutputError` if writing fails."""
 
     state_path: Path
     """The file of the output's `State`."""
 
     def begin(self, state: State) -> None:
-        """Take stock of what an earlier run has written, and publish what is ready."""
+        """Inspect what an earlier run has written, and publish what is ready."""
 
     def advance(self, state: State) -> None:
-        """Publish what has become ready, where the format allows it before all is done."""
+        """Publish newly finished images, if the format allows that before the end."""
 
     def finish(self, state: State) -> None:
-        """All images are done: make the output whole."""
+        """All images are done: complete the output."""
 
     def close(self) -> None:
-        """Let go of files, whether finished or not."""
+        """Close files, whether complete or not."""
 
 
 def format_of(path: Path, name: str | None = None) -> str:
-    """The format asked for, or the one that the suffix of the output stands for."""
+    """The requested format, or the one implied by the suffix of the output."""
     chosen = name or path.suffix.lower().removeprefix(".")
     if chosen not in FORMATS:
         known = ", ".join(FORMATS)
@@ -53,7 +53,7 @@ def format_of(path: Path, name: str | None = None) -> str:
 
 
 def make_output(path: Path, options: OutputOptions, name: str | None = None) -> Output:
-    """The output of a format. Raises `OptionsError` for options that it cannot have."""
+    """Create the output of a format. Raises `OptionsError` for options that it does not support."""
     chosen = format_of(path, name)
     if options.keywords and chosen != "xmp":
         raise OptionsError("--keywords is for xmp", "keywords")

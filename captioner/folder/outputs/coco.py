@@ -16,7 +16,7 @@ from captioner.references import image_key
 
 
 class CocoOutput(Table):
-    """Images without a caption are not in the file; the exit status and stderr tell of them."""
+    """Images without a caption are left out of the file; stderr and the exit status report them."""
 
     name = "coco"
 

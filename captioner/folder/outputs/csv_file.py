@@ -12,7 +12,7 @@ from captioner.folder.outputs.table import COLUMNS, Table, flatten
 
 
 class CsvOutput(Table):
-    """One row an image; what is not known is empty."""
+    """One row per image; unknown values are empty."""
 
     name = "csv"
 

@@ -1,8 +1,8 @@
-"""A running exiftool, the program that reads and writes the metadata of every format of photos.
+"""A running exiftool, the program that reads and writes the metadata of all photo formats.
 
-Started once and told one file after the other (its options -stay_open and -@), because starting it takes
-a fifth of a second. Not through PyExifTool, which runs Python between fork and exec, where a program with
-other threads may hang for ever.
+Started once and sent one file after another (options -stay_open and -@), because starting it takes a fifth of
+a second. PyExifTool is not used: it runs Python between fork and exec, where a program with other threads may
+hang.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from captioner.errors import RuntimeMissingError
 
 
 class ExifToolError(Exception):
-    """What exiftool says has kept it from reading or writing a file."""
+    """Why exiftool could not read or write a file."""
 
 
 class ExifTool:
-    """Starts with the first command, and again after it was killed. Raises `RuntimeMissingError` without
-    the program.
+    """Starts with the first command, and again after it was killed. Raises `RuntimeMissingError` if the
+    program is missing.
 
-    Each path and each value is a line of exiftool's input; those that hold more than a line are quoted.
+    Each path and each value is a line of input for exiftool; those with line breaks are quoted.
     """
 
     def __init__(self) -> None:
@@ -49,8 +49,8 @@ class ExifTool:
         return dict(found)
 
     def set_tags(self, path: Path, tags: Mapping[str, str | Sequence[str]]) -> None:
-        """Write to the file, or a new one, and keep its time. An empty value takes the tag away; several
-        values are a list. Raises `ExifToolError`."""
+        """Write to the file, or a new one, and keep its modification time. An empty value removes the tag.
+        Raises `ExifToolError`."""
         values = {tag: [value] if isinstance(value, str) else value for tag, value in tags.items()}
         changes = (f"-{tag}={value}" for tag, several in values.items() for value in several)
         self._execute("-P", "-overwrite_original", *changes, str(path))
@@ -93,7 +93,7 @@ def _line(argument: str) -> bytes:
 
 
 def _read_until(pipe: IO[bytes], mark: bytes) -> tuple[bytes, bytes]:
-    """What comes before the line that begins with `mark`, and that line."""
+    """The lines before the one that begins with `mark`, and that line."""
     lines: list[bytes] = []
     for line in pipe:
         if line.startswith(mark):

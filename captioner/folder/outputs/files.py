@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Atomic file writing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from captioner.folder.state import State
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turns an `OSError` into an `OutputError` that names the output."""
+    """Turn an `OSError` into an `OutputError` that names the output."""
     try:
         yield
     except OSError as error:
@@ -22,19 +22,19 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def check_folder(path: Path) -> None:
-    """Raises `OutputError` when there is no folder to write the file in."""
+    """Raise `OutputError` if the folder of the file does not exist."""
     if not path.parent.is_dir():
         raise OutputError(f"cannot write {path}: there is no folder {path.parent}")
 
 
 def partial_path(path: Path) -> Path:
-    """Where the next version of a file is written."""
+    """Path at which the next version of a file is written."""
     return path.with_name(f"{path.name}.partial")
 
 
 @contextmanager
 def replacing(path: Path, partial: Path | None = None) -> Iterator[IO[bytes]]:
-    """A binary file, `partial`, that takes the place of `path` when the block ends without an error."""
+    """A binary file, `partial`, that replaces `path` if the block ends without an error."""
     partial = partial or partial_path(path)
     with writing(path):
         try:
@@ -49,7 +49,7 @@ def replacing(path: Path, partial: Path | None = None) -> Iterator[IO[bytes]]:
 
 
 def put_in_place(partial: Path, path: Path) -> None:
-    """Rename, and make the renaming last."""
+    """Rename durably: also sync the folder."""
     partial.replace(path)
     try:
         folder = os.open(path.parent, os.O_RDONLY)
@@ -62,7 +62,7 @@ def put_in_place(partial: Path, path: Path) -> None:
 
 
 def claim(path: Path, state: State) -> None:
-    """Raises `OutputError` for a file that no run with this state has written, and none may replace."""
+    """Raise `OutputError` if the file exists, no run with this state wrote it, and it may not be replaced."""
     if state.get("claimed") is None and path.exists() and not state.overwrite:
         raise OutputError(
             f"{path} is there already, and no earlier run of this command wrote it; --overwrite replaces it"

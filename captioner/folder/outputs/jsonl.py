@@ -1,4 +1,4 @@
-"""JSON Lines: a record a line, in the order of the images, written as they are done."""
+"""JSON Lines: one record per line, in the order of the images, written as they finish."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from captioner.folder.state import Entry, State
 
 
 class JsonlOutput:
-    """At every moment the file is the beginning of what it will be in the end, but for a last line that
-    may be torn when a run dies; the next run takes that off and goes on.
+    """At every moment the file is a prefix of the final output, except for a last line that may be incomplete
+    when a run dies; the next run truncates that and resumes.
 
-    When instead something has changed in the middle of what an earlier run wrote, the new file is
-    written aside and takes the place of the old one when it is whole.
+    If something changed in the middle of earlier output, a new file is written aside and replaces the old one
+    when complete.
     """
 
     def __init__(self, path: Path, options: OutputOptions) -> None:
@@ -42,7 +42,7 @@ class JsonlOutput:
         self.advance(state)
 
     def _measure_same(self, state: State) -> int:
-        """Bytes at the start of the file that are as they should be."""
+        """Length of the unchanged prefix of the file, in bytes."""
         same = 0
         with self._path.open("rb") as file:
             for entry in state.ready(-1):
@@ -54,7 +54,7 @@ class JsonlOutput:
         return same
 
     def _is_torn(self, same: int) -> bool:
-        """Whether what follows is no more than one line without its end."""
+        """Whether the rest is at most one line without its end."""
         with self._path.open("rb") as file:
             file.seek(same)
             return not file.readline().endswith(b"\n")
@@ -82,6 +82,6 @@ class JsonlOutput:
             self._file = None
 
     def _line(self, entry: Entry) -> bytes:
-        if self._options.shape is unchanged:
+        if self._options.transform is unchanged:
             return f"{entry.line}\n".encode("ascii")
-        return f"{json.dumps(self._options.shape(entry.record))}\n".encode("ascii")
+        return f"{json.dumps(self._options.transform(entry.record))}\n".encode("ascii")

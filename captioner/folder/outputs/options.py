@@ -1,4 +1,4 @@
-"""What an output is told."""
+"""Settings of an output."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ def ignore(name: str, error: CaptionerError) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputOptions:
-    """What is written beside captions, and how captions are shaped."""
+    """What to write beside captions, and how to transform records."""
 
     attention: bool = False
     alternatives: bool = False
     grid: tuple[int, int] | None = None
-    """Rows and columns of the maps, where they are asked for; None where they differ from photo to photo."""
-    shape: Callable[[Record], Record] = unchanged
-    """From the record as the model gave it to the one to be written."""
+    """Rows and columns of the maps, if requested; None if they differ between photos."""
+    transform: Callable[[Record], Record] = unchanged
+    """Turns the record as the model gave it into the one to write."""
     root: Path | None = None
-    """The folder that names are relative to, where there is one."""
+    """The folder that names are relative to, if there is one."""
     embed: bool = False
-    """Whether metadata go into the photo itself, not into a file beside it."""
+    """Whether to write metadata into the photo instead of a file beside it."""
     keywords: bool = False
     """Whether XMP gets keywords, where there are none."""
     replace_existing: bool = False
-    """Whether captions that somebody else has written give way."""
+    """Whether to replace captions that something else has written."""
     image_ids: Mapping[str, int] | None = None
-    """COCO's numbers by `captioner.references.image_key`; None takes them from the names of the files."""
+    """COCO image ids by `captioner.references.image_key`; None takes them from the file names."""
     report: Callable[[str, CaptionerError], None] = ignore
-    """Told of images whose caption cannot be written, which become failures."""
+    """Called for images whose caption cannot be written, which become failures."""

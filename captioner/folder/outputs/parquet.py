@@ -16,9 +16,9 @@ ROWS_A_GROUP = 1000
 
 
 class ParquetOutput(Table):
-    """One row an image, null where nothing is known. With maps, a row has a list of words, each with its
-    map as a list, row after row. Where all maps are alike the lists are of fixed size, and the schema's
-    metadata tell `rows` and `columns`; where they differ from photo to photo, these are columns."""
+    """One row per image, null for unknown values. With maps, a row has a list of words, each with its map
+    as a list in row-major order. If all maps have the same size, the lists are of fixed size and the
+    schema metadata hold `rows` and `columns`; otherwise these are columns."""
 
     name = "parquet"
     has_words = True
@@ -71,7 +71,7 @@ def make_schema(options: OutputOptions) -> Any:
 
 
 def to_row(record: Record) -> dict[str, Any]:
-    """A record as a row. What is not UTF-8, in a name for instance, has its odd bytes as \\udcNN."""
+    """A record as a row. Bytes that are not UTF-8, for instance in names, become \\udcNN."""
     row = {name: _to_unicode(value) for name, value in flatten(record).items()}
     if words := record.get("words"):
         row["rows"], row["columns"] = len(words[0]["attention"]), len(words[0]["attention"][0])

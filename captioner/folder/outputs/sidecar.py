@@ -15,19 +15,16 @@ from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.state import Entry, State
 
 _OF_ALL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
-"""What stands in the way of all photos."""
+"""Errors that affect all photos."""
 
 
 class SidecarOutput:
-    """`dogs/1.jpg` has its caption in `dogs/1.txt`, as tools that train on captioned folders expect.
-    Where two photos would share a file (1.jpg and 1.png), the later one's is called `1.png.txt`.
-
-    A file that somebody else wrote, or has changed since, is left as it is, unless `replace_existing`.
-    """
+    """Record that the caption of this photo cannot be written. Raises `OutputError` instead if the cause
+    affects all photos, such as a full disk."""
 
     suffix = ".txt"
     keeps_suffix = False
-    """Whether the photo's suffix stays in the name of its file."""
+    """Whether the name of the file keeps the suffix of the photo."""
 
     def __init__(self, path: Path, options: OutputOptions) -> None:
         if options.attention or options.alternatives:
@@ -36,7 +33,7 @@ class SidecarOutput:
         self.state_path = path / f".captioner{self.suffix}.state"
         self._last = -1
         self.kept = 0
-        """Files that were not touched, because somebody else wrote or edited them."""
+        """Files left unchanged because something else wrote or edited them."""
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
 
@@ -55,8 +52,8 @@ class SidecarOutput:
         pass
 
     def publish(self, entry: Entry, state: State) -> None:
-        """Make the photo's file what it should be, or its record one of failure."""
-        record = self._options.shape(entry.record)
+        """Write the file of the photo, or record a failure."""
+        record = self._options.transform(entry.record)
         wanted = self.digest(record) if "caption" in record else None
         if wanted is None and entry.published is None:
             return
@@ -67,7 +64,7 @@ class SidecarOutput:
         self.put(entry, record, wanted, state)
 
     def put(self, entry: Entry, record: Record, wanted: bytes | None, state: State) -> None:
-        """Write, or take away when `wanted`, the digest of the content to be, is None."""
+        """Write the file, or remove it if `wanted`, the digest of its content, is None."""
         target, published = self.find_target(entry, state)
         try:
             if wanted is None:
@@ -108,8 +105,8 @@ class SidecarOutput:
         return root is not None and not os.path.lexists(root / name)
 
     def reject(self, entry: Entry, reason: str, state: State, cause: Exception | None = None) -> None:
-        """The caption of this photo cannot be written; those of others can. Raises `OutputError` when that
-        is not so: what a full disk has cost is not the photo's failure."""
+        """Record that the caption of this photo cannot be written. Raises `OutputError` instead if the
+        cause affects all photos, such as a full disk."""
         if isinstance(cause, OSError) and cause.errno in _OF_ALL:
             raise OutputError(f"cannot write {self._folder}: {cause.strerror}") from cause
         error = OutputError(reason)
@@ -135,7 +132,7 @@ class SidecarOutput:
 
 
 class CaptionOutput(SidecarOutput):
-    """The same under the other suffix in use."""
+    """The same with the suffix `.caption`."""
 
     suffix = ".caption"
 

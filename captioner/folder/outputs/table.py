@@ -1,4 +1,4 @@
-"""Outputs that are one file, written when all images are done."""
+"""Outputs that consist of one file, written when all images are done."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from captioner.folder.state import State
 
 
 class Table(ABC):
-    """Base of the tables: a subclass writes all records to a file in one pass."""
+    """Base class of tables: a subclass writes all records to a file in one pass."""
 
     name = ""
     has_words = False
@@ -33,22 +33,22 @@ class Table(ABC):
             pass  # better to know now than after hours that it cannot be written
 
     def advance(self, state: State) -> None:  # noqa: B027
-        """Nothing: a table appears at the end."""
+        """Does nothing: a table is written at the end."""
 
     def finish(self, state: State) -> None:
         with replacing(self._path) as file:
-            self.write(file, (self._options.shape(entry.record) for entry in state.ready(-1)))
+            self.write(file, (self._options.transform(entry.record) for entry in state.ready(-1)))
 
     def close(self) -> None:
         self._path.with_name(f"{self._path.name}.partial").unlink(missing_ok=True)
 
     @abstractmethod
     def write(self, file: IO[bytes], records: Iterator[Record]) -> None:
-        """Write all records, whole and in order."""
+        """Write all records in order."""
 
 
 def flatten(record: Record) -> dict[str, Any]:
-    """The columns that all tables have."""
+    """The columns common to all tables."""
     error = record.get("error", {})
     return {
         "image": record["image"],

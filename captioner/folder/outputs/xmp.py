@@ -30,10 +30,11 @@ _MAX_BYTES = 2**40
 
 
 class XmpOutput(SidecarOutput):
-    """`dogs/1.jpg.xmp` for `dogs/1.jpg`, as digiKam and darktable name them; with `embed`, the photo itself.
+    """Writes `dogs/1.jpg.xmp` for `dogs/1.jpg`, the naming of digiKam and darktable; with `embed`, the photo
+    itself.
 
-    What a sidecar or photo says already stays; of the two properties, only those are written that are
-    empty or that an earlier run wrote, unless `replace_existing`.
+    Existing content is kept: each of the two properties is written only if it is empty or an earlier run
+    wrote it, unless `replace_existing`.
     """
 
     suffix = ".xmp"
@@ -125,7 +126,7 @@ def _digest(text: str) -> bytes:
 
 
 def _try_writing(target: Path) -> OSError | None:
-    """What stands in the way of writing beside a file, which exiftool does not tell."""
+    """Why a file beside another cannot be written, which exiftool does not report."""
     probe = partial_path(target)
     try:
         probe.write_bytes(bytes(2**16 + (target.stat().st_size if target.exists() else 0)))
