@@ -21,6 +21,7 @@ from typing import Any, Literal
 import numpy as np
 import onnxruntime as ort
 import torch
+from filelock import FileLock
 from torch import Tensor, nn
 
 from captioner.errors import ImageError, OutputError
@@ -105,19 +106,32 @@ def fill(
     compute: Callable[[Sequence[Example]], dict[str, np.ndarray]],
     progress: Callable[[int, int], None],
 ) -> dict[str, np.ndarray]:
-    """Arrays with a row for each of the examples on disk, memory-mapped, by name in order; what is missing of
-    them is computed.
+    """Arrays with a row for each of the examples, memory-mapped, by name in order; missing rows are computed.
 
     `compute` gives the rows of some examples. The arrays are kept in a folder in `folder` that is named after
-    their `kind` and all that makes their `identity`, besides the examples. Raises `OutputError` when there is
-    no room.
+    their `kind`, their `identity`, and the names and stamps of the images, so that a replaced image is
+    computed anew. Of several runs that need the same arrays, one computes them and the others wait. Raises
+    `OutputError` when there is no room.
     """
-    images = hashlib.sha256("\n".join(example.key for example in examples).encode()).hexdigest()
-    identity, count = {**identity, "images": images}, len(examples)
+    names = "\n".join(f"{example.key}\t{example.stamp}" for example in examples)
+    images = hashlib.sha256(names.encode()).hexdigest()
+    identity = {**identity, "images": images}
     name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     folder = folder / f"{kind}-{name}"
     folder.mkdir(parents=True, exist_ok=True)
-    note = folder / "done.json"
+    with FileLock(folder / "lock"):
+        _fill(folder, identity, examples, compute, progress)
+    return _opened(folder, "r")
+
+
+def _fill(
+    folder: Path,
+    identity: Mapping[str, Any],
+    examples: Sequence[Example],
+    compute: Callable[[Sequence[Example]], dict[str, np.ndarray]],
+    progress: Callable[[int, int], None],
+) -> None:
+    note, count = folder / "done.json", len(examples)
     done = json.loads(note.read_text())["done"] if note.exists() else 0
     arrays = _opened(folder, "r+") if done else {}
     for start in range(done, count, BATCH):
@@ -137,7 +151,6 @@ def fill(
             aside.write_text(json.dumps({"done": stop, **identity}))
             aside.replace(note)
         progress(stop, count)
-    return _opened(folder, "r")
 
 
 def _opened(folder: Path, mode: Literal["r", "r+"]) -> dict[str, np.ndarray]:

@@ -47,6 +47,11 @@ class Example:
     def key(self) -> str:
         return f"{self.source}/{self.image.name}"
 
+    @property
+    def stamp(self) -> str:
+        """Changes when the image is replaced by another one of the same name. Raises `DataError`."""
+        return self.files.stamp(self.image.name)
+
 
 def load_examples(sources: Sequence[SourceOptions], root: Path, split: str) -> list[Example]:
     """The images of all sources. `split` is "train" or "val". Raises `DataError`."""

@@ -100,6 +100,7 @@ def export_bundle(
                 "parameters": sum(p.numel() for p in model.parameters()),
                 "training": options.to_dict(),
                 "scores": scores,
+                **({"confidence": contents["confidence"]} if contents.get("confidence") else {}),
             },
         )
         parity = check_parity(model, Captioner.load(place, device="cpu"), images)

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -34,6 +35,9 @@ class Start:
     vocabulary: Vocabulary
     model: ModelOptions
     weights: dict[str, Tensor]
+    confidence: Mapping[str, Any] | None = None
+    """The calibration of a bundle (`captioner.model.calibration`), which holds roughly for a model that is
+    taught a little more."""
 
     @classmethod
     def read(cls, place: str, root: Path) -> Start:
@@ -43,14 +47,15 @@ class Start:
         """
         path = root / place
         if path.is_file():
-            model, vocabulary, *_ = load_model(path)
-            return cls(vocabulary, model.options, dict(model.state_dict()))
+            model, vocabulary, _, contents = load_model(path)
+            return cls(vocabulary, model.options, dict(model.state_dict()), contents.get("confidence"))
         bundle = Bundle.load(None if place == EMBEDDED and not path.exists() else path)
         try:
             options = ModelOptions(**bundle.manifest["training"]["model"])
         except (KeyError, TypeError):
             raise DataError(f"the bundle {place} does not say how its model is built") from None
-        return cls(bundle.vocabulary, options, {**_weights(bundle.encoder), **_weights(bundle.decoder)})
+        weights = {**_weights(bundle.encoder), **_weights(bundle.decoder)}
+        return cls(bundle.vocabulary, options, weights, bundle.manifest.get("confidence"))
 
     def architecture(self, wanted: ModelOptions) -> ModelOptions:
         """The architecture of a run that continues from here: the model's own, with what `wanted` sets of

@@ -82,6 +82,7 @@ class Trainer:
                 isinstance(self.model.decoder, LSTMDecoder) and self.model.decoder.evidence
             )  # by ModelOptions
             named.give(self.model.decoder.evidence, pretrained_classifier(options.model.encoder))
+        self.confidence = dict(start.confidence) if start and start.confidence else None
         self.history: list[dict[str, Any]] = []
         self.stage = self.epoch = self.batch = 0
         folder.mkdir(parents=True, exist_ok=True)
@@ -249,7 +250,11 @@ class Trainer:
         return self.ema if self.options.ema_decay else MovingAverage(self.model, 0.0)
 
     def _identity(self) -> dict[str, Any]:
-        return {"options": self.options.to_dict(), "vocabulary": list(self.vocabulary.words)}
+        return {
+            "options": self.options.to_dict(),
+            "vocabulary": list(self.vocabulary.words),
+            "confidence": self.confidence,
+        }
 
     def _save(self) -> None:
         checkpoint.save(

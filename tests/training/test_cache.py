@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +19,7 @@ from captioner.errors import DataError, NotAnImageError, OutputError
 from captioner.images.opening import load_pixels, open_image, to_pixels
 from captioner.nn.encoder import GridEncoder, build_backbone
 from captioner.training import cache
-from captioner.training.cache import FeatureCache, build_cache, trained_stages
+from captioner.training.cache import FeatureCache, build_cache, fill, trained_stages
 from captioner.training.crops import crop
 from captioner.training.data import Example, load_examples
 from captioner.training.options import SourceOptions
@@ -185,7 +189,7 @@ def test_a_note_is_whole_or_not_there(tmp_path, encoder, examples) -> None:
     build(tmp_path, encoder, examples)
     [note] = tmp_path.glob("*/done.json")
     assert json.loads(note.read_text())["done"] == 24
-    assert sorted(path.name for path in note.parent.iterdir()) == ["done.json", "stage0.npy"]
+    assert sorted(path.name for path in note.parent.iterdir()) == ["done.json", "lock", "stage0.npy"]
 
 
 def test_a_bad_image_is_named(tmp_path, encoder, data) -> None:
@@ -194,6 +198,7 @@ def test_a_bad_image_is_named(tmp_path, encoder, data) -> None:
     examples = load_examples([source], tmp_path, "train")
     with pytest.raises(DataError, match=r"00\.png"):
         build(tmp_path / "cache", encoder, examples)
+    shutil.copytree(data / "images", tmp_path / "images", dirs_exist_ok=True)
     (tmp_path / "images" / "00.png").write_text("no image")
     with pytest.raises(NotAnImageError, match=r"squares/00\.png: not an image"):
         build(tmp_path / "cache", encoder, examples)
@@ -215,3 +220,32 @@ def test_a_disk_without_room_is_noticed_at_the_start(tmp_path, encoder, examples
     everything = torch.arange(24), torch.arange(24) % 2
     found, expected = build(disk, encoder, examples), build(tmp_path / "elsewhere", encoder, examples)
     assert torch.equal(found.maps(*everything, CPU)[0], expected.maps(*everything, CPU)[0])
+
+
+def test_a_replaced_image_is_computed_anew(tmp_path: Path, encoder, data: Path) -> None:
+    root = tmp_path / "data"
+    shutil.copytree(data, root)
+    sources = squares.options().data
+    before = build(tmp_path / "cache", encoder, load_examples(sources, root, "val"))
+    squares.draw("red", "left", 900).save(root / "images" / "24.png")
+    after = build(tmp_path / "cache", encoder, load_examples(sources, root, "val"))
+    images, views = torch.arange(6), torch.zeros(6, dtype=torch.int64)
+    one, two = (kept.maps(images, views, CPU)[0] for kept in (before, after))
+    assert [bool((a != b).any()) for a, b in zip(one, two, strict=True)] == [True, *[False] * 5]
+
+
+def test_of_two_runs_one_computes(tmp_path: Path, examples) -> None:
+    computed: list[int] = []
+
+    def compute(part: Sequence[Example]) -> dict[str, np.ndarray]:
+        computed.append(len(part))
+        time.sleep(0.2)
+        return {"a": np.zeros((len(part), 2), np.float32)}
+
+    with ThreadPoolExecutor() as pool:
+        runs = [
+            pool.submit(fill, tmp_path, "kind", {}, examples, compute, lambda done, total: None)
+            for _ in range(3)
+        ]
+        assert all(run.result()["a"].shape == (len(examples), 2) for run in runs)
+    assert sum(computed) == len(examples)

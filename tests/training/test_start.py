@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import torch
 from support import squares
 
 from captioner.errors import BundleError, DataError
+from captioner.model.bundle import MANIFEST, Bundle, write_manifest
 from captioner.nn.model import ModelOptions
 from captioner.training import checkpoint
 from captioner.training.export import export_bundle
@@ -124,3 +127,22 @@ def test_another_architecture_is_refused(trained: Path, data: Path, cache: Path,
         run(options, tmp_path / "run", tmp_path, cache)
     with pytest.raises(BundleError, match="does not exist"):
         run(dataclasses.replace(options, start="nowhere"), tmp_path / "run", tmp_path, cache)
+
+
+def test_a_tuned_model_keeps_the_calibration(trained: Path, data: Path, cache: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    for name in ("captions.json", "images"):
+        (root / name).symlink_to(data / name)
+    shutil.copytree(trained / "bundle", root / "start")
+    manifest = json.loads((root / "start" / MANIFEST).read_text())
+    kept = {key: value for key, value in manifest.items() if key not in ("format", "files")}
+    confidence = {"slope": 2.5, "intercept": 1.25, "event": "good"}
+    write_manifest(root / "start", {**kept, "confidence": confidence})
+    options = squares.options(
+        (squares.stage(epochs=1, learning_rate=1e-9),), start="start", model=ModelOptions()
+    )
+    run(options, tmp_path / "run", root, cache)
+    export_bundle(tmp_path / "run" / "best.pt", tmp_path / "tuned")
+    assert Bundle.load(tmp_path / "tuned").manifest["confidence"] == confidence
+    assert Start.read("run/best.pt", tmp_path).confidence == confidence
