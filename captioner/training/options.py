@@ -71,8 +71,8 @@ class StageOptions:
     name: str
     objectives: Mapping[str, ObjectiveOptions] = field(default_factory=dict)
     """What is minimised: the weighted sum of these, by their names in `captioner.training.objectives`. A
-    number is a weight, a table has the options of the objective. By default `DEFAULT_OBJECTIVES`, and
-    label_likelihood where data have labels."""
+    number is a weight, a table has the options of the objective. By default `DEFAULT_OBJECTIVES`,
+    label_likelihood where data have labels, and bag_of_words for a model with a checklist."""
     epochs: int = AUTO
     runs: int = 1
     """How often the stage is trained, from the same weights but in another order; training continues from the

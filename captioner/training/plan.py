@@ -29,7 +29,7 @@ def planned(options: TrainOptions, examples: Sequence[Example]) -> TrainOptions:
     """The options with all open ones chosen for the training images."""
     captions = sum(len(example.image.captions) for example in examples)
     shown = sum(example.repeat * max(1, len(example.image.captions)) for example in examples)
-    stages = tuple(_stage(stage, shown, bool(options.start), examples) for stage in options.stages)
+    stages = tuple(_stage(stage, shown, options, examples) for stage in options.stages)
     min_count, ema_decay = options.min_count, options.ema_decay
     if min_count == AUTO:
         min_count = _min_count(captions, bool(options.start))
@@ -39,10 +39,12 @@ def planned(options: TrainOptions, examples: Sequence[Example]) -> TrainOptions:
     return dataclasses.replace(options, stages=stages, min_count=min_count, ema_decay=round(ema_decay, 4))
 
 
-def _stage(stage: StageOptions, shown: int, started: bool, examples: Sequence[Example]) -> StageOptions:
+def _stage(
+    stage: StageOptions, shown: int, options: TrainOptions, examples: Sequence[Example]
+) -> StageOptions:
     chosen = {
         "batch_captions": min(LARGEST_BATCH, max(SMALLEST_BATCH, shown // STEPS_OF_AN_EPOCH)),
-        "learning_rate": 2e-4 if started else 1e-3,
+        "learning_rate": 2e-4 if options.start else 1e-3,
     }
     stage = _filled(stage, **chosen)
     steps = math.ceil(shown / stage.batch_captions)
@@ -50,9 +52,11 @@ def _stage(stage: StageOptions, shown: int, started: bool, examples: Sequence[Ex
     stage = _filled(stage, warmup_steps=min(WARMUP_STEPS, stage.epochs * steps // 10))
     if stage.objectives:
         return stage
+    detects = bool(options.model.checklist_weight)
     captioned = any(example.image.captions for example in examples)
     names = [name for name in DEFAULT_OBJECTIVES if captioned]
     names += ["label_likelihood"] * any(example.image.words for example in examples)
+    names += ["bag_of_words"] * detects  # or what the checklist detects becomes outdated
     objectives: dict[str, Any] = {name: {} for name in names}
     return dataclasses.replace(stage, objectives=objectives)
 

@@ -10,6 +10,7 @@ import pytest
 from support import squares
 
 from captioner.errors import DataError
+from captioner.nn.model import ModelOptions
 from captioner.training.data import Example, load_examples
 from captioner.training.options import AUTO, StageOptions, TrainOptions
 from captioner.training.plan import planned, unlearnt, warnings
@@ -32,6 +33,8 @@ def test_large_data_get_large_batches(examples: list[Example]) -> None:
     assert (options.ema_decay, options.min_count, stage.learning_rate) == (0.999, 5, 1e-3)
     assert list(stage.objectives) == ["cross_entropy", "doubly_stochastic", "hard_attention"]
     assert warnings(options, examples * 2000) == []
+    checklist = dataclasses.replace(OPEN, model=ModelOptions(checklist_weight=1.0))
+    assert list(planned(checklist, examples).stages[0].objectives)[-1] == "bag_of_words"
 
 
 def test_small_data_get_small_batches_and_many_epochs(examples: list[Example]) -> None:
