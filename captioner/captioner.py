@@ -1,4 +1,4 @@
-"""The captioner: images in, captions out."""
+"""`Captioner`: a model in this process."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Captioner:
 
     @property
     def model(self) -> str:
-        """NAME@DIGEST."""
+        """NAME@DIGEST of the bundle."""
         return self.bundle.identity
 
     @property
@@ -68,17 +68,17 @@ class Captioner:
 
     @property
     def device(self) -> str:
-        """What is really used: cpu or cuda."""
+        """The device in use: "cpu", "cuda" or "cuda:N"."""
         return self._runtime.device
 
     @property
     def provider(self) -> str:
-        """ONNX Runtime's name for it."""
+        """The ONNX Runtime execution provider in use."""
         return self._runtime.provider
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Rows and columns of the attention maps; where `grid_varies`, of those of a square photo."""
+        """Rows and columns of attention maps; if `grid_varies`, of those of a square photo."""
         return self.bundle.grid
 
     @property
@@ -88,12 +88,12 @@ class Captioner:
 
     @property
     def calibration(self) -> Calibration | None:
-        """How its log-probabilities become confidence, where that was measured."""
+        """The calibration of its confidence, if it has one."""
         return self._calibration
 
     @property
     def heads(self) -> int:
-        """Maps that a word has; `CaptionOptions.attention_head` chooses among them."""
+        """Attention heads; `CaptionOptions.attention_head` chooses among their maps."""
         return self._runtime.heads
 
     def check_include(self, words: Sequence[str]) -> None:
@@ -104,7 +104,7 @@ class Captioner:
 
     @property
     def defaults(self) -> CaptionOptions:
-        """The model's own options, all resolved."""
+        """The default options of the model, all resolved."""
         return self.bundle.decoding
 
     @overload
@@ -210,7 +210,8 @@ class Captioner:
             yield item.of(image) if isinstance(item, Caption) else item
 
     def close(self) -> None:
-        """Nothing to release: the model is freed with the object. For use in place of a `CaptionClient`."""
+        """Does nothing, and makes `Captioner` usable in place of a `CaptionClient`: the model is freed
+        with the object."""
 
     def __enter__(self) -> Self:
         return self
@@ -220,12 +221,12 @@ class Captioner:
 
     @property
     def preparation(self) -> Preparation:
-        """What `preprocess` does, for other processes to do it."""
+        """How an image becomes the model input, for other processes to do it."""
         return Preparation(self.bundle.image_size, self.bundle.letterbox, self.limits)
 
     def preprocess(self, image: ImageInput) -> Pixels:
-        """The model's input, uint8 (size, size, channels): three channels, and of a model that letterboxes a
-        fourth that is 0 where there is no photo. Raises an `ImageError`."""
+        """The model input, uint8 (size, size, channels): three channels, and for models that letterbox a
+        fourth that is 0 outside the photo. Raises an `ImageError`."""
         return self.preparation.load(image)
 
     def caption_pixels(self, pixels: Pixels, options: CaptionOptions | None = None) -> list[Caption]:
@@ -255,7 +256,7 @@ class Captioner:
         self, pixels: Pixels, options: CaptionOptions | None = None
     ) -> Iterator[Word | Caption]:
         """Caption one image, uint8 (size, size, channels), by greedy search: each word as soon as it is
-        chosen, the whole caption last. The beam size of `options` is not used; alternatives are not found."""
+        chosen, then the caption. The beam size of `options` is ignored; there are no alternatives."""
         resolved = self._resolve(options)
         if resolved.include:
             raise OptionsError("words to include need a search; they cannot be streamed", "include")
@@ -356,7 +357,7 @@ class Captioner:
         return Word(text, log_prob, np.array(grid, dtype=np.float32), sentinel)
 
     def _masks(self, pixels: Pixels) -> Mask:
-        """Which cells are the photo's, bool (batch, rows, columns)."""
+        """Cells that belong to the photo, bool (batch, rows, columns)."""
         size, letterbox = self.bundle.image_size, self.bundle.letterbox
         channels = 3 if letterbox is None else 4
         if pixels.dtype != np.uint8 or pixels.shape[1:] != (size, size, channels):

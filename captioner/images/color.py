@@ -1,4 +1,4 @@
-"""From the pixel kinds that files come in to 8-bit sRGB."""
+"""Converts the pixel formats of image files to 8-bit sRGB."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from PIL.ImageCms import ImageCmsTransform
 
 MAX_PROFILE_BYTES = 4 * 2**20
-"""ICC profiles above this are passed over; those for print have half a megabyte to three."""
+"""Larger ICC profiles are ignored; profiles for print have half a megabyte to three."""
 
 Box = tuple[int, int, int, int]
 
 
 def flatten(image: Image.Image, tones: tuple[float, float] | None = None) -> Image.Image:
-    """An opaque 8-bit image of mode L, RGB or CMYK. `tones` is what `tonal_range` gave.
+    """An opaque 8-bit image of mode L, RGB or CMYK. `tones` is the result of `tonal_range`.
 
-    Transparency becomes white: what is drawn to be laid over a page (logos, line art, screenshots) is
-    mostly dark, would vanish over black, and pages are white.
+    Transparency becomes white: transparent images (logos, line art, screenshots) are mostly dark and made for
+    white pages.
     """
     if tones is not None:
         return _scale(image, *tones)
@@ -36,10 +36,10 @@ def flatten(image: Image.Image, tones: tuple[float, float] | None = None) -> Ima
 
 
 def tonal_range(image: Image.Image, boxes: Sequence[Box]) -> tuple[float, float] | None:
-    """The values of black and white in a grey image of more than 8 bits a pixel; None for any other.
+    """The values of black and white in a grey image of more than 8 bits per pixel; None for other images.
 
-    16-bit images have the whole range. 32-bit integers and floats agree on no white: it is the first of
-    1, 255 and 65535 that no value is above, else the largest value. Looks at one of `boxes` at a time.
+    16-bit images use the whole range. 32-bit integers and floats have no standard white: it is the first of
+    1, 255 and 65535 that no value exceeds, else the largest value. Looks at one of `boxes` at a time.
     """
     if image.mode.startswith("I;16"):
         return 0.0, 65535.0
@@ -60,10 +60,10 @@ def _scale(image: Image.Image, low: float, high: float) -> Image.Image:
 
 
 def to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
-    """An L, RGB or CMYK image as RGB in sRGB, by its embedded ICC profile where that can be used.
+    """Convert an L, RGB or CMYK image to sRGB with its embedded ICC profile, if usable.
 
-    Phones write Display P3 and cameras Adobe RGB; read as sRGB their colours are dull. A damaged
-    profile, or one of another colour model than the image, is passed over, as viewers do.
+    Phones write Display P3 and cameras Adobe RGB; read as sRGB their colours are dull. A damaged profile, or
+    one for another colour model, is ignored, as viewers do.
     """
     transform = None
     if profile and len(profile) <= MAX_PROFILE_BYTES:

@@ -1,4 +1,4 @@
-"""The images of a data set, wherever it keeps them."""
+"""Finds the images of a data set in folders and zip files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ImageFiles:
         """Raises `DataError` for a place that is neither a folder nor a zip file, or is damaged."""
         self._folders: list[Path] = []
         self._members: dict[str, list[_Member]] = defaultdict(list)
-        """Of all archives, by the last part of their names."""
+        """Members of all archives, by the last part of their names."""
         for place in dict.fromkeys(place.resolve() for place in places):
             if place.is_dir():
                 self._folders.append(place)
@@ -32,8 +32,8 @@ class ImageFiles:
                     self._members[PurePosixPath(member).name].append(_Member(archive, member))
 
     def read(self, name: str) -> bytes:
-        """The image of this name, looked for by its full path first, then by the end of its path, then by
-        its last part alone. Raises `DataError` if there is none, or more than one that is as near."""
+        """The content of the image with this name: matched by full path, then by the end of its path, then
+        by its last part. Raises `DataError` if there is none, or several match equally well."""
         place, image = self._find(name)
         try:
             return image.read()

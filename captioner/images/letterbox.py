@@ -1,9 +1,9 @@
-"""Photos in a square without distortion: where they lie in it, and which cells of its grid they fill.
+"""Letterboxing: fits photos into a square without distortion, and tells which grid cells they fill.
 
-The longer side of the photo fills the square. Along the other axis the photo has the nearest whole number
-of cells, a block in the middle of the grid, and lies in the middle of that block: its edges are at most a
-quarter of a cell from borders of cells (half a cell for photos thinner than a cell, or nearly square). A cell
-is one of the photo's if the photo reaches its centre.
+The longer side of the photo fills the square. Along the other axis the photo covers the nearest whole number
+of cells, a block in the middle of the grid, and is centred in that block: its edges are at most a quarter of
+a cell from cell borders (half a cell for photos thinner than a cell, or nearly square). A cell belongs to the
+photo if the photo reaches its centre.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Letterbox:
-    """How the photos of a model lie in its square. Raises `ValueError`."""
+    """The letterboxing of a model. Raises `ValueError`."""
 
     stride: int
     """Side of a cell in pixels, even."""
     color: tuple[int, int, int]
-    """Red, green and blue, 0 to 255, of what is no photo: the mean of the pixels that the network learnt."""
+    """Padding colour, red, green and blue from 0 to 255: the mean of the training pixels."""
 
     def __post_init__(self) -> None:
         if self.stride < 2 or self.stride % 2:
@@ -32,15 +32,15 @@ class Letterbox:
             raise ValueError(f"a colour is three values from 0 to 255, got {self.color}")
 
     def begin(self, length: int, size: int) -> int:
-        """Where a photo of `length` pixels along one axis begins in a square of `size`, a multiple of the
+        """Offset of a photo of `length` pixels along one axis of a square of `size`, a multiple of the
         stride."""
         cells = max(1, (length + self.stride // 2) // self.stride)
         block = (size // self.stride - cells) // 2 * self.stride
         return max(0, block + (cells * self.stride - length + 1) // 2)
 
     def mask(self, pixels: npt.NDArray[np.uint8]) -> Mask:
-        """Which cells are the photo's, bool (batch, rows, columns), in letterboxed pixels, uint8 (batch,
-        height, width, 4), whose last channel is 0 where there is no photo."""
+        """Cells that belong to the photo, bool (batch, rows, columns), for letterboxed pixels, uint8
+        (batch, height, width, 4), whose last channel is 0 outside the photo."""
         batch, height, width, _ = pixels.shape
         cells = (batch, height // self.stride, self.stride, width // self.stride, self.stride)
         centre = slice(self.stride // 2 - 1, self.stride // 2 + 1)
@@ -48,11 +48,11 @@ class Letterbox:
 
 
 def fit(width: int, height: int, size: int) -> tuple[int, int]:
-    """A photo's width and height in pixels when its longer side is `size`; at least 1."""
+    """Width and height in pixels of a photo whose longer side is scaled to `size`; at least 1."""
     longer = max(width, height)
     return max(1, round(width * size / longer)), max(1, round(height * size / longer))
 
 
 def crop(grid: npt.NDArray[np.float32], mask: Mask) -> npt.NDArray[np.float32]:
-    """The rows and columns of (rows, columns) that hold a cell of the photo, `mask` of the same shape."""
+    """The rows and columns of (rows, columns) that contain cells of the photo; `mask` has the same shape."""
     return grid[np.ix_(mask.any(axis=1), mask.any(axis=0))]

@@ -1,10 +1,9 @@
-"""Opens images of every supported kind as checked RGB pixels: the only preprocessing there is.
+"""Opens images of every supported kind as checked RGB pixels: the only preprocessing code.
 
-Training, export, the server and the command line all come through here, so that a model sees at work
-what it saw when it learned. Nothing of Pillow's global state is read or set: formats are told apart by
-their first bytes and opened with their own plugin, so that neither `Image.MAX_IMAGE_PIXELS` nor its
-warnings matter, no plugin that runs other programs (EPS) is reachable, and only the plugin that is
-needed is imported.
+Training, export, the server and the command line all use it, so that a model sees at inference what it saw in
+training. It neither reads nor sets global state of Pillow: formats are detected by their first bytes and
+opened with their own plugin, so that `Image.MAX_IMAGE_PIXELS` and its warnings do not matter, plugins that
+run other programs (EPS) are unreachable, and only the needed plugin is imported.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ __all__ = [
 ]
 
 REDUCING_GAP = 3
-"""How many pixels a side of the model's input is made from, at least, when a larger image is decoded at
-reduced size; from 3 on the result can hardly be told from resizing the whole image."""
+"""Minimum ratio of source to target size when a large image is decoded at reduced size; from 3 on the
+result is almost identical to resizing the whole image."""
 
 _TRANSPOSE = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -44,21 +43,22 @@ _TRANSPOSE = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""EXIF orientation (tag 0x0112) to what puts the image upright."""
+"""The transposition that makes an image upright, by EXIF orientation (tag 0x0112)."""
 
 _STRIP_PIXELS = 2**20
 _MAX_FACTOR = 64
-"""Pillow's `reduce` divides in fixed point, which goes dark for factors in the hundreds."""
+"""Maximum reduction factor: the fixed-point arithmetic of `reduce` darkens images for factors in the
+hundreds."""
 
 
 def load_pixels(
     source: ImageInput, size: int, limits: ImageLimits = DEFAULT_LIMITS, letterbox: Letterbox | None = None
 ) -> npt.NDArray[np.uint8]:
-    """The model's input, as `to_pixels` has it, from any `ImageInput`.
+    """The model input, as `to_pixels` makes it, from any `ImageInput`.
 
-    It is `to_pixels(open_image(source), size, letterbox)` at a fraction of the cost: a large image is
-    decoded at reduced size, which changes a photo's pixels by less than half a step of 255 on average.
-    Raises an `ImageError` as `open_image` does.
+    It is `to_pixels(open_image(source), size, letterbox)` at a fraction of the cost: a large image is decoded
+    at reduced size, which changes pixels by less than half a step of 255 on average. Raises an `ImageError`
+    as `open_image` does.
     """
     stored = _read(source, limits, REDUCING_GAP * size)
     return _to_pixels(stored, size, letterbox)
@@ -66,9 +66,9 @@ def load_pixels(
 
 def to_pixels(image: Image.Image, size: int, letterbox: Letterbox | None = None) -> npt.NDArray[np.uint8]:
     """An RGB image squashed to a square, uint8 (size, size, 3), or with `letterbox` fitted into it without
-    distortion, uint8 (size, size, 4): the last channel is 255 where the photo is, 0 where there is none.
+    distortion, uint8 (size, size, 4): the last channel is 255 inside the photo, 0 outside.
 
-    Never cropped: attention maps then cover the whole image as given.
+    Never cropped, so that attention maps cover the whole image.
     """
     return _to_pixels(_Stored(image, (0, 0, *image.size), image.size, 1), size, letterbox)
 
@@ -76,12 +76,12 @@ def to_pixels(image: Image.Image, size: int, letterbox: Letterbox | None = None)
 def open_image(
     source: ImageInput, limits: ImageLimits = DEFAULT_LIMITS, target: int | None = None
 ) -> Image.Image:
-    """An image as a new upright RGB image, in sRGB, over white where it was transparent.
+    """Open an image as a new upright RGB image in sRGB, over white where it is transparent.
 
-    `target` is the smallest side in pixels that is of use to the caller. A larger image is then reduced
-    by a whole number while it is read (a JPEG while it is decoded), both sides staying at or above
-    `target`; give it wherever you can: memory is then bounded by one decoded copy of the image. Of an
-    animation the first frame is taken; a Pillow image is taken as it stands, and left so.
+    `target` is the smallest useful side in pixels. A larger image is reduced by a whole number while it is
+    read (a JPEG while it is decoded), with both sides at or above `target`; memory is then bounded by one
+    decoded copy, so give it wherever possible. Of an animation the first frame is used; a Pillow image is not
+    modified.
 
     Raises `ImageUnreadableError`, `NotAnImageError` (also for damaged and truncated files) or
     `ImageTooLargeError`, with a one-line reason that does not repeat the path. Thread-safe.
@@ -91,12 +91,12 @@ def open_image(
 
 
 class _Stored(NamedTuple):
-    """An image as it lies in its file, reduced but not yet upright."""
+    """An image as stored, reduced but not yet upright."""
 
     rgb: Image.Image
     extent: tuple[float, float, float, float]
-    """The box of `rgb` that the image fills: its last row and column may hang over when the image's
-    sides are no multiples of the reduction."""
+    """The box of `rgb` that the image fills: the last row and column may extend beyond the image if its
+    sides are not multiples of the reduction."""
     size: tuple[int, int]
     """Width and height before the reduction."""
     orientation: int
@@ -188,8 +188,8 @@ def _turn(image: Image.Image, orientation: int) -> Image.Image:
 def _reduce(image: Image.Image, factor: int) -> Image.Image:
     """A new image of mode L, RGB or CMYK, each side divided by `factor` and rounded up.
 
-    It works in strips: beside the decoded image there is never another copy of its size, whatever
-    conversions its mode needs.
+    Works in strips: beside the decoded image there is never a second copy of its size, whatever conversions
+    its mode needs.
     """
     width, height = image.size
     rows = factor * max(1, _STRIP_PIXELS // (width * factor))

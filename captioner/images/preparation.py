@@ -1,4 +1,4 @@
-"""From an image file to a model's input: one description for every process that does it."""
+"""Describes how an image becomes the model input, for every process that prepares images."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Pixels = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """From an image to the model's input."""
+    """How an image becomes the model input."""
 
     size: int
     """Side of the square input, in pixels."""
     letterbox: Letterbox | None = None
-    """How photos are fitted into the square; None where they are squashed."""
+    """How photos are fitted into the square; None if they are squashed."""
     limits: ImageLimits = DEFAULT_LIMITS
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Of the pixels: (size, size, channels)."""
+        """Shape of the pixels: (size, size, channels)."""
         return self.size, self.size, 3 if self.letterbox is None else 4
 
     def load(self, image: ImageInput) -> Pixels:

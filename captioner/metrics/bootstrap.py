@@ -21,15 +21,15 @@ _CHUNK = 128  # resamples at a time, which bounds memory to _CHUNK * images
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What one metric needs to know of each image."""
+    """The per-image statistics of one metric."""
 
     per_image: Array
-    """(images, k)."""
+    """Statistics per image, (images, k)."""
     combine: Callable[[Array], Array]
-    """(…, k) sums over images to (…, scores)."""
+    """Turns sums over images, (…, k), into scores, (…, scores)."""
 
     def score(self) -> Array:
-        """(scores,): over all images."""
+        """Scores over all images, (scores,)."""
         return self.combine(self.per_image.sum(axis=0))
 
 
@@ -43,7 +43,7 @@ def mean_of(scores: Sequence[float] | Array) -> Statistics:
 
 
 def resampled_scores(statistics: Sequence[Statistics], samples: int, seed: int) -> Array:
-    """(samples, all scores one after the other): the scores of `samples` resamples of the images.
+    """Scores of `samples` resamples of the images, (samples, all scores concatenated).
 
     The same seed draws the same images, so that the resamples of two systems are paired.
     """
@@ -56,7 +56,7 @@ def resampled_scores(statistics: Sequence[Statistics], samples: int, seed: int) 
 
 
 def _draws(images: int, samples: int, seed: int) -> Iterator[Array]:
-    """(up to _CHUNK, images): how often each image occurs in each resample."""
+    """Number of occurrences of each image in each resample, (up to _CHUNK, images)."""
     generator = np.random.default_rng(seed)
     for start in range(0, samples, _CHUNK):
         size = min(_CHUNK, samples - start)
@@ -71,9 +71,9 @@ def interval(resampled: Array, confidence: float = 0.95) -> tuple[float, float]:
 
 
 def p_value(differences: Array) -> float:
-    """Two-sided, of (samples,) paired differences: twice the share on the rarer side of zero.
+    """Two-sided p-value of paired differences (samples,): twice the share on the rarer side of zero.
 
-    The difference as measured counts as one resample, so that a finite number of them never gives 0.
+    The measured difference counts as one resample, so that a finite number of them never gives 0.
     """
     rarer = min(np.sum(differences <= 0), np.sum(differences >= 0))
     return min(1.0, 2 * float(rarer + 1) / (len(differences) + 1))

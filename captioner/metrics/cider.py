@@ -26,14 +26,14 @@ Ngram = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class DocumentFrequencies:
-    """In how many images' references each n-gram occurs."""
+    """Document frequency: the number of images whose references contain each n-gram."""
 
     counts: Mapping[Ngram, int]
     documents: int
 
     @classmethod
     def of(cls, references: Iterable[Sequence[Sequence[str]]]) -> DocumentFrequencies:
-        """Count over a corpus: for each image, its tokenized references."""
+        """Compute document frequencies over a corpus: for each image, its tokenized references."""
         counts: dict[Ngram, int] = {}
         documents = 0
         for captions in references:
@@ -49,17 +49,17 @@ class DocumentFrequencies:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceVectors:
-    """The references of one image, ready to be compared with any number of candidates."""
+    """The references of one image, prepared for comparison with any number of candidates."""
 
     weights: Mapping[Ngram, tuple[tuple[int, float, float], ...]]
     """For each n-gram: the reference it occurs in, its tf-idf weight there, and that weight divided by
     the norm of the reference's n-grams of the same length."""
     lengths: tuple[int, ...]
-    """In bigrams."""
+    """Length in bigrams."""
 
 
 class CiderD:
-    """Compares captions with references, by the document frequencies of a corpus."""
+    """Compares captions with references, with the document frequencies of a corpus."""
 
     def __init__(self, frequencies: DocumentFrequencies) -> None:
         log_documents = math.log(frequencies.documents)
@@ -67,7 +67,7 @@ class CiderD:
         self._idf = {ngram: log_documents - math.log(count) for ngram, count in frequencies.counts.items()}
 
     def reference_vectors(self, references: Sequence[Sequence[str]]) -> ReferenceVectors:
-        """What is the same for every candidate of an image."""
+        """Precompute what is the same for every candidate of an image."""
         weights: dict[Ngram, list[tuple[int, float, float]]] = {}
         for number, reference in enumerate(references):
             for n in range(1, MAX_N + 1):

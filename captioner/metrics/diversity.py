@@ -1,4 +1,4 @@
-"""What references do not see: a captioner that says one safe sentence for every image scores too."""
+"""Diversity of captions, which references do not measure: one safe sentence for every image also scores."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ class Diversity:
     """Statistics of the captions alone. Shares are from 0 to 1."""
 
     distinct_1: float
-    """Different words over all words (Li et al. 2016, arXiv:1510.03055)."""
+    """Distinct words over all words (Li et al. 2016, arXiv:1510.03055)."""
     distinct_2: float
-    """Different pairs of neighbouring words over all such pairs."""
+    """Distinct bigrams over all bigrams."""
     vocabulary: int
-    """Different words used."""
+    """Number of distinct words."""
     mean_length: float
-    """Words a caption."""
+    """Mean words per caption."""
     repeated: float
-    """Share of the images whose caption another image has too."""
+    """Share of images whose caption is also that of another image."""
     bad_endings: float
-    """Share of the captions that end with an article, a conjunction or a preposition that wants more."""
+    """Share of captions that end with an article, a conjunction or a preposition."""
 
 
 def diversity(captions: Sequence[Sequence[str]]) -> Diversity:
-    """Of tokenized captions, one an image, at least one."""
+    """The diversity of tokenized captions, one per image, at least one."""
     sentences = Counter(tuple(caption) for caption in captions)
     return Diversity(
         distinct_1=_distinct(captions, 1),

@@ -32,7 +32,7 @@ _BLEU = ("bleu_1", "bleu_2", "bleu_3", "bleu_4")
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """How good a set of captions is. Scores are fractions: a BLEU of 0.25, a CIDEr-D of 0.7."""
+    """Scores of a set of captions, as fractions: a BLEU of 0.25, a CIDEr-D of 0.7."""
 
     images: int
     values: Mapping[str, float]
@@ -54,13 +54,13 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The score of one set of captions less that of another."""
+    """The score of one set of captions minus that of another."""
 
     value: float
     interval: tuple[float, float]
     """95% confidence interval over images."""
     p_value: float
-    """Two-sided, from the same paired bootstrap."""
+    """Two-sided p-value from the same paired bootstrap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Comparison:
     first: Scores
     second: Scores
     differences: Mapping[str, Difference]
-    """First less second."""
+    """First minus second."""
 
 
 def evaluate_captions(

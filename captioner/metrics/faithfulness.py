@@ -1,8 +1,8 @@
-"""Whether a word depends on the cells that its map shows: a causal test with controls.
+"""Tests causally, with controls, whether a word depends on the cells that its map shows.
 
-A map is only worth showing if hiding what it shows changes what is said. For each word of a caption, the
-cells that it attended most are hidden at that very step, the words before it and what the decoder remembers
-of them staying as they were, and the fall of the word's log-probability is compared with that for others.
+A map is only worth showing if hiding what it shows changes the caption. For each word, the cells it attended
+to most are hidden at that very step, with the preceding words and decoder state unchanged, and the drop of
+its log-probability is compared with that for other cells.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ FUNCTION_WORDS = frozenset(
     was were be been being am has have having had do does doing did can could will would may might
     not very too also just only such""".split()  # noqa: SIM905
 )
-"""Words that name nothing in a photo: determiners, pronouns, conjunctions, prepositions, auxiliaries."""
+"""Function words: determiners, pronouns, conjunctions, prepositions, auxiliaries."""
 
 GROUPS = ("", "content_", "function_")
-"""How the names of scores begin: over all words, over content words, over function words."""
+"""Prefixes of score names: all words, content words, function words."""
 FALLS = ("fall_top", "fall_random", "fall_shuffled", "fall_uniform")
 _MEANS = (*FALLS, "hidden", "perplexity", "sentinel")
 _RATIOS = ("top_to_random", "top_to_shuffled")
@@ -45,22 +45,22 @@ _BETWEEN = ("divergence", "correlation")
 NAMES = (*(group + name for group in GROUPS for name in (*_MEANS, *_RATIOS)), *_BETWEEN)
 
 MASK = "mask"
-"""The part of a memory that says which cells may be looked at, bool (images, cells)."""
+"""The part of a memory that masks cells, bool (images, cells)."""
 _LEAST_FALL = 1e-4
-"""Nats; a control that falls less counts as this much, so that ratios are finite."""
+"""In nats; a smaller drop of a control counts as this much, so that ratios are finite."""
 
 Bools = npt.NDArray[np.bool_]
 
 
 class Probed(Stepper, Protocol):
-    """A decoder whose memory of the images can be changed."""
+    """A decoder whose memory of the images can be replaced."""
 
     @property
     def memory(self) -> Mapping[str, npt.NDArray[Any]]:
-        """Its parts by name, each (images, …)."""
+        """Parts of the memory by name, each (images, …)."""
 
     def with_memory(self, changes: Mapping[str, npt.NDArray[Any]]) -> Stepper:
-        """The same images with parts of the memory replaced; a state goes with either."""
+        """The same images with parts of the memory replaced; states are interchangeable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +68,14 @@ class ProbeOptions:
     """How cells are hidden. Raises `OptionsError`."""
 
     share: float = 0.5
-    """As many cells are hidden as hold this share of a word's attention, above 0 and up to 1, but …"""
+    """Cells that together hold this share of the attention of a word are hidden, above 0 and up to 1, but
+    …"""
     most: float = 0.25
-    """… no more than this share of the cells, above 0 and below 1."""
+    """… at most this share of all cells, above 0 and below 1."""
     draws: int = 4
-    """How often random cells are drawn for a word."""
+    """Draws of random cells per word."""
     seed: int = 0
-    """Of the random cells and of the bootstrap."""
+    """Seed of the random cells and of the bootstrap."""
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
@@ -88,7 +89,7 @@ class ProbeOptions:
 
 
 class Probe:
-    """The test over a data set, a batch of images at a time."""
+    """The test over a data set, one batch of images at a time."""
 
     def __init__(self, vocabulary: Vocabulary, options: ProbeOptions | None = None) -> None:
         self.options = options or ProbeOptions()
@@ -154,13 +155,14 @@ class Probe:
         return masks, hidden
 
     def _count(self, weights: Floats) -> int:
-        """How many cells to hide: those that hold the share of the attention, at least one, never all."""
+        """The number of cells to hide: those that hold the share of the attention, at least one, never
+        all."""
         held = np.cumsum(np.sort(normalized([weights])[0])[::-1])
         enough = int(np.searchsorted(held, self.options.share - 1e-6)) + 1
         return max(1, min(enough, int(self.options.most * len(weights)), len(weights) - 1))
 
     def _summary(self, caption: Ints, maps: Floats, measured: Array) -> Array:
-        """What one image adds to the sums."""
+        """The contribution of one image to the sums."""
         sentinel = np.maximum(0, 1 - maps.sum(axis=1))
         columns = np.column_stack([measured, perplexity(maps), sentinel])
         function = self._is_function[caption]
@@ -174,16 +176,16 @@ _TOO_OLD = "cells cannot be hidden from this model, whose graphs are too old for
 
 
 def check_memory(captioner: Captioner) -> None:
-    """Raises `BundleError` for a model from which cells cannot be hidden: better before an hour of captioning
-    than after it. A blank image shows what the model remembers of any."""
+    """Raise `BundleError` for a model whose cells cannot be hidden, before captioning begins. A blank
+    image shows what the memory contains."""
     blank = captioner.preprocess(Image.new("RGB", (1, 1)))
     if MASK not in captioner.encode(blank[None]).memory:
         raise BundleError(_TOO_OLD)
 
 
 def without_places(memory: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-    """The parts of a memory that differ between cells with the mean of all cells in the place of each: a
-    decoder then attends to all of them alike, whatever its attention."""
+    """The parts of a memory that differ between cells, with each cell replaced by the mean of all: a
+    decoder then attends to all alike."""
     cells = memory[MASK].shape[1]
     changed = {}
     for name, value in memory.items():

@@ -13,7 +13,7 @@ _FLAT = 1e-6
 
 
 def normalized(maps: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """(maps, cells), each summing to 1; a map of zeros becomes uniform."""
+    """Normalize (maps, cells) to sum to 1; a map of zeros becomes uniform."""
     weights = np.asarray(maps, dtype=np.float64)
     total = weights.sum(axis=-1, keepdims=True)
     uniform = np.full_like(weights, 1 / weights.shape[-1])
@@ -21,7 +21,7 @@ def normalized(maps: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 
 def perplexity(maps: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """(maps,): on how many cells each rests, the exponential of its entropy; from 1 to all of them."""
+    """Effective number of cells of each map, (maps,): the exponential of its entropy, from 1 to all cells."""
     return np.exp2(_entropy(normalized(maps)))
 
 
@@ -47,5 +47,5 @@ def correlation(maps: npt.ArrayLike) -> float:
 
 
 def _entropy(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """In bits, over the last axis."""
+    """Entropy in bits, over the last axis."""
     return -np.sum(weights * np.log2(weights, out=np.zeros_like(weights), where=weights > 0), axis=-1)

@@ -1,9 +1,9 @@
-"""Whether maps lie on the things that words name, given boxes of those things.
+"""Tests whether maps fall into the boxes of the objects that words name.
 
 The pointing game: Zhang et al. 2016, "Top-down Neural Attention by Excitation Backprop", arXiv:1608.00507.
 Attention correctness: Liu et al. 2017, "Attention Correctness in Neural Image Captioning", arXiv:1605.09553.
-Boxes and maps meet as fractions of the photo as given, so that neither the pixels of the file at hand nor
-the square that the model sees matter.
+Boxes and maps are compared as fractions of the photo, so that neither the size of the file nor that of the
+model input matters.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAMES = ("pointing", "pointing_by_chance", "correctness", "correctness_of_unifor
 share of their attention that lies in the boxes; what a uniform map would get."""
 
 Boxes = Mapping[str, Array]
-"""By category the boxes of an image, (boxes, 4): left, top, right, bottom as fractions of its sides."""
+"""Boxes of an image by category, (boxes, 4): left, top, right, bottom as fractions of its sides."""
 
 
 def read_boxes(path: str | Path, images: Sequence[CaptionedImage]) -> dict[str, Boxes]:

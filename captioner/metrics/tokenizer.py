@@ -96,7 +96,7 @@ def tokenize(text: str) -> list[str]:
 
 
 def _longest(text: str, position: int) -> int:
-    """Where the token that begins at `position` ends."""
+    """End of the token that begins at `position`."""
     longest = end = position
     for shape in _SHAPES:
         match = shape.match(text, position)

@@ -23,16 +23,16 @@ from captioner.results import Caption
 DEFAULT_WIDTH = 480
 ANIMATION_STYLES = tuple(PAINTED)
 MAX_ASPECT = 1.5
-"""Height over width of the stage; a taller photo stands in a stage of this shape."""
+"""Maximum height over width of the stage; taller photos are fitted into it."""
 SACCADE_STEPS = 3
-"""Pictures while the gaze moves from one word's place to the next."""
+"""Frames of the move from one word to the next."""
 DITHER_LEVELS = 12
 STEP_MS, FIXATION_MS, OPENING_MS, ENDING_MS = 60, 520, 700, 2600
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One picture and how long it stands."""
+    """One frame and its duration."""
 
     picture: Image.Image
     duration_ms: int
@@ -50,10 +50,10 @@ def render_animation(
     width: int | None = None,
     limits: ImageLimits = DEFAULT_LIMITS,
 ) -> bytes:
-    """The bytes of an animation that loops forever, `width` (480) pixels wide.
+    """The bytes of an endlessly looping animation, `width` (480) pixels wide.
 
-    `style` is any of `render_overlay` but "matrix"; the rest is as there. The whole caption keeps its
-    place from the start, so that nothing jumps.
+    `style` is any style of `render_overlay` except "matrix"; other parameters are the same. The layout of the
+    caption is fixed from the start, so that nothing jumps.
     """
     options = OverlayOptions(words=words, colormap=colormap, alpha=alpha, width=width)
     check_style(style, ANIMATION_STYLES)
@@ -97,7 +97,7 @@ def _share_palette(pictures: list[Image.Image]) -> list[Image.Image]:
 
 
 def _bayer(height: int, width: int) -> npt.NDArray[np.float32]:
-    """Offsets (height, width, 1) that spread the error of a palette of about 256 colours evenly."""
+    """Offsets (height, width, 1) that dither the error of a palette of about 256 colours evenly."""
     pattern = np.zeros((1, 1))
     for _ in range(2):  # Bayer 1973: each matrix of twice the size from the one before
         pattern = np.block([[4 * pattern, 4 * pattern + 2], [4 * pattern + 3, 4 * pattern + 1]])
@@ -107,7 +107,7 @@ def _bayer(height: int, width: int) -> npt.NDArray[np.float32]:
 
 
 def draw_frames(scene: Scene, style: Style) -> Iterator[Frame]:
-    """The photo alone, then for every word the gaze moving there and resting, then the photo again."""
+    """The frames: the photo, then for every word a move and a rest of the gaze, then the photo again."""
     stage = _Stage(scene)
     yield Frame(stage.draw(stage.photo, -1, 1.0), OPENING_MS)
     before: ShownWord | None = None
@@ -131,8 +131,8 @@ def _ease(progress: float) -> float:
 
 
 def travel(before: Map, after: Map, progress: float, size: tuple[int, int], field: Field) -> Map:
-    """The field on its way from one map to the next: both move along the line between their gazes while
-    one fades into the other."""
+    """The field between one map and the next: both move along the line between their gazes while one fades
+    into the other."""
     (y0, x0), (y1, x1) = gaze(before), gaze(after)
     down, across = y1 - y0, x1 - x0
     rows, columns = before.shape
@@ -143,7 +143,7 @@ def travel(before: Map, after: Map, progress: float, size: tuple[int, int], fiel
 
 
 class _Stage:
-    """The photo above and the line of words below, at the same places in every frame."""
+    """The photo above, the caption below, at the same positions in every frame."""
 
     def __init__(self, scene: Scene) -> None:
         self.width = scene.options.width or DEFAULT_WIDTH
@@ -159,7 +159,7 @@ class _Stage:
         self.height = self.photo.height + lines * self.line_height + 2 * self.margin
 
     def _place_words(self) -> list[tuple[float, int]]:
-        """(x, line) of every word."""
+        """Position (x, line) of every word."""
         room = self.width - 2 * self.margin
         space = text_width("n", self.letters) * 0.55
         places: list[tuple[float, int]] = []
@@ -174,8 +174,8 @@ class _Stage:
         return places
 
     def draw(self, picture: Image.Image, current: int, typed: float) -> Image.Image:
-        """One frame: the words before `current` and the share `typed` of its letters; `current` past the
-        last word shows all of them alike."""
+        """One frame: the words before `current` and the share `typed` of its letters; if `current` is past
+        the last word, all words."""
         canvas = Canvas(self.width, self.height)
         canvas.image.paste(picture, ((self.width - picture.width) // 2, 0))
         top = self.photo.height + self.margin

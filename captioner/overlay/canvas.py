@@ -1,4 +1,4 @@
-"""The drawing surface that still and moving pictures share: colours of the page, text, bars, photos."""
+"""The drawing surface of still and moving pictures: page colours, text, bars, photos."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAPER, INK, MUTED, RULE, BAR = "#ffffff", "#1c1b1a", "#6f6c67", "#e6e3de", "#3f3
 
 
 class Canvas:
-    """A picture being drawn, with the origin at its top left and all measures in pixels."""
+    """A picture with drawing methods; the origin is top left, and all lengths are in pixels."""
 
     def __init__(self, width: int, height: int) -> None:
         self.image = Image.new("RGB", (width, height), PAPER)
@@ -51,12 +51,12 @@ class Canvas:
 
 
 def text_width(text: str, size: int) -> float:
-    """How wide a line of text is, in pixels."""
+    """The width of a line of text in pixels."""
     return float(texts.font_for(text, size).getlength(text))
 
 
 def rounded_mask(size: tuple[int, int], radius: int) -> Image.Image:
-    """A mask with rounded, smooth corners."""
+    """A mask with smooth rounded corners."""
     radius = min(radius, min(size) // 2)
     mask = Image.new("L", size, 255)
     if radius < 1:

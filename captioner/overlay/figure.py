@@ -1,4 +1,4 @@
-"""The figure of a caption: the photo first, then a panel a word, wrapped into rows."""
+"""The still figure: the photo, then one panel per word, wrapped into rows."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from captioner.overlay.text import clean, font_for, wrap
 DEFAULT_WIDTH = 1600
 MIN_PANEL_WIDTH = 80
 MAX_PANEL_ASPECT = 1.6
-"""Height over width; taller photos stand in panels of this shape."""
+"""Maximum height over width of a panel; taller photos are fitted into it."""
 PLEASANT_ASPECT = 0.62
-"""Height over width that the whole figure comes near to."""
+"""Target height over width of the whole figure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Where panels go; pixels."""
+    """Positions of the panels in pixels."""
 
     columns: int
     panel_width: int
@@ -34,12 +34,12 @@ class Grid:
 
     @property
     def pitch(self) -> int:
-        """From the top of a row of panels to the next."""
+        """Distance from the top of one row of panels to the next."""
         return self.image_height + self.label_height + self.gap
 
 
 def draw_figure(scene: Scene, style: Style) -> Image.Image:
-    """The caption as a headline, the panels, and a legend."""
+    """Draw the caption as a headline, the panels and a legend."""
     width = scene.options.width or DEFAULT_WIDTH
     count = len(scene.words) + 1
     has_sentinel = any(word.sentinel is not None for word in scene.words)
@@ -76,9 +76,9 @@ def draw_figure(scene: Scene, style: Style) -> Image.Image:
 
 
 def choose_grid(count: int, width: int, aspect: float, has_sentinel: bool) -> Grid:
-    """The number of columns that gives a figure of pleasant shape with few empty places.
+    """The number of columns that brings the figure close to its target aspect with few empty cells.
 
-    `aspect` is the photo's height over its width.
+    `aspect` is the height of the photo over its width.
     """
     margin, gap = max(12, width // 40), max(8, width // 80)
 
@@ -99,7 +99,7 @@ def choose_grid(count: int, width: int, aspect: float, has_sentinel: bool) -> Gr
 
 
 def label_size(panel_width: int) -> int:
-    """Height in pixels of the letters under a panel."""
+    """Height in pixels of the label under a panel."""
     return min(32, max(14, round(panel_width * 0.08)))
 
 

@@ -1,4 +1,4 @@
-"""A caption that shows itself: as HTML in a notebook, and as a matplotlib figure."""
+"""Displays a caption: as HTML in a notebook, and as a matplotlib figure."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ COLORMAP, ALPHA = "inferno", 0.8
 
 
 def to_html(caption: Caption) -> str:
-    """The caption, and under it a panel a word; without scripts, so that every notebook viewer shows it.
+    """The caption with one panel per word below; without scripts, so that every notebook viewer shows it.
 
-    Without the photo or maps that is the words and their probabilities alone.
+    Without the photo or maps, only the words and their probabilities.
     """
     photo = _photo(caption.source, PANEL_SIDE)
     panels = [_panel(photo, word) for word in caption.words]
@@ -75,7 +75,7 @@ def _encodable(text: str) -> str:
 
 
 def _photo(source: Any, side: int) -> Image.Image | None:
-    """The photo, at most `side` pixels either way; None when there is none any more."""
+    """The photo, at most `side` pixels in each direction; None if it no longer exists."""
     if source is None:
         return None
     try:
@@ -86,10 +86,10 @@ def _photo(source: Any, side: int) -> Image.Image | None:
 
 
 def plot(caption: Caption, columns: int = 5) -> npt.NDArray[np.object_]:
-    """Draw with matplotlib's pyplot: the photo first, then a panel a word, `columns` in a row.
+    """Draw with pyplot: the photo, then one panel per word, `columns` per row.
 
-    Returns the axes (rows, columns), whose `.figure` can be saved. Raises `RuntimeMissingError` when
-    matplotlib is not installed.
+    Returns the axes (rows, columns), whose `.figure` can be saved. Raises `RuntimeMissingError` if matplotlib
+    is not installed.
     """
     try:
         from matplotlib import pyplot

@@ -13,7 +13,7 @@ from captioner.overlay.scene import OverlayOptions, check_style, make_scene
 from captioner.results import Caption
 
 DEFAULT_WIDTH = 1600
-"""Longest side of the photo inside the page, pixels."""
+"""Maximum side of the photo in the page, in pixels."""
 PAGE_STYLES = ("panels", "spotlight")
 JPEG_QUALITY = 85
 
@@ -30,11 +30,11 @@ def render_html(
     width: int | None = None,
     limits: ImageLimits = DEFAULT_LIMITS,
 ) -> str:
-    """A self-contained HTML page: the photo, at most `width` (1600) pixels either way, and the caption
-    whose words show their maps.
+    """A self-contained HTML page: the photo, at most `width` (1600) pixels in each direction, and the
+    caption, whose words show their maps.
 
-    `style` is what it opens with, "panels" (colours) or "spotlight". `name` is shown above the photo; by
-    default it is the file name. The rest is as for `render_overlay`.
+    `style` is the initial style, "panels" (colours) or "spotlight". `name` is shown above the photo; the
+    default is the file name. Other parameters are those of `render_overlay`.
     """
     options = OverlayOptions(words=words, colormap=colormap, alpha=alpha, width=width)
     check_style(style, PAGE_STYLES)

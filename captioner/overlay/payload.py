@@ -1,4 +1,4 @@
-"""What the interactive view is given: a caption as compact JSON, maps as bytes of 0 to 255."""
+"""Data of the interactive view: a caption as compact JSON, maps as bytes from 0 to 255."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from captioner.overlay.text import clean
 from captioner.results import Caption
 
 MAX_MAP_BYTES = 96 * 1024
-"""All maps of a caption together; finer grids are resampled to fit, so that a page stays small."""
+"""Limit for all maps of a caption together; finer grids are resampled to fit, so that pages stay small."""
 
 
 def make_payload(
@@ -56,7 +56,7 @@ def mean_probability(text: str, log_prob: float) -> float:
 
 
 def encode_photo(photo: Image.Image, max_side: int, quality: int) -> bytes:
-    """A JPEG of at most `max_side` pixels each way, without the metadata of the original."""
+    """A JPEG of at most `max_side` pixels in each direction, without the metadata of the original."""
     if max(photo.size) > max_side:
         photo = fit_photo(photo, max_side, max_side)
     target = io.BytesIO()

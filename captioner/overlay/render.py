@@ -1,4 +1,4 @@
-"""A caption over its photo, as a still picture."""
+"""Renders a caption over its photo as a still picture."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def render_overlay(
     width: int | None = None,
     limits: ImageLimits = DEFAULT_LIMITS,
 ) -> Image.Image:
-    """Where the model looked for each word, over the photo; an RGB picture `width` (1600) pixels wide.
+    """Draw where the model looked for each word; an RGB picture `width` (1600) pixels wide.
 
-    `style` is one of `STYLES`: "panels" (colour over the photo, opacity by weight), "heatmap" (the whole
-    map over the photo in grey), "contour", "spotlight", or "matrix" (words by cells). `words` are
-    positions in `caption.words`, the first being 0; see `OverlayOptions` for the rest. Photos beyond
-    `limits` are refused before they are decoded.
+    `style` is one of `STYLES`: "panels" (colour over the photo, opacity by weight), "heatmap" (the whole map
+    over the photo in grey), "contour", "spotlight", or "matrix" (words by cells). `words` are positions in
+    `caption.words`, from 0; see `OverlayOptions` for the rest. Photos beyond `limits` are rejected before
+    they are decoded.
 
-    Raises `OptionsError` for options out of range, `DataError` for a caption without attention maps, and
-    an `ImageError` for an image that cannot be opened.
+    Raises `OptionsError` for options out of range, `DataError` for a caption without attention maps, and an
+    `ImageError` for an image that cannot be opened.
     """
     options = OverlayOptions(words=words, colormap=colormap, alpha=alpha, width=width)
     check_style(style, STYLES)

@@ -16,8 +16,8 @@ from PIL import Image, ImageEnhance
 Map = npt.NDArray[np.float32]
 
 FAINTEST_PEAK = 3.0
-"""A map reaches full colour at its own peak, or at this many times the uniform weight when its peak is
-lower: a word that looked everywhere stays faint instead of having its noise blown up."""
+"""A map reaches full colour at its peak, or at this multiple of the uniform weight if its peak is lower:
+the map of a word that looked everywhere stays faint instead of showing amplified noise."""
 
 # 33 stops of each table of 256, spread evenly; linear interpolation is within 2 of 255 of the original
 # (6 for cividis). viridis, magma and inferno: N. Smith, S. van der Walt and E. Firing, dedicated to the
@@ -44,10 +44,10 @@ COLORMAPS = tuple(_STOPS)
 
 
 def resample(weights: npt.ArrayLike, size: tuple[int, int], shift: tuple[float, float] = (0.0, 0.0)) -> Map:
-    """The map (rows, columns) smoothly at `size` (height, width), float32.
+    """Resample a map (rows, columns) smoothly to `size` (height, width), float32.
 
-    A uniform cubic B-spline through cell centres: never negative, never ringing, and a cell's weight
-    stays centred on the pixels that the cell covers. `shift` moves the map down and right, in cells.
+    A uniform cubic B-spline through cell centres: never negative, no ringing, and the weight of a cell stays
+    centred on its pixels. `shift` moves the map down and right, in cells.
     """
     values = np.asarray(weights, dtype=np.float32)
     down = _spline(values.shape[0], size[0], shift[0])
@@ -56,7 +56,7 @@ def resample(weights: npt.ArrayLike, size: tuple[int, int], shift: tuple[float, 
 
 
 def _spline(cells: int, pixels: int, shift: float) -> Map:
-    """(pixels, cells): how much of each cell goes into each pixel; rows sum to 1."""
+    """Matrix (pixels, cells): the contribution of each cell to each pixel; rows sum to 1."""
     width = max(1.0, cells / pixels)  # a map larger than the picture is averaged, not picked from
     centres = (np.arange(pixels) + 0.5) * cells / pixels - 0.5 - shift
     margin = int(np.ceil(2 * width + abs(shift))) + 1
@@ -70,15 +70,15 @@ def _spline(cells: int, pixels: int, shift: float) -> Map:
 
 
 def relative(weights: npt.ArrayLike, size: tuple[int, int], shift: tuple[float, float] = (0.0, 0.0)) -> Map:
-    """The map at `size` (height, width) as it is shown, float32: from 0 where the weight is average or
-    less, which says nothing about a place, to 1 at the peak (see `FAINTEST_PEAK`)."""
+    """The map at `size` (height, width) as displayed, float32: 0 where the weight is average or less, 1 at
+    the peak (see `FAINTEST_PEAK`)."""
     floor, peak = display_range(weights)
     values = (resample(weights, size, shift) - floor) / (peak - floor)
     return np.clip(values, 0, 1).astype(np.float32)
 
 
 def display_range(weights: npt.ArrayLike) -> tuple[float, float]:
-    """The weights of a cell, after smoothing, where colour begins and where it is full."""
+    """The smoothed weights at which colour begins and at which it is full."""
     values = np.asarray(weights, dtype=np.float32)
     rows, columns = values.shape
     smooth_peak = float(resample(values, (3 * rows, 3 * columns)).max())  # odd, so centres are sampled
@@ -87,7 +87,7 @@ def display_range(weights: npt.ArrayLike) -> tuple[float, float]:
 
 
 def gaze(weights: npt.ArrayLike) -> tuple[float, float]:
-    """(y, x) from 0 to 1 of the place that was looked at most, after smoothing."""
+    """The most attended position (y, x), from 0 to 1, after smoothing."""
     values = np.asarray(weights, dtype=np.float32)
     rows, columns = values.shape
     smooth = resample(values, (3 * rows, 3 * columns))
@@ -110,14 +110,14 @@ def _table(colormap: str) -> npt.NDArray[np.uint8]:
 
 
 def colorize(values: npt.ArrayLike, colormap: str) -> npt.NDArray[np.uint8]:
-    """Values from 0 to 1 of any shape as colours, uint8 (..., 3)."""
+    """Map values from 0 to 1, of any shape, to colours, uint8 (..., 3)."""
     indices = (np.asarray(values) * 255).round().clip(0, 255).astype(np.uint8)
     return _table(colormap)[indices]
 
 
 def blend(photo: Image.Image, values: Map, colormap: str, alpha: float) -> Image.Image:
-    """An RGB photo under the colours of `values` (height, width) as large as it, 0 to 1: opacity grows
-    with the value, from nothing at 0 to `alpha` at 1."""
+    """Blend the colours of `values` (height, width), 0 to 1, over an RGB photo of that size: opacity grows
+    with the value, from 0 to `alpha`."""
     opacity = (np.asarray(values) * alpha)[..., None]
     pixels = np.asarray(photo, dtype=np.float32)
     mixed = pixels * (1 - opacity) + colorize(values, colormap) * opacity
@@ -125,12 +125,12 @@ def blend(photo: Image.Image, values: Map, colormap: str, alpha: float) -> Image
 
 
 def mute(photo: Image.Image) -> Image.Image:
-    """An RGB photo with paler, darker colours, so that a red coat is not taken for attention."""
+    """Mute the colours of an RGB photo, so that a red coat is not mistaken for attention."""
     return ImageEnhance.Brightness(ImageEnhance.Color(photo).enhance(0.45)).enhance(0.92)
 
 
 def fit_photo(photo: Image.Image, width: int, height: int) -> Image.Image:
-    """The whole photo, as large as fits into `width` by `height`, at least 1 pixel each way."""
+    """Scale the whole photo to fit into `width` by `height`, at least 1 pixel in each direction."""
     scale = min(width / photo.width, height / photo.height)
     size = (max(1, round(photo.width * scale)), max(1, round(photo.height * scale)))
     return photo.resize(size, Image.Resampling.LANCZOS if scale < 1 else Image.Resampling.BICUBIC)

@@ -1,4 +1,4 @@
-"""What an overlay is asked to show, checked: the photo, the words with their maps, and how to draw them."""
+"""The validated content of an overlay: the photo, the words with their maps, and how to draw them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ MIN_WIDTH, MAX_WIDTH = 200, 4000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlayOptions:
-    """How to draw an overlay. Raises `OptionsError` when a value is out of its range."""
+    """How to draw an overlay. Raises `OptionsError` if a value is out of range."""
 
     words: Sequence[int] | None = None
-    """Positions in `caption.words` of those to show, the first being 0; None shows all."""
+    """Positions in `caption.words` of the words to show, from 0; None shows all."""
     colormap: str = "inferno"
     """One of `captioner.overlay.saliency.COLORMAPS`; all are perceptually uniform."""
     alpha: float = 0.8
-    """Opacity of the overlay where a word looked most, 0 to 1."""
+    """Opacity of the overlay at the peak of a map, 0 to 1."""
     width: int | None = None
-    """Width of the picture in pixels, 200 to 4000; None leaves it to the kind of picture."""
+    """Width of the picture in pixels, 200 to 4000; None for the default of the kind of picture."""
 
     def __post_init__(self) -> None:
         if self.colormap not in COLORMAPS:
@@ -43,7 +43,7 @@ class OverlayOptions:
 
 @dataclass(frozen=True, slots=True)
 class ShownWord:
-    """One word of an overlay; unlike `captioner.Word` it surely has a map."""
+    """One word of an overlay; unlike `captioner.Word` it always has a map."""
 
     text: str
     probability: float
@@ -70,11 +70,11 @@ def make_scene(
     default_width: int,
     limits: ImageLimits = DEFAULT_LIMITS,
 ) -> Scene:
-    """Open the image, no larger than a picture of `options.width` or `default_width` has use for, and
-    choose the words.
+    """Open the image, no larger than a picture of `options.width` or `default_width` needs, and select the
+    words.
 
-    Raises an `ImageError` for a bad image, `OptionsError` for a word that is not there and `DataError`
-    for a caption without usable attention maps.
+    Raises an `ImageError` for a bad image, `OptionsError` for a word that does not exist and `DataError` for
+    a caption without usable attention maps.
     """
     chosen = range(len(caption.words)) if options.words is None else options.words
     for position in chosen:
@@ -90,7 +90,7 @@ def make_scene(
 
 
 def show_word(word: Word, number: int) -> ShownWord:
-    """Check the map of a word, the `number`th of its caption counted from 1; raises `DataError`."""
+    """Validate the map of a word, the `number`th of its caption from 1; raises `DataError`."""
     if word.attention is None:
         raise DataError("the words have no attention maps; the caption must be asked for with them")
     attention = np.asarray(word.attention, dtype=np.float32)
@@ -110,12 +110,12 @@ def is_map(attention: npt.NDArray[np.float32]) -> bool:
 
 
 def probability(log_prob: Any) -> float:
-    """A probability from 0 to 1 of a natural logarithm; 0 for what is not a number."""
+    """The probability, 0 to 1, for a natural logarithm; 0 for NaN."""
     value = float(np.exp(min(float(log_prob), 0.0)))
     return value if np.isfinite(value) else 0.0
 
 
 def check_style(style: str, known: Sequence[str]) -> None:
-    """Raise `OptionsError` for a style that is not known."""
+    """Raise `OptionsError` for an unknown style."""
     if style not in known:
         raise OptionsError(f"style must be one of {', '.join(known)}, got {style!r}", "style")

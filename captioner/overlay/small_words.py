@@ -1,4 +1,4 @@
-"""Words that name nothing to look at: they are drawn smaller, and pages do not open on them."""
+"""Function words: drawn smaller, and not selected when a page opens."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ SMALL_WORDS = frozenset(
 
 
 def is_small(word: str) -> bool:
-    """Whether the word, of a caption in English, names nothing in a photo."""
+    """Whether an English word is a function word, which names nothing in a photo."""
     return word.lower() in SMALL_WORDS

@@ -1,4 +1,4 @@
-"""Filling the page templates safely: escaping, JSON inside a page, hashes for the security policy."""
+"""Fills page templates safely: escaping, JSON inside a page, hashes for the content security policy."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from captioner.overlay.text import clean
 
 
 def load(*names: str) -> str:
-    """The template files of these names, one after another."""
+    """The content of the named template files, concatenated."""
     folder = resources.files("captioner.overlay") / "templates"
     return "\n".join((folder / name).read_text(encoding="utf-8").rstrip() for name in names)
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:
-    """`template` with every {{name}} replaced; values are inserted as they are and never searched."""
+    """`template` with every {{name}} replaced; values are inserted verbatim and never searched."""
     return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], template)
 
 
 def escape(text: str) -> str:
-    """Any text as it may stand in an element or a quoted attribute."""
+    """Escape any text for an element or a quoted attribute."""
     return html.escape(clean(text), quote=True)
 
 
@@ -37,6 +37,7 @@ def to_json(data: Any) -> str:
 
 
 def content_hash(text: str) -> str:
-    """The source expression by which a security policy allows exactly this inline script or style."""
+    """The source expression with which a content security policy allows exactly this inline script or
+    style."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -1,5 +1,5 @@
-"""A caption in the terminal: its words coloured by probability, and a small map for each where colours
-or at least block letters can be shown."""
+"""Shows a caption in the terminal: words coloured by probability, and a small map for each where colours
+or block characters are available."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from captioner.overlay.text import clean
 from captioner.results import Caption
 
 SURE, UNSURE = 0.6, 0.3
-"""Words at least so probable are green and yellow, the others red. The terminal's own colours are used,
-so that they suit its background."""
+"""Words of at least these probabilities are green and yellow, others red. Terminal colours are used, so
+that they suit its background."""
 MAP_COLUMNS = 16
 MAX_MAP_LINES = 10
 COLORMAP, ALPHA = "inferno", 0.85
@@ -34,10 +34,10 @@ def show_caption(
     image: ImageInput | None = None,
     limits: ImageLimits = DEFAULT_LIMITS,
 ) -> None:
-    """Print the words with their probabilities, then, on a terminal, where each word looked.
+    """Print the words with their probabilities and, on a terminal, their maps.
 
-    `image` is drawn under the maps unless it is beyond `limits`; by default it is `caption.source`.
-    NO_COLOR and terminals without colours get maps of shaded blocks; a pipe or a file gets the words alone.
+    Maps are drawn over `image` (default: `caption.source`) unless it exceeds `limits`. NO_COLOR and terminals
+    without colours get maps of shaded blocks; a pipe or a file gets the words alone.
     """
     console = console or Console()
     words = [(clean(word.text) or "(empty)", float(np.exp(word.log_prob))) for word in caption.words]
@@ -74,7 +74,7 @@ def _thumbnail(image: ImageInput | None, limits: ImageLimits) -> Image.Image | N
 
 
 def _map_column(word: ShownWord, photo: Image.Image | None, console: Console) -> list[Text]:
-    """One letter stands for two pixels, one above the other; letters are twice as high as wide."""
+    """Each character shows two pixels, one above the other: characters are twice as high as wide."""
     height = photo.height if photo is not None else MAP_COLUMNS
     values = relative(word.attention, (height, MAP_COLUMNS))
     title = Text(clean(word.text), style="dim", no_wrap=True)
@@ -95,7 +95,7 @@ def _map_column(word: ShownWord, photo: Image.Image | None, console: Console) ->
 
 
 def _print_side_by_side(columns: list[list[Text]], console: Console) -> None:
-    """Blocks of lines next to each other, as many as the terminal is wide, then the next row of them."""
+    """Print blocks of lines side by side, as many as fit the terminal, then the next row."""
     row: list[list[Text]] = []
     used = 0
     for column in columns:

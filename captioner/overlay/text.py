@@ -1,4 +1,4 @@
-"""Text in pictures: any text, in a font that has its letters where one is to be found."""
+"""Draws any text in a font that has its letters, if one is installed."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _MISSING = "\uffff"  # a noncharacter: every font draws its box for a missing le
 def clean(text: str) -> str:
     """One line of text that is safe to draw and to write as UTF-8.
 
-    Control and direction-override characters become spaces, so that no name can reorder or break the
-    line it stands in; halves of surrogate pairs, from file names that are not UTF-8, become U+FFFD.
+    Control and direction-override characters become spaces, so that a name cannot reorder or break its line;
+    lone surrogates, from file names that are not UTF-8, become U+FFFD.
     """
     kept = (_replacement(letter) for letter in text)
     return " ".join("".join(kept).split())
@@ -51,7 +51,7 @@ def _load(name: str | None, size: int) -> Font | None:
 
 
 def font_for(text: str, size: int) -> Font:
-    """The built-in font at `size` pixels, or one of the system's that has letters it lacks."""
+    """The built-in font at `size` pixels, or a system font that has letters it lacks."""
     best, fewest = None, len(text) + 1
     for name in (None, *_FALLBACKS):
         font = _load(name, size)
@@ -70,7 +70,7 @@ def _count_missing(font: Font, text: str) -> int:
 
 
 def fit(text: str, font: Font, width: float) -> str:
-    """`text`, cut with dots to be at most `width` pixels wide."""
+    """`text`, truncated with dots to at most `width` pixels."""
     if font.getlength(text) <= width:
         return text
     shortest, longest = 0, len(text)
@@ -84,7 +84,7 @@ def fit(text: str, font: Font, width: float) -> str:
 
 
 def wrap(text: str, font: Font, width: float) -> list[str]:
-    """Lines of `text`, each at most `width` pixels wide; a word that is wider is cut."""
+    """`text` as lines of at most `width` pixels; a wider word is truncated."""
     lines: list[str] = []
     for word in text.split():
         longer = f"{lines[-1]} {word}" if lines else word

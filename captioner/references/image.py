@@ -13,22 +13,22 @@ class CaptionedImage:
     name: str
     """File name, below `filepath` where a Karpathy file gives one."""
     captions: tuple[str, ...]
-    """As written, none of them empty; none at all for an image that has words."""
+    """Captions as written, none empty; no captions for images that have words."""
     split: str
-    """Empty where the file does not say."""
+    """The split; empty if the file does not name one."""
     objects: tuple[str, ...] = ()
-    """Categories that are in the image, where the file says."""
+    """Categories of objects in the image, if the file lists them."""
     image_id: int | None = None
-    """COCO's number of the image, where the file says."""
+    """COCO image id, if the file has one."""
     words: tuple[str, ...] = ()
-    """Of a labelled image: what it shows, the most exact first."""
+    """Words for what a labelled image shows, most specific first."""
 
     @property
     def key(self) -> str:
-        """What captions are matched by: the file name without folder and extension."""
+        """Key for matching captions: the file name without folder and extension."""
         return image_key(self.name)
 
 
 def image_key(name: str) -> str:
-    """The file name in a path, without extension: photos are converted and moved, but keep that."""
+    """The file name in a path without its extension, which survives conversion and moving of photos."""
     return PurePath(name).name.rpartition(".")[0] or PurePath(name).name

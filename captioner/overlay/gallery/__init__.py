@@ -1,4 +1,4 @@
-"""A page for a whole folder of captioned photos."""
+"""A gallery page for a folder of captioned photos."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One photo of a gallery: from a record of captions to a line of the index, a thumbnail and a view."""
+"""One photo of a gallery: turns a record into an index row, a thumbnail and a view."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from captioner.results import Alternative, Caption, Word
 THUMBNAIL_SIDE, THUMBNAIL_QUALITY = 400, 76
 PHOTO_SIDE, PHOTO_QUALITY = 1280, 80
 LINKABLE = {".avif", ".gif", ".jpeg", ".jpg", ".png", ".webp"}
-"""Suffixes of files that browsers show themselves, upright."""
+"""Suffixes of files that browsers display, upright."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the gallery keeps of one record."""
+    """The gallery entry of one record."""
 
     name: str
     caption: str = ""
     confidence: float | None = None
-    """Calibrated; None where the model has no calibration."""
+    """Calibrated confidence; None if the model has no calibration."""
     mean_probability: float | None = None
-    """Of the words and the end token: what photos are sorted by."""
+    """Mean probability of the words and the end token: the sort key."""
     error: str | None = None
     thumbnail: bytes = b""
     photo: bytes | None = None
-    """None when the view links to the original."""
+    """None if the view links to the original."""
     view: dict[str, Any] | None = None
 
     def index_row(self) -> list[Any]:
-        """What the list of photos is made of."""
+        """The row of this entry in the index."""
         return [self.name, self.caption, self.confidence, self.error, self.mean_probability]
 
 
@@ -49,8 +49,8 @@ def make_entry(
     link_from: Path | None,
     limits: ImageLimits = DEFAULT_LIMITS,
 ) -> Entry:
-    """Read one record and its photo. `link_from` is the folder of the page when the view is to link to
-    the original. Whatever is wrong with the record or the photo becomes the entry's error."""
+    """Read one record and its photo. `link_from` is the folder of the page if the view links to the
+    original. Any problem with the record or the photo becomes the error of the entry."""
     name = clean(str(record.get("image", ""))) or "(no name)"
     if "error" in record:
         return Entry(name, error=_error_message(record["error"]))

@@ -1,4 +1,4 @@
-"""Writing a gallery: a page, and beside it a folder with thumbnails, photos and what each view needs."""
+"""Writes a gallery: a page, and a folder with thumbnails, photos and the data of each view."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from captioner.overlay import template
 from captioner.overlay.gallery.entry import Entry, make_entry
 
 CHUNK = 1000
-"""Photos in one script file of the index."""
+"""Photos per script file of the index."""
 MARKER = "captioner-gallery.txt"
 STYLES = ("theme.css", "view.css", "gallery.css")
 SCRIPTS = ("theme.js", "field.js", "view.js", "search.js", "list.js", "gallery.js")
@@ -23,7 +23,7 @@ SCRIPTS = ("theme.js", "field.js", "view.js", "search.js", "list.js", "gallery.j
 
 @dataclass(frozen=True, slots=True)
 class GallerySummary:
-    """What was written."""
+    """Summary of a written gallery."""
 
     page: Path
     photos: int
@@ -41,13 +41,12 @@ def write_gallery(
 ) -> GallerySummary:
     """Write OUT.html and the folder OUT.files beside it; both must be moved together.
 
-    `records` are captions as `Caption.to_dict` makes them, or failures as `error_to_dict` does; they are
-    read one by one, so that they may be made while the gallery is written. `image` in a record is
-    relative to `image_root`, and photos outside it are refused. With `link_photos` the views show the
-    original files where a browser can, instead of copies of at most 1280 pixels. Photos beyond `limits`
-    are failures.
+    `records` are captions as `Caption.to_dict` makes them, or failures as `error_to_dict` does; they are read
+    one by one, so that they may be produced while the gallery is written. `image` in a record is relative to
+    `image_root`; photos outside it are rejected. With `link_photos` the views show the original files where a
+    browser can, instead of copies of at most 1280 pixels. Photos beyond `limits` become failures.
 
-    A gallery that is there already is replaced. Raises `OptionsError` when the place cannot be written.
+    An existing gallery is replaced. Raises `OptionsError` if the files cannot be written.
     """
     page = Path(out_path)
     check_page(page)
@@ -71,7 +70,7 @@ def write_gallery(
 
 
 def check_page(page: Path) -> None:
-    """Raises `OptionsError` for a path that a gallery cannot be written to, before any work is done."""
+    """Raise `OptionsError` for a path that a gallery cannot be written to, before any work is done."""
     if page.suffix.lower() not in (".html", ".htm"):
         raise OptionsError(f"a gallery is an .html file, got {page.name!r}", "output")
     for files in (page.with_suffix(".files"), page.with_suffix(".files.partial")):

@@ -1,4 +1,4 @@
-"""The styles of an overlay: how a word's map is painted over the photo. A style is a file and a line here."""
+"""Overlay styles: how the map of a word is painted over the photo. A style is one file and one line here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PAINTED: dict[str, Style] = {
     "contour": contour.STYLE,
     "spotlight": spotlight.STYLE,
 }
-"""Styles that paint a map over the photo, so that they serve still and moving pictures."""
+"""Styles that paint a map over the photo, for still and moving pictures."""
 
 STYLES = (*PAINTED, "matrix")
-"""All that `render_overlay` takes."""
+"""All styles of `render_overlay`."""

@@ -1,4 +1,4 @@
-"""Lines around the smallest areas that hold 25, 50 and 75 % of a word's attention."""
+"""Contour lines around the smallest areas that hold 25, 50 and 75 % of the attention."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _paint(photo: Image.Image, values: Map, options: OverlayOptions) -> Image.Im
 
 
 def levels(values: Map) -> list[float]:
-    """The values above which 75, 50 and 25 % of the weight lies."""
+    """The levels above which 75, 50 and 25 % of the weight lies."""
     descending = np.sort(values, axis=None)[::-1]
     mass = np.cumsum(descending, dtype=np.float64)
     places = np.searchsorted(mass, [share * mass[-1] for share in SHARES])
@@ -38,7 +38,7 @@ def levels(values: Map) -> list[float]:
 
 
 def _distance(values: Map, level: float) -> Map:
-    """Pixels from each pixel to the line where the map crosses `level`, to first order."""
+    """Distance of each pixel to the line where the map crosses `level`, in pixels, to first order."""
     if min(values.shape) < 2:
         return np.full_like(values, np.inf)
     down, across = np.gradient(values)

@@ -1,4 +1,4 @@
-"""The whole map as colours, evenly over the photo in grey: low weights are seen too."""
+"""Colours for the whole map, evenly over the photo in grey, so that low weights are visible too."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The alignment plot of the attention literature: a row for each word, a column for each cell of the grid.
+"""The alignment plot of the attention literature: one row per word, one column per grid cell.
 
-After Bahdanau, Cho and Bengio 2015 (arXiv:1409.0473), with image cells in place of source words. The
-cells stand row by row; the photo beside the caption carries the numbers of the rows.
+After Bahdanau, Cho and Bengio 2015 (arXiv:1409.0473), with image cells in place of source words. Cells are in
+row-major order; the photo beside the caption shows the row numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from captioner.overlay.text import clean, font_for, wrap
 
 
 def draw_matrix(scene: Scene) -> Image.Image:
-    """Weights of all words over all cells, on one scale."""
+    """The weights of all words over all cells, on one scale."""
     sizes = _Sizes.of_width(scene.options.width or DEFAULT_WIDTH)
     header = _draw_header(scene, sizes)
     line_height = round(1.7 * sizes.text)
@@ -55,7 +55,7 @@ def draw_matrix(scene: Scene) -> Image.Image:
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """Sizes of a plot of some width, in pixels."""
+    """Sizes of a plot of a given width, in pixels."""
 
     width: int
     margin: int
@@ -70,7 +70,7 @@ class _Sizes:
 
 
 def _draw_header(scene: Scene, sizes: _Sizes) -> Image.Image:
-    """The photo with its rows numbered, and beside it the caption and the scale of the colours."""
+    """Draw the photo with numbered rows and, beside it, the caption and the colour scale."""
     rows, columns = scene.words[0].attention.shape
     photo = fit_photo(scene.photo, sizes.width // 4, sizes.width // 4)
     photo_left = sizes.margin + round(text_width("00", sizes.small)) + sizes.small // 2
@@ -103,7 +103,7 @@ def _draw_header(scene: Scene, sizes: _Sizes) -> Image.Image:
 
 
 def _strip(word: ShownWord, largest: float, scene: Scene, size: tuple[int, int]) -> Image.Image:
-    """The cells of one word in a row, `size` (width, height)."""
+    """The cells of one word as a row of `size` (width, height)."""
     colors = colorize((word.attention / largest).reshape(1, -1), scene.options.colormap)
     is_narrow = size[0] < colors.shape[1]
     how = Image.Resampling.BOX if is_narrow else Image.Resampling.NEAREST
@@ -115,5 +115,5 @@ def _largest(scene: Scene) -> float:
 
 
 def _numbered(count: int, pitch: float, needed: float) -> range:
-    """Which of `count` places `pitch` pixels apart are numbered, a number needing some pixels."""
+    """Which of `count` positions, `pitch` pixels apart, have room for a number."""
     return range(0, count, max(1, math.ceil(needed / pitch)))

@@ -1,4 +1,4 @@
-"""The standard: colour and opacity grow with the weight, over a photo that is muted a little."""
+"""The default style: colour and opacity grow with the weight, over a slightly muted photo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The photo in the dark, lit where the model looked."""
+"""A darkened photo, lit where the model looked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a style is."""
+"""The interface of overlay styles."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from captioner.overlay.saliency import Map, relative
 from captioner.overlay.scene import OverlayOptions
 
 Field = Callable[[Map, tuple[int, int], tuple[float, float]], Map]
-"""(map, (height, width), shift in cells) to a field, as `resample` and `relative` of
-`captioner.overlay.saliency` make one."""
+"""Turns (map, (height, width), shift in cells) into a field, as `resample` and `relative` of
+`captioner.overlay.saliency` do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +20,10 @@ class Style:
     """A way to paint a map over a photo."""
 
     paint: Callable[[Image.Image, Map, OverlayOptions], Image.Image]
-    """(RGB photo, field of (height, width) as the photo, options) to a picture of the same size."""
+    """Turns (RGB photo, field of its (height, width), options) into a picture of the same size."""
     legend: str
-    """What the reader sees, in a few words."""
+    """A short description for the legend."""
     shows_colormap: bool = True
-    """Whether a colour bar belongs beside the legend."""
+    """Whether the legend includes a colour bar."""
     field: Field = relative
-    """What `paint` is given."""
+    """Computes the field for `paint`."""
