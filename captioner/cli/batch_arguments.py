@@ -87,6 +87,12 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
         help="with xmp: also write what the caption names as keywords, where there are none yet",
     )
     group.add_argument(
+        "--corrections",
+        type=Path,
+        metavar="FILE",
+        help="write what was approved or edited in a gallery, and nothing for what was rejected",
+    )
+    group.add_argument(
         "--replace-existing",
         action="store_true",
         help="replace sidecars and descriptions that something else has written (default: keep them)",

@@ -55,12 +55,18 @@ def text_options(args: argparse.Namespace) -> TextOptions:
 def make_transform(args: argparse.Namespace, calibration: Calibration | None) -> Callable[[Any], Any]:
     """The function that turns a record into the one to write, as the flags ask."""
     from captioner.folder.confidence import ConfidenceFilter
+    from captioner.folder.corrections import Corrections
     from captioner.folder.outputs.options import unchanged
     from captioner.folder.text import TextOptions
 
     text = text_options(args)
     reword = unchanged if text == TextOptions() else text.transform
-    if args.min_confidence is None:
+    believe = unchanged
+    if args.min_confidence is not None:
+        believe = ConfidenceFilter.of(calibration, args.min_confidence).transform
+    if args.corrections is not None:  # what a person wrote is neither doubted nor worded anew
+        decide = Corrections.read(args.corrections).decide
+        return lambda record: decide(record) or reword(believe(record))
+    if believe is unchanged:
         return reword
-    believe = ConfidenceFilter.of(calibration, args.min_confidence).transform
     return lambda record: reword(believe(record))

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from captioner.errors import CaptionerError, DataError, ImageError, LowConfidenceError
+from captioner.folder.corrections import REJECTED
 from captioner.folder.items import Done, FolderResult
 from captioner.folder.outputs import Output
 from captioner.folder.outputs.options import Record, unchanged
@@ -128,8 +129,8 @@ class FolderRun:
 
 
 def _read_error(record: Record) -> CaptionerError | None:
-    """The error in a record without a caption."""
-    if "error" not in record:
+    """The error in a record without a caption; None if a person rejected the caption."""
+    if "error" not in record or record["error"].get("code") == REJECTED:
         return None
     kind = LowConfidenceError if record["error"].get("code") == LowConfidenceError.code else ImageError
     return kind(record["error"].get("message", "no caption"))

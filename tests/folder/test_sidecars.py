@@ -227,3 +227,45 @@ def test_names_with_line_breaks_have_metadata_too(tmp_path, batch) -> None:
         (root / name).write_bytes(make_image(number, format="JPEG"))
     assert batch(root, "-o", root, "--format", "xmp") == 0
     assert all(read_description(root / f"{name}.xmp") for name in names)
+
+
+def test_corrections_are_written(few, tmp_path, batch, capsys) -> None:
+    corrections, broken = tmp_path / "corrections.jsonl", few / "z.jpg"
+    broken.write_bytes(b"")
+    (few / "d.jpg").write_bytes(make_image(4, format="JPEG"))
+    assert batch(few, "-o", few, "--format", "txt") == 1
+    before = (few / "d.txt").read_text()
+    decided = [
+        {"image": "a.jpg", "caption": "a first try", "status": "edited"},
+        {"image": "a.jpg", "caption": "as I said it", "status": "edited"},
+        {"image": "b/c.jpg", "caption": "no", "status": "rejected"},
+        {"image": "z.jpg", "caption": "a photo that is lost", "status": "edited"},
+    ]
+    corrections.write_text("".join(f"{json.dumps(one)}\n" for one in decided))
+    flags = ("--format", "txt", "--corrections", corrections, "--suffix", "!")
+    for _ in range(2):
+        assert batch(few, "-o", few, *flags) == 0
+        assert (few / "a.txt").read_text() == "as I said it\n"
+        assert (few / "z.txt").read_text() == "a photo that is lost\n"
+        assert not (few / "b" / "c.txt").exists()
+        assert (few / "d.txt").read_text() == f"{before.strip()}!\n"
+    assert batch(few, "-o", tmp_path / "out.jsonl", "--corrections", corrections) == 0
+    records = {record["image"]: record for record in map(json.loads, (tmp_path / "out.jsonl").open())}
+    assert records["a.jpg"]["caption"] == "as I said it" and records["b/c.jpg"]["error"]["code"] == "rejected"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x",
+        "[]",
+        '{"image": "a"}',
+        '{"image": "a", "caption": "b", "status": "c"}',
+        '{"image": "a", "caption": " ", "status": "edited"}',
+        '{"image": 1, "caption": "b", "status": "edited"}',
+    ],
+)
+def test_corrections_that_are_none(line, few, tmp_path, batch, capsys) -> None:
+    (tmp_path / "c.jsonl").write_text(f"\n{line}\n")
+    assert batch(few, "-o", few, "--format", "txt", "--corrections", tmp_path / "c.jsonl") == 2
+    assert f"{tmp_path / 'c.jsonl'}, line 2: " in capsys.readouterr().err

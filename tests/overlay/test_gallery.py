@@ -356,3 +356,41 @@ def test_an_interrupted_gallery_leaves_nothing_and_replaces_nothing(tmp_path, fo
         write_gallery(interrupted(), page, folder)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.files", "out.html"]
     assert len(list((tmp_path / "out.files" / "views").iterdir())) == 4
+
+
+def test_review_by_keyboard(browser, gallery, tmp_path):
+    with open_page(browser, gallery, "#photo=0.jpg") as page:
+        page.wait_for_selector(".word")
+        page.keyboard.press("a")
+        page.wait_for_function("document.querySelector('.viewer-name').textContent === '1.jpg'")
+        page.keyboard.press("e")
+        page.keyboard.type("a grey <b>cat</b>")
+        page.keyboard.press("Enter")  # on to the photo that failed
+        page.wait_for_function("document.querySelector('.viewer-name').textContent.startsWith('broken')")
+        assert page.locator(".approve").is_disabled()
+        page.keyboard.press("PageDown")
+        page.wait_for_selector(".view:not([hidden])")
+        page.keyboard.press("r")
+        page.keyboard.press("a")  # the last one
+        assert page.locator(".review-state").text_content() == "Approved"
+        page.keyboard.press("u")
+        assert page.locator(".review-state").text_content() == ""
+        page.keyboard.press("e")
+        page.keyboard.press("Escape")
+        assert page.locator(".editor").is_hidden() and page.locator(".viewer").is_visible()
+        page.keyboard.press("Escape")
+        assert page.locator(".card .status").all_text_contents() == ["approved", "edited", "rejected"]
+        assert "a grey <b>cat</b>" in captions_shown(page)
+        with page.expect_download() as download:
+            page.locator(".download").click()
+        download.value.save_as(tmp_path / "corrections.jsonl")
+        page.locator("label", has_text="To review").click()
+        assert captions_shown(page) == [TEXTS[3]]
+        page.reload()
+        assert page.locator(".download").text_content() == "Download 3 corrections"
+    lines = [json.loads(line) for line in (tmp_path / "corrections.jsonl").read_text().splitlines()]
+    assert lines == [
+        {"image": "0.jpg", "caption": TEXTS[0], "status": "approved"},
+        {"image": "1.jpg", "caption": "a grey <b>cat</b>", "status": "edited"},
+        {"image": "2.jpg", "caption": TEXTS[2], "status": "rejected"},
+    ]

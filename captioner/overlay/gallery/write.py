@@ -18,7 +18,7 @@ CHUNK = 1000
 """Photos per script file of the index."""
 MARKER = "captioner-gallery.txt"
 STYLES = ("theme.css", "view.css", "gallery.css")
-SCRIPTS = ("theme.js", "field.js", "view.js", "search.js", "list.js", "gallery.js")
+SCRIPTS = ("theme.js", "field.js", "view.js", "search.js", "list.js", "review.js", "gallery.js")
 
 
 @dataclass(frozen=True, slots=True)

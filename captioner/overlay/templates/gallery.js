@@ -13,7 +13,8 @@ const captionerGallery = (() => {
     for (const [name, caption, confidence, error, probability] of rows) {
       const number = photos.length;
       const key = byKey.has(name) ? `${name} (${number})` : name;
-      const photo = { number, key, name, caption, confidence, error, probability, haystack: fold(`${caption} ${name} ${error ?? ""}`) };
+      const photo = { number, key, name, caption, confidence, error, probability };
+      decideOn(photo);
       photos.push(photo);
       byKey.set(key, photo);
     }
@@ -35,6 +36,34 @@ const captionerGallery = (() => {
     });
     document.head.append(script);
   }
+
+  // Review.
+
+  const review = createReview(find(".review"), {
+    storageKey: `captioner-review ${location.pathname}`,
+    onChange: (photo) => {
+      decideOn(photo);
+      list.refresh(photo);
+      showDownload();
+    },
+    onNext: () => {
+      const place = chosen.indexOf(opened);
+      if (place >= 0 && place < chosen.length - 1) move(1);
+    },
+  });
+
+  function decideOn(photo) {
+    photo.decision = review.of(photo.name) ?? null;
+    const said = photo.decision?.caption ?? photo.caption;
+    photo.haystack = fold(`${said} ${photo.name} ${photo.error ?? ""}`);
+  }
+
+  function showDownload() {
+    find(".download").hidden = review.count() === 0;
+    find(".download").textContent = `Download ${review.count()} ${review.count() === 1 ? "correction" : "corrections"}`;
+  }
+
+  find(".download").addEventListener("click", () => review.download("corrections.jsonl"));
 
   // Cards.
 
@@ -67,7 +96,8 @@ const captionerGallery = (() => {
       icon.append(path);
       picture.append(icon);
     }
-    const says = element("span", "says", ...markTerms(photo.error ?? photo.caption, query.value));
+    const said = photo.decision?.status === "edited" ? photo.decision.caption : photo.error ?? photo.caption;
+    const says = element("span", "says", ...markTerms(said, query.value));
     says.dir = "auto";
     const name = element("span", "name", element("bdi", "", ...markTerms(photo.name, query.value)));
     const meta = element("span", "meta", name);
@@ -76,6 +106,7 @@ const captionerGallery = (() => {
       gauge.style.setProperty("--share", photo.confidence);
       meta.append(gauge, element("span", "sure", `${Math.round(photo.confidence * 100)}%`));
     }
+    if (photo.decision) meta.append(element("span", `status ${photo.decision.status}`, photo.decision.status));
     card.append(picture, element("span", "lines", says, meta));
     return card;
   }
@@ -152,6 +183,7 @@ const captionerGallery = (() => {
     find(".photo-after").disabled = place < 0 || place >= chosen.length - 1;
     if (!viewer.open) viewer.showModal();
     viewer.scrollTop = 0;
+    review.open(photo);
     if (photo.error !== null) showProblem(photo.error);
     else if (views.has(photo.number)) showOpened();
     else requestView(photo.number);
@@ -194,7 +226,7 @@ const captionerGallery = (() => {
       if (event.key === "PageUp" || event.key === "PageDown") {
         event.preventDefault();
         move(event.key === "PageUp" ? -1 : 1);
-      } else if (event.key !== "Escape" && opened?.error === null) view.handleKey(event);
+      } else if (!review.handleKey(event) && event.key !== "Escape" && opened?.error === null) view.handleKey(event);
     } else if (event.key === "/" && !event.target.matches("input, select")) {
       event.preventDefault();
       query.select();
@@ -210,7 +242,7 @@ const captionerGallery = (() => {
   order.addEventListener("change", updateFromTools);
   document.querySelectorAll("[name=show]").forEach((radio) => radio.addEventListener("change", updateFromTools));
   addEventListener("hashchange", readHash);
-  addEventListener("DOMContentLoaded", readHash);
+  addEventListener("DOMContentLoaded", () => { showDownload(); readHash(); });
   createThemeButtons(document.querySelectorAll(".theme"));
 
   return { receiveIndex, receiveView };

@@ -63,6 +63,17 @@ function createList(root, { makeCard, minCardWidth, pictureAspect, linesHeight, 
     draw();
   }
 
+  // Make the card of an item anew, after the item has changed.
+  function refresh(item) {
+    const position = items.indexOf(item), node = made.get(position);
+    if (!node) return;
+    const hadFocus = node.contains(document.activeElement);
+    node.remove();
+    made.delete(position);
+    place(position);
+    if (hadFocus) made.get(position).firstChild.focus({ preventScroll: true });
+  }
+
   function reveal(card) {
     const frame = card.getBoundingClientRect(), covered = coveredHeight() + gap;
     if (frame.top < covered) scrollBy(0, frame.top - covered);
@@ -97,5 +108,5 @@ function createList(root, { makeCard, minCardWidth, pictureAspect, linesHeight, 
   };
   addEventListener("scroll", redraw, { passive: true });
   new ResizeObserver(() => { measure(); draw(); }).observe(root.parentElement);
-  return { show, focus };
+  return { show, focus, refresh };
 }

@@ -18,7 +18,7 @@ function termPattern(term) {
 function selectPhotos(photos, { query, order, show }) {
   const terms = fold(query).split(/\s+/).filter(Boolean).map((term) => new RegExp(termPattern(term), "u"));
   const found = photos.filter((photo) =>
-    (show === "all" || (show === "failed") === (photo.error !== null)) && terms.every((term) => term.test(photo.haystack)));
+    (show === "all" || (show === "open" ? photo.error === null && !photo.decision : (show === "failed") === (photo.error !== null))) && terms.every((term) => term.test(photo.haystack)));
   const last = Infinity; // failed photos have no probability and come last
   const compare = {
     least: (a, b) => (a.probability ?? last) - (b.probability ?? last) || a.number - b.number,

@@ -1,0 +1,64 @@
+"""What people decided about captions in a gallery: approved, edited, rejected."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from captioner.errors import DataError
+from captioner.overlay.text import clean
+
+STATUSES = ("approved", "edited", "rejected")
+REJECTED = "rejected"
+"""The code of the error that stands in the place of a caption that a person rejected; it is no failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Corrections:
+    """Decisions by the photo's name, as the gallery shows it."""
+
+    decisions: Mapping[str, tuple[str, str]]
+    """Status and caption."""
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Of a file of lines {"image", "caption", "status"}; of two lines about a photo the later one counts.
+        Raises `DataError`."""
+        decisions: dict[str, tuple[str, str]] = {}
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{path}: {getattr(error, 'strerror', None) or 'not a text file'}") from error
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                image, decision = _read_line(line, f"{path}, line {number}")
+                decisions[image] = decision
+        return cls(decisions)
+
+    def decide(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The record that a person has decided on; None where nobody has."""
+        decision = self.decisions.get(clean(record["image"]))
+        if decision is None:
+            return None
+        status, caption = decision
+        if status == REJECTED:
+            error = {"code": REJECTED, "message": "rejected by a person"}
+            return {"image": record["image"], "error": error}
+        rest = {name: value for name, value in record.items() if name != "error"}
+        return {**rest, "caption": caption}
+
+
+def _read_line(line: str, place: str) -> tuple[str, tuple[str, str]]:
+    try:
+        record = json.loads(line)
+        image, caption, status = record["image"], record["caption"], record["status"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise DataError(f'{place}: not a line {{"image": …, "caption": …, "status": …}}') from None
+    if status not in STATUSES or not isinstance(image, str) or not isinstance(caption, str):
+        raise DataError(f"{place}: the status must be one of {', '.join(STATUSES)}, image and caption text")
+    if status != REJECTED and not caption.strip():
+        raise DataError(f"{place}: the caption is empty")
+    return clean(image), (status, caption)
