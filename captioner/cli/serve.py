@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from captioner_server.config import resolve, unknown_variables
+from captioner_server.model_source import ModelSource, parse_models
 from captioner_server.options import ServerOptions
 from captioner_server.process_options import ProcessOptions
 from captioner_server.settings import GROUPS, Setting
@@ -52,12 +53,15 @@ def run(args: argparse.Namespace) -> int:
         return 0
     writer = logs.set_up(process.log_format)
 
-    def load() -> Captioner:
-        return Captioner.load(
-            process.model, device=process.device, threads=process.threads, limits=options.image_limits
-        )
+    def source(name: str, folder: Path | None) -> ModelSource:
+        def load() -> Captioner:
+            return Captioner.load(
+                folder, device=process.device, threads=process.threads, limits=options.image_limits
+            )
 
-    return serve(load, options, writer)
+        return ModelSource(name, load, folder)
+
+    return serve([source(*model) for model in parse_models(process.model).items()], options, writer)
 
 
 def _add_flag(group: argparse._ArgumentGroup, setting: Setting) -> None:

@@ -86,12 +86,14 @@ class Alternative(_message.Message):
     def __init__(self, text: _Optional[str] = ..., log_prob: _Optional[float] = ...) -> None: ...
 
 class CaptionRequest(_message.Message):
-    __slots__ = ("image", "options")
+    __slots__ = ("image", "options", "model")
     IMAGE_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
     image: bytes
     options: CaptionOptions
-    def __init__(self, image: _Optional[bytes] = ..., options: _Optional[_Union[CaptionOptions, _Mapping]] = ...) -> None: ...
+    model: str
+    def __init__(self, image: _Optional[bytes] = ..., options: _Optional[_Union[CaptionOptions, _Mapping]] = ..., model: _Optional[str] = ...) -> None: ...
 
 class CaptionResponse(_message.Message):
     __slots__ = ("caption",)
@@ -100,12 +102,14 @@ class CaptionResponse(_message.Message):
     def __init__(self, caption: _Optional[_Union[Caption, _Mapping]] = ...) -> None: ...
 
 class StreamCaptionRequest(_message.Message):
-    __slots__ = ("image", "options")
+    __slots__ = ("image", "options", "model")
     IMAGE_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
     image: bytes
     options: CaptionOptions
-    def __init__(self, image: _Optional[bytes] = ..., options: _Optional[_Union[CaptionOptions, _Mapping]] = ...) -> None: ...
+    model: str
+    def __init__(self, image: _Optional[bytes] = ..., options: _Optional[_Union[CaptionOptions, _Mapping]] = ..., model: _Optional[str] = ...) -> None: ...
 
 class StreamCaptionResponse(_message.Message):
     __slots__ = ("word", "caption")
@@ -116,14 +120,16 @@ class StreamCaptionResponse(_message.Message):
     def __init__(self, word: _Optional[_Union[Word, _Mapping]] = ..., caption: _Optional[_Union[Caption, _Mapping]] = ...) -> None: ...
 
 class CaptionBatchRequest(_message.Message):
-    __slots__ = ("id", "image", "options")
+    __slots__ = ("id", "image", "options", "model")
     ID_FIELD_NUMBER: _ClassVar[int]
     IMAGE_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
     id: str
     image: bytes
     options: CaptionOptions
-    def __init__(self, id: _Optional[str] = ..., image: _Optional[bytes] = ..., options: _Optional[_Union[CaptionOptions, _Mapping]] = ...) -> None: ...
+    model: str
+    def __init__(self, id: _Optional[str] = ..., image: _Optional[bytes] = ..., options: _Optional[_Union[CaptionOptions, _Mapping]] = ..., model: _Optional[str] = ...) -> None: ...
 
 class CaptionBatchResponse(_message.Message):
     __slots__ = ("id", "caption", "error")
@@ -150,11 +156,13 @@ class Error(_message.Message):
     def __init__(self, status: _Optional[int] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., field: _Optional[str] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class GetModelRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("model",)
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    def __init__(self, model: _Optional[str] = ...) -> None: ...
 
 class GetModelResponse(_message.Message):
-    __slots__ = ("name", "digest", "grid", "device", "provider", "defaults", "max_image_bytes", "max_image_pixels", "max_beam_size", "max_words", "server_version", "attention_heads", "grid_varies", "calibration")
+    __slots__ = ("name", "digest", "grid", "device", "provider", "defaults", "max_image_bytes", "max_image_pixels", "max_beam_size", "max_words", "server_version", "attention_heads", "grid_varies", "calibration", "served_as", "models")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     GRID_FIELD_NUMBER: _ClassVar[int]
@@ -169,6 +177,8 @@ class GetModelResponse(_message.Message):
     ATTENTION_HEADS_FIELD_NUMBER: _ClassVar[int]
     GRID_VARIES_FIELD_NUMBER: _ClassVar[int]
     CALIBRATION_FIELD_NUMBER: _ClassVar[int]
+    SERVED_AS_FIELD_NUMBER: _ClassVar[int]
+    MODELS_FIELD_NUMBER: _ClassVar[int]
     name: str
     digest: str
     grid: GridSize
@@ -183,7 +193,9 @@ class GetModelResponse(_message.Message):
     attention_heads: int
     grid_varies: bool
     calibration: Calibration
-    def __init__(self, name: _Optional[str] = ..., digest: _Optional[str] = ..., grid: _Optional[_Union[GridSize, _Mapping]] = ..., device: _Optional[str] = ..., provider: _Optional[str] = ..., defaults: _Optional[_Union[CaptionOptions, _Mapping]] = ..., max_image_bytes: _Optional[int] = ..., max_image_pixels: _Optional[int] = ..., max_beam_size: _Optional[int] = ..., max_words: _Optional[int] = ..., server_version: _Optional[str] = ..., attention_heads: _Optional[int] = ..., grid_varies: bool = ..., calibration: _Optional[_Union[Calibration, _Mapping]] = ...) -> None: ...
+    served_as: str
+    models: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., digest: _Optional[str] = ..., grid: _Optional[_Union[GridSize, _Mapping]] = ..., device: _Optional[str] = ..., provider: _Optional[str] = ..., defaults: _Optional[_Union[CaptionOptions, _Mapping]] = ..., max_image_bytes: _Optional[int] = ..., max_image_pixels: _Optional[int] = ..., max_beam_size: _Optional[int] = ..., max_words: _Optional[int] = ..., server_version: _Optional[str] = ..., attention_heads: _Optional[int] = ..., grid_varies: bool = ..., calibration: _Optional[_Union[Calibration, _Mapping]] = ..., served_as: _Optional[str] = ..., models: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Calibration(_message.Message):
     __slots__ = ("slope", "intercept", "event")

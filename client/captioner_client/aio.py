@@ -120,7 +120,7 @@ class AsyncCaptionClient:
         try:
             image = await asyncio.to_thread(rereadable, images)
             payload = await asyncio.to_thread(make_payload, image, self._settings)
-            request = pb.CaptionRequest(image=payload, options=_message(options))
+            request = pb.CaptionRequest(image=payload, options=_message(options), model=self._settings.model)
             response = await self._call("Caption", request, timeout_s)
         except CaptionerError as error:
             if return_errors:
@@ -140,7 +140,9 @@ class AsyncCaptionClient:
         options = (merge_options(options, fields) or CaptionOptions()).for_streaming()
         image = await asyncio.to_thread(rereadable, image)
         payload = await asyncio.to_thread(make_payload, image, self._settings)
-        request = pb.StreamCaptionRequest(image=payload, options=_message(options))
+        request = pb.StreamCaptionRequest(
+            image=payload, options=_message(options), model=self._settings.model
+        )
         timeout_s = timeout_s or self._settings.timeout_s
         call = self._stub().StreamCaption(request, timeout=timeout_s, metadata=self._metadata)
         try:
@@ -214,7 +216,9 @@ class AsyncCaptionClient:
 
     async def get_model(self, *, timeout_s: float | None = None) -> ModelInfo:
         """The model that the server serves, and the server's limits."""
-        return model_from_proto(await self._call("GetModel", pb.GetModelRequest(), timeout_s))
+        return model_from_proto(
+            await self._call("GetModel", pb.GetModelRequest(model=self._settings.model), timeout_s)
+        )
 
     async def _call(self, method: str, request: Any, timeout_s: float | None) -> Any:
         call = getattr(self._stub(), method)

@@ -132,7 +132,11 @@ class Batch:
             self._outcomes.put_nowait(error)
 
     async def _send(self, call: Any, index: int, payload: bytes) -> None:
-        await call.write(pb.CaptionBatchRequest(id=str(index), image=payload, options=self._options))
+        await call.write(
+            pb.CaptionBatchRequest(
+                id=str(index), image=payload, options=self._options, model=self._settings.model
+            )
+        )
 
     async def _take(self) -> Taken | None:
         """The next image, once there is room for it; None after the last.

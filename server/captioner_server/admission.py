@@ -42,6 +42,11 @@ class Admission:
         self._decoder_wait_s = decoder_wait_s
         self._bulk = Turns(max(1, min(limit - limit // 4, _BULK_BATCHES * batch)))
 
+    @property
+    def idle(self) -> bool:
+        """Whether no image has a place or waits for one."""
+        return not self.inside and not self._bulk.waiting
+
     @contextmanager
     def enter(self, images: int = 1, patience_s: float = math.inf, caller: str = "") -> Iterator[None]:
         """Hold places for some images, or raise `BusyError` at once: for callers that wait for one answer,

@@ -17,6 +17,7 @@ from captioner_server.door import Entry
 from captioner_server.errors import INTERNAL, DeadlineError, RequestError, to_batch_error
 from captioner_server.gate import Gate
 from captioner_server.intake import Receipt, evicted
+from captioner_server.models import Models
 from captioner_server.options import ServerOptions
 from captioner_server.pipeline import Pipeline
 from captioner_server.wire import Received, begin_stream, deadline_of, read, write
@@ -32,13 +33,13 @@ class BatchCall:
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        models: Models,
         options: ServerOptions,
         gate: Gate,
         entry: Entry,
         context: grpc.aio.ServicerContext,
     ) -> None:
-        self._pipeline, self._options, self._gate = pipeline, options, gate
+        self._models, self._options, self._gate = models, options, gate
         self._entry, self._context = entry, context
         self._deadline_s = deadline_of(context)
         self._window = asyncio.Semaphore(options.stream_window)
@@ -88,8 +89,9 @@ class BatchCall:
                         return received.error
                     self._unanswered += 1
                     # One image is read ahead of its place, no more: places bound the memory of all streams.
-                    await held.enter_async_context(self._pipeline.wait())
-                    tasks.create_task(self._answer(received.message, held.pop_all()))
+                    pipeline = self._pipeline(received.message.model)
+                    await held.enter_async_context(pipeline.wait())
+                    tasks.create_task(self._answer(received.message, pipeline, held.pop_all()))
         finally:
             draining.cancel()
 
@@ -118,19 +120,26 @@ class BatchCall:
         finally:
             reading.cancel()
 
-    async def _answer(self, request: pb.CaptionBatchRequest, held: AsyncExitStack) -> None:
+    def _pipeline(self, name: str) -> Pipeline:
+        """The model of an image; the default where there is none of its name, until `_caption` says so."""
+        return self._models.get(name if name in self._models.names else "")
+
+    async def _answer(
+        self, request: pb.CaptionBatchRequest, pipeline: Pipeline, held: AsyncExitStack
+    ) -> None:
         """Answer one image; `held` is its room and its place."""
         async with held:
-            answer = await self._caption(request)
+            answer = await self._caption(request, pipeline)
         await self._answers.put(answer)
 
-    async def _caption(self, request: pb.CaptionBatchRequest) -> pb.CaptionBatchResponse:
+    async def _caption(self, request: pb.CaptionBatchRequest, pipeline: Pipeline) -> pb.CaptionBatchResponse:
         answer = pb.CaptionBatchResponse(id=request.id)
         try:
             if len(request.id.encode()) > _MAX_ID_BYTES:
                 raise RequestError(f"an id has at most {_MAX_ID_BYTES} bytes", "id")
-            options = self._pipeline.resolve(options_from_proto(request.options))
-            caption = await self._pipeline.caption(request.image, options, self._deadline_s, bulk=True)
+            self._models.get(request.model)  # raises for a name that is not served
+            options = pipeline.resolve(options_from_proto(request.options))
+            caption = await pipeline.caption(request.image, options, self._deadline_s, bulk=True)
             answer.caption.CopyFrom(caption_to_proto(caption))
         except CaptionerError as error:
             answer.error.CopyFrom(to_batch_error(error))

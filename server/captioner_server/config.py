@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from captioner.errors import OptionsError
+from captioner_server.model_source import relative_to
 from captioner_server.settings import GROUPS, SETTINGS
 
 Options = TypeVar("Options")
@@ -104,6 +105,8 @@ def _from_file(file: Path) -> dict[str, Any]:
 
 
 def _relative_to(file: Path, value: Any) -> Any:
+    if isinstance(value, tuple):  # models
+        return tuple(relative_to(file.parent, item) for item in value)
     return file.parent / value if isinstance(value, Path) else value
 
 

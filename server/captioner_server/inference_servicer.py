@@ -1,7 +1,8 @@
 """inference.GRPCInferenceService: the Open Inference Protocol, for tritonclient, KServe and their kin.
 
-One model, `captioner`: input IMAGE (BYTES, [images]), outputs CAPTION (BYTES, [images]) and LOG_PROB
-(FP32, [images]). Request parameters named like the fields of `CaptionOptions` set them.
+Each model goes by the name that it is served under, the default also by `captioner`. Input IMAGE (BYTES,
+[images]), outputs CAPTION (BYTES, [images]) and LOG_PROB (FP32, [images]). Request parameters named like the
+fields of `CaptionOptions` set them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import math
 import struct
-from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -23,6 +23,7 @@ from captioner_server.errors import ModelNotFoundError, RequestError
 from captioner_server.gate import Gate
 from captioner_server.inference import grpc_predict_v2_pb2 as pb
 from captioner_server.inference import grpc_predict_v2_pb2_grpc
+from captioner_server.models import Models
 from captioner_server.pipeline import Pipeline
 from captioner_server.wire import deadline_of
 
@@ -36,9 +37,8 @@ _PARAMETERS = [name for name, spec in OPTION_SPECS.items() if spec.changes_text]
 class InferenceServicer(grpc_predict_v2_pb2_grpc.GRPCInferenceServiceServicer):
     """Captions as tensors; errors are raised and become statuses in the interceptor."""
 
-    def __init__(self, pipeline: Callable[[], Pipeline], gate: Gate) -> None:
-        """`pipeline` is called once the gate lets calls in."""
-        self._pipeline = pipeline
+    def __init__(self, models: Models, gate: Gate) -> None:
+        self._models = models
         self._gate = gate
 
     async def ServerLive(
@@ -55,7 +55,7 @@ class InferenceServicer(grpc_predict_v2_pb2_grpc.GRPCInferenceServiceServicer):
         self, request: pb.ModelReadyRequest, context: grpc.aio.ServicerContext
     ) -> pb.ModelReadyResponse:
         if self._gate.serving:
-            self._check_model(request.name, request.version)
+            self._find(request.name, request.version)
         return pb.ModelReadyResponse(ready=self._gate.serving)
 
     async def ServerMetadata(
@@ -66,10 +66,10 @@ class InferenceServicer(grpc_predict_v2_pb2_grpc.GRPCInferenceServiceServicer):
     async def ModelMetadata(
         self, request: pb.ModelMetadataRequest, context: grpc.aio.ServicerContext
     ) -> pb.ModelMetadataResponse:
-        version = self._check_model(request.name, request.version)
+        _, version = self._find(request.name, request.version)
         tensor = pb.ModelMetadataResponse.TensorMetadata
         return pb.ModelMetadataResponse(
-            name=MODEL,
+            name=request.name,
             versions=[version],
             platform="onnxruntime_onnx",
             inputs=[tensor(name=INPUT, datatype="BYTES", shape=[-1])],
@@ -79,8 +79,7 @@ class InferenceServicer(grpc_predict_v2_pb2_grpc.GRPCInferenceServiceServicer):
     async def ModelInfer(
         self, request: pb.ModelInferRequest, context: grpc.aio.ServicerContext
     ) -> pb.ModelInferResponse:
-        version = self._check_model(request.model_name, request.model_version)
-        pipeline = self._pipeline()
+        pipeline, version = self._find(request.model_name, request.model_version)
         options = pipeline.resolve(_options(request))
         wanted = _outputs(request)
         if len(request.id) > _MAX_ID:
@@ -89,19 +88,20 @@ class InferenceServicer(grpc_predict_v2_pb2_grpc.GRPCInferenceServiceServicer):
         deadline_s = deadline_of(context)
         with pipeline.enter(deadline_s, len(images)):
             captions = await self._caption_all(pipeline, images, options, deadline_s)
-        response = pb.ModelInferResponse(model_name=MODEL, model_version=version, id=request.id)
+        response = pb.ModelInferResponse(model_name=request.model_name, model_version=version, id=request.id)
         for name in wanted:
             response.outputs.add(name=name, datatype=OUTPUTS[name], shape=shape)
             _fill(response, name, captions, raw=bool(request.raw_input_contents))
         return response
 
-    def _check_model(self, name: str, version: str) -> str:
-        """The version that is served; raises `ModelNotFoundError` for another name or version."""
-        served = self._pipeline().engine.digest[:12]
-        if name != MODEL or version not in ("", served):
+    def _find(self, name: str, version: str) -> tuple[Pipeline, str]:
+        """The model and its version; raises `ModelNotFoundError` for another name or version."""
+        pipeline = self._models.get("" if name == MODEL and name not in self._models.names else name)
+        served = pipeline.engine.digest[:12]
+        if not name or version not in ("", served):
             asked = f"{clip(repr(name))} {clip(version)}"
-            raise ModelNotFoundError(f"there is no model {asked}, only {MODEL!r} {served}")
-        return served
+            raise ModelNotFoundError(f"there is no model {asked}, only {name or MODEL!r} {served}")
+        return pipeline, served
 
     @staticmethod
     async def _caption_all(

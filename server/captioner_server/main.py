@@ -7,15 +7,16 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from prometheus_client import start_http_server
 
 from captioner.errors import CaptionerError
-from captioner.protocol import PixelModel
 from captioner_server.errors import ServerStartError
 from captioner_server.log_writer import LogWriter
+from captioner_server.model_source import ModelSource
 from captioner_server.options import ServerOptions
+from captioner_server.reload import Reloader
 from captioner_server.server import CaptionServer
 from captioner_server.supervisor import EXIT_STATUS
 
@@ -24,17 +25,17 @@ log = logging.getLogger(__name__)
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def run(load: Callable[[], PixelModel], options: ServerOptions, writer: LogWriter | None = None) -> int:
-    """Serve the engine that `load` makes until SIGTERM or SIGINT; returns the exit status.
+def run(sources: Sequence[ModelSource], options: ServerOptions, writer: LogWriter | None = None) -> int:
+    """Serve models until SIGTERM or SIGINT; returns the exit status. SIGHUP loads the models again.
 
     The first signal drains: 0 when everything in flight was finished within the grace period, else 1. A
     second ends the process at once, with 128 + its number; so does a model that fails for good, with
     `EXIT_STATUS`. Raises a `CaptionerError` when the server cannot start. `writer` is that of `logs.set_up`.
     """
-    return asyncio.run(_run(load, options, writer))
+    return asyncio.run(_run(sources, options, writer))
 
 
-async def _run(load: Callable[[], PixelModel], options: ServerOptions, writer: LogWriter | None) -> int:
+async def _run(sources: Sequence[ModelSource], options: ServerOptions, writer: LogWriter | None) -> int:
     def end(status: int) -> None:
         if writer is not None:
             writer.drain(0.5)
@@ -58,18 +59,22 @@ async def _run(load: Callable[[], PixelModel], options: ServerOptions, writer: L
     _log("listening", address=f"{options.host}:{port}")
     if server.http_url:
         _log("http", url=server.http_url)
-    opening = asyncio.create_task(_open(server, load, options))
+    opening = asyncio.create_task(_open(server, sources, options))
     stopping = asyncio.create_task(told.wait())
     try:
         await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if opening.done():
             opening.result()  # raises what went wrong
+        reloader = Reloader(sources, server.models, server.metrics)
+        reloads = _reload_on_signal(reloader, options.watch_s) if opening.done() else set()
         failing = asyncio.create_task(server.failed())
         await asyncio.wait({failing, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if failing.done() and not told.is_set():
             _log("ended", reason=failing.result())
             end(EXIT_STATUS)
         failing.cancel()
+        for task in reloads:
+            task.cancel()
         times = {"lame_duck_s": options.lame_duck_s, "grace_s": options.grace_s}
         _log("draining", open_calls=server.gate.open_calls, **times)
         finished = await server.drain()
@@ -80,7 +85,7 @@ async def _run(load: Callable[[], PixelModel], options: ServerOptions, writer: L
         raise
 
 
-async def _open(server: CaptionServer, load: Callable[[], PixelModel], options: ServerOptions) -> None:
+async def _open(server: CaptionServer, sources: Sequence[ModelSource], options: ServerOptions) -> None:
     if options.metrics_port is not None:
         try:
             http, _ = start_http_server(
@@ -93,18 +98,35 @@ async def _open(server: CaptionServer, load: Callable[[], PixelModel], options: 
             ) from error
         _log("metrics", url=f"http://{options.host}:{http.server_port}/metrics")
     started = time.monotonic()
-    engine = await asyncio.to_thread(load)
+    engines = {source.name: await asyncio.to_thread(source.load) for source in sources}
     loaded = time.monotonic()
-    await server.open(engine)
-    _log(
-        "serving",
-        model=engine.model,
-        device=engine.device,
-        provider=engine.provider,
-        batch_sizes=options.batch_sizes,
-        load_s=round(loaded - started, 2),
-        warm_up_s=round(time.monotonic() - loaded, 2),
-    )
+    await server.open(engines)
+    for name, engine in engines.items():
+        _log(
+            "serving",
+            name=name,
+            model=engine.model,
+            device=engine.device,
+            provider=engine.provider,
+            batch_sizes=options.batch_sizes,
+            load_s=round(loaded - started, 2),
+            warm_up_s=round(time.monotonic() - loaded, 2),
+        )
+
+
+def _reload_on_signal(reloader: Reloader, watch_s: float) -> set[asyncio.Task[None]]:
+    """Reload on SIGHUP, and where files change; the tasks that do so."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    def reload() -> None:
+        task = asyncio.create_task(reloader.reload())
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+    if watch_s:
+        tasks.add(asyncio.create_task(reloader.watch(watch_s)))
+    return tasks
 
 
 def _log(event: str, **fields: object) -> None:

@@ -42,7 +42,8 @@ class Metrics:
         self.log_lines_dropped = self._gauge("log_lines_dropped", "Log lines that nobody took")
         self.failed_batches = self._counter("failed_batches", "Batches on which the model failed")
         about_model = "1 for the model that is served and where it runs"
-        self.model = self._gauge("model_info", about_model, "model", "device", "provider")
+        self.model = self._gauge("model_info", about_model, "name", "model", "device", "provider")
+        self.reloads = self._counter("reloads", "Attempts to load a model again", "name", "outcome")
 
     def _counter(self, name: str, help: str, *labels: str) -> Counter:
         return Counter(f"captioner_{name}", help, labels, registry=self.registry)

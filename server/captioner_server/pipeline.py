@@ -50,11 +50,6 @@ class Pipeline:
         preparation = dataclasses.replace(engine.preparation, limits=options.image_limits)
         self._workers = DecodeWorkers(preparation, options.decode_workers, options.max_decode_s)
         self._turns = Turns(options.decode_workers)
-        metrics.admitted.set_function(lambda: self._admission.inside)
-        metrics.waiting.set_function(lambda: self._batcher.waiting)
-        metrics.expected_wait.set_function(self._admission.expected_s)
-        metrics.count_decoder_restarts(lambda: self._workers.restarts)
-        metrics.model.labels(engine.model, engine.device, engine.provider).set(1)
         self._decoders = ThreadPoolExecutor(options.decode_workers, thread_name_prefix="decode")
         self._streamers = ThreadPoolExecutor(options.stream_workers, thread_name_prefix="stream")
         self._worker: asyncio.Task[None] | None = None
@@ -120,6 +115,29 @@ class Pipeline:
     def most_images(self) -> int:
         """Most images that one call may bring."""
         return self._options.queue_size
+
+    @property
+    def admitted(self) -> int:
+        """Images accepted and not yet answered."""
+        return self._admission.inside
+
+    @property
+    def waiting(self) -> int:
+        """Decoded images that wait for the model."""
+        return self._batcher.waiting
+
+    @property
+    def idle(self) -> bool:
+        """Whether no image has a place or waits for one."""
+        return self._admission.idle
+
+    @property
+    def expected_wait_s(self) -> float:
+        return self._admission.expected_s()
+
+    @property
+    def decoder_restarts(self) -> int:
+        return self._workers.restarts
 
     def refusal(self, deadline_s: float, caller: str) -> CaptionerError | None:
         """Why one more image of a caller who waits for it would be refused now, if it would."""

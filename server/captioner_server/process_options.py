@@ -16,7 +16,11 @@ Device = Literal["auto", "cpu", "cuda"]
 class ProcessOptions:
     """Which model is loaded, where it runs, and the form of the log."""
 
-    model: str | None = _option(None, "model bundle, a folder (default: the embedded model)")
+    model: tuple[str, ...] = _option(
+        (),
+        "model bundle, a folder; NAME=BUNDLE, several times, serves several models, the first by default; "
+        "the name default is the embedded model (default: default)",
+    )
     device: Device = _option("auto", "auto uses CUDA where it works; cuda refuses to start where it does not")
     threads: int | None = _option(None, "CPU threads of the model (default: one per core)", 1)
     log_format: Format = _option("text", "form of the log lines on stderr")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -20,8 +20,8 @@ from captioner_server.inference import grpc_predict_v2_pb2, grpc_predict_v2_pb2_
 from captioner_server.inference_servicer import InferenceServicer
 from captioner_server.interceptor import CallInterceptor
 from captioner_server.metrics import Metrics
+from captioner_server.models import Models
 from captioner_server.options import ServerOptions
-from captioner_server.pipeline import Pipeline
 from captioner_server.reflect import add_reflection
 from captioner_server.servicer import CaptionServicer
 from captioner_server.tls import server_credentials
@@ -46,8 +46,7 @@ class CaptionServer:
         self.metrics = Metrics()
         self.gate = Gate(_RETRY_AFTER_S)
         self.metrics.serving.set_function(lambda: float(self.gate.serving))
-        self._pipeline: Pipeline | None = None
-        self._supervisor: asyncio.Task[str] | None = None
+        self.models = Models(options, self.metrics, self._report)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self.door = Door(self.gate, options, self._overload)
         self.metrics.image_bytes.set_function(lambda: self.door.images.used_bytes)
@@ -56,16 +55,16 @@ class CaptionServer:
         """Where HTTP is served, once the server has started, if it is."""
         self._http: HttpServer | None = None
         if options.http_port is not None:
-            app = make_app(self._get_pipeline, options, self.door, interceptor.finish)
+            app = make_app(self.models.get, options, self.door, interceptor.finish)
             self._http = HttpServer(app, options)
         self._server = grpc.aio.server(interceptors=[interceptor], options=_channel_options(options))
         captioner_pb2_grpc.add_CaptionServiceServicer_to_server(
-            CaptionServicer(self._get_pipeline, options, self.gate), self._server
+            CaptionServicer(self.models, options, self.gate), self._server
         )
         self.services = tuple(name for name in SERVICES if options.inference or name != _INFERENCE)
         if options.inference:
             grpc_predict_v2_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
-                InferenceServicer(self._get_pipeline, self.gate), self._server
+                InferenceServicer(self.models, self.gate), self._server
             )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         if options.reflection:
@@ -92,21 +91,21 @@ class CaptionServer:
         await self._server.start()
         return int(port)
 
-    async def open(self, engine: PixelModel) -> None:
-        """Warm the model up, then serve it."""
-        self._pipeline = Pipeline(engine, self.options, self.metrics)
-        await self._pipeline.warm_up()
-        if self.gate.state is State.STARTING:  # else a signal came meanwhile
-            self._pipeline.start()
-            self.gate.state = State.SERVING
-            await self._set_health(health_pb2.HealthCheckResponse.SERVING)
-            self._supervisor = asyncio.create_task(self._pipeline.supervise(self._report).run())
+    async def open(self, engines: Mapping[str, PixelModel]) -> None:
+        """Warm the models up, then serve them by name; the first is the default."""
+        ready = {name: await self.models.prepare(engine) for name, engine in engines.items()}
+        if self.gate.state is not State.STARTING:  # a signal came meanwhile
+            for pipeline in ready.values():
+                pipeline.close()
+            return
+        for name, pipeline in ready.items():
+            self.models.put(name, pipeline)
+        self.gate.state = State.SERVING
+        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
 
     async def failed(self) -> str:
-        """Returns once the model has failed for good, with the reason."""
-        while self._supervisor is None:
-            await asyncio.sleep(0.1)
-        return await self._supervisor
+        """Returns once a model has failed for good, with the reason."""
+        return await self.models.failed()
 
     async def _report(self, works: bool) -> None:
         """Take the server out of service, or back."""
@@ -137,19 +136,12 @@ class CaptionServer:
 
     async def stop(self, grace_s: float = 0) -> None:
         """Close the ports; calls still open are cancelled after the grace period."""
-        if self._supervisor:
-            self._supervisor.cancel()
         http = [self._http.stop(grace_s)] if self._http else []
         await asyncio.gather(self._server.stop(grace_s), *http)
-        if self._pipeline:
-            self._pipeline.close()
-
-    def _get_pipeline(self) -> Pipeline:
-        assert self._pipeline, "the gate lets no call in before the model is there"
-        return self._pipeline
+        self.models.close()
 
     def _overload(self, deadline_s: float, caller: str) -> CaptionerError | None:
-        return self._pipeline.refusal(deadline_s, caller) if self._pipeline else None
+        return self.models.get().refusal(deadline_s, caller) if self.models else None
 
     async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
         for service in ("", *self.services):

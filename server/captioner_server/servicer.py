@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import aclosing
 
 import grpc
@@ -21,24 +20,23 @@ from captioner.v1 import captioner_pb2_grpc
 from captioner_server.batch_call import BatchCall
 from captioner_server.door import Entry
 from captioner_server.gate import Gate
+from captioner_server.models import Models
 from captioner_server.options import ServerOptions
-from captioner_server.pipeline import Pipeline
 from captioner_server.wire import begin_stream, deadline_of, write
 
 
 class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
     """Answers with what the pipeline makes; errors are raised and become statuses in the interceptor."""
 
-    def __init__(self, pipeline: Callable[[], Pipeline], options: ServerOptions, gate: Gate) -> None:
-        """`pipeline` is called once the gate lets calls in."""
-        self._pipeline = pipeline
+    def __init__(self, models: Models, options: ServerOptions, gate: Gate) -> None:
+        self._models = models
         self._options = options
         self._gate = gate
 
     async def Caption(
         self, request: pb.CaptionRequest, context: grpc.aio.ServicerContext
     ) -> pb.CaptionResponse:
-        pipeline = self._pipeline()
+        pipeline = self._models.get(request.model)
         options = pipeline.resolve(options_from_proto(request.options))
         deadline_s = deadline_of(context)
         with pipeline.enter(deadline_s):
@@ -48,7 +46,7 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
     async def StreamCaption(
         self, request: pb.StreamCaptionRequest, context: grpc.aio.ServicerContext
     ) -> None:
-        pipeline = self._pipeline()
+        pipeline = self._models.get(request.model)
         options = pipeline.resolve(options_from_proto(request.options).for_streaming())
         with pipeline.enter(deadline_of(context)):
             await begin_stream(context)
@@ -62,12 +60,12 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
 
     async def CaptionBatch(self, entry: Entry, context: grpc.aio.ServicerContext) -> None:
         """The interceptor gives the call's entry in the place of an iterator over its messages."""
-        await BatchCall(self._pipeline(), self._options, self._gate, entry, context).run()
+        await BatchCall(self._models, self._options, self._gate, entry, context).run()
 
     async def GetModel(
         self, request: pb.GetModelRequest, context: grpc.aio.ServicerContext
     ) -> pb.GetModelResponse:
-        pipeline = self._pipeline()
+        pipeline = self._models.get(request.model)
         engine = pipeline.engine
         rows, columns = engine.grid
         return pb.GetModelResponse(
@@ -85,4 +83,6 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
             server_version=__version__,
             attention_heads=engine.heads,
             calibration=calibration_to_proto(engine.calibration),
+            served_as=request.model or self._models.names[0],
+            models=self._models.names,
         )

@@ -264,7 +264,7 @@ def test_a_busy_server_is_asked_again_and_then_given_up() -> None:
 
 def test_a_server_that_is_starting_is_waited_for() -> None:
     with serve(None) as server, CaptionClient(server.address) as client:
-        threading.Timer(0.3, lambda: server.call(server.server.open(FakeEngine()))).start()
+        threading.Timer(0.3, lambda: server.call(server.server.open({"default": FakeEngine()}))).start()
         assert client.caption(make_image(1)).text
 
 

@@ -112,7 +112,8 @@ def test_the_model_says_what_it_is(server: RunningServer, stub: CaptionServiceSt
     assert (model.device, model.provider) == ("cpu", "FakeProvider")
     assert model.defaults.beam_size == 3
     assert (model.max_image_bytes, model.max_beam_size, model.max_words) == (200_000, 8, 30)
-    assert server.metric("model_info", model=server.engine.model, device="cpu", provider="FakeProvider") == 1
+    labels = {"name": "default", "device": "cpu", "provider": "FakeProvider"}
+    assert server.metric("model_info", model=server.engine.model, **labels) == 1
 
 
 @pytest.mark.parametrize(

@@ -354,7 +354,7 @@ def test_the_interface_is_described(http):
     validator.validate(described)
     for path in ("/v1/caption", "/v1/caption:stream"):
         names = {parameter["name"] for parameter in described["paths"][path]["post"]["parameters"]}
-        assert names == {*OPTION_SPECS, "timeout_s"}
+        assert names == {*OPTION_SPECS, "timeout_s", "model"}
         assert {"200", "400", "401", "413", "429", "503", "504"} == set(
             described["paths"][path]["post"]["responses"]
         )

@@ -42,7 +42,7 @@ def test_it_is_ready_only_when_the_model_is_loaded_and_warm() -> None:
             CaptionServiceStub(channel).GetModel(pb.GetModelRequest(), timeout=TIMEOUT_S)
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         engine = FakeEngine()
-        server.call(server.server.open(engine))
+        server.call(server.server.open({"default": engine}))
         assert {health(channel, name) for name in ("", *SERVICES)} == {SERVING}
         assert [size for size, _ in engine.batches] == [1, 2, 4, 6]
         assert engine.streams == 1

@@ -101,7 +101,8 @@ def test_metrics_logs_and_probe_tell_what_happens() -> None:
             metrics = page.read().decode()
         assert 'captioner_images_total{outcome="ok"} 1.0' in metrics
         assert (
-            'captioner_model_info{device="cpu",model="fake@0123456789ab",provider="FakeProvider"}' in metrics
+            'captioner_model_info{device="cpu",model="fake@0123456789ab",name="default",provider="FakeProvider"}'
+            in metrics
         )
         assert "captioner_batch_size_images_count 1.0" in metrics
         server.tell()

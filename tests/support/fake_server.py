@@ -8,6 +8,7 @@ from pathlib import Path
 from captioner.errors import CaptionerError
 from captioner_server import logs
 from captioner_server.main import run
+from captioner_server.model_source import ModelSource
 from captioner_server.options import ServerOptions
 from support.engines import FakeEngine
 
@@ -21,7 +22,8 @@ if __name__ == "__main__":
     engine = FakeEngine(image_s=float(image_s))
     engine.breaks_after = given.pop("breaks_after", None)
     try:
-        sys.exit(run(lambda: engine, ServerOptions(**{"port": 0, "lame_duck_s": 0.0, **given}), writer))
+        options = ServerOptions(**{"port": 0, "lame_duck_s": 0.0, **given})
+        sys.exit(run([ModelSource("default", lambda: engine)], options, writer))
     except CaptionerError as error:
         print(f"captioner: {error}", file=sys.stderr)
         sys.exit(error.exit_status)

@@ -31,7 +31,7 @@ class RunningServer:
         self.server: CaptionServer = self.call(_make(options))
         self.address = f"127.0.0.1:{self.call(self.server.start())}"
         if engine is not None:
-            self.call(self.server.open(engine))
+            self.call(self.server.open({"default": engine}))
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Start a coroutine on the server's loop."""
@@ -41,7 +41,7 @@ class RunningServer:
         """The result of a coroutine on the server's loop."""
         return self.start(work).result(timeout_s)
 
-    def metric(self, name: str, **labels: str) -> float:
+    def metric(self, name: str, /, **labels: str) -> float:
         """A sample of the server's metrics, 0 where there is none yet."""
         return self.server.metrics.registry.get_sample_value(f"captioner_{name}", labels) or 0.0
 

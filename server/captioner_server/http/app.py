@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def make_app(
-    pipeline: Callable[[], Pipeline], options: ServerOptions, door: Door, finish: Finish
+    pipeline: Callable[[str], Pipeline], options: ServerOptions, door: Door, finish: Finish
 ) -> Starlette:
     """The application. `pipeline` is called once calls are let in, `finish` when one has ended."""
     calls = CaptionCalls(pipeline, options)

@@ -28,6 +28,8 @@ _EXTRA_BYTES = 2**16
 """Room for what surrounds an image in JSON and multipart bodies."""
 _MOST_VALUES = 64
 """Most values in a JSON body; base64 has none of the letters that separate them."""
+MODEL = "model"
+"""The query parameter that names the model."""
 _DEFAULTS = CaptionOptions(attention=False)
 
 
@@ -37,6 +39,8 @@ class Asked:
 
     image: bytes
     options: CaptionOptions
+    model: str = ""
+    """The name that it is served under; "" for the default."""
 
     def size_of(self) -> int:
         """Bytes that it takes."""
@@ -46,7 +50,7 @@ class Asked:
 async def read_request(request: Request, max_image_bytes: int, max_body_bytes: int) -> Asked:
     """The image and the options of a request. Raises an `ImageError`, `OptionsError` or `RequestError`."""
     given = parse_options(
-        (name, text) for name, text in request.query_params.multi_items() if name != TIMEOUT
+        (name, text) for name, text in request.query_params.multi_items() if name not in (TIMEOUT, MODEL)
     )
     if request.headers.get("content-encoding", "identity") != "identity":
         raise RequestError("a compressed body is not accepted (content-encoding)", "content-encoding")
@@ -66,7 +70,7 @@ async def read_request(request: Request, max_image_bytes: int, max_body_bytes: i
         )
     options = merge_options(_DEFAULTS, given | more)
     assert options  # there are defaults
-    return Asked(image, options)
+    return Asked(image, options, request.query_params.get(MODEL, ""))
 
 
 def parse_options(fields: Iterable[tuple[str, str]]) -> dict[str, Any]:

@@ -23,19 +23,19 @@ from captioner_server.pipeline import Pipeline
 class CaptionCalls:
     """Answers with what the pipeline makes; errors are raised."""
 
-    def __init__(self, pipeline: Callable[[], Pipeline], options: ServerOptions) -> None:
-        """`pipeline` is called once requests are let in."""
+    def __init__(self, pipeline: Callable[[str], Pipeline], options: ServerOptions) -> None:
+        """`pipeline` finds a model by name, the default for "", once requests are let in."""
         self._pipeline, self._options = pipeline, options
 
     async def read(self, request: Request) -> Asked:
         """What a request for a caption asks for."""
         limits = self._options
         asked = await read_request(request, limits.max_image_bytes, limits.max_message_bytes)
-        return dataclasses.replace(asked, options=self._pipeline().resolve(asked.options))
+        return dataclasses.replace(asked, options=self._pipeline(asked.model).resolve(asked.options))
 
     async def caption(self, asked: Asked, deadline_s: float) -> Response:
         """The caption of one image as JSON."""
-        pipeline = self._pipeline()
+        pipeline = self._pipeline(asked.model)
         with pipeline.enter(deadline_s):
             caption = await pipeline.caption(asked.image, asked.options, deadline_s)
         return Response(await encode(caption), media_type="application/json")
@@ -44,7 +44,7 @@ class CaptionCalls:
         """Every word as it is decoded, last the caption, as server-sent events."""
 
         async def events() -> Any:
-            pipeline = self._pipeline()
+            pipeline = self._pipeline(asked.model)
             with pipeline.enter(deadline_s):
                 async for item in pipeline.stream_search(asked.image, asked.options, deadline_s):
                     kind = "caption" if isinstance(item, Caption) else "word"
@@ -57,7 +57,7 @@ class CaptionCalls:
 
     async def model(self, asked: None, deadline_s: float) -> Response:
         """What is served, and within which limits."""
-        return JSONResponse(describe(self._pipeline(), self._options))
+        return JSONResponse(describe(self._pipeline(""), self._options))
 
 
 def describe(pipeline: Pipeline, options: ServerOptions) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from captioner import __version__
 from captioner.options import OPTION_SPECS, OptionSpec
-from captioner_server.http.body import TIMEOUT
+from captioner_server.http.body import MODEL, TIMEOUT
 from captioner_server.options import ServerOptions
 
 _ERRORS = {
@@ -78,6 +78,12 @@ def _caption_call(summary: str, answer: dict[str, Any], options: ServerOptions) 
                 "in": "query",
                 "description": "how long the caller waits, in seconds",
                 "schema": {"type": "number", "exclusiveMinimum": 0},
+            },
+            {
+                "name": MODEL,
+                "in": "query",
+                "description": "the name that a model is served under",
+                "schema": {"type": "string"},
             },
         ],
         "requestBody": {

@@ -1,0 +1,54 @@
+"""Which models are served, under which names, and from where: `--model NAME=BUNDLE`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from captioner.errors import OptionsError
+from captioner.protocol import PixelModel
+
+DEFAULT = "default"
+"""The embedded model, and its name."""
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """A model that is served under a name; `load` reads it, again each time."""
+
+    name: str
+    load: Callable[[], PixelModel]
+    folder: Path | None = None
+    """Its bundle, None where its files do not change."""
+
+
+def parse_models(given: Sequence[str]) -> dict[str, Path | None]:
+    """Names and bundles, None for the embedded one; without any, the embedded one.
+
+    Each is NAME=BUNDLE or BUNDLE, whose name is the folder's. Raises `OptionsError` for a name that is taken
+    or is not one."""
+    found: dict[str, Path | None] = {}
+    for text in given or (DEFAULT,):
+        name, path = _split(text)
+        if not _NAME.fullmatch(name):
+            raise OptionsError(f"model: {name!r} is not a name; write NAME=BUNDLE", "model")
+        if name in found:
+            raise OptionsError(f"model: two models are called {name}; write NAME=BUNDLE", "model")
+        found[name] = path
+    return found
+
+
+def relative_to(folder: Path, text: str) -> str:
+    """The same model, its path relative to a folder instead of the working directory."""
+    name, path = _split(text)
+    return text if path is None else f"{name}={folder / path}"
+
+
+def _split(text: str) -> tuple[str, Path | None]:
+    name, equals, path = text.partition("=")
+    if not equals or not _NAME.fullmatch(name):
+        name, path = Path(text).name or Path(text).resolve().name, text
+    return name, None if path == DEFAULT else Path(path)

@@ -1,0 +1,121 @@
+"""The models of a server by name, and how one replaces another without losing a request."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+
+from captioner.errors import clip
+from captioner.protocol import PixelModel
+from captioner_server.errors import ModelNotFoundError
+from captioner_server.metrics import Metrics
+from captioner_server.options import ServerOptions
+from captioner_server.pipeline import Pipeline
+
+log = logging.getLogger(__name__)
+
+_IDLE_S = 0.5
+"""How long a replaced model has to be without images before it is closed."""
+
+
+class Models:
+    """For use on one event loop. The first model is the default: it answers requests that name none."""
+
+    def __init__(
+        self, options: ServerOptions, metrics: Metrics, report: Callable[[bool], Awaitable[None]]
+    ) -> None:
+        """`report` is told whether all models work."""
+        self._options, self._metrics, self._report = options, metrics, report
+        self._pipelines: dict[str, Pipeline] = {}
+        self._supervisors: dict[str, asyncio.Task[None]] = {}
+        self._retiring: dict[Pipeline, asyncio.Task[None]] = {}
+        self._failing: set[str] = set()
+        self._failures: asyncio.Queue[str] = asyncio.Queue()
+        self._past_restarts = 0
+        metrics.admitted.set_function(lambda: sum(one.admitted for one in self._live()))
+        metrics.waiting.set_function(lambda: sum(one.waiting for one in self._live()))
+        metrics.expected_wait.set_function(
+            lambda: max((one.expected_wait_s for one in self._live()), default=0.0)
+        )
+        metrics.count_decoder_restarts(
+            lambda: self._past_restarts + sum(one.decoder_restarts for one in self._live())
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The default first."""
+        return tuple(self._pipelines)
+
+    def __bool__(self) -> bool:
+        return bool(self._pipelines)
+
+    def get(self, name: str = "") -> Pipeline:
+        """The model of that name, the default for "". Raises `ModelNotFoundError`."""
+        if pipeline := self._pipelines.get(name or next(iter(self._pipelines), "")):
+            return pipeline
+        raise ModelNotFoundError(
+            f"there is no model {clip(repr(name))}, only {', '.join(self._pipelines) or 'none yet'}"
+        )
+
+    async def prepare(self, engine: PixelModel) -> Pipeline:
+        """Warm a model up beside those that are served. Raises what the model raises."""
+        pipeline = Pipeline(engine, self._options, self._metrics)
+        try:
+            await pipeline.warm_up()
+        except BaseException:
+            pipeline.close()
+            raise
+        return pipeline
+
+    def put(self, name: str, pipeline: Pipeline) -> None:
+        """Serve a model that has been prepared; new requests go to it. The one that it replaces finishes what
+        it has."""
+        pipeline.start()
+        old = self._pipelines.get(name)
+        if supervisor := self._supervisors.get(name):
+            supervisor.cancel()
+        self._pipelines[name] = pipeline
+        self._supervisors[name] = asyncio.create_task(self._supervise(name, pipeline))
+        if old:
+            self._metrics.model.remove(*_labels(name, old.engine))
+            self._retiring[old] = asyncio.create_task(self._retire(old))
+        self._metrics.model.labels(*_labels(name, pipeline.engine)).set(1)
+
+    async def failed(self) -> str:
+        """Returns once a model has failed for good, with the reason."""
+        return await self._failures.get()
+
+    def close(self) -> None:
+        for task in (*self._supervisors.values(), *self._retiring.values()):
+            task.cancel()
+        for pipeline in self._live():
+            pipeline.close()
+
+    def _live(self) -> Iterator[Pipeline]:
+        yield from self._pipelines.values()
+        yield from self._retiring
+
+    async def _supervise(self, name: str, pipeline: Pipeline) -> None:
+        async def report(works: bool) -> None:
+            (self._failing.discard if works else self._failing.add)(name)
+            await self._report(not self._failing)
+
+        if name in self._failing:
+            await report(True)  # a new model starts with a clean record
+        self._failures.put_nowait(await pipeline.supervise(report).run())
+
+    async def _retire(self, pipeline: Pipeline) -> None:
+        """Close a model once nobody has used it for a moment."""
+        idle = False
+        while not (idle and pipeline.idle):
+            idle = pipeline.idle
+            await asyncio.sleep(_IDLE_S)
+        self._past_restarts += pipeline.decoder_restarts
+        del self._retiring[pipeline]
+        pipeline.close()
+        log.info("model closed", extra={"fields": {"model": pipeline.engine.model}})
+
+
+def _labels(name: str, engine: PixelModel) -> tuple[str, str, str, str]:
+    return name, engine.model, engine.device, engine.provider

@@ -1,0 +1,82 @@
+"""Replacing models while they serve: on SIGHUP, and when the files of a bundle change."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from captioner.errors import CaptionerError, clip
+from captioner_server.metrics import Metrics
+from captioner_server.model_source import ModelSource
+from captioner_server.models import Models
+
+log = logging.getLogger(__name__)
+
+Stamp = tuple[tuple[str, int, int], ...]
+
+
+class Reloader:
+    """Loads and warms up a new model beside the one that serves, then swaps. A model that cannot be loaded
+    changes nothing."""
+
+    def __init__(self, sources: Sequence[ModelSource], models: Models, metrics: Metrics) -> None:
+        self._sources, self._models, self._metrics = sources, models, metrics
+        self._lock = asyncio.Lock()  # one at a time: each takes the memory of another model
+        self._served = {source.name: stamp_of(source.folder) for source in sources}
+
+    async def reload(self) -> None:
+        """Load every model again."""
+        for source in self._sources:
+            await self._reload(source)
+
+    async def watch(self, interval_s: float) -> None:
+        """Reload, until cancelled, each model whose files have changed and then stayed the same for an
+        interval: a bundle that is being written is left alone."""
+        seen = dict(self._served)
+        while True:
+            await asyncio.sleep(interval_s)
+            for source in self._sources:
+                stamp = await asyncio.to_thread(stamp_of, source.folder)
+                if stamp == seen[source.name] != self._served[source.name]:
+                    await self._reload(source)
+                seen[source.name] = stamp
+
+    async def _reload(self, source: ModelSource) -> None:
+        async with self._lock:
+            self._served[source.name] = await asyncio.to_thread(stamp_of, source.folder)
+            started = time.monotonic()
+            old = self._models.get(source.name).engine
+            fields = {"name": source.name, "old": old.model}
+            try:
+                engine = await asyncio.to_thread(source.load)
+                if (engine.digest, engine.device) == (old.digest, old.device):
+                    outcome = "unchanged"
+                else:
+                    self._models.put(source.name, await self._models.prepare(engine))
+                    outcome = "replaced"
+                fields["model"] = engine.model
+            except Exception as error:  # whatever is wrong with the new one, the old one serves on
+                outcome = "failed"
+                fields["reason"] = clip(str(error) or type(error).__name__)
+                if not isinstance(error, CaptionerError):
+                    log.exception("a defect, while a model was reloaded")
+            self._metrics.reloads.labels(source.name, outcome).inc()
+            fields["seconds"] = str(round(time.monotonic() - started, 2))
+            log.log(
+                logging.ERROR if outcome == "failed" else logging.INFO,
+                f"model {outcome}",
+                extra={"fields": fields},
+            )
+
+
+def stamp_of(folder: Path | None) -> Stamp:
+    """Names, sizes and times of a bundle's files; empty where there are none."""
+    try:
+        files = sorted(folder.iterdir()) if folder else []
+        statuses = [(file.name, file.stat()) for file in files]
+    except OSError:
+        return ()
+    return tuple((name, status.st_size, status.st_mtime_ns) for name, status in statuses)

@@ -1,0 +1,232 @@
+"""Several models under names, and models that are replaced while they serve."""
+
+import asyncio
+import shutil
+import threading
+from pathlib import Path
+
+import grpc
+import pytest
+from support.engines import FakeEngine
+from support.serving import RunningServer, make_image, serve
+
+from captioner.errors import BundleError, OptionsError
+from captioner.v1 import captioner_pb2 as pb
+from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
+from captioner_server.config import resolve
+from captioner_server.inference import grpc_predict_v2_pb2 as oip
+from captioner_server.inference.grpc_predict_v2_pb2_grpc import GRPCInferenceServiceStub
+from captioner_server.model_source import ModelSource, parse_models
+from captioner_server.process_options import ProcessOptions
+from captioner_server.reload import Reloader
+
+IMAGE = make_image(1)
+
+
+def engine(name: str) -> FakeEngine:
+    made = FakeEngine()
+    made.name, made.model, made.digest = name, f"{name}@1", name.encode().hex().ljust(64, "0")
+    return made
+
+
+@pytest.fixture
+def server():
+    with serve(None, decode_workers=1) as running:
+        running.call(running.server.open({"cats": engine("cats"), "dogs": engine("dogs")}))
+        yield running
+
+
+@pytest.fixture
+def channel(server: RunningServer):
+    with grpc.insecure_channel(server.address) as channel:
+        yield channel
+
+
+def test_a_request_names_its_model(channel) -> None:
+    stub = CaptionServiceStub(channel)
+    for name, model in (("", "cats@1"), ("cats", "cats@1"), ("dogs", "dogs@1")):
+        assert stub.Caption(pb.CaptionRequest(image=IMAGE, model=name)).caption.model == model
+        *_, last = stub.StreamCaption(pb.StreamCaptionRequest(image=IMAGE, model=name))
+        assert last.caption.model == model
+        shown = stub.GetModel(pb.GetModelRequest(model=name))
+        assert (shown.name, shown.served_as) == (model[:4], model[:4])
+        assert list(shown.models) == ["cats", "dogs"]
+    with pytest.raises(grpc.RpcError) as raised:
+        stub.Caption(pb.CaptionRequest(image=IMAGE, model="birds"))
+    assert raised.value.code() is grpc.StatusCode.NOT_FOUND
+    assert raised.value.details() == "there is no model 'birds', only cats, dogs"
+
+
+def test_each_image_of_a_batch_names_its_model(channel) -> None:
+    names = ("dogs", "birds", "", "cats")
+    requests = [pb.CaptionBatchRequest(id=name, image=IMAGE, model=name) for name in names]
+    answers = {answer.id: answer for answer in CaptionServiceStub(channel).CaptionBatch(iter(requests))}
+    assert answers["birds"].error.reason == "model_not_found"
+    assert [answers[name].caption.model for name in ("dogs", "", "cats")] == ["dogs@1", "cats@1", "cats@1"]
+
+
+def test_the_inference_protocol_knows_the_names(channel) -> None:
+    stub = GRPCInferenceServiceStub(channel)
+    for name, version in (("captioner", "cats"), ("cats", "cats"), ("dogs", "dogs")):
+        shown = stub.ModelMetadata(oip.ModelMetadataRequest(name=name))
+        assert shown.name == name
+        assert list(shown.versions) == [version.encode().hex().ljust(12, "0")]
+    with pytest.raises(grpc.RpcError) as raised:
+        stub.ModelMetadata(oip.ModelMetadataRequest(name="birds"))
+    assert raised.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+class Upgrades:
+    """A source that loads what it is told to."""
+
+    def __init__(self, server: RunningServer) -> None:
+        self.next: FakeEngine | Exception = engine("cats")
+        sources = [ModelSource("cats", self._load)]
+        self._server = server
+        self._reloader = Reloader(sources, server.server.models, server.server.metrics)
+
+    def _load(self) -> FakeEngine:
+        if isinstance(self.next, Exception):
+            raise self.next
+        return self.next
+
+    def reload(self) -> None:
+        self._server.call(self._reloader.reload())
+
+    def count(self, outcome: str) -> float:
+        return self._server.metric("reloads_total", name="cats", outcome=outcome)
+
+
+def test_a_model_is_replaced_under_load_and_no_request_is_lost(server, channel) -> None:
+    upgrades, stop = Upgrades(server), threading.Event()
+    models: list[str] = []
+    errors: list[Exception] = []
+
+    def call() -> None:
+        stub = CaptionServiceStub(channel)
+        while not stop.is_set():
+            try:
+                models.append(stub.Caption(pb.CaptionRequest(image=IMAGE), timeout=30).caption.model)
+            except grpc.RpcError as error:
+                errors.append(error)
+
+    def stream() -> None:
+        def requests():
+            while not stop.wait(0.02):
+                yield pb.CaptionBatchRequest(id="1", image=IMAGE)
+
+        for answer in CaptionServiceStub(channel).CaptionBatch(requests()):
+            models.append(answer.caption.model)
+
+    callers = [threading.Thread(target=work) for work in (call, call, stream)]
+    for caller in callers:
+        caller.start()
+    for name in ("tigers", "lions"):
+        upgrades.next = engine(name)
+        upgrades.reload()
+        seen = len(models)
+        while len(models) < seen + 20 and not errors:
+            stop.wait(0.05)
+    stop.set()
+    for caller in callers:
+        caller.join(30)
+    assert not errors
+    assert {"tigers@1", "lions@1"} <= set(models) <= {"cats@1", "tigers@1", "lions@1"}
+    last = CaptionServiceStub(channel).Caption(pb.CaptionRequest(image=IMAGE), timeout=30)
+    assert last.caption.model == "lions@1"
+    assert upgrades.count("replaced") == 2
+    labels = {"name": "cats", "device": "cpu", "provider": "FakeProvider"}
+    assert server.metric("model_info", model="lions@1", **labels) == 1
+    assert server.metric("model_info", model="cats@1", **labels) == 0
+
+
+def test_a_bad_model_leaves_the_old_one_serving(server, channel) -> None:
+    upgrades, stub = Upgrades(server), CaptionServiceStub(channel)
+    broken = engine("broken")
+    broken.breaks_after = 0  # it loads, and fails when it is warmed up
+    for bad in (BundleError("decoder.onnx is not what bundle.json describes"), broken):
+        upgrades.next = bad
+        upgrades.reload()
+        assert stub.Caption(pb.CaptionRequest(image=IMAGE)).caption.model == "cats@1"
+    assert upgrades.count("failed") == 2
+    upgrades.next = engine("cats")
+    upgrades.reload()
+    assert upgrades.count("unchanged") == 1
+
+
+def test_changed_files_are_noticed_once_they_are_complete(server, tmp_path) -> None:
+    bundle = tmp_path / "bundle"
+    bundle.mkdir()
+    (bundle / "bundle.json").write_text("{}")
+    loaded = []
+
+    def load() -> FakeEngine:
+        loaded.append((bundle / "bundle.json").read_text())
+        return engine("new")
+
+    async def watch() -> None:
+        source = ModelSource("cats", load, bundle)
+        reloader = Reloader([source], server.server.models, server.server.metrics)
+        watching = asyncio.create_task(reloader.watch(0.05))
+        await asyncio.sleep(0.3)
+        assert not loaded
+        (bundle / "bundle.json").write_text('{"new": true}')
+        while not loaded:
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.3)
+        watching.cancel()
+
+    server.call(watch())
+    assert loaded == ['{"new": true}']
+
+
+def test_models_are_named_by_the_command_line_and_the_file(tmp_path) -> None:
+    assert parse_models([]) == {"default": None}
+    assert parse_models(["dogs=./dogs", "default"]) == {"dogs": Path("dogs"), "default": None}
+    assert parse_models(["some/bundle"]) == {"bundle": Path("some/bundle")}
+    assert parse_models(["main=default"]) == {"main": None}
+    for wrong in (["a=x", "a=y"], ["my model"]):
+        with pytest.raises(OptionsError, match="write NAME=BUNDLE"):
+            parse_models(wrong)
+    file = tmp_path / "server.toml"
+    file.write_text('model = ["dogs=dogs", "default"]')
+    given = resolve({}, {}, file).make(ProcessOptions).model
+    assert parse_models(given) == {"dogs": tmp_path / "dogs", "default": None}
+
+
+def test_a_process_reloads_a_bundle_on_sighup(tmp_path, tiny_bundle) -> None:
+    pytest.importorskip("onnxruntime")
+    import json
+    import signal
+    import sys
+
+    from support.processes import ServerProcess
+
+    bundle = tmp_path / "bundle"
+    shutil.copytree(tiny_bundle, bundle)
+    flags = ["--model", f"mine={bundle}", "--port", "0", "--watch-s", "0", "--log-format", "json"]
+    limits = ["--decode-workers", "1", "--max-batch-size", "1", "--device", "cpu", "--threads", "1"]
+    process = ServerProcess([sys.executable, "-m", "captioner", "serve", *flags, *limits])
+    try:
+        process.wait_for("serving")
+        manifest = json.loads((bundle / "bundle.json").read_text())
+        (bundle / "bundle.json").write_text(json.dumps(manifest | {"name": "changed"}))
+        process.tell(signal.SIGHUP)
+        assert process.wait_for("model replaced")["model"].startswith("changed@")
+        (bundle / "decoder.onnx").write_bytes(b"torn")
+        process.tell(signal.SIGHUP)
+        assert "decoder.onnx" in process.wait_for("model failed")["reason"]
+        process.tell(signal.SIGTERM)
+        assert process.end() == 0
+    finally:
+        process.process.kill()
+
+
+def test_the_client_names_its_model(server) -> None:
+    from captioner_client import CaptionClient, ClientOptions
+
+    with CaptionClient(server.address, ClientOptions(model="dogs")) as client:
+        assert client.caption([IMAGE])[0].model == "dogs@1"
+        assert client.caption_many([IMAGE])[0].model == "dogs@1"
+        assert list(client.stream(IMAGE))[-1].model == "dogs@1"
+        assert client.get_model().name == "dogs"
