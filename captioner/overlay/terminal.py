@@ -3,6 +3,8 @@ or block characters are available."""
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 from PIL import Image
 from rich.cells import cell_len
@@ -13,14 +15,18 @@ from rich.text import Text
 
 from captioner.errors import CaptionerError
 from captioner.images.opening import DEFAULT_LIMITS, ImageInput, ImageLimits, open_image
+from captioner.overlay.render import render_overlay
 from captioner.overlay.saliency import blend, relative
 from captioner.overlay.scene import ShownWord, show_word
+from captioner.overlay.terminal_images import encode, protocol_of
 from captioner.overlay.text import clean
 from captioner.results import Caption
 
 SURE, UNSURE = 0.6, 0.3
 """Words of at least these probabilities are green and yellow, others red. Terminal colours are used, so
 that they suit its background."""
+FIGURE_WIDTH = 1000
+"""Pixels of the figure in terminals that show pictures."""
 MAP_COLUMNS = 16
 MAX_MAP_LINES = 10
 COLORMAP, ALPHA = "inferno", 0.85
@@ -36,8 +42,9 @@ def show_caption(
 ) -> None:
     """Print the words with their probabilities and, on a terminal, their maps.
 
-    Maps are drawn over `image` (default: `caption.source`) unless it exceeds `limits`. NO_COLOR and terminals
-    without colours get maps of shaded blocks; a pipe or a file gets the words alone.
+    Maps are drawn over `image` (default: `caption.source`) unless it exceeds `limits`. Terminals that show
+    pictures (kitty, iTerm2, sixel) get the figure of `captioner overlay`, others blocks of colour. NO_COLOR
+    and terminals without colours get maps of shaded blocks; a pipe or a file gets the words alone.
     """
     console = console or Console()
     words = [(clean(word.text) or "(empty)", float(np.exp(word.log_prob))) for word in caption.words]
@@ -46,9 +53,28 @@ def show_caption(
         console.print(Text(clean(caption.text)), highlight=False)
     _print_side_by_side(columns, console)
     shown = [show_word(word, at) for at, word in enumerate(caption.words, 1) if word.attention is not None]
-    if shown and console.is_terminal and _has_blocks(console):
-        photo = _thumbnail(image if image is not None else caption.source, limits)
+    if not (shown and console.is_terminal):
+        return
+    image = image if image is not None else caption.source
+    if _show_figure(caption, console, image, limits):
+        return
+    if _has_blocks(console):
+        photo = _thumbnail(image, limits)
         _print_side_by_side([_map_column(word, photo, console) for word in shown], console)
+
+
+def _show_figure(caption: Caption, console: Console, image: ImageInput | None, limits: ImageLimits) -> bool:
+    """Show the figure as a picture; False if the terminal or the photo does not allow it."""
+    protocol = None if console.no_color else protocol_of(os.environ)
+    if protocol is None or image is None:
+        return False
+    try:
+        figure = render_overlay(image, caption, width=FIGURE_WIDTH, limits=limits)
+    except CaptionerError:
+        return False
+    console.file.write(encode(figure, protocol))
+    console.file.flush()
+    return True
 
 
 def _has_blocks(console: Console) -> bool:
