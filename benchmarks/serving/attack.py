@@ -104,17 +104,17 @@ def main() -> int:
     return report(result, checks)
 
 
-def call(address: str, image: bytes, seconds: float) -> tuple[list[float], int]:
-    """How long each answer took, in seconds, and how many calls failed."""
-    times, lost = [], 0
+def call(address: str, image: bytes, seconds: float) -> tuple[list[float], list[str]]:
+    """How long each answer took, in seconds, and how calls failed."""
+    times, lost = [], []
     end = time.monotonic() + seconds
     with grpc.insecure_channel(address, [("grpc.enable_retries", 0)]) as channel:
         while (started := time.monotonic()) < end:
             try:
                 CaptionServiceStub(channel).Caption(pb.CaptionRequest(image=image), timeout=20)
                 times.append(time.monotonic() - started)
-            except grpc.RpcError:
-                lost += 1
+            except grpc.RpcError as error:
+                lost.append(f"{error.code().name}: {error.details()}")
             time.sleep(0.2)
     return times, lost
 

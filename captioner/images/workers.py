@@ -29,7 +29,7 @@ from captioner.images.worker import DONE, ERRORS, READY, REPLY, REQUEST, _receiv
 
 DEFAULT_MAX_CPU_S = 2.0
 _START_S = 60.0
-_TRIES = 3
+_TRIES = 5
 _SMOOTHING = 0.05  # weight of the newest image in the running estimate
 _CRASHES = frozenset(
     (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
@@ -68,22 +68,30 @@ class DecodeWorkers:
         Raises an `ImageError`, also for an image that takes too long or too much memory, or crashes its
         decoder; `WorkersError` when no process can be started."""
         worker = self._idle.get()
-        started = worker.busy_since = time.monotonic()
         try:
-            pixels = self._load(worker, image)
-            self.image_s += _SMOOTHING * (time.monotonic() - started - self.image_s)
-            return pixels
+            for _ in range(_TRIES):
+                started = worker.busy_since = time.monotonic()
+                try:
+                    pixels = worker.load(image)
+                    self.image_s += _SMOOTHING * (time.monotonic() - started - self.image_s)
+                    return pixels
+                except _WorkerLost:  # killed from outside: most likely it was not this image's fault
+                    self.lost += 1
+                    worker = self._exchange(worker)
+            raise ImageTooLargeError("the process that decoded the image was killed, again and again")
         finally:
             worker.busy_since = None
             self._idle.put(worker)
 
-    def _load(self, worker: _Worker, image: bytes) -> Pixels:
-        for _ in range(_TRIES):
-            try:
-                return worker.load(image)
-            except _WorkerLost:  # killed from outside: most likely it was not this image's fault
-                self.lost += 1
-        raise ImageTooLargeError("the process that decoded the image was killed, again and again")
+    def _exchange(self, worker: _Worker) -> _Worker:
+        """Another process that is free, if there is one: this one has only just been started again."""
+        try:
+            other = self._idle.get_nowait()
+        except queue.Empty:
+            return worker
+        worker.busy_since = None
+        self._idle.put(worker)
+        return other
 
     @property
     def restarts(self) -> int:

@@ -33,7 +33,7 @@ def workers() -> Iterator[DecodeWorkers]:
 
 
 def pids(workers: DecodeWorkers) -> list[int]:
-    return [worker._process.pid for worker in workers._workers]
+    return [worker._process.pid for worker in workers._workers if worker._process is not None]
 
 
 def test_pixels_are_those_of_this_process(workers: DecodeWorkers) -> None:
@@ -111,7 +111,8 @@ def test_a_process_that_is_killed_loses_no_image(workers: DecodeWorkers) -> None
         turn = 0
         while not stop.wait(0.5):
             turn += 1
-            os.kill(pids(workers)[turn % 2], signal.SIGKILL)
+            for pid in pids(workers)[turn % 2 :][:1]:
+                os.kill(pid, signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
     expected = PREPARATION.load(PHOTOS[0])
@@ -131,7 +132,7 @@ def test_a_crash_is_the_fault_of_the_image() -> None:
         running = pool.submit(workers.load, bombs.scan_bomb())
         time.sleep(0.2)
         os.kill(pids(workers)[0], signal.SIGSEGV)
-        assert isinstance(running.exception(10), NotAnImageError)
+        assert isinstance(running.exception(60), NotAnImageError)
         assert workers.load(make_image(1)).shape == (64, 64, 3)
 
 
@@ -142,7 +143,7 @@ def test_the_wait_for_a_process_is_foreseen() -> None:
         bomb = pool.submit(workers.load, bombs.scan_bomb())
         time.sleep(0.3)
         assert 0.2 < workers.expected_wait_s() <= 1.0
-        assert bomb.exception(10)
+        assert bomb.exception(60)
         assert workers.expected_wait_s() == 0
 
 
@@ -154,7 +155,7 @@ def test_closing_ends_the_processes_and_what_they_do() -> None:
         bomb = pool.submit(workers.load, bombs.scan_bomb())
         time.sleep(0.2)
         workers.close()
-        assert isinstance(bomb.exception(10), WorkersError)
+        assert isinstance(bomb.exception(60), WorkersError)
     for pid in running:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
