@@ -25,6 +25,7 @@ from captioner.metrics.cider import CiderReward
 from captioner.model.bundle import MANIFEST, write_manifest
 from captioner.model.calibration import mean_log_prob
 from captioner.references import image_key, read_references
+from captioner.training.calibrate import fit_platt
 
 EVENT = "as close to people's captions (CIDEr-D) as the median human caption"
 BINS = 10
@@ -81,22 +82,6 @@ def measure(captions: Path, references: Path, split: str | None) -> tuple[Any, A
     closeness = reward.scores(indices, [tokenize(record["caption"]) for record in records])
     scores = np.array([mean_log_prob(record["caption"], record["log_prob"]) for record in records])
     return scores, closeness >= np.median(people), [record["image"] for record in records]
-
-
-def fit_platt(scores: Any, good: Any) -> tuple[float, float]:
-    """Slope and intercept of the logistic curve of the greatest likelihood, by Newton's method, with
-    Platt's targets, which keep it finite."""
-    positives, negatives = int(good.sum()), int((~good).sum())
-    targets = np.where(good, (positives + 1) / (positives + 2), 1 / (negatives + 2))
-    design = np.stack([scores, np.ones_like(scores)], axis=1)
-    weights = np.zeros(2)
-    for _ in range(100):
-        p = sigmoid(design @ weights)
-        step = np.linalg.solve((design.T * (p * (1 - p))) @ design, design.T @ (targets - p))
-        weights += step
-        if np.abs(step).max() < 1e-9:
-            break
-    return float(weights[0]), float(weights[1])
 
 
 def sigmoid(values: Any) -> Any:

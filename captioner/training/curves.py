@@ -17,9 +17,14 @@ def plot_curves(history: Sequence[dict[str, Any]], path: Path) -> None:
     upper.plot(epochs, [record.get("loss") for record in history], marker="o", color="tab:gray")
     upper.set_ylabel("training loss")
     for source in dict.fromkeys(name for record in history for name in record.get("val", {})):
-        values = [record.get("val", {}).get(source, {}).get("cider") for record in history]
+        values = [
+            record.get("val", {})
+            .get(source, {})
+            .get("cider", record.get("val", {}).get(source, {}).get("named"))
+            for record in history
+        ]
         lower.plot(epochs, values, marker="o", label=source)
-    lower.set_ylabel("validation CIDEr")
+    lower.set_ylabel("validation: CIDEr, or % named")
     lower.set_xlabel("epoch")
     if lower.lines:
         lower.legend()

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def mean_cider(record: Mapping[str, Any]) -> float:
-    """What the best epoch is chosen by: CIDEr, averaged over the data sets."""
-    values = [scores["cider"] for scores in record.get("val", {}).values()]
+def mean_score(record: Mapping[str, Any]) -> float:
+    """What the best epoch is chosen by: CIDEr, or the share of labelled photos that are named, averaged over
+    the data sets; -1 for a record without any."""
+    values = [scores.get("cider", scores.get("named", 0.0)) for scores in record.get("val", {}).values()]
     return sum(values) / len(values) if values else -1.0
 
 
@@ -32,13 +33,20 @@ def losses_in_words(record: Mapping[str, Any]) -> str:
 
 def in_words(record: Mapping[str, Any]) -> str:
     """The line that tells of an epoch, or of a mean of runs."""
-    scores = ", ".join(
-        f"{source} CIDEr {values['cider']:.1f} BLEU-4 {values['bleu_4']:.1f}"
-        f" perplexity {values['perplexity']:.2f}"
-        for source, values in record.get("val", {}).items()
-    )
+    scores = [_scores_in_words(*entry) for entry in record.get("val", {}).items()]
     if "mean_of" in record:
-        return f"{record['stage']}, mean of {record['mean_of']}: {scores}"
-    return (
-        f"{record['stage']} {record['epoch']}: {losses_in_words(record)}, {record['seconds']:.0f} s, {scores}"
-    )
+        return f"{record['stage']}, mean of {record['mean_of']}: {', '.join(scores)}"
+    parts = [losses_in_words(record), f"{record['seconds']:.0f} s", *scores]
+    return f"{record['stage']} {record['epoch']}: {', '.join(parts)}"
+
+
+def _scores_in_words(source: str, values: Mapping[str, float]) -> str:
+    names = {
+        "cider": ("CIDEr", 1),
+        "bleu_4": ("BLEU-4", 1),
+        "perplexity": ("perplexity", 2),
+        "named": ("named %", 1),
+        "exactly": ("exactly %", 1),
+    }
+    shown = [f"{text} {values[name]:.{digits}f}" for name, (text, digits) in names.items() if name in values]
+    return " ".join([source, *shown])

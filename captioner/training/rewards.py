@@ -118,9 +118,9 @@ class Naming:
         words = [word for word in caption if word != END]
         exact, *others = self._words[image]
         score = 0.0
-        if _says(words, exact):
+        if says(words, exact):
             score = self.EXACT
-        elif any(_says(words, other) for other in others):
+        elif any(says(words, other) for other in others):
             score = self.RIGHT
         if not words or words[-1] in UNFINISHED or caption[-1] != END:
             score -= self.BAD_ENDING
@@ -129,7 +129,7 @@ class Naming:
         return score - self.REPEATED * sum(n - 1 for word, n in Counter(words).items() if word != "a")
 
 
-def _says(words: Sequence[str], phrase: Sequence[str]) -> bool:
+def says(words: Sequence[str], phrase: Sequence[str]) -> bool:
     """Whether the words have the phrase, its last word as a singular or a plural."""
     *first, last = phrase
     for start in range(len(words) - len(phrase) + 1):

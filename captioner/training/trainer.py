@@ -19,6 +19,7 @@ from captioner.nn.encoder import pretrained_classifier
 from captioner.nn.model import CaptionModel
 from captioner.training import checkpoint
 from captioner.training.cache import FeatureCache, build_cache
+from captioner.training.calibrate import calibrate
 from captioner.training.class_words import ClassWords
 from captioner.training.curves import plot_curves
 from captioner.training.data import Batch, Example, load_examples
@@ -29,7 +30,7 @@ from captioner.training.objectives import Run
 from captioner.training.options import StageOptions, TrainOptions
 from captioner.training.plan import planned, unlearnt, warnings
 from captioner.training.progress import Progress
-from captioner.training.records import in_words, losses_in_words, mean_cider, mean_losses
+from captioner.training.records import in_words, losses_in_words, mean_losses, mean_score
 from captioner.training.schedule import make_optimizer, set_learning_rate
 from captioner.training.soup import Soup
 from captioner.training.start import Start
@@ -82,7 +83,7 @@ class Trainer:
                 isinstance(self.model.decoder, LSTMDecoder) and self.model.decoder.evidence
             )  # by ModelOptions
             named.give(self.model.decoder.evidence, pretrained_classifier(options.model.encoder))
-        self.confidence = dict(start.confidence) if start and start.confidence else None
+        self.confidence: Mapping[str, Any] | None = start.confidence if start else None
         self.history: list[dict[str, Any]] = []
         self.stage = self.epoch = self.batch = 0
         folder.mkdir(parents=True, exist_ok=True)
@@ -227,7 +228,7 @@ class Trainer:
 
     def _validate(self) -> dict[str, dict[str, float]]:
         with self._shown().applied(self.model):
-            _, scores = validate(
+            found, scores = validate(
                 self.model,
                 self.val_cache,
                 self.val_examples,
@@ -236,8 +237,11 @@ class Trainer:
                 self.options.search,
                 self.device,
             )
-            best = max((mean_cider(record) for record in self.history), default=-1.0)
-            if mean_cider({"val": scores}) > best:
+            # A few images do not tell more than the model that was started from.
+            fitted = calibrate(self.val_examples, found, self.vocabulary)
+            self.confidence = fitted or self.confidence
+            best = max((mean_score(record) for record in self.history), default=-1.0)
+            if mean_score({"val": scores}) > best:
                 model = {name: value.half() for name, value in self.model.state_dict().items()}
                 checkpoint.save(
                     self.folder / "best.pt",
@@ -296,6 +300,7 @@ class Trainer:
         if self.current.runs > 1:
             self.soup.resume(saved["soup"])
         self.losses.load_state_dict(saved["objectives"])
+        self.confidence = saved.get("confidence")
         self.optimizer.load_state_dict(saved["optimizer"])
         torch.set_rng_state(saved["random"].cpu())
         if self.device.type == "cuda":

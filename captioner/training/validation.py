@@ -10,13 +10,14 @@ from torch import Tensor
 
 from captioner.metrics import evaluate_captions
 from captioner.model.search import Hypothesis, search
-from captioner.model.vocabulary import Vocabulary
+from captioner.model.vocabulary import Vocabulary, tokenize
 from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper
 from captioner.options import CaptionOptions
 from captioner.training.cache import FeatureCache, trained_stages
 from captioner.training.data import CAPTIONS_PER_GROUP, Example, chunks, encode, pad
 from captioner.training.likelihood import log_likelihoods
+from captioner.training.rewards import says
 
 BATCH = 64
 
@@ -47,6 +48,8 @@ def validate(
             best[0] for best in search(TorchStepper(model.decoder, memory, state), len(images), options)
         ]
         shown = [examples[i] for i in images.tolist()]
+        if not any(example.image.captions for example in shown):
+            continue
         captions = pad(
             [
                 [encode(caption, vocabulary, options.max_words) for caption in captions[:CAPTIONS_PER_GROUP]]
@@ -58,19 +61,32 @@ def validate(
             totals[example.source] = totals.get(example.source, torch.zeros_like(total)) + total
     scores = score(examples, found, vocabulary)
     for source, (log_probs, words) in totals.items():
-        scores[source]["perplexity"] = float(torch.exp(-log_probs / words))
+        if words:
+            scores[source]["perplexity"] = float(torch.exp(-log_probs / words))
     return found, scores
 
 
 def score(
     examples: Sequence[Example], found: Sequence[Hypothesis], vocabulary: Vocabulary
 ) -> dict[str, dict[str, float]]:
-    """Scores of each source, times 100, by its name; with the mean length in words."""
+    """Scores of each source, times 100, by its name; with the mean length in words. Of labelled photos: how
+    many captions have one of the words, "named", and how many the most exact one, "exactly"."""
     scores = {}
     for source in dict.fromkeys(example.source for example in examples):
         rows = [i for i, example in enumerate(examples) if example.source == source]
         candidates = {examples[i].key: " ".join(vocabulary.decode(found[i].tokens)) for i in rows}
         references = {examples[i].key: examples[i].image.captions for i in rows}
-        scores[source] = evaluate_captions(candidates, references, meteor=False).to_dict()
+        if any(references.values()):
+            scores[source] = evaluate_captions(candidates, references, meteor=False).to_dict()
+        else:
+            scores[source] = _naming([(examples[i], candidates[examples[i].key].split()) for i in rows])
         scores[source]["length"] = float(np.mean([len(found[i].tokens) for i in rows]))
     return scores
+
+
+def _naming(captions: Sequence[tuple[Example, Sequence[str]]]) -> dict[str, float]:
+    said = [[says(words, tokenize(word)) for word in example.image.words] for example, words in captions]
+    return {
+        "named": 100 * float(np.mean([any(one) for one in said])),
+        "exactly": 100 * float(np.mean([one[0] for one in said])),
+    }

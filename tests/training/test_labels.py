@@ -192,3 +192,18 @@ def test_labels_are_options_of_a_file() -> None:
         "stages": [{"name": "s", "objectives": {"label_likelihood": 1}}],
     }
     assert TrainOptions.from_dict(values).data[0].labelled
+
+
+def test_labelled_photos_validate_by_what_is_named(labelled: Path, cache: Path, tmp_path: Path) -> None:
+    """Two of the twelve photos are for validation, beside the captioned ones."""
+    stage = squares.stage(epochs=1, objectives={"cross_entropy": 1.0, "label_likelihood": 1.0})
+    options = squares.options((stage,), data=(CAPTIONED, source(val="val")))
+    trainer = squares.trainer(options, tmp_path / "both", labelled, cache)
+    [record] = trainer.run()
+    assert set(record["val"]["new"]) == {"named", "exactly", "length"} and "cider" in record["val"]["squares"]
+    assert "new named %" in trainer.progress.notes[-1]  # type: ignore[attr-defined]
+    stage = squares.stage(epochs=1, objectives={"label_likelihood": 1.0})
+    alone = squares.options((stage,), data=(source(val="val"),))
+    [record] = squares.trainer(alone, tmp_path / "alone", labelled, cache).run()
+    assert record["val"]["new"]["named"] == 100  # the only words there are
+    assert (tmp_path / "alone" / "best.pt").exists()

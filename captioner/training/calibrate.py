@@ -1,0 +1,76 @@
+"""The confidence of captions, fitted on validation images (`captioner.model.calibration`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from captioner.metrics.cider import CiderReward
+from captioner.model.calibration import mean_log_prob
+from captioner.model.search import Hypothesis
+from captioner.model.vocabulary import Vocabulary, tokenize
+from captioner.training.data import Example
+from captioner.training.rewards import says
+
+EVENT = (
+    "as close to people's captions (CIDEr-D) as the median human caption; for labelled photos, that one of"
+    " their words is in the caption"
+)
+FEWEST = 200
+"""Images; a curve fitted on fewer says little."""
+
+
+def calibrate(
+    examples: Sequence[Example], found: Sequence[Hypothesis], vocabulary: Vocabulary
+) -> dict[str, float | str] | None:
+    """The entry `confidence` of a bundle, from the captions found for validation images; those with a single
+    human caption are left out. None if the images are fewer than `FEWEST`, or the captions all good or all
+    bad."""
+    texts = [" ".join(vocabulary.decode(hypothesis.tokens)) for hypothesis in found]
+    good = {**_close(examples, texts), **_named(examples, texts)}
+    rows = sorted(good)
+    truth = np.array([good[row] for row in rows], dtype=bool)
+    if len(rows) < FEWEST or truth.all() or not truth.any():
+        return None
+    scores = np.array([mean_log_prob(texts[row], found[row].log_prob) for row in rows])
+    slope, intercept = fit_platt(scores, truth)
+    return {"slope": round(slope, 5), "intercept": round(intercept, 5), "event": EVENT}
+
+
+def _close(examples: Sequence[Example], texts: Sequence[str]) -> dict[int, bool]:
+    """By image: whether its caption is as close to the human ones, without the first, as the first ones are
+    at the median."""
+    rows = [row for row, example in enumerate(examples) if len(example.image.captions) > 1]
+    if not rows:
+        return {}
+    captions = [[tokenize(text) for text in examples[row].image.captions] for row in rows]
+    reward = CiderReward([others for _, *others in captions])
+    median = np.median(reward.scores(range(len(rows)), [first for first, *_ in captions]))
+    closeness = reward.scores(range(len(rows)), [tokenize(texts[row]) for row in rows])
+    return {row: bool(close >= median) for row, close in zip(rows, closeness, strict=True)}
+
+
+def _named(examples: Sequence[Example], texts: Sequence[str]) -> dict[int, bool]:
+    return {
+        row: any(says(texts[row].split(), tokenize(word)) for word in example.image.words)
+        for row, example in enumerate(examples)
+        if example.image.words
+    }
+
+
+def fit_platt(scores: npt.NDArray[np.float64], good: npt.NDArray[np.bool_]) -> tuple[float, float]:
+    """Slope and intercept of the logistic curve of the greatest likelihood, by Newton's method, with Platt's
+    targets, which keep it finite (Platt 1999)."""
+    positives, negatives = int(good.sum()), int((~good).sum())
+    targets = np.where(good, (positives + 1) / (positives + 2), 1 / (negatives + 2))
+    design = np.stack([scores, np.ones_like(scores)], axis=1)
+    weights = np.zeros(2)
+    for _ in range(100):
+        p = 1 / (1 + np.exp(-(design @ weights)))
+        step = np.linalg.solve((design.T * (p * (1 - p))) @ design, design.T @ (targets - p))
+        weights += step
+        if np.abs(step).max() < 1e-9:
+            break
+    return float(weights[0]), float(weights[1])
