@@ -44,31 +44,30 @@ def render_html(
     photo = base64.b64encode(encode_photo(scene.photo, width or DEFAULT_WIDTH, JPEG_QUALITY)).decode()
     mode = "spotlight" if style == "spotlight" else "heat"
     payload = make_payload(caption, scene.words, scene.photo.size, options, mode)
-    css = template.load("theme.css", "view.css", "page.css")
-    script = "'use strict';\n" + template.load("theme.js", "field.js", "view.js", "page.js")
     escaped = template.escape(caption.text)
-    view = template.fill(
-        template.load("view.html"),
+    return template.fill(
+        page_shell(),
         {
+            "title": template.escape(f"{caption.text} – {name}" if name else caption.text),
+            "name": template.escape(name),
+            "caption": escaped,
             "photo": f'<img alt="{escaped}" src="data:image/jpeg;base64,{photo}">',
             "heading": f'<h1 class="unseen">{escaped}</h1>',
+            "data": template.to_json(payload),
         },
     )
+
+
+def page_shell() -> str:
+    """The page without its photo: {{title}}, {{name}}, {{caption}}, {{photo}}, {{heading}} and {{data}} are
+    left to be filled in, as escaped HTML and as JSON (`template.to_json`)."""
+    css = template.load("theme.css", "view.css", "page.css")
+    script = "'use strict';\n" + template.load("theme.js", "field.js", "view.js", "page.js")
     policy = (
         f"default-src 'none'; img-src data:; style-src {template.content_hash(css)}; "
         f"script-src {template.content_hash(script)}; base-uri 'none'; form-action 'none'; "
         "require-trusted-types-for 'script'; trusted-types 'none'"
     )
-    return template.fill(
-        template.load("page.html"),
-        {
-            "policy": policy,
-            "title": template.escape(f"{caption.text} – {name}" if name else caption.text),
-            "name": template.escape(name),
-            "caption": escaped,
-            "style": css,
-            "view": view,
-            "data": template.to_json(payload),
-            "script": script,
-        },
-    )
+    left = {name: f"{{{{{name}}}}}" for name in ("title", "name", "caption", "data")}
+    filled = {"policy": policy, "style": css, "view": template.load("view.html"), "script": script}
+    return template.fill(template.load("page.html"), {**left, **filled})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,16 +28,54 @@ DESK = {"viewport": {"width": 1600, "height": 1000}}
 
 
 @contextmanager
-def launch_browser() -> Iterator[Any]:
+def launch_browser(*arguments: str) -> Iterator[Any]:
     """Debian's Chromium by Playwright; skips the test, with the reason, where there is none."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     executable = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
     if executable is None:
         pytest.skip("there is no Chromium")
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=list(_ARGUMENTS))
+        browser = playwright.chromium.launch(executable_path=executable, args=[*_ARGUMENTS, *arguments])
         yield browser
         browser.close()
+
+
+class Firefox:
+    """A page in Firefox, by Mozilla's own Marionette: Playwright needs a Firefox of its own."""
+
+    def __init__(self, driver: Any) -> None:
+        self._driver = driver
+
+    def run(self, expression: str) -> Any:
+        """The value of an expression of JavaScript in the page."""
+        return self._driver.execute_script(f"return {expression};", sandbox=None)
+
+    def wait_for(self, expression: str, timeout_s: float = 60) -> None:
+        end = time.monotonic() + timeout_s
+        while not self.run(expression):
+            assert time.monotonic() < end, f"never in Firefox: {expression}"
+            time.sleep(0.05)
+
+    def send_keys(self, selector: str, text: str) -> None:
+        """Type into an element; for a field of files, the path of one."""
+        self._driver.find_element("css selector", selector).send_keys(text)
+
+
+@contextmanager
+def launch_firefox(url: str) -> Iterator[Firefox]:
+    """Debian's Firefox with a camera of its own making, at a page; skips the test where there is none."""
+    marionette = pytest.importorskip("marionette_driver.marionette", reason="marionette-driver is missing")
+    executable = os.environ.get("FIREFOX") or shutil.which("firefox-esr") or shutil.which("firefox")
+    if executable is None:
+        pytest.skip("there is no Firefox")
+    prefs = {"media.navigator.streams.fake": True, "media.navigator.permission.disabled": True}
+    driver = marionette.Marionette(bin=executable, headless=True, prefs=prefs)
+    try:
+        driver.start_session()
+        driver.navigate(url)
+        yield Firefox(driver)
+    finally:
+        driver.cleanup()
 
 
 @contextmanager

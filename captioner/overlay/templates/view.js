@@ -230,7 +230,8 @@ function createView(root) {
     return ratio < 0.995 ? `${percent(ratio)} as likely` : ratio < 1.05 ? "as likely" : `${ratio.toFixed(1)} times as likely`;
   }
 
-  function show(next) {
+  // `word` is the one to open on; without it, the one that looked at one place most.
+  function show(next, { word } = {}) {
     stop();
     data = next;
     fields = [];
@@ -238,7 +239,7 @@ function createView(root) {
     cancelAnimationFrame(fade);
     mode = data.mode;
     root.querySelector(`[name=mode][value=${mode}]`).checked = true;
-    if (data.url) image.src = data.url;
+    if (data.url && image.src !== data.url) image.src = data.url;
     image.alt = data.caption;
     // A photo that is all but a line is drawn wider than it is, or there would be nothing to see.
     find(".stage").style.setProperty("--aspect", Math.min(12, Math.max(1 / 6, data.width / data.height)));
@@ -248,8 +249,8 @@ function createView(root) {
     sentence.dir = RIGHT_TO_LEFT.test(data.caption) ? "rtl" : "ltr";
     find(".numbers").replaceChildren();
     if (data.confidence !== null) addNumber("Confidence", percent(data.confidence));
-    addNumber("Mean word probability", percent(data.meanProbability));
-    addNumber("Log-probability", data.logProb.toFixed(2));
+    if (data.meanProbability !== null) addNumber("Mean word probability", percent(data.meanProbability));
+    if (data.logProb !== null) addNumber("Log-probability", data.logProb.toFixed(2));
     if (data.model) addNumber("Model", data.model);
     find(".legend-note").textContent = buttons.length ? `${data.grid[0]} by ${data.grid[1]} places` : "";
     find(".others").hidden = !data.alternatives.length;
@@ -263,7 +264,7 @@ function createView(root) {
     leavePlace();
     showLegend();
     shown = null;
-    choose(sharpest());
+    choose(word ?? sharpest());
   }
 
   // Keys that work wherever the focus is, but in fields where they mean something else.

@@ -19,6 +19,7 @@ from captioner_server.http.caption import CaptionCalls
 from captioner_server.http.endpoint import Endpoint, Finish
 from captioner_server.http.errors import NotFoundError, error_response
 from captioner_server.http.openapi import describe_api
+from captioner_server.http.page import page_routes
 from captioner_server.options import ServerOptions
 from captioner_server.pipeline import Pipeline
 
@@ -61,6 +62,7 @@ def make_app(
             Route("/healthz", live),
             Route("/readyz", ready),
             Route("/openapi.json", openapi),
+            *page_routes(),
         ],
         middleware=_cors(options),
         exception_handlers={HTTPException: _not_found},

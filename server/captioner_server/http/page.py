@@ -1,0 +1,77 @@
+"""The page for people: a few files, ready when the server starts, and a policy that lets nothing else in."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib import resources
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from captioner.overlay import template
+from captioner.overlay.page import page_shell
+from captioner.overlay.saliency import stops
+from captioner.overlay.scene import OverlayOptions
+from captioner.overlay.small_words import SMALL_WORDS
+
+_STYLES = ("theme.css", "view.css", "gallery.css", "page.css")
+_VIEW_SCRIPTS = ("theme.js", "field.js", "view.js", "search.js", "list.js")
+_SCRIPTS = ("api.js", "payload.js", "downloads.js", "files.js", "camera.js", "main.js")
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; media-src blob:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "Permissions-Policy": "camera=(self), microphone=(), geolocation=()",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-cache",
+}
+
+
+def page_routes() -> list[Route]:
+    """The page at / and the files that it loads, all of them from here."""
+    view = template.fill(
+        template.load("view.html"),
+        {
+            "photo": '<img alt=""><video muted playsinline hidden></video>',
+            "heading": '<h2 class="unseen">Words of the caption</h2>',
+        },
+    )
+    options = OverlayOptions()
+    settings = {
+        "alpha": options.alpha,
+        "colormap": "".join(
+            f"{red:02x}{green:02x}{blue:02x}" for red, green, blue in stops(options.colormap)
+        ),
+        "smallWords": sorted(SMALL_WORDS),
+    }
+    page = template.fill(_read("page.html"), {"view": view, "settings": template.to_json(settings)})
+    scripts = [template.load(*_VIEW_SCRIPTS), *(_read(name) for name in _SCRIPTS)]
+    return [
+        _file("/", page, "text/html"),
+        _file("/page.css", "\n".join([template.load(*_STYLES), _read("page.css")]), "text/css"),
+        _file("/page.js", "\n".join(["'use strict';", *scripts]), "text/javascript"),
+        _file("/overlay.html", page_shell(), "text/html"),
+    ]
+
+
+def _read(name: str) -> str:
+    return (resources.files("captioner_server.http") / "static" / name).read_text(encoding="utf-8")
+
+
+def _file(path: str, text: str, kind: str) -> Route:
+    content = text.encode()
+    tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
+    headers = {**_HEADERS, "ETag": tag}
+
+    async def answer(request: Request) -> Response:
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(content, media_type=kind, headers=headers)
+
+    return Route(path, answer)
