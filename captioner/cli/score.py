@@ -53,6 +53,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--compare", metavar="OTHER", help="score OTHER too, and CAPTIONS less OTHER (paired bootstrap)"
     )
+    parser.add_argument(
+        "--labels",
+        action="store_true",
+        help="REFERENCES is a label file, words for each photo: count the captions that name what is there",
+    )
     parser.add_argument("--json", action="store_true", help="print a JSON object instead of a table")
     meteor = parser.add_mutually_exclusive_group()
     meteor.add_argument(
@@ -66,6 +71,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.labels:
+        return _score_names(args)
     from captioner.metrics import Meteor, compare_captions, evaluate_captions
     from captioner.metrics.captions import objects_by_image, read_captions, references_by_image
     from captioner.references import read_references
@@ -93,6 +100,34 @@ def run(args: argparse.Namespace) -> int:
     else:
         comparison = compare_captions(systems[0], systems[1], references, **options)
         _print_json(_comparison_record(comparison)) if args.json else _print_comparison(comparison, args)
+    return 0
+
+
+def _score_names(args: argparse.Namespace) -> int:
+    """Score captions against labels. Raises `OptionsError` for options that need captions."""
+    from captioner.metrics.captions import read_captions
+    from captioner.metrics.naming import score_naming
+    from captioner.references import read_label_file, select_split
+
+    if args.compare or args.split_list:
+        raise OptionsError("--labels goes with neither --compare nor --split-list")
+    path = Path(args.references)
+    images = read_label_file(path)
+    if args.split:
+        images = select_split(path, images, args.split)
+    scores = score_naming(read_captions(args.captions, images), {image.key: image.words for image in images})
+    values = {
+        "named": scores.named,
+        "by_chance": scores.by_chance,
+        "score": scores.score,
+        "exactly": scores.exactly,
+    }
+    if args.json:
+        _print_json({"images": scores.photos, **{name: round(100 * v, 4) for name, v in values.items()}})
+        return 0
+    labels = ("name what is there", "would be right by chance", "score: the difference", "say the exact word")
+    rows = [[label, f"{100 * value:.2f}"] for label, value in zip(labels, values.values(), strict=True)]
+    print_table([f"{scores.photos} images", "share"], rows)
     return 0
 
 
