@@ -35,7 +35,7 @@ class NamingScores:
 
 
 def score_naming(captions: Mapping[str, str], words: Mapping[str, Sequence[str]]) -> NamingScores:
-    """`words` for each photo by its key, the most exact first; `captions` by the same keys. No words is an error.
+    """`words` for each photo by its key, the most exact first, not empty; `captions` by the same keys.
     Singular and plural count alike. A photo without a caption counts as wrong."""
     right = {key: set().union(*(_forms(word.lower()) for word in own)) for key, own in words.items()}
     photos_of: dict[str, set[str]] = defaultdict(set)
