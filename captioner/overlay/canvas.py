@@ -29,8 +29,11 @@ class Canvas:
         self.text(x, baseline, texts.fit(text, texts.font_for(text, size), width), size, color)
 
     def photo(self, x: int, y: int, photo: Image.Image, radius: int) -> None:
-        """Paste a photo with rounded corners."""
+        """Paste a photo with rounded corners and a hairline, which shows where a white photo ends."""
         self.image.paste(photo, (x, y), rounded_mask(photo.size, radius))
+        corner = (x + photo.width - 1, y + photo.height - 1)
+        if min(photo.size) > 2 * radius:
+            self._draw.rounded_rectangle((x, y, *corner), radius, outline=RULE)
 
     def bar(self, x: float, y: float, width: float, share: float, thickness: int) -> None:
         """A track of `width` filled to `share`, 0 to 1."""

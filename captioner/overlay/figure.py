@@ -65,6 +65,10 @@ def draw_figure(scene: Scene, style: Style) -> Image.Image:
             field = style.field(word.attention, (photo.height, photo.width), (0.0, 0.0))
             picture = style.paint(photo, field, scene.options)
             _draw_label(canvas, x, y + grid.image_height, grid, word)
+        else:
+            size = label_size(grid.panel_width)
+            baseline = y + grid.image_height + round(1.25 * size)
+            canvas.fitted(x, baseline, "the photo", size, grid.panel_width, MUTED)
         canvas.photo(
             x + (grid.panel_width - photo.width) // 2,
             y + (grid.image_height - photo.height) // 2,

@@ -122,3 +122,8 @@ def test_clean_text_is_one_line_that_can_be_written(text):
     cleaned = clean(text)
     assert cleaned.encode("utf-8")
     assert not set(cleaned) & set("\n\t\r\0\x1b\u202e")
+
+
+def test_a_white_photo_has_an_edge():
+    figure = render_overlay(Image.new("RGB", (300, 200), "white"), make_caption(), "contour", width=800)
+    assert (np.asarray(figure.convert("L")) < 240).sum(axis=1).max() > 400  # hairlines along a row of panels
