@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from captioner.errors import OptionsError
 from captioner_server.config import resolve, unknown_variables
 from captioner_server.model_source import ModelSource, parse_models
 from captioner_server.options import ServerOptions
@@ -48,6 +49,9 @@ def run(args: argparse.Namespace) -> int:
         print(f"captioner: warning: {remark}", file=sys.stderr)
     config = resolve(vars(args), os.environ, args.config)
     options, process = config.make(ServerOptions), config.make(ProcessOptions)
+    models = parse_models(process.model)
+    if options.shadow is not None and options.shadow not in list(models)[1:]:
+        raise OptionsError("shadow must name one of the models, and not the first", "shadow")
     if args.print_config:
         print(config.to_toml(), end="")
         return 0
@@ -61,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
         return ModelSource(name, load, folder)
 
-    return serve([source(*model) for model in parse_models(process.model).items()], options, writer)
+    return serve([source(*model) for model in models.items()], options, writer)
 
 
 def _add_flag(group: argparse._ArgumentGroup, setting: Setting) -> None:

@@ -43,6 +43,7 @@ class Metrics:
         self.failed_batches = self._counter("failed_batches", "Batches on which the model failed")
         about_model = "1 for the model that is served and where it runs"
         self.model = self._gauge("model_info", about_model, "name", "model", "device", "provider")
+        self.shadow = self._counter("shadow_images", "Images that the shadow model captioned too", "outcome")
         self.reloads = self._counter("reloads", "Attempts to load a model again", "name", "outcome")
 
     def _counter(self, name: str, help: str, *labels: str) -> Counter:

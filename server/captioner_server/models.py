@@ -12,6 +12,7 @@ from captioner_server.errors import ModelNotFoundError
 from captioner_server.metrics import Metrics
 from captioner_server.options import ServerOptions
 from captioner_server.pipeline import Pipeline
+from captioner_server.shadow import Shadow
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ class Models:
         self._failing: set[str] = set()
         self._failures: asyncio.Queue[str] = asyncio.Queue()
         self._past_restarts = 0
+        self._shadow = Shadow(options.shadow_share, metrics)
         metrics.admitted.set_function(lambda: sum(one.admitted for one in self._live()))
         metrics.waiting.set_function(lambda: sum(one.waiting for one in self._live()))
         metrics.expected_wait.set_function(
@@ -76,6 +78,10 @@ class Models:
         if supervisor := self._supervisors.get(name):
             supervisor.cancel()
         self._pipelines[name] = pipeline
+        if name == self._options.shadow:
+            self._shadow.pipeline = pipeline
+        elif self._options.shadow and name == self.names[0]:
+            pipeline.observe = self._shadow.observe
         self._supervisors[name] = asyncio.create_task(self._supervise(name, pipeline))
         if old:
             self._metrics.model.remove(*_labels(name, old.engine))

@@ -52,6 +52,10 @@ class ServerOptions:
     formats: str = _option(",".join(SAFE_FORMATS), "image formats to accept, or all")
     failing_s: float = _option(30.0, "how long every batch may fail before the server ends, in seconds", 0.0)
     stuck_s: float = _option(300.0, "longest time for a batch, in seconds; more counts as failing", 0.1)
+    shadow: str | None = _option(
+        None, "name of a model that captions a share of the default model's images too, to compare them"
+    )
+    shadow_share: float = _option(0.05, "share of the images that --shadow captions too", 0.0, 1.0)
     watch_s: float = _option(
         5.0, "how often to look for changed bundles, in seconds; 0 leaves reloading to SIGHUP", 0.0
     )

@@ -41,6 +41,8 @@ class Pipeline:
             max_words=min(engine.defaults.max_words or 1, options.max_words),
         )
         """The model's, as far as the server's limits allow."""
+        self.observe: Callable[[bytes, CaptionOptions, Caption], None] | None = None
+        """Is given each image that has been captioned whole."""
         self._options = options
         self._metrics = metrics
         self._batcher = Batcher(engine, options.batch_sizes, options.max_wait_s, metrics)
@@ -161,7 +163,9 @@ class Pipeline:
             pixels = await self._decode(image, claim)
             computed = await self._batcher.submit(pixels, options, deadline_s, claim)
             current_call.get().add(computed)
-            return computed.caption
+        if self.observe:
+            self.observe(image, options, computed.caption)
+        return computed.caption
 
     async def stream(self, image: bytes, options: CaptionOptions) -> AsyncGenerator[Word | Caption]:
         """The words of an admitted image as they are decoded, last the caption."""

@@ -45,6 +45,8 @@ def test_no_profile_opens_a_port_to_other_machines() -> None:
     for port in ports:  # Compose 2 prints mappings, Compose 1 strings
         address = port["host_ip"] if isinstance(port, dict) else port.partition(":")[0]
         assert address == "127.0.0.1"
+    for name in ("captioner", "captioner-gpu", "replica"):  # else the images refuse to serve plaintext
+        assert services[name]["environment"]["CAPTIONER_INSECURE"] == "true"
     for name, service in services.items():
         assert service["read_only"], name
         assert service["mem_limit"], name

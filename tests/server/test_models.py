@@ -230,3 +230,28 @@ def test_the_client_names_its_model(server) -> None:
         assert client.caption_many([IMAGE])[0].model == "dogs@1"
         assert list(client.stream(IMAGE))[-1].model == "dogs@1"
         assert client.get_model().name == "dogs"
+
+
+def test_a_shadow_captions_a_share_too_and_nobody_waits_for_it() -> None:
+    old, same, new = engine("old"), engine("same"), engine("new")
+    new.describe = lambda pixels, options=None: FakeEngine.describe(new, pixels // 2, options)  # type: ignore
+    for shadow, outcome in ((same, "same"), (new, "different")):
+        with serve(None, decode_workers=1, shadow="next", shadow_share=1.0) as server:
+            server.call(server.server.open({"main": old, "next": shadow}))
+            shadow.hold.clear()
+            with grpc.insecure_channel(server.address) as channel:
+                stub = CaptionServiceStub(channel)
+                assert stub.Caption(pb.CaptionRequest(image=IMAGE), timeout=30).caption.model == "old@1"
+            shadow.hold.set()
+            for _ in range(300):
+                if server.metric("shadow_images_total", outcome=outcome):
+                    break
+                threading.Event().wait(0.1)
+            assert server.metric("shadow_images_total", outcome=outcome) == 1
+
+
+def test_a_shadow_must_be_served(capsys) -> None:
+    from captioner.cli.main import main
+
+    assert main(["serve", "--shadow", "other", "--print-config"]) == 2
+    assert "shadow must name one of the models" in capsys.readouterr().err

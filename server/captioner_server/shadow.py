@@ -1,0 +1,62 @@
+"""Trying a new model on real requests: a share of what the default model captions goes to another model too,
+whose captions are compared and thrown away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+
+from captioner.errors import CaptionerError
+from captioner.options import CaptionOptions
+from captioner.results import Caption
+from captioner_server.call import Call, current_call
+from captioner_server.errors import BusyError
+from captioner_server.metrics import Metrics
+from captioner_server.pipeline import Pipeline
+
+log = logging.getLogger(__name__)
+
+_PATIENCE_S = 60.0
+_MOST = 16
+"""Images compared at once; further ones are left out."""
+
+
+class Shadow:
+    """Counts how often another model says something else. For use on one event loop."""
+
+    def __init__(self, share: float, metrics: Metrics) -> None:
+        self.pipeline: Pipeline | None = None
+        """The other model, once it is ready."""
+        self._share, self._metrics = share, metrics
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def observe(self, image: bytes, options: CaptionOptions, caption: Caption) -> None:
+        """An image has been captioned; perhaps caption it again. Nobody waits for that."""
+        if self.pipeline is None or random.random() >= self._share:
+            return
+        if len(self._tasks) >= _MOST:
+            self._metrics.shadow.labels("dropped").inc()
+            return
+        task = asyncio.create_task(self._compare(self.pipeline, image, options, caption))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _compare(
+        self, pipeline: Pipeline, image: bytes, options: CaptionOptions, caption: Caption
+    ) -> None:
+        current_call.set(Call("shadow", ""))
+        deadline_s = time.monotonic() + _PATIENCE_S
+        try:
+            with pipeline.enter(deadline_s):
+                other = await pipeline.caption(image, pipeline.resolve(options), deadline_s)
+            outcome = "same" if other.text == caption.text else "different"
+        except BusyError:
+            outcome = "dropped"
+        except CaptionerError:
+            outcome = "failed"
+        except Exception:
+            outcome = "failed"
+            log.exception("a defect, in the shadow model")
+        self._metrics.shadow.labels(outcome).inc()
