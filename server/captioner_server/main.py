@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from prometheus_client import start_http_server
 
@@ -25,17 +25,28 @@ log = logging.getLogger(__name__)
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def run(sources: Sequence[ModelSource], options: ServerOptions, writer: LogWriter | None = None) -> int:
+def run(
+    sources: Sequence[ModelSource],
+    options: ServerOptions,
+    writer: LogWriter | None = None,
+    ready: Callable[[str], None] | None = None,
+) -> int:
     """Serve models until SIGTERM or SIGINT; returns the exit status. SIGHUP loads the models again.
 
     The first signal drains: 0 when everything in flight was finished within the grace period, else 1. A
     second ends the process at once, with 128 + its number; so does a model that fails for good, with
-    `EXIT_STATUS`. Raises a `CaptionerError` when the server cannot start. `writer` is that of `logs.set_up`.
+    `EXIT_STATUS`. Raises a `CaptionerError` when the server cannot start. `writer` is that of `logs.set_up`;
+    `ready` is given the URL of HTTP once captions are made.
     """
-    return asyncio.run(_run(sources, options, writer))
+    return asyncio.run(_run(sources, options, writer, ready))
 
 
-async def _run(sources: Sequence[ModelSource], options: ServerOptions, writer: LogWriter | None) -> int:
+async def _run(
+    sources: Sequence[ModelSource],
+    options: ServerOptions,
+    writer: LogWriter | None,
+    ready: Callable[[str], None] | None,
+) -> int:
     def end(status: int) -> None:
         if writer is not None:
             writer.drain(0.5)
@@ -65,6 +76,8 @@ async def _run(sources: Sequence[ModelSource], options: ServerOptions, writer: L
         await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if opening.done():
             opening.result()  # raises what went wrong
+            if ready and server.http_url:
+                ready(server.http_url)
         reloader = Reloader(sources, server.models, server.metrics)
         reloads = _reload_on_signal(reloader, options.watch_s) if opening.done() else set()
         failing = asyncio.create_task(server.failed())

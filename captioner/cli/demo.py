@@ -1,0 +1,48 @@
+"""`captioner demo`: caption photos and the camera's picture on a page in the browser."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import webbrowser
+from pathlib import Path
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "demo",
+        help="caption photos in the browser",
+        description="Open a page in the browser that captions photos and the camera's picture. It is served "
+        "for this machine only, until Ctrl-C.",
+    )
+    parser.add_argument(
+        "--model", type=Path, metavar="BUNDLE", help="model bundle (default: the embedded model)"
+    )
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: auto")
+    parser.add_argument(
+        "--port", type=int, default=8080, help="port of the page; 0 takes a free one (default: 8080)"
+    )
+    parser.add_argument("--no-browser", action="store_true", help="print the address only")
+
+
+def run(args: argparse.Namespace) -> int:
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    from captioner.captioner import Captioner
+    from captioner_server import logs
+    from captioner_server.main import run as serve
+    from captioner_server.model_source import ModelSource
+    from captioner_server.options import ServerOptions
+
+    options = ServerOptions(host="127.0.0.1", port=0, http_port=args.port, lame_duck_s=0.0)
+    writer = logs.set_up("text", logging.WARNING)
+
+    def load() -> Captioner:
+        return Captioner.load(args.model, device=args.device, limits=options.image_limits)
+
+    def ready(url: str) -> None:
+        print(f"{url}/ (Ctrl-C ends)", flush=True)
+        if not args.no_browser:
+            webbrowser.open(f"{url}/")
+
+    return serve([ModelSource("default", load, args.model)], options, writer, ready)

@@ -1,0 +1,23 @@
+"""`captioner demo` as a process: it prints where the page is, and ends on Ctrl-C."""
+
+import signal
+import subprocess
+import sys
+
+import httpx
+from support.processes import child_environment
+
+
+def test_the_page_is_served_until_it_is_interrupted():
+    command = [sys.executable, "-m", "captioner", "demo", "--port", "0", "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=child_environment()) as process:
+        try:
+            assert process.stdout
+            url = process.stdout.readline().split()[0]
+            assert url.startswith("http://127.0.0.1:")
+            assert "Captioner" in httpx.get(url).text
+            assert httpx.get(f"{url}readyz").status_code == 200
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
