@@ -71,7 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         warnings.filterwarnings("ignore", module=r"PIL\.")
     try:
         status = _run(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None where it was closed before the start
+            sys.stdout.flush()
         return status
     except CaptionerError as error:
         print(f"captioner: {printable(str(error))}", file=sys.stderr)

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import urllib.request
+from pathlib import Path
 
 import grpc
 from support.processes import FAKE_SERVER, ServerProcess, child_environment, server_process
@@ -108,3 +109,12 @@ def test_metrics_logs_and_probe_tell_what_happens() -> None:
         server.tell()
         assert server.end() == 0
     assert probe.main([server.address]) == 1
+
+
+def test_a_closed_stdout_is_no_failure(tiny_bundle: Path) -> None:
+    serving = f"exec {sys.executable} -m captioner serve --port 0 --device cpu --model {tiny_bundle}"
+    command = ["sh", "-c", f"{serving} --lame-duck-s 0 --log-format json >&-"]
+    server = ServerProcess(command)
+    server.wait_for("serving")
+    server.tell()
+    assert server.end() == 0, "".join(server.lines)
