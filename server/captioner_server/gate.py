@@ -22,6 +22,8 @@ class Gate:
     def __init__(self, retry_after_s: float) -> None:
         self.state = State.STARTING
         self.open_calls = 0
+        self.leaving = False
+        """Calls are still taken, but callers are to go elsewhere: the server is about to drain."""
         self._retry_after_s = retry_after_s
         self._empty = asyncio.Event()
         self._empty.set()
@@ -33,6 +35,11 @@ class Gate:
     @property
     def serving(self) -> bool:
         return self.state is State.SERVING
+
+    @property
+    def ready(self) -> bool:
+        """Whether callers are to come."""
+        return self.serving and not self.leaving
 
     def refusal(self) -> NotServingError | None:
         """Why a call that comes now is refused, if it is."""

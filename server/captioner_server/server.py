@@ -118,6 +118,7 @@ class CaptionServer:
     async def drain(self) -> bool:
         """Say that it does not serve, for balancers to send calls elsewhere, and go on for a while; then
         refuse what is new, finish what is open, stop. Returns whether all finished in the grace period."""
+        self.gate.leaving = True
         await self._health.enter_graceful_shutdown()
         await asyncio.sleep(self.options.lame_duck_s)
         self.gate.drain()

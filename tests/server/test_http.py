@@ -384,6 +384,14 @@ def test_draining_finishes_what_was_accepted():
             http.get("/healthz")
 
 
+def test_before_it_drains_a_server_sends_callers_elsewhere_and_still_answers():
+    with serve_http(FakeEngine(), lame_duck_s=1.0) as (server, http):
+        draining = server.start(server.server.drain())
+        wait_until(lambda: http.get("/readyz").status_code == 503)
+        assert http.post("/v1/caption", content=IMAGE, headers=OCTETS).status_code == 200
+        assert draining.result(TIMEOUT_S)
+
+
 def test_there_is_no_http_unless_it_is_asked_for():
     with serve(FakeEngine()) as server:
         assert server.server.http_url is None

@@ -14,6 +14,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from captioner_server.door import Door, Kind
+from captioner_server.errors import NotServingError
+from captioner_server.gate import State
 from captioner_server.http.body import Asked
 from captioner_server.http.caption import CaptionCalls
 from captioner_server.http.endpoint import Endpoint, Finish
@@ -24,6 +26,7 @@ from captioner_server.options import ServerOptions
 from captioner_server.pipeline import Pipeline
 
 T = TypeVar("T")
+_RETRY_AFTER_S = 1.0
 
 
 def make_app(
@@ -37,8 +40,10 @@ def make_app(
         return JSONResponse({"status": "SERVING"})
 
     async def ready(request: Request) -> Response:
-        refusal = door.gate.refusal()
-        return error_response(refusal) if refusal else JSONResponse({"status": "SERVING"})
+        if door.gate.ready:
+            return JSONResponse({"status": "SERVING"})
+        reason = door.gate.state.value or State.DRAINING.value
+        return error_response(NotServingError(reason, _RETRY_AFTER_S))
 
     async def openapi(request: Request) -> Response:
         return JSONResponse(api)
