@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -87,11 +88,12 @@ class Naming:
     """Whether a caption names what a labelled photo shows.
 
     EXACT for its first word, RIGHT for another one. A caption that is no sentence gets less: for a bad
-    ending, for a length outside LENGTHS, and for repeated words.
+    ending, for a length outside LENGTHS, for repeated words, and for neighbouring names that no caption or
+    label has ("a seal dolphin").
     """
 
     EXACT, RIGHT = 0.9, 0.6
-    BAD_ENDING, WORD, REPEATED = 0.5, 0.06, 0.05
+    BAD_ENDING, WORD, REPEATED, UNSEEN_PAIR = 0.5, 0.06, 0.05, 0.25
     LENGTHS = range(7, 14)
 
     def __init__(self, examples: Sequence[Example], factor: float, samples: int) -> None:
@@ -101,6 +103,13 @@ class Naming:
             index: [tuple(tokenize(word)) for word in example.image.words]
             for index, example in enumerate(examples)
             if example.image.words
+        }
+        self._names = {word for own in self._words.values() for word in own[0]}
+        self._pairs = {
+            pair
+            for example in (examples if factor else ())
+            for text in (*example.image.captions, *example.image.words)
+            for pair in pairwise(tokenize(text))
         }
         self.groups: Sequence[Group] = [
             Group(index, (), can_mirror=True, kind=NAMED, sampled=samples)
@@ -126,6 +135,10 @@ class Naming:
             score -= self.BAD_ENDING
         nearest = min(max(len(words), self.LENGTHS.start), self.LENGTHS.stop - 1)
         score -= self.WORD * abs(len(words) - nearest)
+        unseen = [
+            pair for pair in pairwise(words) if self._names.issuperset(pair) and pair not in self._pairs
+        ]
+        score -= self.UNSEEN_PAIR * len(unseen)
         return score - self.REPEATED * sum(n - 1 for word, n in Counter(words).items() if word != "a")
 
 

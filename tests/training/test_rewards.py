@@ -39,6 +39,14 @@ def test_what_is_no_sentence_pays_less(caption: str) -> None:
     assert naming(caption) < naming(SENTENCE.format("panda"))
 
 
+def test_names_beside_each_other_pay_less_unless_a_label_has_them_so() -> None:
+    examples = [example(words=("seal", "animal")), example(words=("sea lion",)), example(words=("dolphin",))]
+    reward = Naming(examples, 1.0, 5)
+    said = (SENTENCE.format(word).split() for word in ("seal", "seal dolphin"))
+    plain, doubled = reward.scores([0, 0], [[*words, END] for words in said])
+    assert plain - doubled == pytest.approx(Naming.UNSEEN_PAIR)
+
+
 def test_a_caption_without_an_end_pays_less() -> None:
     assert naming(SENTENCE.format("panda"), ended=False) < naming(SENTENCE.format("panda"))
 
