@@ -41,16 +41,18 @@ class Captioner:
         *,
         device: str = "auto",
         threads: int | None = None,
+        precision: str = "auto",
         limits: ImageLimits = DEFAULT_LIMITS,
     ) -> Captioner:
         """Load a bundle, by default (None or "default") the embedded one.
 
         `device` is auto, cpu, cuda or cuda:N; `threads` is the number of threads that compute one call (None:
-        one per core).
+        one per core). `precision` is float32, int8, or auto: INT8 where the bundle has it and the CPU gains
+        from it.
         Raises `BundleError`, `RuntimeMissingError`, `DeviceError` or `OptionsError`.
         """
         loaded = Bundle.load(bundle)
-        return cls(loaded, Runtime(loaded, device, threads), limits)
+        return cls(loaded, Runtime(loaded, device, threads, precision), limits)
 
     @property
     def model(self) -> str:
@@ -70,6 +72,11 @@ class Captioner:
     def device(self) -> str:
         """The device in use: "cpu", "cuda" or "cuda:N"."""
         return self._runtime.device
+
+    @property
+    def precision(self) -> str:
+        """What is computed in: float32 or int8."""
+        return self._runtime.precision
 
     @property
     def provider(self) -> str:

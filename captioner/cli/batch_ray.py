@@ -23,6 +23,7 @@ _REFUSED = {
     "server": ("--server", "its actors hold models of their own"),
     "device": ("--device", "--gpus-per-actor says what an actor runs on"),
     "threads": ("--threads", "--cpus-per-actor says how many an actor has"),
+    "precision": ("--precision", "its actors choose"),
     "watch": ("--watch", "run it again"),
     "workers": ("--workers", "--cpus-per-actor says how many threads an actor has"),
     "gallery": ("--gallery", "make a page with captioner gallery"),

@@ -46,11 +46,16 @@ def run(args: argparse.Namespace) -> int:
         raise OptionsError("--batch-sizes and --seconds must be positive")
     started = time.perf_counter()
     captioner = Captioner.load(
-        args.model, device=args.device or "auto", threads=args.threads, limits=image_limits(args)
+        args.model,
+        device=args.device or "auto",
+        threads=args.threads,
+        precision=args.precision or "auto",
+        limits=image_limits(args),
     )
     record: dict[str, Any] = {
         "model": captioner.model,
         "provider": captioner.provider,
+        "precision": captioner.precision,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "load_ms": round(1e3 * (time.perf_counter() - started), 1),
     }
@@ -62,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(record))
         return 0
-    for name in ("model", "provider", "machine", "load_ms", "beam_size"):
+    for name in ("model", "provider", "precision", "machine", "load_ms", "beam_size"):
         print(f"{name:<10} {record[name]}")
     print(f"{'batch':>5} {'median ms':>10} {'95% ms':>10} {'images/s':>10}")
     for row in record["batches"]:

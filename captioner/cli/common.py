@@ -24,6 +24,7 @@ _LOCAL_FLAGS = {
     "model": "--model",
     "device": "--device",
     "threads": "--threads",
+    "precision": "--precision",
     "max_pixels": "--max-pixels",
 }
 """Flags for a local captioner only; a server has its own settings."""
@@ -63,6 +64,11 @@ def add_caption_arguments(parser: argparse.ArgumentParser) -> None:
         help="auto (default) uses CUDA where it works; cuda:N is the GPU of that number",
     )
     local.add_argument("--threads", type=_positive, metavar="N", help="CPU threads (default: one per core)")
+    local.add_argument(
+        "--precision",
+        choices=("auto", "float32", "int8"),
+        help="auto (default) computes in INT8 where the model has it and the CPU gains from it",
+    )
     local.add_argument("--max-pixels", type=_positive, metavar="N", help="reject images with more pixels")
     local.add_argument("--max-bytes", type=_positive, metavar="N", help="reject larger image files")
     server = parser.add_argument_group("server")
@@ -131,7 +137,11 @@ def _open_local(args: argparse.Namespace) -> ImageCaptioner:
     from captioner.captioner import Captioner
 
     captioner = Captioner.load(
-        args.model, device=args.device or "auto", threads=args.threads, limits=image_limits(args)
+        args.model,
+        device=args.device or "auto",
+        threads=args.threads,
+        precision=args.precision or "auto",
+        limits=image_limits(args),
     )
     if not args.quiet and args.device in (None, "auto") and (captioner.device != "cpu" or _has_gpu()):
         print(f"captioner: running on {captioner.device} ({captioner.provider})", file=sys.stderr)

@@ -41,6 +41,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--images", type=Path, nargs="+", metavar="IMAGE", help="real photos for the check (default: noise)"
     )
+    parser.add_argument(
+        "--calibration",
+        type=Path,
+        nargs="+",
+        metavar="IMAGE",
+        help="photos of the kind it was trained on, some 200: the bundle then also holds INT8 graphs",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -56,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
         name=args.name,
         card=card,
         images=args.images or (),
+        calibration=args.calibration or (),
         decoding=caption_options(args),
         checklist_weight=args.checklist_weight,
         scores=dict(map(_read_scores, args.scores)) or None,

@@ -60,7 +60,11 @@ def run(args: argparse.Namespace) -> int:
     def source(name: str, folder: Path | None) -> ModelSource:
         def load() -> Captioner:
             return Captioner.load(
-                folder, device=process.device, threads=process.threads, limits=options.image_limits
+                folder,
+                device=process.device,
+                threads=process.threads,
+                precision=process.precision,
+                limits=options.image_limits,
             )
 
         return ModelSource(name, load, folder)

@@ -19,7 +19,7 @@ from captioner.errors import BundleError, DataError, OptionsError
 from captioner.metrics.bootstrap import Array, Statistics
 from captioner.metrics.maps import correlation, divergence, normalized, perplexity
 from captioner.metrics.measured import Measured
-from captioner.model.search import Floats, Ints, Stepper
+from captioner.model.choices import Floats, Ints
 from captioner.model.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -50,6 +50,18 @@ _LEAST_FALL = 1e-4
 """In nats; a smaller drop of a control counts as this much, so that ratios are finite."""
 
 Bools = npt.NDArray[np.bool_]
+
+
+class Stepper(Protocol):
+    """A decoder that has seen a batch of images, and reads captions that it is given."""
+
+    def start(self, beams: int) -> Any:
+        """The state before the first word, for `beams` captions of each image."""
+
+    def step(self, tokens: Ints, state: Any) -> tuple[Floats, Floats, Any]:
+        """Read the last tokens, (images, beams). Returns the log-probabilities of the next,
+        (images, beams, vocabulary), the attention it was decided with, (images, beams, cells), and the
+        new state."""
 
 
 class Probed(Stepper, Protocol):

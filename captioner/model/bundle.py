@@ -23,10 +23,16 @@ from captioner.model.graph_check import check_graph
 from captioner.model.vocabulary import Vocabulary
 from captioner.options import FALLBACK, CaptionOptions
 
-FORMAT = 1
+FORMATS = (1, 2)
+"""That are read. A decoder of format 1 does not find the best continuations itself."""
+FORMAT = FORMATS[-1]
+"""That is written."""
 MANIFEST = "bundle.json"
 ENCODER, DECODER, WORDS, CARD = "encoder.onnx", "decoder.onnx", "vocabulary.txt", "MODEL_CARD.md"
 FILES = (ENCODER, DECODER, WORDS, CARD)
+ENCODER_INT8, DECODER_INT8 = "encoder.int8.onnx", "decoder.int8.onnx"
+INT8_FILES = (ENCODER_INT8, DECODER_INT8)
+"""Of a bundle that has both precisions, from format 2 on."""
 MAX_CELLS, MAX_IMAGE_SIZE = 256, 8192
 MAX_WORDS_KNOWN, MAX_WORD_LENGTH = 1_000_000, 100
 OLD_SQUASH = "to a square, antialiased"
@@ -54,6 +60,8 @@ class Bundle:
     decoder: bytes
     manifest: Mapping[str, Any]
     """All of bundle.json, including training settings and scores."""
+    int8: tuple[bytes, bytes] | None = None
+    """Encoder and decoder in INT8, where there are any; their weights lie in the files of the others."""
     letterbox: Letterbox | None = None
     """How photos are fitted into the square without distortion; None where they are squashed."""
 
@@ -76,6 +84,9 @@ class Bundle:
             vocabulary = Vocabulary(_words(contents[WORDS]))
             for graph in (ENCODER, DECODER):
                 check_graph(contents[graph])
+            if has_int8 := ENCODER_INT8 in contents:
+                check_graph(contents[ENCODER_INT8], {ENCODER: contents[ENCODER]})
+                check_graph(contents[DECODER_INT8], {DECODER: contents[DECODER]})
             rows, columns = manifest["grid"]
             _check_range("grid", (rows, columns), MAX_CELLS)
             _check_range("image size", (manifest["image"]["size"],), MAX_IMAGE_SIZE)
@@ -89,6 +100,7 @@ class Bundle:
                 vocabulary=vocabulary,
                 encoder=contents[ENCODER],
                 decoder=contents[DECODER],
+                int8=(contents[ENCODER_INT8], contents[DECODER_INT8]) if has_int8 else None,
                 manifest=manifest,
                 letterbox=_letterbox(manifest["image"], int(rows), int(columns)),
             )
@@ -141,7 +153,8 @@ def _letterbox(image: Mapping[str, Any], rows: int, columns: int) -> Letterbox |
 
 def write_manifest(folder: Path, contents: Mapping[str, Any]) -> None:
     """Write bundle.json with the digests of the other files in the folder, all of which must exist."""
-    digests = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in FILES}
+    names = [name for name in (*FILES, *INT8_FILES) if name in FILES or (folder / name).exists()]
+    digests = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
     text = json.dumps({"format": FORMAT, **contents, "files": digests}, indent=2, ensure_ascii=False)
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
 
@@ -159,25 +172,29 @@ def _read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
         manifest = json.loads(raw)
     except (ValueError, RecursionError):
         raise BundleError(f"{path} is not valid JSON") from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        found = manifest.get("format") if isinstance(manifest, dict) else None
+    found = manifest.get("format") if isinstance(manifest, dict) else None
+    if type(found) is not int or found not in FORMATS:
+        formats = " and ".join(map(str, FORMATS))
         raise BundleError(
-            f"{path} has format {clip(repr(found), 60)}; this version of captioner reads format {FORMAT}"
+            f"{path} has format {clip(repr(found), 60)}; this version of captioner reads formats {formats}"
         )
     return manifest, hashlib.sha256(raw).hexdigest()
 
 
 def _read_files(folder: Path, manifest: Mapping[str, Any]) -> dict[str, bytes]:
     listed = manifest.get("files")
-    if not isinstance(listed, dict) or set(listed) != set(FILES):
-        raise BundleError(f"{folder / MANIFEST} must list exactly {', '.join(FILES)}")
-    foreign = sorted({path.name for path in folder.iterdir()} - set(FILES) - {MANIFEST})
+    names: tuple[str, ...] = FILES
+    if manifest["format"] > 1 and isinstance(listed, dict) and not listed.keys().isdisjoint(INT8_FILES):
+        names = (*FILES, *INT8_FILES)
+    if not isinstance(listed, dict) or set(listed) != set(names):
+        raise BundleError(f"{folder / MANIFEST} must list exactly {', '.join(names)}")
+    foreign = sorted({path.name for path in folder.iterdir()} - set(names) - {MANIFEST})
     if foreign:
         raise BundleError(
             f"the bundle {folder} holds a file that is not part of it: {clip(ascii(foreign[0])[1:-1])}"
         )
     contents = {}
-    for name in FILES:
+    for name in names:
         try:
             contents[name] = read_bundle_file(folder / name)
         except FileNotFoundError:

@@ -14,6 +14,8 @@ MAX_BYTES = {
     "MODEL_CARD.md": 4 * 2**20,
     "encoder.onnx": 2**31 - 1,
     "decoder.onnx": 2**31 - 1,
+    "encoder.int8.onnx": 2**31 - 1,
+    "decoder.int8.onnx": 2**31 - 1,
 }
 
 

@@ -1,4 +1,4 @@
-"""What a graph may not hold: weights outside its file, and constants that fill the memory.
+"""What a graph may not hold: weights outside the bundle, and constants that fill the memory.
 
 ONNX Runtime would read the one and allocate the other. The check walks the bytes of the graph (Protocol
 Buffers), so that it needs no package for ONNX.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 MAX_ELEMENTS = 2**28
@@ -25,6 +25,7 @@ _CHILDREN = {
 }
 _DIMENSIONS, _KIND, _INT64_DATA, _NAME, _RAW_DATA, _EXTERNAL_DATA, _LOCATION = 1, 2, 7, 8, 9, 13, 14
 _INPUT, _OUTPUT, _OPERATOR = 1, 2, 4
+_KEY, _VALUE = 1, 2
 _INT64 = 7
 _BY_SHAPE = {b"ConstantOfShape": 0, b"Expand": 1, b"Tile": 1, b"Reshape": 1, b"Resize": 3}
 """Operators whose output is as large as one of their inputs says: which one."""
@@ -42,12 +43,14 @@ class _Seen:
     """Small constants of whole numbers, by name."""
     uses: list[tuple[bytes, bytes]] = field(default_factory=list)
     """Operators, and the names of the shapes that they use."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """What weights may lie in, besides the graph's own file."""
 
 
-def check_graph(graph: bytes) -> None:
-    """Raises `GraphError` for weights outside the graph's file, for constants that are too large, and for
-    bytes that are no graph."""
-    seen = _Seen()
+def check_graph(graph: bytes, files: Mapping[str, bytes] | None = None) -> None:
+    """Raises `GraphError` for weights outside the graph's file and these `files`, for constants that are too
+    large, and for bytes that are no graph."""
+    seen = _Seen(files=files or {})
     try:
         _walk(graph, 0, len(graph), "model", seen, 0)
     except (IndexError, struct.error):
@@ -62,7 +65,7 @@ def _walk(raw: bytes, position: int, end: int, kind: str, seen: _Seen, depth: in
     if depth > _MAX_DEPTH:
         raise GraphError("the graph is nested too deeply")
     if kind == "tensor":
-        name, shape = _tensor(raw, position, end)
+        name, shape = _tensor(raw, position, end, seen.files)
         if shape is not None:
             seen.shapes[name] = shape
         return
@@ -89,13 +92,20 @@ def _walk(raw: bytes, position: int, end: int, kind: str, seen: _Seen, depth: in
             seen.uses.append((operator, inputs[index]))
 
 
-def _tensor(raw: bytes, position: int, end: int) -> tuple[bytes, tuple[int, ...] | None]:
+def _tensor(
+    raw: bytes, position: int, end: int, files: Mapping[str, bytes]
+) -> tuple[bytes, tuple[int, ...] | None]:
     """The name of a tensor, and its values if they may be a shape. Raises `GraphError` for data that are
     elsewhere."""
     name, kind, values = b"", 0, None
+    place: dict[bytes, bytes] = {}
+    outside = False
     for number, value, start, stop in _fields(raw, position, end):
+        if number == _EXTERNAL_DATA:
+            entry = {key: raw[begin:to] for key, _, begin, to in _fields(raw, start, stop)}
+            place[entry.get(_KEY, b"")] = entry.get(_VALUE, b"")
         if number == _EXTERNAL_DATA or (number == _LOCATION and value):
-            raise GraphError("the graph has weights outside its file (external data)")
+            outside = True
         if number == _NAME:
             name = raw[start:stop]
         elif number == _KIND:
@@ -106,7 +116,22 @@ def _tensor(raw: bytes, position: int, end: int) -> tuple[bytes, tuple[int, ...]
             values = tuple(_packed(raw, start, stop))
         elif number == _INT64_DATA and start < 0:
             values = (*(values or ()), value)[:16]
+    if outside and not _lies_in(place, files):
+        raise GraphError("the graph has weights outside its file (external data)")
     return name, values if kind == _INT64 else None
+
+
+def _lies_in(place: dict[bytes, bytes], files: Mapping[str, bytes]) -> bool:
+    """Whether external data are a part of one of the files."""
+    if set(place) != {b"location", b"offset", b"length"}:
+        return False
+    content = files.get(place[b"location"].decode("utf-8", "replace"))
+    offset, length = place[b"offset"], place[b"length"]
+    if content is None or not (
+        offset.isdigit() and length.isdigit() and max(map(len, (offset, length))) < 20
+    ):
+        return False
+    return int(offset) + int(length) <= len(content)
 
 
 def _fields(raw: bytes, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:

@@ -7,19 +7,38 @@ those that hold every word may end. The decoder is not changed, and needs no tra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from captioner.model.choices import NEVER, Choices, Floats, Ints
 from captioner.model.vocabulary import Vocabulary
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
-Best = tuple[Floats, Ints, Ints]
-"""(images, count) each, best first: scores, parent rows and tokens."""
+Bools = npt.NDArray[np.bool_]
 
-_NEVER = np.float32(-np.inf)
+
+class Candidates(NamedTuple):
+    """Continuations of the hypotheses of each image, (images, count) each."""
+
+    scores: Floats
+    """Of the whole hypothesis."""
+    rows: Ints
+    """That they continue."""
+    tokens: Ints
+    log_probs: Floats
+    """Of the token alone."""
+
+    def joined(self, *others: Candidates) -> Candidates:
+        """These, then others of the same images."""
+        parts: Iterable[Any] = zip(self, *others, strict=True)
+        return Candidates._make(np.concatenate(part, axis=1) for part in parts)
+
+    def best(self, count: int) -> Candidates:
+        """The best ones, best first; of equal ones the first."""
+        order = np.argsort(-self.scores, axis=1, kind="stable")[:, :count]
+        return Candidates._make(np.take_along_axis(part, order, axis=1) for part in self)
 
 
 class Required:
@@ -29,56 +48,55 @@ class Required:
     g * beams on. The last group holds all words.
     """
 
-    def __init__(self, words: Sequence[Sequence[int]] = ()) -> None:
+    def __init__(self, words: Sequence[Sequence[int]], beams: int) -> None:
+        self.beams = beams
         self.groups = 2 ** len(words)
         ids = sorted({token for forms in words for token in forms})
-        self._tokens = np.array(ids, dtype=np.int64)
+        self.tokens: Ints = np.array(ids, dtype=np.int64)
+        """All forms of the words."""
         self._bits = np.array(
             [sum(1 << bit for bit, forms in enumerate(words) if token in forms) for token in ids],
             dtype=np.int64,
         )
+        ends = [[Vocabulary.end_id]] * (self.groups - 1) + [[Vocabulary.pad_id]]
+        leaving = [
+            np.where(self._bits & ~group, self.tokens, Vocabulary.pad_id) for group in range(self.groups)
+        ]
+        self.forbidden: Ints = np.concatenate([ends, np.array(leaving)], axis=1).repeat(beams, axis=0)
+        """(rows, any): the tokens that lead from a row into another group, and the end where a word is
+        missing, filled up with padding."""
 
-    def best(self, scores: Floats, count: int) -> list[Best]:
-        """The best `count` continuations into each group, of (images, groups * beams, vocabulary) scores."""
-        images, rows, vocabulary = scores.shape
+    def groups_of(self, totals: Floats, choices: Choices, barred: Bools) -> list[Candidates]:
+        """The best 2 * beams continuations into each group.
+
+        `totals` (images, rows) are the scores of the hypotheses, `choices` continuations that stay in the
+        group of their row, with the log-probabilities of `tokens` as the last ones asked for. `barred`
+        (images, rows, `tokens`) says which of those may not follow."""
+        count = 2 * self.beams
+        rows = np.arange(totals.shape[1])
+        own = _flatten(totals, rows, choices.tokens, choices.log_probs)
         if self.groups == 1:
-            return [top(scores, count)]
-        grid = scores.reshape(images, self.groups, rows // self.groups, vocabulary)
-        return [self._into(group, grid, count) for group in range(self.groups)]
-
-    def _into(self, group: int, grid: Floats, count: int) -> Best:
-        beams = grid.shape[2]
-        own = grid[:, group].copy()
-        own[..., self._tokens[(self._bits & ~group) != 0]] = _NEVER  # these lead into other groups
-        if group != self.groups - 1:
-            own[..., Vocabulary.end_id] = _NEVER
-        values, parents, tokens = top(own, count)
-        parts = [(values, parents + group * beams, tokens)]
-        for before in range(group):  # words are only added
-            leading = self._tokens[(before | self._bits) == group]
-            if len(leading):
-                parts.append(_moves(grid[:, before][..., leading], leading, before * beams))
-        values, parents, tokens = (np.concatenate(part, axis=1) for part in zip(*parts, strict=True))
-        order = np.lexsort((tokens, parents, -values), axis=1)[:, :count]
-        return tuple(np.take_along_axis(part, order, axis=1) for part in (values, parents, tokens))  # type: ignore[return-value]
+            return [own.best(count)]
+        moves = np.where(barred, NEVER, choices.asked[..., -len(self.tokens) :])
+        per_group = own.scores.shape[1] // self.groups
+        found = []
+        for group in range(self.groups):
+            span = slice(group * per_group, (group + 1) * per_group)
+            parts = [Candidates._make(part[:, span] for part in own)]
+            for before in range(group):  # words are only added
+                leading = (before | self._bits) == group
+                if leading.any():
+                    begin, end = before * self.beams, (before + 1) * self.beams
+                    step = moves[:, begin:end][..., leading]
+                    tokens = np.broadcast_to(self.tokens[leading], step.shape)
+                    parts.append(_flatten(totals[:, begin:end], rows[begin:end], tokens, step))
+            found.append(parts[0].joined(*parts[1:]).best(count))
+        return found
 
 
-def _moves(scores: Floats, leading: Ints, first_row: int) -> Best:
-    """Every continuation of the rows of a group, (images, beams, tokens), with these tokens."""
-    images, beams, count = scores.shape
-    parents = np.repeat(np.arange(beams) + first_row, count)
-    tokens = np.tile(leading, beams)
-    shape = (images, beams * count)
-    return scores.reshape(shape), np.broadcast_to(parents, shape), np.broadcast_to(tokens, shape)
-
-
-def top(scores: Floats, count: int) -> Best:
-    """The best `count` continuations of each image, of (images, rows, vocabulary) scores."""
-    images, _, vocabulary = scores.shape
-    flat = scores.reshape(images, -1)
-    count = min(count, flat.shape[1])
-    index = np.argpartition(-flat, count - 1, axis=1)[:, :count]
-    values = np.take_along_axis(flat, index, axis=1)
-    order = np.lexsort((index, -values), axis=1)  # ties go to the lower index, whatever the batch
-    index = np.take_along_axis(index, order, axis=1)
-    return np.take_along_axis(values, order, axis=1), index // vocabulary, index % vocabulary
+def _flatten(totals: Floats, rows: Ints, tokens: Ints, log_probs: Floats) -> Candidates:
+    """Tokens (images, rows, count) after these rows, as candidates (images, rows * count)."""
+    images = len(totals)
+    spread = np.broadcast_to(rows[:, None], log_probs.shape)
+    scores = totals[:, :, None] + log_probs
+    return Candidates._make(part.reshape(images, -1) for part in (scores, spread, tokens, log_probs))

@@ -10,56 +10,65 @@ import numpy as np
 import numpy.typing as npt
 
 from captioner.errors import BundleError, DeviceError, OptionsError, RuntimeMissingError
-from captioner.model.bundle import Bundle
-from captioner.model.search import Floats, Ints
+from captioner.model.bundle import DECODER, ENCODER, FORMAT, Bundle
+from captioner.model.choices import Choices, Floats, Ints, Question, choose_among
+from captioner.model.graph import Graph
+from captioner.model.precision import FLOAT32, INT8, check_precision, has_fast_int8
 
 HEADS = "attention_heads"
-"""Decoder output with the maps of each head, in models with several heads."""
+"""The decoder output that a model with several heads has beside `attention`."""
+_FIRST = ["log_probs", "attention"]
+_ANSWER = ("top_log_probs", "top_tokens", "asked_log_probs")
+"""Outputs of a decoder that finds the best continuations itself."""
+_WEIGHTS_IN_MEMORY = "add_external_initializers_from_files_in_memory"
 _CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
 
 class Runtime:
     """The two graphs of a bundle on a device. Safe to use from several threads."""
 
-    def __init__(self, bundle: Bundle, device: str = "auto", threads: int | None = None) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        device: str = "auto",
+        threads: int | None = None,
+        precision: str = "auto",
+    ) -> None:
         """`threads` compute one call; None leaves the number to ONNX Runtime.
 
         Raises `RuntimeMissingError` without onnxruntime, `DeviceError` if a CUDA device was requested and
         cannot be used, `BundleError` for graphs that cannot be loaded.
         """
         check_device(device)
+        check_precision(precision)
         if threads is not None and threads < 1:
             raise OptionsError(f"threads must be at least 1, got {threads}", "threads")
         self._ort = _import_onnxruntime()
-        self._options = self._ort.SessionOptions()
-        self._options.log_severity_level = 4  # what goes wrong is told by our own errors
-        if threads is not None:
-            self._options.intra_op_num_threads = threads
+        self._threads = threads
         self._gpu = int(device.partition(":")[2] or 0)
         self.provider = self._choose_provider(bundle, device)
         # "auto" says what it took; a GPU that was chosen by number keeps it.
         self.device = "cpu" if self.provider == _CPU else "cuda" if device == "auto" else device
-        self._encoder = self._session(bundle.encoder, self.provider)
-        self._decoder = self._session(bundle.decoder, self.provider)
-        self._encoder_outputs = [output.name for output in self._encoder.get_outputs()]
-        self._decoder_outputs = [output.name for output in self._decoder.get_outputs()]
-        shapes = {output.name: output.shape for output in self._decoder.get_outputs()}
-        self.heads: int = shapes[HEADS][2] if HEADS in shapes else 1
-        """Attention heads, each with a map per word."""
+        self.precision = self._choose_precision(bundle, precision)
+        """What is computed in: float32 or int8."""
+        encoder, decoder = bundle.encoder, bundle.decoder
+        if self.precision == INT8 and bundle.int8 is not None:
+            encoder, decoder = bundle.int8
+        self._encoder = self._graph(encoder, {ENCODER: bundle.encoder})
+        self._decoder = self._graph(decoder, {DECODER: bundle.decoder})
+        self._next = [name for name in self._decoder.outputs if name.startswith("next.")]
+        self._chooses = "top_tokens" in self._decoder.outputs
+        self._vocabulary = len(bundle.vocabulary)
+        self.heads: int = self._decoder.outputs[HEADS][2] if HEADS in self._decoder.outputs else 1
+        """Maps that a word has."""
         self._check(bundle)
 
     def encode(self, pixels: npt.NDArray[np.uint8], mask: npt.NDArray[np.bool_] | None = None) -> OnnxStepper:
         """Encode a batch of images, uint8 (batch, size, size, 3), for `captioner.model.search` to decode. A
         model that letterboxes also needs `mask`, the cells that show the photo, bool (batch, rows *
         columns)."""
-        binding = self._encoder.io_binding()
-        binding.bind_cpu_input("pixels", pixels)
-        if mask is not None:
-            binding.bind_cpu_input("mask", mask)
-        for name in self._encoder_outputs:
-            binding.bind_output(name, *self._memory_place)
-        self._encoder.run_with_iobinding(binding)
-        outputs = dict(zip(self._encoder_outputs, binding.get_outputs(), strict=True))
+        feeds: dict[str, Any] = {"pixels": pixels} if mask is None else {"pixels": pixels, "mask": mask}
+        _, outputs = self._encoder.run(feeds, (), list(self._encoder.outputs))
         memory = {name: value for name, value in outputs.items() if name.startswith("memory.")}
         state = {name: value for name, value in outputs.items() if name.startswith("state.")}
         return OnnxStepper(self, len(pixels), memory, state)
@@ -72,29 +81,65 @@ class Runtime:
         state: Mapping[str, Any],
         head: int | None = None,
     ) -> tuple[Floats, Floats, dict[str, Any]]:
-        """Run one step, with the maps of one head or the mean of all. Memory and state stay on the device;
-        only tokens, log-probabilities and maps are copied."""
+        """One step, with the maps of one head or the mean of all. Memory and state stay on the device; only
+        tokens, log-probabilities and maps travel."""
+        feeds = self.feeds(tokens, parents, memory, state)
+        fetched, maps, state = self._step(("log_probs",), feeds, head)
+        return fetched["log_probs"], maps, state
+
+    def choose(
+        self,
+        tokens: Ints,
+        parents: Ints,
+        memory: Mapping[str, Any],
+        state: Mapping[str, Any],
+        question: Question,
+        head: int | None = None,
+    ) -> tuple[Choices, Floats, dict[str, Any]]:
+        """One step as `step` has it, of whose log-probabilities only the answer to `question` travels."""
+        if not self._chooses:  # a bundle from before graphs did
+            log_probs, maps, state = self.step(tokens, parents, memory, state, head)
+            return choose_among(log_probs, question), maps, state
+        fetched, maps, state = self._step(_ANSWER, self.feeds(tokens, parents, memory, state, question), head)
+        return Choices(*(fetched[name] for name in _ANSWER)), maps, state
+
+    def feeds(
+        self,
+        tokens: Ints,
+        parents: Ints,
+        memory: Mapping[str, Any],
+        state: Mapping[str, Any],
+        question: Question | None = None,
+    ) -> dict[str, Any]:
+        """What the graph of the decoder reads."""
+        feeds = {"tokens": tokens, "parents": parents, **memory, **state}
+        if self._chooses:
+            if question is None:
+                zeros = np.zeros((*tokens.shape, 1), dtype=np.int64)
+                question = Question(1, zeros, zeros[0, 0])
+            feeds["count"] = np.array([min(question.wanted, self._vocabulary)])
+            feeds["forbidden"], feeds["asked"] = question.forbidden, question.asked
+        return feeds
+
+    def _step(
+        self, wanted: tuple[str, ...], feeds: Mapping[str, Any], head: int | None
+    ) -> tuple[dict[str, Any], Floats, dict[str, Any]]:
         maps = "attention" if head is None or self.heads == 1 else HEADS
-        wanted = [name for name in self._decoder_outputs if name not in {"attention", HEADS} - {maps}]
-        binding = self._decoder.io_binding()
-        binding.bind_cpu_input("tokens", np.ascontiguousarray(tokens))
-        binding.bind_cpu_input("parents", np.ascontiguousarray(parents))
-        for name, value in {**memory, **state}.items():
-            binding.bind_ortvalue_input(name, value)
-        for name in wanted:
-            binding.bind_output(name, *(self._memory_place if name.startswith("next.") else ("cpu", 0)))
-        self._decoder.run_with_iobinding(binding)
-        outputs = dict(zip(wanted, binding.get_outputs(), strict=True))
-        log_probs, attention = outputs.pop("log_probs").numpy(), outputs.pop(maps).numpy()
-        return (
-            log_probs,
-            attention[:, :, head] if maps == HEADS else attention,
-            {name.replace("next.", "state.", 1): value for name, value in outputs.items()},
-        )
+        fetched, kept = self._decoder.run(feeds, (*wanted, maps), self._next)
+        attention = fetched[maps][:, :, head] if maps == HEADS else fetched[maps]
+        return fetched, attention, {f"state.{name[5:]}": value for name, value in kept.items()}
 
     def place(self, value: npt.NDArray[Any]) -> Any:
         """An array in the memory of the device that computes."""
-        return self._ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(value), *self._memory_place)
+        value = np.ascontiguousarray(value)
+        if self.provider == _CPU:
+            return value
+        return self._ort.OrtValue.ortvalue_from_numpy(value, *self._memory_place)
+
+    def _graph(self, content: bytes, files: Mapping[str, bytes]) -> Graph:
+        """A graph on the device; those in INT8 have their weights in `files`."""
+        weights = None if self.precision == FLOAT32 else files
+        return Graph(self._session(content, self.provider, weights), self._memory_place)
 
     @property
     def _memory_place(self) -> tuple[str, int]:
@@ -121,10 +166,23 @@ class Runtime:
             return str(error).splitlines()[0]
         return None if used == _CUDA else "no working GPU, driver or CUDA library was found"
 
-    def _session(self, graph: bytes, provider: str) -> Any:
+    def _choose_precision(self, bundle: Bundle, wanted: str) -> str:
+        can = {
+            "the bundle holds no INT8 graphs": bundle.int8 is not None,
+            "INT8 graphs run on the CPU": self.provider == _CPU,
+            "INT8 graphs need ONNX Runtime 1.20": hasattr(self._ort.SessionOptions, _WEIGHTS_IN_MEMORY),
+        }
+        if wanted == INT8:
+            for reason, fulfilled in can.items():
+                if not fulfilled:
+                    raise OptionsError(f"precision int8 cannot be used: {reason}", "precision")
+            return INT8
+        return INT8 if wanted == "auto" and all(can.values()) and has_fast_int8() else FLOAT32
+
+    def _session(self, graph: bytes, provider: str, weights: Mapping[str, bytes] | None = None) -> Any:
         try:
             settings: Any = (provider, {"device_id": str(self._gpu)}) if provider == _CUDA else provider
-            return self._ort.InferenceSession(graph, self._options, providers=[settings])
+            return self._ort.InferenceSession(graph, self._session_options(weights), providers=[settings])
         except Exception as error:  # onnxruntime's own exceptions share no public base
             if provider == _CUDA:
                 raise
@@ -132,17 +190,31 @@ class Runtime:
                 f"a graph of the bundle cannot be loaded: {str(error).splitlines()[0]}"
             ) from None
 
+    def _session_options(self, weights: Mapping[str, bytes] | None) -> Any:
+        """Fresh ones for each graph: `weights` are files that one graph refers to."""
+        options = self._ort.SessionOptions()
+        options.log_severity_level = 4  # what goes wrong is told by our own errors
+        # Each graph has threads of its own: those that wait must leave the cores to those that compute.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        if self._threads is not None:
+            options.intra_op_num_threads = self._threads
+        if weights:
+            contents = list(weights.values())
+            getattr(options, _WEIGHTS_IN_MEMORY)(list(weights), contents, [len(value) for value in contents])
+        return options
+
     def _check(self, bundle: Bundle) -> None:
-        shows = {value.name: list(value.shape[1:]) for value in self._encoder.get_inputs()}
+        shows = {name: list(shape[1:]) for name, shape in self._encoder.inputs.items()}
         rows, columns = bundle.grid
         takes = {"pixels": [bundle.image_size, bundle.image_size, 3]}
         fits = shows == (takes if bundle.letterbox is None else {**takes, "mask": [rows * columns]})
-        has = set(self._encoder_outputs)
-        wants = {value.name for value in self._decoder.get_inputs()} - {"tokens", "parents"}
-        if not fits or not wants <= has or self._decoder_outputs[:2] != ["log_probs", "attention"]:
-            raise BundleError("the graphs of the bundle do not keep the contract of format 1")
-        log_probs, attention, *_ = self._decoder.get_outputs()
-        if [log_probs.shape[-1], attention.shape[-1]] != [len(bundle.vocabulary), rows * columns]:
+        asks = {"tokens", "parents"} | ({"count", "forbidden", "asked"} if self._chooses else set())
+        wants = set(self._decoder.inputs) - asks
+        outputs = self._decoder.outputs
+        answers = set(_ANSWER) <= set(outputs) if self._chooses else True
+        if not fits or not wants <= set(self._encoder.outputs) or list(outputs)[:2] != _FIRST or not answers:
+            raise BundleError(f"the graphs of the bundle do not keep the contract of format {FORMAT}")
+        if [outputs[name][-1] for name in _FIRST] != [len(bundle.vocabulary), rows * columns]:
             raise BundleError("the graphs of the bundle do not fit its vocabulary and its grid")
 
 
@@ -170,20 +242,50 @@ class OnnxStepper:
     def start(self, beams: int) -> tuple[dict[str, Any], Ints]:
         return self._state, np.zeros((self._images, beams), dtype=np.int64)
 
+    def choose(
+        self, tokens: Ints, state: tuple[dict[str, Any], Ints], question: Question
+    ) -> tuple[Choices, Floats, Any]:
+        values, parents = state
+        choices, attention, values = self._runtime.choose(
+            tokens, parents, self._memory, values, question, self._head
+        )
+        return choices, attention, (values, _unmoved(tokens))
+
     def step(self, tokens: Ints, state: tuple[dict[str, Any], Ints]) -> tuple[Floats, Floats, Any]:
+        """Read the last tokens, (images, beams): the log-probabilities of all next ones (images, beams,
+        vocabulary), the attention (images, beams, cells), and the new state."""
         values, parents = state
         log_probs, attention, values = self._runtime.step(tokens, parents, self._memory, values, self._head)
-        rows, beams = tokens.shape
-        unmoved = np.broadcast_to(np.arange(beams, dtype=np.int64), (rows, beams))
-        return log_probs, attention, (values, unmoved)
+        return log_probs, attention, (values, _unmoved(tokens))
+
+    def feeds(self, tokens: Ints, state: tuple[dict[str, Any], Ints]) -> dict[str, Any]:
+        """What the graph of the decoder reads to `step`."""
+        values, parents = state
+        return self._runtime.feeds(tokens, parents, self._memory, values)
 
     def reorder(self, state: tuple[dict[str, Any], Ints], parents: Ints) -> tuple[dict[str, Any], Ints]:
         return state[0], parents
 
+    def keep(
+        self, state: tuple[dict[str, Any], Ints], images: Ints
+    ) -> tuple[OnnxStepper, tuple[dict[str, Any], Ints]] | None:
+        if self._runtime.provider != _CPU:
+            return None  # a GPU hardly notices a smaller batch, and the memory would have to be copied
+        values, parents = state
+        memory, first, kept = (
+            {name: value[images] for name, value in part.items()}
+            for part in (self._memory, self._state, values)
+        )
+        smaller = OnnxStepper(self._runtime, len(images), memory, first, self._head)
+        return smaller, (kept, parents[images])
+
     @property
     def memory(self) -> dict[str, npt.NDArray[Any]]:
         """A copy of the encoded images, by the decoder's input names, each (images, …)."""
-        return {name.removeprefix("memory."): value.numpy() for name, value in self._memory.items()}
+        return {
+            name.removeprefix("memory."): value.copy() if isinstance(value, np.ndarray) else value.numpy()
+            for name, value in self._memory.items()
+        }
 
     def with_memory(self, changes: Mapping[str, npt.NDArray[Any]]) -> OnnxStepper:
         """The same images with parts of their memory replaced, to test what the decoder does then. States
@@ -198,6 +300,12 @@ def check_device(device: str) -> None:
     """Raise `OptionsError` unless `device` is auto, cpu, cuda or cuda:N."""
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
         raise OptionsError(f"device must be one of auto, cpu, cuda and cuda:N, got {device!r}", "device")
+
+
+def _unmoved(tokens: Ints) -> Ints:
+    """The parents of beams that have not been reordered."""
+    rows, beams = tokens.shape
+    return np.tile(np.arange(beams, dtype=np.int64), (rows, 1))
 
 
 def _import_onnxruntime() -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from captioner.model.search import Floats, Ints
+from captioner.model.choices import Choices, Floats, Ints, Question, choose_among
 from captioner.nn.decoder import Decoder, Tensors, expand_beams
 
 
@@ -20,8 +20,21 @@ class TorchStepper:
     def start(self, beams: int) -> Tensors:
         return expand_beams(self.state, beams)
 
+    def choose(self, tokens: Ints, state: Tensors, question: Question) -> tuple[Choices, Floats, Tensors]:
+        log_probs, attention, state = self.step(tokens, state)
+        return choose_among(log_probs, question), attention, state
+
+    def keep(self, state: Tensors, images: Ints) -> tuple[TorchStepper, Tensors]:
+        index = torch.from_numpy(images).to(self.device)
+        memory = {name: value[index] for name, value in self.memory.items()}
+        first = {name: value[index] for name, value in self.state.items()}
+        kept = {name: value[index] for name, value in state.items()}
+        return TorchStepper(self.decoder, memory, first), kept
+
     @torch.inference_mode()
     def step(self, tokens: Ints, state: Tensors) -> tuple[Floats, Floats, Tensors]:
+        """Read the last tokens, (images, beams): the log-probabilities of all next ones (images, beams,
+        vocabulary), the attention (images, beams, cells), and the new state."""
         step = self.decoder.step(torch.from_numpy(tokens).to(self.device), self.memory, state)
         log_probs = torch.log_softmax(step.logits.float(), dim=-1)
         return log_probs.cpu().numpy(), step.attention.float().cpu().numpy(), step.state

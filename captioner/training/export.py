@@ -19,11 +19,14 @@ from captioner.errors import CaptionerError, DataError
 from captioner.model import bundle as bundles
 from captioner.model.runtime import OnnxStepper
 from captioner.model.search import search
+from captioner.model.vocabulary import SPECIAL, Vocabulary
+from captioner.nn.decoder import LSTMDecoder
 from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper
 from captioner.options import CaptionOptions
 from captioner.training.checkpoint import load_model
 from captioner.training.graphs import decoder_graph, encoder_graph
+from captioner.training.int8 import add_int8
 
 DECODING = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram")
 """The options that a bundle has defaults for."""
@@ -57,13 +60,15 @@ def export_bundle(
     decoding: CaptionOptions | None = None,
     checklist_weight: float | None = None,
     images: Sequence[Path] = (),
+    calibration: Sequence[Path] = (),
     scores: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Parity:
     """Write the bundle `folder` (which must not exist) from `checkpoint`.
 
-    `images` are real photos for the parity check; without any, fixed noise stands in. `card` is the text
-    of the model card, by default what the checkpoint knows; `decoding` and `checklist_weight` override the
-    run's search, `scores` those of its validation, by the name of their data.
+    With `calibration` photos, of the kind that the model was trained on, the bundle also holds graphs in
+    INT8. `images` are real photos for the parity check; without any, fixed noise stands in. `card` is the
+    text of the model card, by default what the checkpoint knows; `decoding` and `checklist_weight` override
+    the run's search, `scores` those of its validation, by the name of their data.
 
     Raises `DataError` for a bad checkpoint or an existing folder, `ParityError` if the graphs differ from
     the network. The bundle appears whole or not at all.
@@ -76,6 +81,7 @@ def export_bundle(
         options = dataclasses.replace(options, model=architecture)
         model.decoder.checklist_weight = checklist_weight
     _round(model)
+    vocabulary = put_named_words_last(model, vocabulary)
     search_options = (decoding or CaptionOptions()).resolve(options.search)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as aside:
@@ -104,6 +110,8 @@ def export_bundle(
             },
         )
         parity = check_parity(model, Captioner.load(place, device="cpu"), images)
+        if calibration:
+            add_int8(place, calibration)
         shutil.move(place, folder)
     return parity
 
@@ -161,6 +169,28 @@ def _round(model: CaptionModel) -> None:
     """To half precision and back; `best.pt` holds such weights already."""
     for parameter in model.parameters():
         parameter.copy_(parameter.half().float())
+
+
+@torch.no_grad()
+def put_named_words_last(model: CaptionModel, vocabulary: Vocabulary) -> Vocabulary:
+    """Bring the words that name classes to the end of the vocabulary, in the order of their classes, so that
+    a step need not look up where the gains of each go. Returns the vocabulary in the new order; a model for
+    which that cannot be is left as it is."""
+    if not isinstance(model.decoder, LSTMDecoder) or model.decoder.evidence is None:
+        return vocabulary
+    evidence = model.decoder.evidence
+    count = len(evidence.scale)
+    order = torch.argsort(torch.where(evidence.column == count, -1, evidence.column), stable=True)
+    if (
+        not torch.equal(evidence.column[order][-count:], torch.arange(count))
+        or order[: len(SPECIAL)].ne(torch.arange(len(SPECIAL))).any()
+    ):
+        return vocabulary  # two words share a class column, or none has it
+    embedding = model.decoder.embedding
+    for values in (embedding.weight, embedding.bias, evidence.column):
+        values.copy_(values[order])
+    evidence.trailing = True
+    return Vocabulary([vocabulary.words[token] for token in order.tolist()])
 
 
 def _card(name: str, contents: dict[str, Any], scores: Mapping[str, Mapping[str, float]]) -> str:

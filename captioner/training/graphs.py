@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from captioner.nn.decoder import Decoder, Tensors, expand_beams
 from captioner.nn.model import CaptionModel
+from captioner.training.fusion import GraphEditor, fuse
 
 OPSET = 20
 SMALLEST_HALVED = 1024  # values; smaller tensors are not worth a cast
@@ -41,38 +42,49 @@ def _blank(model: CaptionModel) -> tuple[Tensor, ...]:
 
 
 def decoder_graph(model: CaptionModel) -> onnx.ModelProto:
-    """tokens and parents, int64 (batch, beams), memory.* and state.* -> log_probs (batch, beams, vocabulary),
-    attention (batch, beams, cells), of a model with several heads their maps, attention_heads (batch, beams,
-    heads, cells), and the new state, next.*.
+    """One step: the last words read, the next ones chosen.
 
-    Beam b of image i continues beam parents[i, b] of the state that comes in; the first state has one beam.
-    A state may grow with every step, as that of a Transformer does.
+    Inputs: tokens and parents, int64 (batch, beams), memory.* and state.*; beam b of image i continues beam
+    parents[i, b] of the state that comes in (the first state has one beam). And what is asked: count, int64
+    (1), forbidden, int64 (batch, beams, any), tokens that may not follow, and asked, int64 (any).
+
+    Outputs: log_probs (batch, beams, vocabulary), which nobody needs to fetch; attention (batch, beams,
+    cells); of a model with several heads their maps, attention_heads (batch, beams, heads, cells); the best
+    `count` continuations that are not forbidden, top_log_probs and top_tokens (batch, beams, count), best
+    first; asked_log_probs (batch, beams, asked), of the tokens asked for; and the new state, next.*. A state
+    may grow with every step, as that of a Transformer does.
     """
     with torch.no_grad():
         memory, state = model.encode(*_blank(model))
         # Sizes that differ, so that the exporter cannot take one axis for another.
-        state = expand_beams(state, 4)
+        state = expand_beams(state, 3)
         for _ in range(5):
             before = state
-            state = model.decoder.step(torch.zeros(2, 4, dtype=torch.int64), memory, before).state
-    tokens = torch.zeros(2, 3, dtype=torch.int64)
+            state = model.decoder.step(torch.zeros(2, 3, dtype=torch.int64), memory, before).state
     free = torch.export.Dim.DYNAMIC
     beams = {0: free, 1: free}
     grows = [
         {axis: free for axis in range(2, value.dim()) if value.shape[axis] != before[name].shape[axis]}
         for name, value in state.items()
     ]
-    shapes = (beams, beams, (*({0: free} for _ in memory), *(beams | axes for axes in grows)))
+    tokens = torch.zeros(2, 3, dtype=torch.int64)
+    shapes = (beams, (*({0: free} for _ in memory), *(beams | axes for axes in grows)))
     memory_names = [f"memory.{name}" for name in memory]
     state_names = [f"state.{name}" for name in state]
     heads = ["attention_heads"] if model.decoder.heads > 1 else []
-    return _export(
+    graph = _export(
         _DecoderStep(model.decoder, list(memory), list(state)),
-        (tokens, tokens.clone(), *memory.values(), *state.values()),
+        (tokens, *memory.values(), *state.values()),
         shapes,
-        ["tokens", "parents", *memory_names, *state_names],
+        ["tokens", *memory_names, *state_names],
         ["log_probs", "attention", *heads, *(f"next.{name}" for name in state)],
     )
+    editor = GraphEditor(graph)
+    _continue_beams(graph, editor, state_names)
+    _choose(graph, editor)
+    editor.write()
+    onnx.checker.check_model(graph)
+    return graph
 
 
 class _Encoder(nn.Module):
@@ -91,22 +103,58 @@ class _DecoderStep(nn.Module):
         super().__init__()
         self.decoder, self.memory, self.state = decoder, memory, state
 
-    def forward(self, tokens: Tensor, parents: Tensor, *values: Tensor) -> list[Tensor]:
+    def forward(self, tokens: Tensor, *values: Tensor) -> list[Tensor]:
         memory: Tensors = dict(zip(self.memory, values, strict=False))
-        state = {
-            name: _continue(value, parents)
-            for name, value in zip(self.state, values[len(self.memory) :], strict=True)
-        }
+        state = dict(zip(self.state, values[len(self.memory) :], strict=True))
         step = self.decoder.step(tokens, memory, state)
         maps = [step.attention] if step.heads is None else [step.attention, step.heads]
         return [torch.log_softmax(step.logits, dim=-1), *maps, *(step.state[n] for n in self.state)]
 
 
-def _continue(value: Tensor, parents: Tensor) -> Tensor:
-    """(batch, before, …) taken by (batch, beams) -> (batch, beams, …)."""
-    batch, before = value.shape[:2]
-    rows = parents + torch.arange(batch).unsqueeze(1) * before
-    return value.flatten(0, 1).index_select(0, rows.flatten()).unflatten(0, parents.shape)
+def _continue_beams(model: onnx.ModelProto, editor: GraphEditor, states: list[str]) -> None:
+    """Let the first nodes take each state (batch, before, …) by parents (batch, beams)."""
+    tokens, *others = model.graph.input
+    batch, beams = (axis.dim_param for axis in tokens.type.tensor_type.shape.dim)
+    parents = helper.make_tensor_value_info("parents", TensorProto.INT64, [batch, beams])
+    del model.graph.input[:]
+    model.graph.input.extend([tokens, parents, *others])
+    model.graph.initializer.append(numpy_helper.from_array(np.array([-1]), "last_axis"))
+    for node in editor.nodes:
+        renamed = [f"{name}.continued" if name in states else name for name in node.input]
+        node.ClearField("input")
+        node.input.extend(renamed)
+    editor.add("Unsqueeze", ["parents", "last_axis"], ["parents.index"])
+    for value in others:
+        if value.name in states:
+            value.type.tensor_type.shape.dim[1].dim_param = "before"
+            editor.add("GatherND", [value.name, "parents.index"], [f"{value.name}.continued"], batch_dims=1)
+
+
+def _choose(model: onnx.ModelProto, editor: GraphEditor) -> None:
+    """Find the best continuations where the log-probabilities are: those of a whole vocabulary need not
+    travel, nor be searched in Python."""
+    batch, beams = (axis.dim_param for axis in model.graph.input[0].type.tensor_type.shape.dim)
+    floats, integers = TensorProto.FLOAT, TensorProto.INT64
+    model.graph.input.extend(
+        [
+            helper.make_tensor_value_info("count", integers, [1]),
+            helper.make_tensor_value_info("forbidden", integers, [batch, beams, "tokens_forbidden"]),
+            helper.make_tensor_value_info("asked", integers, ["tokens_asked"]),
+        ]
+    )
+    never = helper.make_tensor("never", floats, [1], [float("-inf")])
+    editor.add("Shape", ["forbidden"], ["forbidden.shape"])
+    editor.add("ConstantOfShape", ["forbidden.shape"], ["forbidden.values"], value=never)
+    editor.add("ScatterElements", ["log_probs", "forbidden", "forbidden.values"], ["allowed"], axis=2)
+    editor.add("TopK", ["allowed", "count"], ["top_log_probs", "top_tokens"], axis=2)
+    editor.add("Gather", ["log_probs", "asked"], ["asked_log_probs"], axis=2)
+    model.graph.output.extend(
+        [
+            helper.make_tensor_value_info("top_log_probs", floats, [batch, beams, "tokens_chosen"]),
+            helper.make_tensor_value_info("top_tokens", integers, [batch, beams, "tokens_chosen"]),
+            helper.make_tensor_value_info("asked_log_probs", floats, [batch, beams, "tokens_asked"]),
+        ]
+    )
 
 
 @torch.no_grad()
@@ -134,6 +182,7 @@ def _export(
     optimizer.remove_unused_nodes(program.model)
     graph = program.model_proto
     _name_weights(graph, module)
+    fuse(graph)
     _store_halves(graph)
     # Where the exporter found each node in our sources is of no use to anyone else.
     for node in graph.graph.node:

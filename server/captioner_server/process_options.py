@@ -10,6 +10,7 @@ from captioner_server.logs import Format
 from captioner_server.options import _option
 
 Device = Literal["auto", "cpu", "cuda"]
+Precision = Literal["auto", "float32", "int8"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,5 +23,6 @@ class ProcessOptions:
         "the name default is the embedded model (default: default)",
     )
     device: Device = _option("auto", "auto uses CUDA where it works; cuda refuses to start where it does not")
+    precision: Precision = _option("auto", "auto computes in INT8 where the model has it and the CPU gains")
     threads: int | None = _option(None, "CPU threads of the model (default: one per core)", 1)
     log_format: Format = _option("text", "form of the log lines on stderr")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from captioner.model.search import Floats, Hypothesis, Ints
+from captioner.model.choices import Choices, Floats, Ints, Question, choose_among
+from captioner.model.history import Hypothesis
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 
 END = Vocabulary.end_id
@@ -84,6 +86,19 @@ class Speaker:
         log_probs = [[self.language.log_probs(image, h) for h in beams] for image, beams in pairs]
         attention = [[self.language.attention(image, h) for h in beams] for image, beams in pairs]
         return np.array(log_probs), np.array(attention), heard
+
+    def choose(
+        self, tokens: Ints, state: list[list[tuple[int, ...]]], question: Question
+    ) -> tuple[Choices, Floats, list[list[tuple[int, ...]]]]:
+        log_probs, attention, state = self.step(tokens, state)
+        return choose_among(log_probs, question), attention, state
+
+    def keep(
+        self, state: list[list[tuple[int, ...]]], images: Ints
+    ) -> tuple[Speaker, list[list[tuple[int, ...]]]]:
+        smaller = copy.copy(self)
+        smaller.images = [self.images[image] for image in images]
+        return smaller, [state[image] for image in images]
 
     def reorder(self, state: list[list[tuple[int, ...]]], parents: Ints) -> list[list[tuple[int, ...]]]:
         return [[beams[parent] for parent in row] for beams, row in zip(state, parents, strict=True)]

@@ -37,8 +37,7 @@ def add_to_step(step: Step, tokens: Tensor, before: Tensors) -> Step:
     Where the state has no checklist, the step as it is."""
     if STATE not in before:
         return step
-    words = torch.arange(step.logits.shape[-1], device=tokens.device)
-    gains = before[STATE].masked_fill(words == tokens.unsqueeze(-1), 0.0)
+    gains = before[STATE].scatter(-1, tokens.unsqueeze(-1), 0.0)
     return step._replace(logits=step.logits + gains, state=step.state | {STATE: gains})
 
 

@@ -30,6 +30,10 @@ class WordEvidence(nn.Module):
     """float (classes, named words): 1 where the word names the class."""
     column: Tensor
     """int64 (vocabulary): the named word that a token is, or their number if it is none."""
+    trailing = False
+    """Whether the named words are the last of the vocabulary, in order, as in an exported model."""
+    pool: Tensor
+    """float (cells of the attention, cells of the deepest stage): 1 where the one lies in the other."""
 
     def __init__(
         self,
@@ -52,7 +56,7 @@ class WordEvidence(nn.Module):
         nn.init.constant_(self.gate.bias, -1.0)
         self.register_buffer("membership", torch.zeros(classes, words))
         self.register_buffer("column", torch.full((vocabulary,), words))
-        self.rows, self.columns, self.shrink = grid[0] // shrink, grid[1] // shrink, shrink
+        self.register_buffer("pool", _pool(grid, shrink), persistent=False)
 
     def class_logits(self, deepest: Tensor) -> Tensor:
         """(batch, channels, rows, columns) -> (batch, cells, classes). Their mean over cells classifies the
@@ -70,7 +74,15 @@ class WordEvidence(nn.Module):
         `query` (batch, queries, query features), `attention` (batch, queries, cells), `evidence` as from
         `forward`.
         """
-        seen = attention.unflatten(-1, (self.rows, self.shrink, self.columns, self.shrink)).sum(dim=(-3, -1))
-        gains = F.softplus(self.gate(query)) * (seen.flatten(-2) @ evidence)
+        seen = attention @ self.pool
+        gains = F.softplus(self.gate(query)) * (seen @ evidence)
+        if self.trailing:
+            return logits + F.pad(gains, (len(self.column) - gains.shape[-1], 0))
         gains = torch.cat([gains, torch.zeros_like(gains[..., :1])], dim=-1)
         return logits + gains.index_select(-1, self.column)
+
+
+def _pool(grid: tuple[int, int], shrink: int) -> Tensor:
+    rows, columns = grid[0] // shrink, grid[1] // shrink
+    coarse = torch.eye(rows * columns).view(rows, 1, columns, 1, -1)
+    return coarse.expand(-1, shrink, -1, shrink, -1).reshape(grid[0] * grid[1], -1).clone()

@@ -1,0 +1,41 @@
+"""Which arithmetic a model computes in: float32, or INT8 where the processor gains from it."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from functools import cache
+from pathlib import Path
+
+from captioner.errors import OptionsError
+
+FLOAT32, INT8 = "float32", "int8"
+PRECISIONS = ("auto", FLOAT32, INT8)
+_CPU_INFO = Path("/proc/cpuinfo")
+_DOT_PRODUCTS = frozenset(("avx512_vnni", "avx_vnni", "amx_int8", "asimddp"))
+"""Flags of processors, as Linux names them, that multiply 8-bit numbers and add them up in one instruction.
+Without it, INT8 gains little, and older x86 processors saturate sums on the way."""
+
+
+def check_precision(precision: str) -> None:
+    """Raises `OptionsError` for a name that is none of `PRECISIONS`."""
+    if precision not in PRECISIONS:
+        raise OptionsError(
+            f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}", "precision"
+        )
+
+
+@cache
+def has_fast_int8() -> bool:
+    """Whether this processor gains from INT8."""
+    if sys.platform == "darwin":
+        return platform.machine() == "arm64"
+    try:
+        lines = _CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+    return any(
+        not _DOT_PRODUCTS.isdisjoint(line.partition(":")[2].split())
+        for line in lines
+        if line.startswith(("flags", "Features"))
+    )

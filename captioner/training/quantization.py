@@ -1,0 +1,274 @@
+"""Graphs in INT8 beside those in float32: the same weights, rounded when they are loaded.
+
+Products and convolutions read and write 8-bit numbers, between `QuantizeLinear` and `DequantizeLinear` nodes
+that ONNX Runtime turns into integer arithmetic. Activations have fixed ranges, which photos have shown, so
+that what is computed of an image does not depend on the others in its batch; weights have a scale for each
+output channel. A quantised graph holds no weights of its own: its large tensors are references into the file
+of the float graph, rounded by nodes that ONNX Runtime computes once, on loading. Both precisions of a bundle
+together are little larger than one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+from captioner.training.fusion import GraphEditor
+
+Array = npt.NDArray[np.float32]
+Range = tuple[float, float]
+SMALLEST = 4096
+"""Smaller weights (by their number) and tensors (by their bytes) are left as they are."""
+_CLIPS = ("Clip", "Relu")
+_MOVES = ("Transpose", "Reshape")
+
+
+class Quantizer:
+    """A float graph, to be asked what it computes and to be made INT8.
+
+    Of a graph with convolutions, those are rounded, with what lies between them and the products that read
+    them; of another graph, all products with large constant matrices.
+    """
+
+    def __init__(self, graph: bytes) -> None:
+        self._source = graph
+        self._model = onnx.load_from_string(graph)
+        self._editor = GraphEditor(self._model)
+        _fold_batch_norms(self._editor)
+        self._editor.write()
+        self._weights = _computed(self._model)
+        self._producers = self._editor.producers()
+        self._nodes = [node for node in self._editor.nodes if self._is_rounded(node)]
+        self.activations = self._find_activations()
+        """Values that are rounded to 8 bits."""
+
+    def observed(self) -> onnxruntime.InferenceSession:
+        """The float graph with all `activations` as outputs, besides its own."""
+        model = onnx.ModelProto()
+        model.CopyFrom(self._model)
+        own = {value.name for value in model.graph.output}
+        model.graph.output.extend(
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+            for name in self.activations
+            if name not in own
+        )
+        return session(model.SerializeToString())
+
+    def quantize(self, ranges: Mapping[str, Range], source: str) -> bytes:
+        """The graph in INT8, once. `ranges` of the activations as photos have shown them; `source` is the
+        name of the file that holds the float graph, beside which this one will lie."""
+        scales = {}
+        everywhere = any(node.op_type == "Conv" for node in self._nodes)
+        before = list(self._editor.nodes)
+        for name in self.activations:
+            scale, zero = affine(*ranges[name])
+            rounded = self._round_activation(name, scale, zero)
+            scales[rounded] = scale
+            # Where it is rounded for one reader it is for all, or the float value would be computed too.
+            for node in before if everywhere else self._nodes:
+                for index, value in enumerate(node.input):
+                    if value == name and self._producers.get(name) is not node:
+                        node.input[index] = rounded
+        for node in self._nodes:
+            if node.op_type == "Add":
+                continue
+            if node.input[0] not in scales:  # bytes, which need no rounding
+                scales[node.input[0]] = self._pixel_scale
+            self._round_constants(node, scales[node.input[0]])
+        self._editor.write()
+        onnx.checker.check_model(self._model)
+        self._refer_to(source)
+        return bytes(self._model.SerializeToString(deterministic=True))
+
+    @property
+    def _pixel_scale(self) -> np.float32:
+        scale = self._editor.array("pixels.scale")
+        assert scale is not None
+        return np.float32(scale)
+
+    def _is_rounded(self, node: onnx.NodeProto) -> bool:
+        if node.op_type == "Conv":
+            return True
+        if node.op_type == "MatMul":
+            weight = self._weights.get(node.input[1])
+            large = weight is not None and weight.ndim == 2 and weight.size >= SMALLEST
+            convolves = any(other.op_type == "Conv" for other in self._editor.nodes)
+            return large and (not convolves or self._comes_from_conv(node.input[0]))
+        return node.op_type == "Add" and all(self._comes_from_conv(name, moved=False) for name in node.input)
+
+    def _comes_from_conv(self, name: str, moved: bool = True) -> bool:
+        """Whether a value is computed by convolutions, by adding and clipping what they give, or is such a
+        value `moved` about."""
+        node = self._producers.get(name)
+        if node is None:
+            return False
+        if node.op_type in (*_CLIPS, *(_MOVES if moved else ())):
+            return self._comes_from_conv(node.input[0], moved)
+        if node.op_type == "Add":
+            return all(self._comes_from_conv(value, moved) for value in node.input)
+        return node.op_type == "Conv"
+
+    def _find_activations(self) -> list[str]:
+        found: dict[str, None] = {}
+        for node in self._nodes:
+            reads = node.input if node.op_type == "Add" else node.input[:1]
+            found.update(dict.fromkeys(reads))
+            if node.op_type != "MatMul":
+                found[self._clipped(node.output[0])] = None
+        read_as_bytes = [
+            name
+            for name in found
+            if (source := self._producers.get(name)) and source.op_type == "DequantizeLinear"
+        ]
+        return [name for name in found if name not in read_as_bytes]
+
+    def _clipped(self, name: str) -> str:
+        """The output of the only reader of a value, if that clips it."""
+        readers = [node for node in self._editor.nodes if name in node.input]
+        if len(readers) == 1 and readers[0].op_type in _CLIPS:
+            return str(readers[0].output[0])
+        return name
+
+    def _round_activation(self, name: str, scale: np.float32, zero: np.uint8) -> str:
+        """Round a value; returns the rounded one. Where it was clipped, rounding to its range does that."""
+        clip = self._producers.get(name)
+        clipped = clip is not None and clip.op_type in _CLIPS and zero == 0
+        value = clip.input[0] if clip is not None and clipped else name
+        how = self._constants(name, scale=np.array(scale), zero=np.array(zero))
+        self._editor.add("QuantizeLinear", [value, *how], [f"{name}.rounded"])
+        return self._editor.add("DequantizeLinear", [f"{name}.rounded", *how], [f"{name}.read"])
+
+    def _round_constants(self, node: onnx.NodeProto, input_scale: np.float32) -> None:
+        """Round the weights of a node, with a scale for each output channel, and its bias, if it has one, to
+        32 bits with the scale of the products."""
+        name, axis = node.input[1], 0 if node.op_type == "Conv" else 1
+        values = self._weights[name]
+        others = tuple(number for number in range(values.ndim) if number != axis)
+        scale = np.abs(values).max(axis=others) / 127
+        bias = self._weights[node.input[2]].astype(np.float64) if len(node.input) > 2 else np.zeros(1)
+        # A channel without weights to speak of has a scale that its bias still fits into.
+        scale = np.maximum(scale, np.abs(bias) / 2**30 / input_scale).clip(1e-12).astype(np.float32)
+        read = f"{name}.read"
+        if read not in self._editor.constants:
+            zeros = np.zeros(len(scale), dtype=np.int8)
+            how = self._constants(name, scale=scale, zero=zeros)
+            self._editor.add("QuantizeLinear", [name, *how], [f"{name}.rounded"], axis=axis)
+            self._editor.add("DequantizeLinear", [f"{name}.rounded", *how], [read], axis=axis)
+        node.input[1] = read
+        if len(node.input) > 2:
+            name = f"{node.output[0]}.bias"
+            total = input_scale * scale
+            inputs = self._constants(
+                name,
+                rounded=np.round(bias / total).astype(np.int32),
+                scale=total,
+                zero=np.zeros(len(scale), dtype=np.int32),
+            )
+            node.input[2] = self._editor.add("DequantizeLinear", inputs, [f"{name}.read"], axis=0)
+
+    def _constants(self, name: str, **values: npt.NDArray[Any]) -> list[str]:
+        return [self._editor.constant(f"{name}.{kind}", value) for kind, value in values.items()]
+
+    def _refer_to(self, source: str) -> None:
+        """Replace tensors that the float graph holds by references into its file."""
+        for tensor in self._model.graph.initializer:
+            content = tensor.raw_data
+            offset = self._source.find(content) if len(content) >= SMALLEST else -1
+            if offset < 0:
+                continue
+            tensor.ClearField("raw_data")
+            tensor.data_location = TensorProto.EXTERNAL
+            for key, value in (("location", source), ("offset", offset), ("length", len(content))):
+                tensor.external_data.add(key=key, value=str(value))
+
+
+def session(graph: bytes, files: Mapping[str, bytes] | None = None) -> onnxruntime.InferenceSession:
+    """A session on the CPU; `files` are those that the graph refers to."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    if files:
+        options.add_external_initializers_from_files_in_memory(
+            list(files), list(files.values()), [len(content) for content in files.values()]
+        )
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+
+def widen(ranges: dict[str, Range], found: Iterable[tuple[str, Array]], share: float = 0.0) -> None:
+    """Extend ranges by what a batch of photos shows, (photos, …): of each photo all values but the `share`
+    at either end."""
+    for name, value in found:
+        flat = value.reshape(len(value), -1)
+        if share:
+            low, high = np.quantile(flat[:, :: max(1, flat.shape[1] // 20_000)], [share, 1 - share], axis=1)
+        else:
+            low, high = flat.min(axis=1), flat.max(axis=1)
+        before = ranges.get(name, (0.0, 0.0))
+        ranges[name] = (min(before[0], float(low.min())), max(before[1], float(high.max())))
+
+
+def affine(low: float, high: float) -> tuple[np.float32, np.uint8]:
+    """The scale and zero point of 8 bits from `low` to `high`, with zero between them."""
+    scale = max((high - low) / 255, 1e-8)
+    return np.float32(scale), np.uint8(np.clip(round(-low / scale), 0, 255))
+
+
+def _computed(model: onnx.ModelProto) -> dict[str, Array]:
+    """Every constant that a convolution or a product reads, computed."""
+    editor = GraphEditor(model)
+    wanted = {
+        name
+        for node in editor.nodes
+        if node.op_type in ("Conv", "MatMul")
+        for name in node.input
+        if name in editor.constants
+    }
+    held = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    computed = sorted(wanted - set(held))
+    part = onnx.ModelProto()
+    part.CopyFrom(model)
+    del part.graph.output[:], part.graph.input[:], part.graph.node[:]
+    part.graph.node.extend(node for node in editor.nodes if editor.constants.issuperset(node.output))
+    part.graph.output.extend(
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in computed
+    )
+    found: list[Any] = session(part.SerializeToString()).run(computed, {}) if computed else []
+    held.update(zip(computed, found, strict=True))
+    return {name: held[name] for name in wanted}
+
+
+def _fold_batch_norms(editor: GraphEditor) -> None:
+    """Melt batch normalisation into the convolution before it; the new weights are an expression of those
+    that the graph holds."""
+    uses, producers = editor.uses(), editor.producers()
+
+    def values(name: str) -> Array:
+        node = producers.get(name)
+        held = editor.array(node.input[0] if node is not None and node.op_type == "Cast" else name)
+        assert held is not None
+        return held.astype(np.float32)
+
+    for norm in [node for node in editor.nodes if node.op_type == "BatchNormalization"]:
+        conv = producers.get(norm.input[0])
+        if conv is None or conv.op_type != "Conv" or uses[norm.input[0]] != 1:
+            continue
+        gain, shift, mean, variance = (values(name) for name in norm.input[1:])
+        epsilon = next((a.f for a in norm.attribute if a.name == "epsilon"), 1e-5)
+        factor = (gain / np.sqrt(variance + epsilon)).astype(np.float32)
+        before = values(conv.input[2]) if len(conv.input) > 2 else np.zeros_like(mean)
+        name = norm.output[0]
+        editor.constant(f"{name}.factor", factor.reshape(-1, 1, 1, 1))
+        editor.constant(f"{name}.shift", (shift + (before - mean) * factor).astype(np.float32))
+        weight = editor.add("Mul", [conv.input[1], f"{name}.factor"], [f"{name}.weight"])
+        editor.remove([conv, norm])
+        folded = onnx.NodeProto()
+        folded.CopyFrom(conv)
+        del folded.input[:], folded.output[:]
+        folded.input.extend([conv.input[0], weight, f"{name}.shift"])
+        folded.output.append(name)
+        editor.nodes.append(folded)
