@@ -85,7 +85,7 @@ def test_a_part_of_meteor_is_called_what_it_is(
     ("arguments", "message"),
     [
         (["none.jsonl", REFERENCES], "none.jsonl: No such file"),
-        ([CAPTIONS, CAPTIONS], "captioner: "),
+        ([CAPTIONS, str(DATA / "expected.json")], "captioner: "),
         ([REFERENCES, REFERENCES], "not JSON"),
         ([CAPTIONS, REFERENCES, "--split", "train"], "no split 'train'; it has test, val"),
         ([CAPTIONS, REFERENCES, "--samples", "0"], "--samples"),

@@ -94,8 +94,8 @@ def test_a_process_whose_model_does_not_recover_ends() -> None:
 
 def test_batches_that_end_for_good_are_noticed() -> None:
     with serve(FakeEngine(), failing_s=0.1) as server:
-        pipeline = server.server._pipeline
-        assert pipeline is not None and pipeline._worker is not None
+        pipeline = server.server.models.get()
+        assert pipeline._worker is not None
         pipeline._worker.get_loop().call_soon_threadsafe(pipeline._worker.cancel)
         assert server.call(server.server.failed()) == "batches are not taken any more"
 
