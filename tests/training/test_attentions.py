@@ -103,8 +103,8 @@ def test_an_attention_is_trained_by_its_name(
     assert last["loss"] < 0.8 * first["loss"]
     model, *_ = checkpoint.load_model(tmp_path / "best.pt")
     assert any(type(module) is ATTENTIONS[attention] for module in model.decoder.modules())
-    baseline = checkpoint.load(tmp_path / "last.pt")["cell_baseline"]
-    assert (baseline is not None) == (attention == "hard")
+    baseline = checkpoint.load(tmp_path / "last.pt")["objectives"]["hard_attention.baseline"]
+    assert bool(baseline.isfinite()) == (attention == "hard")
 
 
 def maps_of(caption: Caption) -> np.ndarray:
