@@ -112,6 +112,6 @@ def test_the_longest_caption_is_the_same_in_the_bundle(run: Path, data: Path) ->
 def test_training_can_go_on_from_the_bundle(run: Path) -> None:
     start, model = Start.read("bundle", run), network(run)
     again = CaptionModel(model.options, len(start.vocabulary))
-    start.give(again)
+    start.give(again, start.vocabulary)
     for (name, ours), theirs in zip(model.named_parameters(), again.parameters(), strict=True):
         assert torch.equal(ours.half().float(), theirs), name
