@@ -257,3 +257,26 @@ def test_the_best_does_not_depend_on_how_many_others_are_asked_for(alpha: float)
         for [best], several in zip(alone, search(Speaker(language, images), 20, asked), strict=True):
             assert several[0].tokens == best.tokens
             assert len({found.tokens for found in several}) == len(several) >= others
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_images_whose_captions_are_found_leave_the_batch(beam: int) -> None:
+    language = Language(words=6, end_bias=0.3)
+    images = list(range(16))
+    speaker = Speaker(language, images)
+    sizes: list[int] = []
+    plain = Speaker.choose
+
+    def watched(self: Speaker, tokens: np.ndarray, *rest: object) -> object:
+        sizes.append(len(tokens))
+        return plain(self, tokens, *rest)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Speaker, "choose", watched)
+        together = search(speaker, len(images), options(beam, 12))
+    assert sizes[0] == 16 and sizes == sorted(sizes, reverse=True) and sizes[-1] <= 8
+    for image in images:
+        [alone] = search(Speaker(language, [image]), 1, options(beam, 12))
+        assert [h.tokens for h in alone] == [h.tokens for h in together[image]]
+        for found in together[image]:
+            check(found, language, image)
