@@ -105,7 +105,7 @@ def test_a_checklist_can_be_added_and_is_kept(trained: Path, data: Path, cache: 
         (tmp_path / name).symlink_to(data / name)
     (tmp_path / "start").symlink_to(trained / "bundle")
     options = squares.options(
-        (squares.stage(epochs=1, learning_rate=1e-9),),
+        (squares.stage(epochs=1, learning_rate=1e-9, objectives={"cross_entropy": 1.0}),),
         start="start",
         model=ModelOptions(checklist_weight=0.2),
     )

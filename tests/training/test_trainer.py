@@ -19,7 +19,9 @@ from support.squares import trainer
 
 from captioner.errors import DataError
 from captioner.training import checkpoint
+from captioner.training.data import PHOTOS, load_examples
 from captioner.training.options import TrainOptions
+from captioner.training.plan import planned
 
 
 def same_weights(one: Path, two: Path) -> None:
@@ -71,10 +73,12 @@ def test_what_a_run_leaves(uninterrupted: Path) -> None:
     assert checkpoint.load(uninterrupted / "last.pt")["position"] == [1, 2, 0]
 
 
-def test_options_are_saved_with_the_weights(uninterrupted: Path) -> None:
+def test_options_are_saved_with_the_weights(uninterrupted: Path, data: Path) -> None:
+    options = squares.options(squares.TWO_STAGES)
+    options = planned(options, load_examples(options.data, data, "train"))
     for name in ("best.pt", "last.pt"):
         saved = checkpoint.load(uninterrupted / name)
-        assert TrainOptions.from_dict(saved["options"]) == squares.options(squares.TWO_STAGES)
+        assert TrainOptions.from_dict(saved["options"]) == options
 
 
 def test_a_run_again_is_the_same(uninterrupted: Path, data: Path, cache: Path, tmp_path: Path) -> None:
@@ -228,7 +232,7 @@ def test_self_critical_training_raises_the_reward(
     def listen():
         losses, optimizer = begin()
         if "self_critical" in losses:
-            [reward] = losses["self_critical"].rewards.values()
+            reward = losses["self_critical"].rewards[PHOTOS]
             score = reward.scores
 
             def scores(rows, said):
