@@ -125,13 +125,13 @@ def test_a_source_has_captions_or_labels_or_classes() -> None:
 
 def test_a_word_that_no_caption_has_is_learnt(labelled: Path, cache: Path, tmp_path: Path) -> None:
     """A trained model is taught a new word from labels alone, and keeps its other words."""
-    first = squares.options((squares.stage(epochs=8),), data=(CAPTIONED,))
+    first = squares.options((squares.stage(epochs=12),), data=(CAPTIONED,))
     squares.trainer(first, tmp_path / "first", labelled, cache).run()
     (tmp_path / "root").mkdir()
     for name in ("captions.json", "images", "labels.json", "new"):
         (tmp_path / "root" / name).symlink_to(labelled / name)
     (tmp_path / "root" / "start.pt").symlink_to(tmp_path / "first" / "best.pt")
-    stage = squares.stage(epochs=4, objectives={"cross_entropy": 1.0, "label_likelihood": 1.0})
+    stage = squares.stage(epochs=8, objectives={"cross_entropy": 1.0, "label_likelihood": 1.0})
     options = squares.options(
         (stage,), start="start.pt", model=ModelOptions(), data=(CAPTIONED, source()), min_count=1000
     )
