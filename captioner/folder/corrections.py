@@ -25,7 +25,7 @@ class Corrections:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Of a file of lines {"image", "caption", "status"}; of two lines about a photo the later one counts.
+        """Read lines {"image", "caption", "status"}; the later of two lines about a photo counts.
         Raises `DataError`."""
         decisions: dict[str, tuple[str, str]] = {}
         try:

@@ -32,7 +32,7 @@ ENCODER, DECODER, WORDS, CARD = "encoder.onnx", "decoder.onnx", "vocabulary.txt"
 FILES = (ENCODER, DECODER, WORDS, CARD)
 ENCODER_INT8, DECODER_INT8 = "encoder.int8.onnx", "decoder.int8.onnx"
 INT8_FILES = (ENCODER_INT8, DECODER_INT8)
-"""Of a bundle that has both precisions, from format 2 on."""
+"""In a bundle with both precisions, from format 2 on."""
 MAX_CELLS, MAX_IMAGE_SIZE = 256, 8192
 MAX_WORDS_KNOWN, MAX_WORD_LENGTH = 1_000_000, 100
 OLD_SQUASH = "to a square, antialiased"

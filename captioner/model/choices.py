@@ -1,4 +1,4 @@
-"""What a search asks of a decoder step, and what it is told."""
+"""Questions of a search to a decoder step, and the answers."""
 
 from __future__ import annotations
 

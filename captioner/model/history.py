@@ -16,7 +16,7 @@ class Hypothesis:
     tokens: tuple[int, ...]
     """Without start and end."""
     log_probs: tuple[float, ...]
-    """Of each token, and last of the end token."""
+    """Log-probability of each token, and finally of the end token."""
     attention: tuple[Floats, ...]
     """(cells,) for each token."""
 

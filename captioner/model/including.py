@@ -23,12 +23,12 @@ class Candidates(NamedTuple):
     """Continuations of the hypotheses of each image, (images, count) each."""
 
     scores: Floats
-    """Of the whole hypothesis."""
+    """Log-probability of the whole hypothesis."""
     rows: Ints
     """That they continue."""
     tokens: Ints
     log_probs: Floats
-    """Of the token alone."""
+    """Log-probability of the token alone."""
 
     def joined(self, *others: Candidates) -> Candidates:
         """These, then others of the same images."""
