@@ -193,7 +193,7 @@ class Runtime:
     def _session_options(self, weights: Mapping[str, bytes] | None) -> Any:
         """Fresh ones for each graph: `weights` are files that one graph refers to."""
         options = self._ort.SessionOptions()
-        options.log_severity_level = 4  # what goes wrong is told by our own errors
+        options.log_severity_level = 4  # our own errors report failures
         # Each graph has threads of its own: those that wait must leave the cores to those that compute.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if self._threads is not None:

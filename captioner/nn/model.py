@@ -35,7 +35,7 @@ class ModelOptions:
     """Of red, green and blue each, in a histogram of each cell's colours that is added to the grid: 4 give 64
     bins, 0 none."""
     refiner_layers: int = 0
-    """Of self-attention over the grid, before the decoder sees it; 0 for none."""
+    """Self-attention layers over the grid, before the decoder; 0 for none."""
     attention: str = "additive"
     attention_hidden: int = 256
     attention_heads: int = 8
@@ -43,7 +43,7 @@ class ModelOptions:
     `hidden` is; of the refiner, for which `features` is."""
     decoder: str = "lstm"
     layers: int = 2
-    """Of the transformer; an LSTM has one."""
+    """Layers of the transformer; an LSTM has one."""
     hidden: int = 512
     embedding: int = 512
     dropout: float = 0.5

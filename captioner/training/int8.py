@@ -35,7 +35,7 @@ class Int8Record:
     photos: int
     """That set the ranges."""
     share: float
-    """Of `SHARES`, the one that was taken."""
+    """The share that was chosen from `SHARES`."""
     memory_cosine: float
     """Mean cosine of what the decoder sees of a cell in INT8 and in float32."""
     map_cosine: float

@@ -84,7 +84,7 @@ class StageOptions:
     """Reached by cosine decay."""
     warmup_steps: int = AUTO
     encoder_learning_rate: float = 0.0
-    """Of the tuned segments of the backbone, with the same schedule."""
+    """Learning rate of the tuned segments of the backbone, with the same schedule."""
     tuned_segments: int = 0
     """How many segments of the backbone, from the deep end, are trained: 0 to 3."""
     weight_decay: float = 0.01
@@ -134,7 +134,7 @@ class TrainOptions:
     """A trained model to go on from: "default" for the embedded one, or a bundle or a checkpoint below the
     data root. The run has its architecture, and its words with those of the captions added."""
     weights: str = "imagenet"
-    """Of the backbone: imagenet, random, or a file."""
+    """Weights of the backbone: imagenet, random, or a file."""
     crops: int = 0
     """Parts of each training photo, in other light, that are shown in place of the photo as often as the
     photo itself; each costs a photo's room in the cache."""
@@ -144,9 +144,9 @@ class TrainOptions:
     max_words: int = 20
     """Longer captions are cut for training, and no longer ones are searched for in validation."""
     ema_decay: float = AUTO
-    """Of the moving average of the weights, which is what is validated and kept; 0 for none."""
+    """Decay of the moving average of the weights, which is validated and kept; 0 for none."""
     beam_size: int = 3
-    """Of validation and of the bundle."""
+    """Beam size in validation and default of the bundle."""
     length_normalization: float = 0.0
     no_repeat_ngram: int = 3
 

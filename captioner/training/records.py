@@ -14,7 +14,7 @@ def mean_score(record: Mapping[str, Any]) -> float:
 
 
 def mean_losses(taken: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """Of the losses of steps: the mean "loss", 0 without any step, and if several objectives make it up,
+    """Average the losses of steps: the mean "loss", 0 without any step, and if several objectives make it up,
     "losses", the mean of each, unweighted, over the steps that have it."""
     steps: dict[str, list[float]] = {"loss": []}
     for step in taken:

@@ -34,7 +34,7 @@ class _Lane(Generic[T]):
     """Interactive or bulk work."""
 
     items: dict[str, dict[T, float]] = field(default_factory=dict)
-    """Of each caller, in their order, with their costs."""
+    """The waiting items of each caller in order, with their costs."""
     times: dict[str, float] = field(default_factory=dict)
     now: float = 0.0
 

@@ -205,7 +205,7 @@ class Pipeline:
         seconds["compute"] += time.monotonic() - started
 
     def _cost(self, options: CaptionOptions) -> float:
-        """Of a search, in default searches."""
+        """Cost of a search, in units of the default search."""
         asked = (options.beam_size or 1) * (options.max_words or 1)
         return max(_LEAST_COST, asked / ((self.defaults.beam_size or 1) * (self.defaults.max_words or 1)))
 

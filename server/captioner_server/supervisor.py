@@ -13,7 +13,7 @@ from typing import Protocol
 log = logging.getLogger(__name__)
 
 EXIT_STATUS = 70
-"""Of a process whose model does not recover (EX_SOFTWARE): an orchestrator starts it again."""
+"""Exit status when the model does not recover (EX_SOFTWARE): an orchestrator restarts the process."""
 FAILURES = 3
 """Batches that fail in a row before the server says that it does not serve."""
 

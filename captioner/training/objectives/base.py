@@ -50,7 +50,7 @@ class Run:
     options: TrainOptions
     stage: StageOptions
     examples: Sequence[Example]
-    """Of training; batches number them."""
+    """Training examples; batches refer to them by index."""
     vocabulary: Vocabulary
     model: CaptionModel
     data_root: Path

@@ -30,7 +30,7 @@ class FeatureDistillationOptions(ObjectiveOptions):
     network: str = ""
     """An ONNX file below the data root (`captioner.training.teacher_features.FeatureNetwork`)."""
     normalization: str = "imagenet"
-    """Of the pixels that the network takes: imagenet or clip."""
+    """Normalization of the pixels that the network takes: imagenet or clip."""
 
     def __post_init__(self) -> None:
         ObjectiveOptions.__post_init__(self)
