@@ -78,3 +78,19 @@ def test_the_dockerfile_serves_as_nobody_and_says_how_it_is() -> None:
         if line.startswith(("ENTRYPOINT", "CMD")):
             assert json.loads(line.partition(" ")[2])  # the form without a shell, which would swallow signals
     assert text.rstrip().rpartition("FROM ")[2].startswith("base AS cpu"), "the CPU is the default target"
+
+
+class NoDuplicates(yaml.SafeLoader):
+    """Docker Compose 2 and Kubernetes refuse a key that is given twice; PyYAML takes the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.value != "<<"]
+        assert len(keys) == len(set(keys)), f"a key is given twice: {node.start_mark}"
+        return super().construct_mapping(node, deep)
+
+
+@pytest.mark.parametrize(
+    "path", [ROOT / "docker-compose.yml", *sorted((ROOT / "deploy").rglob("*.y*ml"))], ids=lambda p: p.name
+)
+def test_no_key_is_given_twice(path: Path) -> None:
+    assert list(yaml.load_all(path.read_text(), NoDuplicates))
