@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from captioner.folder.items import FolderResult
     from captioner.folder.sources import Selection
     from captioner.folder.text import TextOptions
+    from captioner.images.keywords import read_keywords
     from captioner.images.sources import ImageInput, ImageLimits
+    from captioner.keywords import KeywordOptions
     from captioner.model.bundle import Bundle
     from captioner.model.calibration import Calibration
     from captioner.options import CaptionOptions
@@ -56,6 +58,7 @@ _MODULES = {
     "ImageLimits": "images.sources",
     "ImageTooLargeError": "errors",
     "ImageUnreadableError": "errors",
+    "KeywordOptions": "keywords",
     "LowConfidenceError": "errors",
     "ModelOutputError": "errors",
     "NotAnImageError": "errors",
@@ -67,6 +70,7 @@ _MODULES = {
     "Word": "results",
     "caption_folder": "folder.api",
     "iter_folder": "folder.api",
+    "read_keywords": "images.keywords",
 }
 """Where each public name is defined."""
 
@@ -88,6 +92,7 @@ __all__ = [
     "ImageLimits",
     "ImageTooLargeError",
     "ImageUnreadableError",
+    "KeywordOptions",
     "LowConfidenceError",
     "ModelOutputError",
     "NotAnImageError",
@@ -100,6 +105,7 @@ __all__ = [
     "__version__",
     "caption_folder",
     "iter_folder",
+    "read_keywords",
 ]
 
 

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 
 from captioner.cli.batch_arguments import add_parser
 from captioner.cli.batch_inputs import make_transform, read_list
-from captioner.cli.common import caption_options, client_options, image_limits, open_captioner
+from captioner.cli.common import (
+    caption_options,
+    check_local_flags,
+    client_options,
+    image_limits,
+    open_captioner,
+    report_unknown_keywords,
+)
 from captioner.cli.output import report_failure
 from captioner.errors import OptionsError
 from captioner.images.fetch import is_url
@@ -170,6 +177,7 @@ def _write_gallery(args: argparse.Namespace) -> None:
 @contextmanager
 def _open_engine(args: argparse.Namespace) -> Iterator[Engine]:
     if args.server:
+        check_local_flags(args)
         from captioner.cli.batch_servers import ServerEngine
 
         with ServerEngine(args.server, client_options(args)) as servers:
@@ -178,7 +186,15 @@ def _open_engine(args: argparse.Namespace) -> Iterator[Engine]:
         from captioner.folder.pipeline import LocalEngine
 
         with open_captioner(args) as captioner:
-            yield LocalEngine(captioner, args.batch_size, args.workers)  # type: ignore[arg-type]
+            engine = LocalEngine(
+                captioner,  # type: ignore[arg-type]
+                args.batch_size,
+                args.workers,
+                include_keywords=bool(args.include_keywords),
+            )
+            yield engine
+            if not args.quiet:
+                report_unknown_keywords(engine.unknown_keywords)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from captioner.cli.common import add_caption_arguments
+from captioner.cli.common import add_caption_arguments, add_keywords_argument
 
 FORMATS = ("jsonl", "csv", "parquet", "coco", "txt", "caption", "xmp")
 
@@ -59,6 +59,7 @@ def _add_input(group: argparse._ArgumentGroup) -> None:
         help="skip what matches P; repeatable",
     )
     group.add_argument("--hidden", action="store_true", help="include names that start with a dot")
+    add_keywords_argument(group)
 
 
 def _add_cluster(group: argparse._ArgumentGroup) -> None:

@@ -27,6 +27,7 @@ _REFUSED = {
     "watch": ("--watch", "run it again"),
     "workers": ("--workers", "--cpus-per-actor says how many threads an actor has"),
     "gallery": ("--gallery", "make a page with captioner gallery"),
+    "include_keywords": ("--include-keywords", "its actors do not read keywords"),
     "corrections": ("--corrections", "it writes Parquet; correct what is made of it"),
     "keywords": ("--keywords", "it writes Parquet"),
     "embed": ("--embed", "it writes Parquet"),

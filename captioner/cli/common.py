@@ -6,13 +6,15 @@ import argparse
 import dataclasses
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from captioner.cli.output import printable
 from captioner.errors import OptionsError
-from captioner.options import OPTION_SPECS, CaptionOptions, OptionSpec
+from captioner.options import MAX_INCLUDE, OPTION_SPECS, CaptionOptions, OptionSpec
 
 if TYPE_CHECKING:
     from captioner.images.opening import ImageLimits
@@ -26,8 +28,10 @@ _LOCAL_FLAGS = {
     "threads": "--threads",
     "precision": "--precision",
     "max_pixels": "--max-pixels",
+    "include_keywords": "--include-keywords",
 }
 """Flags for a local captioner only; a server has its own settings."""
+_KEYWORDS_SHOWN = 10
 
 
 def add_search_arguments(
@@ -124,13 +128,38 @@ def open_captioner(args: argparse.Namespace, *, draws: bool = False) -> Iterator
     if args.server is None:
         yield _open_local(args)
         return
-    for name, flag in _LOCAL_FLAGS.items():
-        if getattr(args, name) is not None and not (draws and name == "max_pixels"):
-            raise OptionsError(f"{flag} is for captioning here, not with --server", name)
+    check_local_flags(args, draws=draws)
     from captioner_client import CaptionClient
 
     with CaptionClient(args.server, client_options(args)) as client:
         yield client
+
+
+def check_local_flags(args: argparse.Namespace, *, draws: bool = False) -> None:
+    """Raise `OptionsError` for a flag that says nothing to a server."""
+    for name, flag in _LOCAL_FLAGS.items():
+        if getattr(args, name, None) is not None and not (draws and name == "max_pixels"):
+            raise OptionsError(f"{flag} is for captioning here, not with --server", name)
+
+
+def add_keywords_argument(parser: argparse._ActionsContainer) -> None:
+    """Add `--include-keywords`, the photo's own words for `--include`."""
+    parser.add_argument(
+        "--include-keywords",
+        action="store_true",
+        default=None,
+        help="each caption must hold the first XMP or IPTC keywords of its photo that the model knows, "
+        f"at most {MAX_INCLUDE} with those of --include",
+    )
+
+
+def report_unknown_keywords(unknown: Counter[str]) -> None:
+    """Print the keywords that `KeywordOptions` skipped to stderr, the most frequent first."""
+    if not unknown:
+        return
+    shown = [f"{printable(word)} ({count})" for word, count in unknown.most_common(_KEYWORDS_SHOWN)]
+    more = f" and {len(unknown) - len(shown)} more" if len(unknown) > len(shown) else ""
+    print(f"captioner: keywords that the model does not know: {', '.join(shown)}{more}", file=sys.stderr)
 
 
 def _open_local(args: argparse.Namespace) -> ImageCaptioner:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from captioner.cli.common import image_limits
+from captioner.cli.common import add_keywords_argument, image_limits, report_unknown_keywords
 from captioner.errors import CaptionerError, ImageUnreadableError
 
 if TYPE_CHECKING:
-    from captioner.images.opening import ImageInput
+    from captioner.images.opening import ImageInput, ImageLimits
+    from captioner.keywords import KeywordOptions
     from captioner.options import CaptionOptions
     from captioner.protocol import ImageCaptioner, Outcome
 
@@ -30,6 +31,7 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-urls", action="store_true", help="fetch http and https URLs, from public addresses only"
     )
+    add_keywords_argument(parser)
 
 
 def caption_inputs(
@@ -37,16 +39,27 @@ def caption_inputs(
 ) -> Iterator[tuple[str, ImageInput, Outcome]]:
     """Name, image and result of each image, in order; folders stand for their images with --recursive."""
     from concurrent.futures import ThreadPoolExecutor
+    from functools import partial
     from itertools import islice
 
+    from captioner.keywords import KeywordOptions
+
     names = expand(names, recursive=args.recursive)
+    caption: Callable[[Sequence[ImageInput | CaptionerError]], Iterable[Outcome]] = partial(
+        _caption, captioner, options
+    )
+    if args.include_keywords:
+        keywords = KeywordOptions(captioner, options)  # type: ignore[arg-type]  # not a server
+        caption = partial(_caption_with_keywords, captioner, keywords, image_limits(args))
     stdin: list[bytes] = []
     with ThreadPoolExecutor(FETCHES_AT_ONCE) as pool:
         while batch := list(islice(names, BATCH_SIZE)):
             if "-" in batch and not stdin:
                 stdin.append(sys.stdin.buffer.read(image_limits(args).max_bytes + 1))  # one more: refused
             opened = list(pool.map(lambda name: _open(name, args, stdin), batch))
-            yield from zip(batch, opened, _caption(captioner, opened, options), strict=True)
+            yield from zip(batch, opened, caption(opened), strict=True)
+    if args.include_keywords and not args.quiet:
+        report_unknown_keywords(keywords.unknown)
 
 
 def expand(names: Iterable[str], *, recursive: bool) -> Iterator[str]:
@@ -81,8 +94,27 @@ def _open(name: str, args: argparse.Namespace, stdin: Sequence[bytes]) -> ImageI
 
 
 def _caption(
-    captioner: ImageCaptioner, opened: Sequence[ImageInput | CaptionerError], options: CaptionOptions
+    captioner: ImageCaptioner, options: CaptionOptions, opened: Sequence[ImageInput | CaptionerError]
 ) -> list[Outcome]:
     images = [image for image in opened if not isinstance(image, CaptionerError)]
     outcomes = iter(captioner.caption_each(images, options))
     return [image if isinstance(image, CaptionerError) else next(outcomes) for image in opened]
+
+
+def _caption_with_keywords(
+    captioner: ImageCaptioner,
+    keywords: KeywordOptions,
+    limits: ImageLimits,
+    opened: Sequence[ImageInput | CaptionerError],
+) -> Iterator[Outcome]:
+    from captioner.images.keywords import read_keywords
+
+    for image in opened:
+        try:
+            if isinstance(image, CaptionerError):
+                raise image
+            options = keywords.of(read_keywords(image, limits))
+        except CaptionerError as error:
+            yield error
+        else:
+            yield captioner.caption(image, options, return_errors=True)

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from hashlib import blake2b
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from captioner.errors import ImageError, ImageUnreadableError
 from captioner.folder.items import Done, Item, Loaded
 from captioner.folder.sources import Source
+from captioner.images.keywords import read_keywords
 from captioner.images.workers import DecodeWorkers
+from captioner.keywords import KeywordOptions
 from captioner.model.calibration import Calibration
 from captioner.options import CaptionOptions
 from captioner.pipeline import DEFAULT_BATCH_SIZE, caption_loaded, run_pipeline
-from captioner.protocol import PixelModel
+from captioner.protocol import PixelModel, Pixels
+from captioner.results import Caption
 
 
 class Engine(Protocol):
@@ -29,6 +33,8 @@ class Engine(Protocol):
     """Rows and columns of the model's maps; None where they differ from photo to photo."""
     calibration: Calibration | None
     """The calibration of the model, if it has one."""
+    settings: dict[str, bool]
+    """What decides captions beside the model and the options."""
 
     def run(
         self, items: Iterator[Item], loader: Loader, options: CaptionOptions, stop: threading.Event
@@ -91,28 +97,65 @@ class LocalEngine:
     """
 
     def __init__(
-        self, model: PixelModel, batch_size: int = DEFAULT_BATCH_SIZE, workers: int | None = None
+        self,
+        model: PixelModel,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        workers: int | None = None,
+        *,
+        include_keywords: bool = False,
     ) -> None:
+        """With `include_keywords` each caption must hold keywords of its own photo."""
         self._model, self._batch_size = model, batch_size
         self._workers = workers or os.cpu_count() or 1
         self.model, self.calibration = model.model, model.calibration
         self.grid = None if model.grid_varies else model.grid
+        self.settings = {"include_keywords": True} if include_keywords else {}
+        self.unknown_keywords: Counter[str] = Counter()
+        """Keywords that were skipped, because the model does not know them, and how many photos had each."""
 
     def run(
         self, items: Iterator[Item], loader: Loader, options: CaptionOptions, stop: threading.Event
     ) -> Iterator[Sequence[Done]]:
         decoders = DecodeWorkers(self._model.preparation, self._workers)
+        keywords = KeywordOptions(self._model, options) if self.settings else None
+        prepare = _prepare_with_keywords(decoders) if keywords else decoders.load
         batches = (
-            [partial(loader.load, item, decoders.load, loader.order(item)) for item in group]
+            [partial(loader.load, item, prepare, loader.order(item)) for item in group]
             for _, group in groupby(items, lambda item: item.number // self._batch_size)
         )
 
         def process(loaded: list[Loaded]) -> list[Done]:
             new = [one.payload for one in loaded if one.payload is not None]
-            outcomes = iter(caption_loaded(self._model, new, options))
+            outcomes = iter(
+                self._caption_with_keywords(new, keywords)
+                if keywords
+                else caption_loaded(self._model, new, options)
+            )
             return [Done(one, None if one.payload is None else next(outcomes)) for one in loaded]
 
         try:
             yield from run_pipeline(batches, process, workers=self._workers, stop=stop)
         finally:
             decoders.close()
+            if keywords:
+                self.unknown_keywords += keywords.unknown
+
+    def _caption_with_keywords(
+        self, loaded: Sequence[_Described | ImageError], keywords: KeywordOptions
+    ) -> Iterator[Caption | ImageError]:
+        for one in loaded:
+            if isinstance(one, ImageError):
+                yield one
+            else:
+                yield from caption_loaded(self._model, [one.pixels], keywords.of(one.keywords))
+
+
+class _Described(NamedTuple):
+    """An image whose keywords its caption must hold."""
+
+    pixels: Pixels
+    keywords: tuple[str, ...]
+
+
+def _prepare_with_keywords(decoders: DecodeWorkers) -> Callable[[bytes], _Described]:
+    return lambda content: _Described(decoders.load(content), read_keywords(content))

@@ -114,7 +114,11 @@ class FolderRun:
             self._output.advance(self._state)
 
     def _fingerprint(self) -> str:
-        settings = {"model": self._engine.model, **dataclasses.asdict(self._options)}
+        settings = {
+            "model": self._engine.model,
+            **self._engine.settings,
+            **dataclasses.asdict(self._options),
+        }
         return json.dumps(settings, sort_keys=True)
 
     def _result(self, done: Done) -> FolderResult:

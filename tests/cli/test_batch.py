@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from support.photos import photo_with
 from support.processes import server_process
 from support.serving import RunningServer, make_image
 
@@ -131,3 +132,23 @@ def test_an_archive_keeps_the_captions_of_photos_that_share_a_name(
             written.write(EXAMPLES / f"{photo}.jpg", name)
     captioner.caption_folder(archive, tmp_path / "out", captioner=tiny_captioner, format="txt")
     assert sorted(path.name for path in (tmp_path / "out").glob("*.txt")) == ["a.png.txt", "a.txt"]
+
+
+def test_captions_hold_keywords_of_their_photos(tmp_path, tiny_bundle, tiny_captioner, capsys) -> None:
+    words = sorted(tiny_captioner.bundle.vocabulary.words[4:])[:3]
+    photos, out = tmp_path / "photos", tmp_path / "out.jsonl"
+    photos.mkdir()
+    for word in words:
+        (photos / f"{word}.jpg").write_bytes(photo_with(word, "xyzzy"))
+    (photos / "plain.png").write_bytes(make_image(1))
+    arguments = ["batch", str(photos), "-o", str(out), "--model", str(tiny_bundle), "--device", "cpu"]
+    assert main(arguments) == 0
+    without = {record["image"]: record["caption"] for record in read(out)}
+    assert main([*arguments, "--include-keywords"]) == 0
+    captions = {record["image"]: record["caption"] for record in read(out)}
+    assert all(word in captions[f"{word}.jpg"].split() for word in words)
+    assert captions["plain.png"] == without["plain.png"]
+    assert "keywords that the model does not know: xyzzy (3)" in capsys.readouterr().err
+    for flag in (["--include-keywords"], ["--device", "cpu"]):
+        assert main(["batch", str(photos), "-o", str(out), "--server", "localhost:1", *flag]) == 2
+        assert f"{flag[0]} is for captioning here" in capsys.readouterr().err

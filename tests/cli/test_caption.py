@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.photos import photo_with
 from support.serving import RunningServer
 
 from captioner.captioner import Captioner
@@ -227,3 +228,31 @@ def test_running_on_the_cpu_is_said_where_a_gpu_is(gpu, says, tiny_bundle, capsy
     monkeypatch.setattr("captioner.model.runtime.Runtime._why_no_cuda", lambda *_: "there is none")
     assert main(["caption", "--model", str(tiny_bundle), PHOTOS[0]]) == 0
     assert capsys.readouterr().err == says
+
+
+def test_a_caption_holds_the_photos_own_keywords(caption, captioner, capsys, tmp_path) -> None:
+    one, two = sorted(captioner.bundle.vocabulary.words[4:])[:2]
+    tagged, other = tmp_path / "tagged.jpg", tmp_path / "other.jpg"
+    tagged.write_bytes(photo_with(one.upper(), "Golden Gate", "xyzzy"))
+    other.write_bytes(photo_with("xyzzy", two))
+    gone = tmp_path / "gone.jpg"
+    assert caption("--include-keywords", str(tagged), str(gone), str(other), PHOTOS[0]) == 1
+    output, errors = capsys.readouterr()
+    lines = [line.split("\t")[1] for line in output.splitlines()]
+    assert one in lines[0].split() and two in lines[1].split()
+    assert lines[2] == captioner.caption(PHOTOS[0]).text
+    assert "gone.jpg: No such file" in errors
+    assert "keywords that the model does not know: xyzzy (2), golden gate (1)" in errors
+    assert caption("--include-keywords", "--quiet", str(other)) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["caption", "--include-keywords", "--server", "localhost:1", str(other)]) == 2
+
+
+def test_no_more_keywords_than_a_search_can_include(caption, captioner, capsys, tmp_path) -> None:
+    words = sorted(captioner.bundle.vocabulary.words[4:])[:6]
+    tagged = tmp_path / "tagged.jpg"
+    tagged.write_bytes(photo_with(*words))
+    for beam, included in (("1", 4), ("16", 2)):
+        assert caption("--include-keywords", "--beam", beam, "--max-words", "20", str(tagged)) == 0
+        said = capsys.readouterr().out.split("\t")[1].split()
+        assert set(words[:included]) <= set(said)

@@ -1,6 +1,7 @@
 """A real model behind the service: captions and maps as from a local one, whatever they were batched with."""
 
 import itertools
+import json
 import re
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 from support.processes import ServerProcess, child_environment
@@ -43,7 +45,7 @@ def captioner(tiny_bundle: Path) -> Captioner:
 
 @pytest.fixture(scope="module")
 def server(captioner: Captioner) -> Iterator[RunningServer]:
-    with serve(captioner) as running:
+    with serve(captioner, http_port=0) as running:
         yield running
 
 
@@ -90,6 +92,24 @@ def test_streams_and_batches_give_the_local_captions_too(captioner: Captioner, c
         assert [word.text for word in words] == [word.text for word in local.words]
     for caption, local in zip(client.caption_many(PHOTOS), captioner.caption(PHOTOS), strict=True):
         assert_close(caption, local)
+
+
+def test_captions_over_http_hold_the_words_to_include(captioner: Captioner, server: RunningServer) -> None:
+    """A stream has the words of greedy search, which holds none of them, and last the searched caption."""
+    [local] = captioner.caption([PHOTOS[0]], CaptionOptions(include=("girl", "dog")))
+    image = Path(PHOTOS[0]).read_bytes()
+    kind = {"content-type": "application/octet-stream"}
+    with httpx.Client(base_url=server.server.http_url, headers=kind) as http:
+        whole = http.post("/v1/caption?include=girl+dog", content=image).json()
+        *_, last, _ = http.post("/v1/caption:stream?include=girl+dog", content=image).text.split("\n\n")
+        unknown = [
+            http.post(f"/v1/caption{how}?include=xyzzy", content=image).json() for how in ("", ":stream")
+        ]
+    assert {"girl", "dog"} <= set(local.text.split())
+    assert whole["caption"] == local.text
+    assert last.startswith("event: caption") and json.loads(last.partition("data: ")[2]) == whole
+    for answer in unknown:
+        assert (answer["error"]["code"], answer["error"]["field"]) == ("INVALID_OPTIONS", "include")
 
 
 def test_photos_of_all_shapes_share_batches(letterboxed_captioner: Captioner) -> None:

@@ -1,0 +1,58 @@
+"""The keywords that a photo carries: `dc:subject` of its XMP, and those of IPTC."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from typing import Any
+from xml.etree import ElementTree
+
+from PIL import IptcImagePlugin
+
+from captioner.errors import ImageError
+from captioner.images.formats import HEAD_BYTES, format_of, open_format
+from captioner.images.sources import DEFAULT_LIMITS, ImageInput, ImageLimits, read_file
+
+# XMP is plain text in every format, so that it can be found without a decoder for each.
+_XMP = re.compile(rb"<rdf:RDF\b.*?</rdf:RDF>", re.DOTALL)
+_SUBJECT = "{http://purl.org/dc/elements/1.1/}subject"
+_ITEM = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}li"
+_IPTC_KEYWORDS = (2, 25)
+
+
+def read_keywords(image: ImageInput, limits: ImageLimits = DEFAULT_LIMITS) -> tuple[str, ...]:
+    """The keywords in a file, in their order, each once; none if it has none or is not an image file.
+
+    Raises `ImageUnreadableError` and `ImageTooLargeError` as `open_image` does.
+    """
+    content = read_file(image, limits)
+    found = [*_from_xmp(content), *_from_iptc(content)]
+    return tuple(dict.fromkeys(keyword for text in found if (keyword := text.strip())))
+
+
+def _from_xmp(content: bytes) -> Iterator[str]:
+    for packet in _XMP.findall(content):
+        try:
+            tree = ElementTree.fromstring(packet)
+        except ElementTree.ParseError:
+            continue
+        for subject in tree.iter(_SUBJECT):
+            yield from (item.text or "" for item in subject.iter(_ITEM))
+
+
+def _from_iptc(content: bytes) -> Iterator[str]:
+    try:
+        name = format_of(content[:HEAD_BYTES])
+        values: Any = (IptcImagePlugin.getiptcinfo(open_format(name, io.BytesIO(content))) or {}).get(
+            _IPTC_KEYWORDS, []
+        )
+    except ImageError:
+        return
+    except Exception:  # damaged metadata, which make Pillow raise many kinds of errors
+        return
+    for value in values if isinstance(values, list) else [values]:
+        try:
+            yield value.decode()
+        except UnicodeDecodeError:
+            yield value.decode("latin-1")

@@ -1,0 +1,45 @@
+"""A photo's own keywords as words that its caption must hold."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+
+from captioner.errors import OptionsError
+from captioner.options import MAX_HYPOTHESES, MAX_INCLUDE, CaptionOptions
+from captioner.protocol import PixelModel
+
+
+class KeywordOptions:
+    """Caption options for each photo: the same for all, with the photo's keywords in `include`."""
+
+    def __init__(self, model: PixelModel, options: CaptionOptions | None = None) -> None:
+        """Raises `OptionsError` for options that the model cannot fulfil."""
+        self._model, self._options = model, options or CaptionOptions()
+        resolved = self._options.resolve(model.defaults)
+        most = min(MAX_INCLUDE, resolved.max_words or MAX_INCLUDE)
+        while resolved.widest_beam * 2**most > MAX_HYPOTHESES:
+            most -= 1
+        self._most = max(most, len(self._options.include))
+        self.unknown: Counter[str] = Counter()
+        """Keywords that were skipped, because they are no single words that the model knows, and the number
+        of photos that had each."""
+
+    def of(self, keywords: Sequence[str]) -> CaptionOptions:
+        """The options for a photo: the first of its keywords that the model knows, as many as a search for
+        `options` can include."""
+        found = list(self._options.include)
+        for keyword in dict.fromkeys(keyword.lower() for keyword in keywords):
+            if not self._knows(keyword):
+                self.unknown[keyword] += 1
+            elif keyword not in found and len(found) < self._most:
+                found.append(keyword)
+        return dataclasses.replace(self._options, include=tuple(found))
+
+    def _knows(self, keyword: str) -> bool:
+        try:
+            self._model.check_include([keyword])
+        except OptionsError:
+            return False
+        return True

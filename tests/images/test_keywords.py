@@ -1,0 +1,43 @@
+"""Keywords inside photos, as exiftool and Pillow write them."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from support.photos import photo_with
+
+from captioner.images.keywords import read_keywords
+
+
+@pytest.mark.parametrize("format", ["JPEG", "WebP", "AVIF"])
+def test_keywords_of_xmp(format: str) -> None:
+    assert read_keywords(photo_with("Dog", " red  ", "", "Dog", "cr&#232;me", format=format)) == (
+        "Dog",
+        "red",
+        "crème",
+    )
+
+
+def test_photos_without_keywords_and_files_that_are_no_photos() -> None:
+    plain = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(plain, "PNG")
+    for content in (plain.getvalue(), b"", b"text", photo_with("dog").replace(b"</rdf:Bag>", b"</rdf:Gab>")):
+        assert read_keywords(content) == ()
+
+
+@pytest.mark.skipif(shutil.which("exiftool") is None, reason="there is no exiftool")
+@pytest.mark.parametrize("suffix", ["jpg", "png", "tif", "webp"])
+def test_keywords_as_exiftool_writes_them(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.{suffix}"
+    Image.new("RGB", (8, 8)).save(path)
+    tags = ["-XMP-dc:Subject=dog", "-XMP-dc:Subject=Küche"]
+    if suffix in ("jpg", "tif"):
+        tags += ["-IPTC:Keywords=cat", "-IPTC:Keywords=Tür", "-IPTC:CodedCharacterSet=UTF8"]
+    subprocess.run(["exiftool", "-q", *tags, str(path)], check=True)
+    expected = ("dog", "Küche", "cat", "Tür") if suffix in ("jpg", "tif") else ("dog", "Küche")
+    assert read_keywords(path) == expected
