@@ -30,8 +30,28 @@ def server_credentials(options: ServerOptions) -> grpc.ServerCredentials | None:
         return None
     files = _Files(options.tls_certificate, options.tls_key, options.tls_client_ca)
     mutual = options.tls_client_ca is not None
-    fetch: Any = files.fetch  # it may return None, which its type does not say
-    return grpc.dynamic_ssl_server_credentials(files.read(), fetch, mutual)
+
+    def fetch() -> Any:  # it may return None, which its type does not say
+        return files.configuration() if files.read_again() else None
+
+    files.context()
+    return grpc.dynamic_ssl_server_credentials(files.configuration(), fetch, mutual)
+
+
+def server_context(options: ServerOptions) -> ssl.SSLContext | None:
+    """The same for HTTP; None for plaintext. Raises `ServerStartError` for files that cannot be used."""
+    if options.tls_certificate is None or options.tls_key is None:
+        return None
+    files = _Files(options.tls_certificate, options.tls_key, options.tls_client_ca)
+    context = current = files.context()
+
+    def renew(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+        nonlocal current
+        current = files.read_again() or current
+        connection.context = current
+
+    context.sni_callback = renew  # called at each handshake, also where the caller names no server
+    return context
 
 
 def is_local(host: str) -> bool:
@@ -51,7 +71,7 @@ class _Files:
         self._certificate, self._key, self._client_ca = certificate, key, client_ca
         self._stamp = self._look()
 
-    def read(self) -> grpc.ServerCertificateConfiguration:
+    def context(self) -> ssl.SSLContext:
         """Raises `ServerStartError` for files that cannot be read, are not PEM, or do not fit together."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
@@ -60,31 +80,35 @@ class _Files:
             reason = getattr(error, "reason", None) or error.strerror
             names = f"{self._certificate} and {self._key}"
             raise ServerStartError(f"cannot use {names} as certificate and key: {reason}") from None
-        roots = None
         if self._client_ca is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
             try:
                 context.load_verify_locations(self._client_ca)
-                roots = self._client_ca.read_bytes()
             except (OSError, ssl.SSLError) as error:
                 reason = getattr(error, "reason", None) or error.strerror
                 raise ServerStartError(f"cannot use {self._client_ca}: {reason}") from None
+        return context
+
+    def configuration(self) -> grpc.ServerCertificateConfiguration:
+        """What is in the files, for gRPC."""
+        roots = None if self._client_ca is None else self._client_ca.read_bytes()
         pair = self._key.read_bytes(), self._certificate.read_bytes()
         return grpc.ssl_server_certificate_configuration([pair], roots)
 
-    def fetch(self) -> grpc.ServerCertificateConfiguration | None:
-        """What gRPC asks for at each handshake: None while the files are the same. Files that do not fit
-        together, as when only one has been replaced yet, change nothing."""
+    def read_again(self) -> ssl.SSLContext | None:
+        """Asked at each handshake: None while the files are the same. Files that do not fit together, as when
+        only one has been replaced yet, change nothing."""
         stamp = self._look()
         if stamp == self._stamp:
             return None
         try:
-            configuration = self.read()
+            context = self.context()
         except (ServerStartError, OSError) as error:
             log.warning("certificate not read again", extra={"fields": {"reason": str(error)}})
             return None
         self._stamp = stamp
         log.info("certificate read again")
-        return configuration
+        return context
 
     def _look(self) -> Stamp:
         return tuple(_stamp(path) for path in (self._certificate, self._key, self._client_ca) if path)

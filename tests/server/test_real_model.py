@@ -109,7 +109,7 @@ def test_captions_over_http_hold_the_words_to_include(captioner: Captioner, serv
     assert whole["caption"] == local.text
     assert last.startswith("event: caption") and json.loads(last.partition("data: ")[2]) == whole
     for answer in unknown:
-        assert (answer["error"]["code"], answer["error"]["field"]) == ("INVALID_OPTIONS", "include")
+        assert (answer["error"]["code"], answer["error"]["field"]) == ("INVALID_OPTIONS", "options.include")
 
 
 def test_photos_of_all_shapes_share_batches(letterboxed_captioner: Captioner) -> None:

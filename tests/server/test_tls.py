@@ -3,16 +3,18 @@ mistake."""
 
 import asyncio
 import socket
+import ssl
 import time
 import urllib.request
 from pathlib import Path
 
 import grpc
+import httpx
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.engines import FakeEngine
 from support.processes import server_process
-from support.serving import make_image, serve
+from support.serving import RunningServer, make_image, serve
 
 from captioner.errors import OptionsError
 from captioner.v1 import captioner_pb2 as pb
@@ -79,6 +81,66 @@ def test_a_new_certificate_is_used_without_a_restart(authority: Authority) -> No
         key.write_bytes(other_key.read_bytes())
         assert shown_certificate(server.address) == certificate.read_text()
         assert probe.main([server.address]) == 0
+
+
+def connect(server: RunningServer, authority: Authority, *own: Path) -> httpx.Client:
+    """An HTTPS client that trusts the authority and shows its own certificate, if it has one."""
+    context = ssl.create_default_context(cafile=authority.roots)
+    if own:
+        context.load_cert_chain(*own)
+    assert server.server.http_url and server.server.http_url.startswith("https://")
+    port = server.server.http_url.rpartition(":")[2]
+    return httpx.Client(base_url=f"https://localhost:{port}", verify=context, timeout=TIMEOUT_S)
+
+
+def test_http_takes_the_same_certificates_as_grpc(authority: Authority) -> None:
+    certificate, key = authority.issue("server")
+    own = authority.issue("client")
+    options = {"tls_certificate": certificate, "tls_key": key, "tls_client_ca": authority.roots}
+    octets = {"content-type": "application/octet-stream"}
+    with serve(FakeEngine(), http_port=0, **options) as server:
+        with connect(server, authority, *own) as known:
+            assert known.post("/v1/caption", content=make_image(1), headers=octets).json()["caption"]
+            assert "caption" in known.post("/v1/caption:stream", content=make_image(1), headers=octets).text
+            with pytest.raises(httpx.HTTPError):
+                httpx.get(str(known.base_url).replace("https", "http"))
+        with connect(server, authority) as stranger, pytest.raises(httpx.HTTPError):
+            stranger.get("/healthz")
+
+
+def test_a_new_certificate_is_used_over_http_without_a_restart(authority: Authority) -> None:
+    certificate, key = authority.issue("server")
+    with serve(FakeEngine(), http_port=0, tls_certificate=certificate, tls_key=key) as server:
+        address = server.server.http_url.removeprefix("https://")
+        assert shown_certificate(address) == certificate.read_text()
+        before = certificate.read_bytes()
+        time.sleep(0.01)
+        other, other_key = authority.issue("other")
+        certificate.write_bytes(other.read_bytes())  # only half of it is there yet
+        assert shown_certificate(address) == before.decode()
+        key.write_bytes(other_key.read_bytes())
+        assert shown_certificate(address) == other.read_text()
+        with connect(server, authority) as client:
+            assert client.get("/healthz").status_code == 200
+
+
+def test_other_authorities_of_callers_are_taken_over_http_without_a_restart(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    first, second = Authority(tmp_path / "first"), Authority(tmp_path / "second")
+    certificate, key = first.issue("server")
+    roots = tmp_path / "roots.pem"
+    roots.write_bytes(first.roots.read_bytes())
+    options = {"tls_certificate": certificate, "tls_key": key, "tls_client_ca": roots}
+    with serve(FakeEngine(), http_port=0, **options) as server:
+        with connect(server, first, *second.issue("client")) as new, pytest.raises(httpx.HTTPError):
+            new.get("/healthz")
+        time.sleep(0.01)
+        roots.write_bytes(second.roots.read_bytes())
+        with connect(server, first, *second.issue("client")) as new:
+            assert new.get("/healthz").status_code == 200
+        with connect(server, first, *first.issue("client")) as old, pytest.raises(httpx.HTTPError):
+            old.get("/healthz")
 
 
 def shown_certificate(address: str) -> str:

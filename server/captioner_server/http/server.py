@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import ssl
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -13,6 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from captioner_server.errors import ServerStartError
 from captioner_server.options import ServerOptions
+from captioner_server.tls import server_context
 
 _IDLE_S = 10.0
 """Time for the head of a request to arrive, and for a connection between requests."""
@@ -36,8 +36,6 @@ class HttpServer:
             limit_concurrency=options.max_calls,
             timeout_keep_alive=int(_IDLE_S),
             h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
-            ssl_certfile=options.tls_certificate,
-            ssl_keyfile=options.tls_key,
         )
         self._server = uvicorn.Server(self._config)
         self._serving: asyncio.Task[None] | None = None
@@ -46,10 +44,8 @@ class HttpServer:
         """Listen; returns the port. Raises `ServerStartError`."""
         # What it has to say is in the server's own logs.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-        try:
-            self._config.load()
-        except (OSError, ssl.SSLError) as error:
-            raise ServerStartError(f"the certificate or its key cannot be used for HTTP: {error}") from error
+        self._config.load()
+        self._config.ssl = server_context(self._options)
         listening = _listen(self._options.host, self._options.http_port or 0)
         # `serve` would take the process's signals.
         self._serving = asyncio.create_task(self._server._serve([listening]))
