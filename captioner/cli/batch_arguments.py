@@ -25,7 +25,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_input(parser.add_argument_group("input"))
     run = parser.add_argument_group("run")
     again = run.add_mutually_exclusive_group()
-    again.add_argument("--resume", action="store_true", help="resume an earlier run (the default)")
+    again.add_argument(
+        "--resume",
+        dest="overwrite",
+        action="store_false",
+        default=False,
+        help="resume an earlier run (the default)",
+    )
     again.add_argument("--overwrite", action="store_true", help="caption everything again; replace OUT")
     run.add_argument("--watch", action="store_true", help="keep captioning new photos until interrupted")
     run.add_argument("--retry-failed", action="store_true", help="retry images that failed before")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import zipfile
@@ -14,6 +15,7 @@ from support.serving import RunningServer, make_image
 
 import captioner
 from captioner.captioner import Captioner
+from captioner.cli.batch import add_parser
 from captioner.cli.main import main
 from captioner.folder.sources import Selection
 from captioner_server.options import ServerOptions
@@ -33,6 +35,15 @@ def photos(tmp_path: Path) -> Path:
 
 def read(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("flags", "overwrite"), [([], False), (["--resume"], False), (["--overwrite"], True)]
+)
+def test_resume_is_the_opposite_of_overwrite(flags: list[str], overwrite: bool) -> None:
+    parser = argparse.ArgumentParser()
+    add_parser(parser.add_subparsers())
+    assert parser.parse_args(["batch", "photos", "-o", "out.jsonl", *flags]).overwrite is overwrite
 
 
 def test_servers_write_what_the_model_here_writes(photos, tmp_path, tiny_captioner, tiny_bundle) -> None:
