@@ -58,15 +58,31 @@ def test_scores_and_gradients_are_the_same_with_and_without_keeping_the_hidden_l
     query, keys, weight = torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(4)
     inputs = [value.double().requires_grad_() for value in (query, keys, weight)]
 
-    def plain(query: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
-        return torch.tanh(query.unsqueeze(2) + keys.unsqueeze(1)) @ weight
-
-    torch.testing.assert_close(_RecomputedScores.apply(*inputs), plain(*inputs))
+    torch.testing.assert_close(_RecomputedScores.apply(*inputs), additive_scores(*inputs))
     upstream = torch.randn(2, 3, 5, dtype=torch.float64)
     ours = torch.autograd.grad(_RecomputedScores.apply(*inputs), inputs, upstream)
-    theirs = torch.autograd.grad(plain(*inputs), inputs, upstream)
+    theirs = torch.autograd.grad(additive_scores(*inputs), inputs, upstream)
     for our, their in zip(ours, theirs, strict=True):
         torch.testing.assert_close(our, their)
+
+
+def test_recomputed_scores_are_summed_in_float32_under_autocast() -> None:
+    inputs = [torch.randn(64, 20, 16).bfloat16(), torch.randn(64, 49, 16).bfloat16(), torch.randn(16)]
+    inputs = [value.requires_grad_() for value in inputs]
+    exact = [value.detach().float().requires_grad_() for value in inputs]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        scores = _RecomputedScores.apply(*inputs)
+    expected = additive_scores(*exact)
+    torch.testing.assert_close(scores, expected)
+    upstream = torch.randn(64, 20, 49)
+    ours = torch.autograd.grad(scores, inputs, upstream)
+    theirs = torch.autograd.grad(expected, exact, upstream)
+    for our, their in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(our, their.to(our.dtype), rtol=1e-2, atol=1e-3)
+
+
+def additive_scores(query: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
+    return torch.tanh(query.unsqueeze(2) + keys.unsqueeze(1)) @ weight
 
 
 def test_general_attention_is_what_its_equation_says() -> None:

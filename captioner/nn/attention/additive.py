@@ -30,10 +30,10 @@ class AdditiveAttention(Attention):
 
     def scores(self, query: Tensor, keys: Tensor) -> Tensor:
         query = self.query(query)
-        weight = self.score.weight[0].to(query.dtype)
+        weight = self.score.weight[0]
         if torch.is_grad_enabled() and query.device.type == "cpu":
             return _RecomputedScores.apply(query, keys, weight)
-        return torch.tanh(query.unsqueeze(2) + keys.unsqueeze(1)) @ weight
+        return torch.tanh(query.unsqueeze(2) + keys.unsqueeze(1)) @ weight.to(query.dtype)
 
 
 class _RecomputedScores(torch.autograd.Function):
@@ -41,10 +41,12 @@ class _RecomputedScores(torch.autograd.Function):
 
     That tensor is half a gigabyte for a batch of 160 captions; on a CPU, writing and reading it took
     longer than the rest of the step. Here one image at a time stays in the cache, and the gradient
-    computes it again.
+    computes it again. Under autocast too, everything is computed in float32: bfloat16 has too few digits
+    for the sum of the weight's gradient over a batch.
     """
 
     @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
     def forward(ctx: Any, query: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(query, keys, weight)
         hidden = query.new_empty(query.shape[1], keys.shape[1], query.shape[2])
@@ -55,6 +57,7 @@ class _RecomputedScores(torch.autograd.Function):
         return scores
 
     @staticmethod
+    @torch.amp.custom_bwd(device_type="cpu")
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query, keys, weight = ctx.saved_tensors
         hidden = query.new_empty(query.shape[1], keys.shape[1], query.shape[2])
