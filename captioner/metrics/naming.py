@@ -6,15 +6,15 @@ right word, less the share that would be right by chance, on other photos.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-_WORD = re.compile(r"[a-z0-9'-]+")
-_LONGEST = 3
-"""Words of the longest phrase that is looked for."""
+from captioner.model.vocabulary import tokenize
+
 _PLURALS = (("s", ""), ("es", ""), ("ies", "y"), ("ves", "f"), ("ves", "fe"), ("men", "man"))
+
+Phrase = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,37 +37,42 @@ class NamingScores:
 def score_naming(captions: Mapping[str, str], words: Mapping[str, Sequence[str]]) -> NamingScores:
     """`words` for each photo by its key, the most exact first, not empty; `captions` by the same keys.
     Singular and plural count alike. A photo without a caption counts as wrong."""
-    right = {key: set().union(*(_forms(word.lower()) for word in own)) for key, own in words.items()}
-    photos_of: dict[str, set[str]] = defaultdict(set)
-    for key, forms in right.items():
-        for form in forms:
+    phrases = {key: [tuple(tokenize(word)) for word in own] for key, own in words.items()}
+    photos_of: dict[Phrase, set[str]] = defaultdict(set)
+    for key, own in phrases.items():
+        for form in set().union(*map(_forms, own)):
             photos_of[form].add(key)
+    longest = max(map(len, photos_of), default=0)
     named, exactly, chance = 0, 0, 0.0
-    for key, own in words.items():
-        said = _phrases(captions.get(key, ""))
-        fits = set().union(*(photos_of[phrase] for phrase in said if phrase in photos_of))
+    for key, own in phrases.items():
+        caption = tokenize(captions.get(key, ""))
+        forms = set().union(
+            *(_forms(run) for length in range(1, longest + 1) for run in _runs(caption, length))
+        )
+        fits = set().union(*(photos_of[form] for form in forms if form in photos_of))
         named += key in fits
-        exactly += bool(said & _forms(own[0].lower()))
+        exactly += has_phrase(caption, own[0])
         chance += len(fits - {key}) / max(1, len(words) - 1)
     count = len(words)
     return NamingScores(count, named / count, chance / count, exactly / count)
 
 
-def _forms(phrase: str) -> set[str]:
+def has_phrase(caption: Sequence[str], phrase: Sequence[str]) -> bool:
+    """Whether a tokenized caption has a tokenized phrase, its last word as a singular or a plural."""
+    forms = _forms(phrase)
+    return any(not forms.isdisjoint(_forms(run)) for run in _runs(caption, len(phrase)))
+
+
+def _forms(phrase: Sequence[str]) -> set[Phrase]:
     """The phrase with its last word as it is, and as a singular."""
-    *first, last = phrase.split()
+    *first, last = phrase
     lasts = {last}
     for plural, singular in _PLURALS:
         if last.endswith(plural) and len(last) > len(plural) + 1:
             lasts.add(last.removesuffix(plural) + singular)
-    return {" ".join([*first, word]) for word in lasts}
+    return {(*first, word) for word in lasts}
 
 
-def _phrases(caption: str) -> set[str]:
-    words = _WORD.findall(caption.lower())
-    runs = (
-        " ".join(words[start : start + length])
-        for length in range(1, _LONGEST + 1)
-        for start in range(len(words) - length + 1)
-    )
-    return set().union(*(_forms(run) for run in runs))
+def _runs(words: Sequence[str], length: int) -> Iterator[Sequence[str]]:
+    """All `length` successive words."""
+    return (words[start : start + length] for start in range(len(words) - length + 1))

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from captioner.metrics.cider import CiderReward
+from captioner.metrics.naming import has_phrase
 from captioner.model.calibration import mean_log_prob
 from captioner.model.search import Hypothesis
 from captioner.model.vocabulary import Vocabulary, tokenize
 from captioner.training.data import Example
-from captioner.training.rewards import says
 
 EVENT = (
     "as close to people's captions (CIDEr-D) as the median human caption; for labelled photos, that one of"
@@ -54,7 +54,7 @@ def _close(examples: Sequence[Example], texts: Sequence[str]) -> dict[int, bool]
 
 def _named(examples: Sequence[Example], texts: Sequence[str]) -> dict[int, bool]:
     return {
-        row: any(says(texts[row].split(), tokenize(word)) for word in example.image.words)
+        row: any(has_phrase(texts[row].split(), tokenize(word)) for word in example.image.words)
         for row, example in enumerate(examples)
         if example.image.words
     }

@@ -14,6 +14,7 @@ from captioner.errors import DataError
 from captioner.metrics.chair import find_mentions
 from captioner.metrics.cider import CiderReward
 from captioner.metrics.diversity import UNFINISHED
+from captioner.metrics.naming import has_phrase
 from captioner.model.vocabulary import END, tokenize
 from captioner.training.data import NAMED, Example, Group, make_image_groups
 
@@ -127,9 +128,9 @@ class Naming:
         words = [word for word in caption if word != END]
         exact, *others = self._words[image]
         score = 0.0
-        if says(words, exact):
+        if has_phrase(words, exact):
             score = self.EXACT
-        elif any(says(words, other) for other in others):
+        elif any(has_phrase(words, other) for other in others):
             score = self.RIGHT
         if not words or words[-1] in UNFINISHED or caption[-1] != END:
             score -= self.BAD_ENDING
@@ -140,13 +141,3 @@ class Naming:
         ]
         score -= self.UNSEEN_PAIR * len(unseen)
         return score - self.REPEATED * sum(n - 1 for word, n in Counter(words).items() if word != "a")
-
-
-def says(words: Sequence[str], phrase: Sequence[str]) -> bool:
-    """Whether the words have the phrase, its last word as a singular or a plural."""
-    *first, last = phrase
-    for start in range(len(words) - len(phrase) + 1):
-        *before, head = words[start : start + len(phrase)]
-        if before == first and head in (last, f"{last}s", f"{last}es"):
-            return True
-    return False

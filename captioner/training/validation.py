@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from captioner.metrics import evaluate_captions
+from captioner.metrics.naming import has_phrase
 from captioner.model.search import Hypothesis, search
 from captioner.model.vocabulary import Vocabulary, tokenize
 from captioner.nn.model import CaptionModel
@@ -17,7 +18,6 @@ from captioner.options import CaptionOptions
 from captioner.training.cache import FeatureCache, trained_stages
 from captioner.training.data import CAPTIONS_PER_GROUP, Example, chunks, encode, pad
 from captioner.training.likelihood import log_likelihoods
-from captioner.training.rewards import says
 
 BATCH = 64
 
@@ -85,7 +85,9 @@ def score(
 
 
 def _naming(captions: Sequence[tuple[Example, Sequence[str]]]) -> dict[str, float]:
-    said = [[says(words, tokenize(word)) for word in example.image.words] for example, words in captions]
+    said = [
+        [has_phrase(words, tokenize(word)) for word in example.image.words] for example, words in captions
+    ]
     return {
         "named": 100 * float(np.mean([any(one) for one in said])),
         "exactly": 100 * float(np.mean([one[0] for one in said])),

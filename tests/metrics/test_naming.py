@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from captioner.cli.main import main
-from captioner.metrics.naming import score_naming
+from captioner.metrics.naming import has_phrase, score_naming
 
 WORDS = {
     "1": ("giant panda", "panda", "bear"),
@@ -21,6 +21,28 @@ def test_words_phrases_and_plurals_count() -> None:
     scores = score_naming(captions, WORDS)
     assert (scores.photos, scores.named, scores.exactly) == (4, 0.75, 0.5)
     assert scores.by_chance == 0.0
+
+
+@pytest.mark.parametrize(
+    ("caption", "phrase", "has"),
+    [
+        ("a great white shark swims", "great white shark", True),
+        ("two wolves howl", "wolf", True),
+        ("three women talk", "woman", True),
+        ("a dog runs", "dogs", True),
+        ("strawberries in a bowl", "strawberry", True),
+        ("a white shark", "great white shark", False),
+        ("a doghouse", "dog", False),
+        ("", "dog", False),
+    ],
+)
+def test_a_caption_has_a_phrase(caption: str, phrase: str, has: bool) -> None:
+    assert has_phrase(caption.split(), phrase.split()) is has
+
+
+def test_long_labels_count() -> None:
+    scores = score_naming({"1": "an old english sheep dog"}, {"1": ("Old English sheep dog",)})
+    assert scores.named == scores.exactly == 1.0
 
 
 def test_a_list_of_frequent_nouns_scores_nothing() -> None:

@@ -32,6 +32,12 @@ def test_the_exact_word_pays_most() -> None:
     assert naming(SENTENCE.format("group of bears")) == pytest.approx(right)
 
 
+def test_a_plural_pays_as_the_score_counts_it() -> None:
+    reward = Naming([example(words=("wolf", "animal"))], 1.0, 5)
+    [score] = reward.scores([0], [[*SENTENCE.format("pack of wolves").split(), END]])
+    assert score == pytest.approx(Naming.EXACT)
+
+
 @pytest.mark.parametrize(
     "caption", ["a panda", "a panda panda panda sitting on green grass", "a panda and the"]
 )
