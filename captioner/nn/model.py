@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from captioner.errors import DataError
@@ -13,7 +14,7 @@ from captioner.images.letterbox import Letterbox
 from captioner.nn.attention import ATTENTIONS
 from captioner.nn.decoder import DECODERS, Decoder, LSTMDecoder, Tensors
 from captioner.nn.decoder.evidence import WordEvidence
-from captioner.nn.encoder import STRIDES, GridEncoder, GridRefiner, build_backbone
+from captioner.nn.encoder import STRIDES, GridEncoder, GridRefiner, build_backbone, pretrained_classifier
 
 RESIZES = ("squash", "letterbox")
 
@@ -127,8 +128,8 @@ class CaptionModel(nn.Module):
             options.attention_heads,
         )
         self.decoder.checklist_weight = options.checklist_weight
+        self.decoder.evidence = None
         if options.classes:
-            assert isinstance(self.decoder, LSTMDecoder)  # as the options have checked
             self.decoder.evidence = WordEvidence(
                 self.encoder.backbone.channels[-1],
                 options.classes,
@@ -138,6 +139,21 @@ class CaptionModel(nn.Module):
                 options.grid,
                 STRIDES[-1] // options.stride,
             )
+
+    @torch.no_grad()
+    def name_classes(self, membership: Tensor, column: Tensor) -> None:
+        """Begin to score classes: with the encoder's pretrained classifier, and the words that name them.
+
+        `membership` float (classes, named words), `column` int64 (vocabulary), as in `WordEvidence`. For
+        models with `ModelOptions.classes`. Raises `DataError` for an encoder without a classifier.
+        """
+        evidence = self.decoder.evidence
+        assert evidence is not None
+        weight, bias = pretrained_classifier(self.options.encoder)
+        evidence.membership.copy_(membership)
+        evidence.column.copy_(column)
+        evidence.classes.weight.copy_(weight)
+        evidence.classes.bias.copy_(bias)
 
     @property
     def letterbox(self) -> Letterbox | None:

@@ -1,4 +1,4 @@
-"""Which words of a vocabulary name the classes of ImageNet, and the classifier that scores them."""
+"""Which words of a vocabulary name the classes of ImageNet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from captioner.errors import DataError
 from captioner.model.vocabulary import Vocabulary
-from captioner.nn.decoder.evidence import WordEvidence
 
 CLASSES = 1000
 _FILE = "imagenet_words.json"
@@ -52,14 +51,6 @@ class ClassWords:
             for number, own in enumerate(names):
                 membership[number, position] = word in own
         return cls(membership, column)
-
-    @torch.no_grad()
-    def give(self, evidence: WordEvidence, classifier: tuple[Tensor, Tensor]) -> None:
-        """Copy these and the weight and bias of the encoder's own classifier into a new `evidence`."""
-        evidence.membership.copy_(self.membership)
-        evidence.column.copy_(self.column)
-        evidence.classes.weight.copy_(classifier[0])
-        evidence.classes.bias.copy_(classifier[1])
 
 
 @cache

@@ -20,7 +20,6 @@ from captioner.model import bundle as bundles
 from captioner.model.runtime import OnnxStepper
 from captioner.model.search import search
 from captioner.model.vocabulary import SPECIAL, Vocabulary
-from captioner.nn.decoder import LSTMDecoder
 from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper
 from captioner.options import CaptionOptions
@@ -176,9 +175,9 @@ def put_named_words_last(model: CaptionModel, vocabulary: Vocabulary) -> Vocabul
     """Bring the words that name classes to the end of the vocabulary, in the order of their classes, so that
     a step need not look up where the gains of each go. Returns the vocabulary in the new order; a model for
     which that cannot be is left as it is."""
-    if not isinstance(model.decoder, LSTMDecoder) or model.decoder.evidence is None:
-        return vocabulary
     evidence = model.decoder.evidence
+    if evidence is None:
+        return vocabulary
     count = len(evidence.scale)
     order = torch.argsort(torch.where(evidence.column == count, -1, evidence.column), stable=True)
     if (

@@ -14,8 +14,6 @@ import torch
 from torch import Tensor
 
 from captioner.errors import DataError
-from captioner.nn.decoder import LSTMDecoder
-from captioner.nn.encoder import pretrained_classifier
 from captioner.nn.model import CaptionModel
 from captioner.training import checkpoint
 from captioner.training.cache import FeatureCache, build_cache
@@ -79,10 +77,7 @@ class Trainer:
         if start:
             start.give(self.model, self.vocabulary, related_words(self.train_examples))
         if named:
-            assert (
-                isinstance(self.model.decoder, LSTMDecoder) and self.model.decoder.evidence
-            )  # by ModelOptions
-            named.give(self.model.decoder.evidence, pretrained_classifier(options.model.encoder))
+            self.model.name_classes(named.membership, named.column)
         self.confidence: Mapping[str, Any] | None = start.confidence if start else None
         self.history: list[dict[str, Any]] = []
         self.stage = self.epoch = self.batch = 0

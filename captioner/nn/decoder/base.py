@@ -8,6 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from captioner.nn.decoder.evidence import WordEvidence
+from captioner.nn.decoder.words import TiedEmbedding
+
 Tensors = dict[str, Tensor]
 
 
@@ -35,7 +38,11 @@ class Decoder(nn.Module, ABC):
     heads = 1
     """Maps that a word has; their mean is its attention."""
     checklist_weight = 0.0
-    """Of the gains that words have which the image calls for (`captioner.nn.decoder.checklist`)."""
+    """Bonus added to detected words until they appear in the caption; 0 disables
+    (`captioner.nn.decoder.checklist`)."""
+    embedding: TiedEmbedding
+    evidence: WordEvidence | None
+    """Class scores of cells; None in models without classes."""
 
     @abstractmethod
     def prepare(

@@ -9,7 +9,6 @@ from torch.nn import functional as F
 from captioner.nn.attention import Attention, Sentinel
 from captioner.nn.decoder import checklist
 from captioner.nn.decoder.base import Decoder, Step, Tensors, every_cell, masked_mean
-from captioner.nn.decoder.evidence import WordEvidence
 from captioner.nn.decoder.words import TiedEmbedding
 
 
@@ -49,7 +48,7 @@ class LSTMDecoder(Decoder):
         self.gate = nn.Linear(hidden, features)
         self.output = nn.Linear(hidden + features, embedding)
         self.dropout = nn.Dropout(dropout)
-        self.evidence: WordEvidence | None = None
+        self.evidence = None
 
     def prepare(
         self, grid: Tensor, mask: Tensor | None = None, deepest: Tensor | None = None

@@ -69,7 +69,7 @@ class ClassRetention(Objective[ClassRetentionOptions]):
     bias: Tensor
 
     def loss(self, step: Step) -> Tensor:
-        evidence = getattr(step.model.decoder, "evidence", None)
+        evidence = step.model.decoder.evidence
         assert evidence is not None  # the options have been checked
         [wanted] = self.features.take(step.batch.images, step.batch.views, self.device)
         if step.part is not None:
