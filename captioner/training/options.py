@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from captioner.errors import DataError, OptionsError
 from captioner.nn.model import ModelOptions
@@ -52,11 +51,11 @@ class SourceOptions:
     def __post_init__(self) -> None:
         _at_least(self, 1, "repeat")
         if not self.images:
-            raise DataError(f"data set {self.name}: no images are named")
+            raise DataError("no images are named")
         if bool(self.captions) + bool(self.labels) + self.classes != 1:
-            raise DataError(f"data set {self.name}: give one of captions, labels and classes")
+            raise DataError("give one of captions, labels and classes")
         if not 0 <= self.val_fraction < 1:
-            raise DataError(f"data set {self.name}: val_fraction must be at least 0 and below 1")
+            raise DataError("val_fraction must be at least 0 and below 1")
 
     @property
     def labelled(self) -> bool:
@@ -107,18 +106,17 @@ class StageOptions:
     """Gradients are clipped to this norm."""
 
     def __post_init__(self) -> None:
-        where = f"stage {self.name}"
-        object.__setattr__(self, "objectives", _objectives(self.objectives, where))
+        object.__setattr__(self, "objectives", _objectives(self.objectives, "objectives"))
         _at_least(self, 1, "epochs", "runs", "batch_captions")
         _at_least(self, 0, "warmup_steps", "encoder_learning_rate", "weight_decay")
         _at_least(self, 0, "learning_rate", "final_learning_rate", "gradient_norm")
         if not 0 <= self.tuned_segments <= 3:
-            raise DataError(f"{where}: tuned_segments must be from 0 to 3")
+            raise DataError("tuned_segments must be from 0 to 3")
         if not 0 < self.zoom <= 1:
-            raise DataError(f"{where}: zoom must be above 0 and at most 1")
+            raise DataError("zoom must be above 0 and at most 1")
         for name in ("hidden_cells", "hidden_features", "hidden_means", "stochastic_depth"):
             if not 0 <= getattr(self, name) < 1:
-                raise DataError(f"{where}: {name} must be at least 0 and below 1")
+                raise DataError(f"{name} must be at least 0 and below 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,8 +166,10 @@ class TrainOptions:
             raise DataError(str(error)) from None
         for stage in self.stages:
             for name, objective in stage.objectives.items():
-                with _located(f"stage {stage.name}, {name}"):
+                try:
                     objective.check(self)
+                except DataError as error:
+                    raise DataError(f"stage {stage.name}, {name}: {error}") from None
         for names in ([source.name for source in self.data], [stage.name for stage in self.stages]):
             if len(set(names)) != len(names):
                 raise DataError(f"names must differ: {', '.join(names)}")
@@ -214,76 +214,71 @@ class TrainOptions:
         return max(stage.tuned_segments for stage in self.stages)
 
 
-def _objectives(
-    values: Mapping[str, ObjectiveOptions | Mapping[str, Any] | float], where: str
-) -> dict[str, ObjectiveOptions]:
+def _objectives(values: Any, path: str) -> dict[str, ObjectiveOptions]:
     """Options of objectives by name. A number stands for a weight; weight 0 leaves an objective out."""
     # Here, because objectives may read checkpoints, which hold these options.
     from captioner.training.objectives import OBJECTIVES, ObjectiveOptions
 
     built: dict[str, ObjectiveOptions] = {}
-    for name, value in values.items():
+    for name, value in _table(values, path).items():
         if name not in OBJECTIVES:
-            raise DataError(f"{where}: unknown objective {name}; there is {', '.join(OBJECTIVES)}")
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            raise DataError(f"{path}.{name}: unknown objective; there is {', '.join(OBJECTIVES)}")
+        if not isinstance(value, (ObjectiveOptions, Mapping)):
             value = {"weight": value}
-        with _located(f"{where}, {name}"):
-            if not isinstance(value, ObjectiveOptions):
-                value = _build(OBJECTIVES[name].Options, value)
+        if not isinstance(value, ObjectiveOptions):
+            value = _build(OBJECTIVES[name].Options, value, f"{path}.{name}")
         if value.weight:
             built[name] = value
     if values and not built:
-        raise DataError(f"{where}: no objective has a weight above 0")
+        raise DataError(f"{path}: none has a weight above 0")
     return built
 
 
-@contextmanager
-def _located(where: str) -> Iterator[None]:
-    try:
-        yield
-    except DataError as error:
-        raise DataError(f"{where}: {error}") from None
-
-
-def _build(cls: Any, values: Any) -> Any:
-    """A dataclass, its parts included, from plain tables."""
-    if not isinstance(values, Mapping):
-        raise DataError(f"expected a table for {cls.__name__}, got {values!r}")
+def _build(cls: Any, values: Any, path: str = "") -> Any:
+    """A dataclass, its parts included, from plain tables; `path` locates them in error messages."""
     hints = get_type_hints(cls, localns={"ObjectiveOptions": Any})
-    unknown = values.keys() - hints.keys()
-    if unknown:
-        raise DataError(f"{cls.__name__}: unknown options {', '.join(sorted(unknown))}")
     built: dict[str, Any] = {}
-    for name, value in values.items():
-        hint = hints[name]
-        if dataclasses.is_dataclass(hint):
-            value = _build(hint, value)
-        elif getattr(hint, "__origin__", None) is Mapping:
-            if not isinstance(value, Mapping):
-                raise DataError(f"{cls.__name__}: {name} must be a table")
-        elif getattr(hint, "__origin__", None) is tuple:
-            kind = hint.__args__[0]
-            if not isinstance(value, (list, tuple)):
-                raise DataError(f"{cls.__name__}: {name} must be a list")
-            if dataclasses.is_dataclass(kind):
-                value = [_build(kind, item) for item in value]
-            elif not all(type(item) is kind for item in value):
-                raise DataError(f"{cls.__name__}: {name} must hold {kind.__name__} only")
-            value = tuple(value)
-        elif hint is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        elif type(value) is not hint:
-            raise DataError(f"{cls.__name__}: {name} must be a {hint.__name__}, got {value!r}")
-        built[name] = value
+    for name, value in _table(values, path or "configuration").items():
+        inside = f"{path}.{name}" if path else name
+        if name not in hints:
+            raise DataError(f"{inside}: unknown option")
+        built[name] = _value(hints[name], value, inside)
+    missing = [
+        field.name
+        for field in dataclasses.fields(cls)
+        if field.default is field.default_factory is dataclasses.MISSING and field.name not in built
+    ]
     try:
+        if missing:
+            raise DataError(f"missing {', '.join(missing)}")
         return cls(**built)
-    except TypeError:
-        missing = [
-            field.name
-            for field in dataclasses.fields(cls)
-            if field.default is dataclasses.MISSING and field.name not in built
-        ]
-        raise DataError(f"{cls.__name__}: missing {', '.join(missing)}") from None
+    except DataError as error:
+        raise DataError(f"{path}: {error}" if path else str(error)) from None
+
+
+def _value(hint: Any, value: Any, path: str) -> Any:
+    if dataclasses.is_dataclass(hint):
+        return _build(hint, value, path)
+    if get_origin(hint) is Mapping:
+        return _objectives(value, path)
+    if get_origin(hint) is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise DataError(f"{path}: expected a list, got {value!r}")
+        return tuple(_value(get_args(hint)[0], item, f"{path}[{index}]") for index, item in enumerate(value))
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is not hint:
+        raise DataError(f"{path}: expected {_KINDS[hint]}, got {value!r}")
+    return value
+
+
+_KINDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def _table(values: Any, path: str) -> Mapping[str, Any]:
+    if not isinstance(values, Mapping):
+        raise DataError(f"{path}: expected a table, got {values!r}")
+    return values
 
 
 def _change(values: dict[str, Any], name: str, text: str) -> None:
@@ -306,4 +301,4 @@ def _at_least(options: Any, low: float, *names: str) -> None:
         value = getattr(options, name)
         left_open = value == AUTO and type(options).__dataclass_fields__[name].default == AUTO
         if not (value >= low or left_open):  # also for NaN
-            raise DataError(f"{options.name}: {name} must be at least {low}, got {getattr(options, name)}")
+            raise DataError(f"{name} must be at least {low}, got {value}")

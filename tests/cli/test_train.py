@@ -100,10 +100,13 @@ def test_without_validation_the_last_weights_are_named(data, tmp_path, capsys) -
     ("arguments", "reason"),
     [
         (["--set", "seed"], "--set takes NAME=VALUE, got 'seed'"),
-        (["--set", "sed=1"], "unknown options sed"),
-        (["--set", "seed=one"], "seed must be a int"),
+        (["--set", "sed=1"], "sed: unknown option"),
+        (["--set", "seed=one"], "seed: expected a whole number, got 'one'"),
+        (["--set", "stages.0.mirror=1"], "stages[0].mirror: expected true or false, got 1"),
+        (["--set", "data.0.images=[1]"], "data[0].images[0]: expected a string, got 1"),
+        (["--set", "data.0.repeat=0"], "data[0]: repeat must be at least 1, got 0"),
         (["--set", "stages.7.epochs=1"], "there is no option stages.7.epochs"),
-        (["--set", "stages.0.epochs=0"], "epochs must be at least 1"),
+        (["--set", "stages.0.epochs=0"], "stages[0]: epochs must be at least 1"),
         (["--set", "stages.0.zoom=0"], "zoom must be above 0 and at most 1"),
         (
             ["--set", "stages.0.zoom=0.5", "--set", "model.resize='letterbox'"],

@@ -201,5 +201,5 @@ def test_a_grid_learns_to_foretell(data: Path, cache: Path, tmp_path: Path) -> N
     ],
 )
 def test_wrong_options_are_rejected(wrong: dict[str, object], message: str) -> None:
-    with pytest.raises(DataError, match=f"stage words, feature_distillation: {message}"):
+    with pytest.raises(DataError, match=f"objectives.feature_distillation: {message}"):
         squares.stage(objectives={"feature_distillation": wrong})

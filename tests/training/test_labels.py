@@ -117,9 +117,9 @@ def test_wrong_labels_are_rejected(tmp_path: Path, content: str, message: str) -
 
 
 def test_a_source_has_captions_or_labels_or_classes() -> None:
-    with pytest.raises(DataError, match="data set new: give one of captions, labels and classes"):
+    with pytest.raises(DataError, match="give one of captions, labels and classes"):
         source(captions="captions.json")
-    with pytest.raises(DataError, match="data set new: give one of captions, labels and classes"):
+    with pytest.raises(DataError, match="give one of captions, labels and classes"):
         source(labels="")
 
 
