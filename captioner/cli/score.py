@@ -205,10 +205,18 @@ def _print_comparison(comparison: Comparison, args: argparse.Namespace) -> None:
 
 
 def _diversity_rows(*systems: Scores) -> list[list[str]]:
-    return [
+    rows = [
         [label, *(form.format(getattr(scores.diversity, name)) for scores in systems)]
         for name, (label, form) in _DIVERSITY.items()
     ]
+    gender = [scores.gender for scores in systems]
+    if gender[0].women:
+        label = f"women called men ({gender[0].women} images)"
+        rows.append([label, *(f"{one.women_as_men} of {one.women_named}" for one in gender)])
+    if gender[0].men:
+        label = f"men called women ({gender[0].men} images)"
+        rows.append([label, *(f"{one.men_as_women} of {one.men_named}" for one in gender)])
+    return rows
 
 
 def _range(interval: tuple[float, float], form: str = ".2f") -> str:

@@ -14,6 +14,7 @@ from captioner.metrics.bootstrap import Array, Statistics, interval, mean_of, p_
 from captioner.metrics.chair import chair_statistics
 from captioner.metrics.cider import CiderReward
 from captioner.metrics.diversity import Diversity, diversity
+from captioner.metrics.gender import Gender, gender
 from captioner.metrics.meteor import Meteor, meteor_score
 from captioner.metrics.rouge import rouge_l
 from captioner.metrics.tokenizer import tokenize
@@ -42,13 +43,16 @@ class Scores:
     intervals: Mapping[str, tuple[float, float]]
     """95% confidence intervals of `values` over images."""
     diversity: Diversity
+    gender: Gender
 
     def to_dict(self) -> dict[str, float]:
-        """The number of images, the scores times 100, and the statistics of diversity, by name."""
+        """The number of images, the scores times 100, the statistics of diversity, and how often genders are
+        confused, in percent, by name."""
         return {
             "images": self.images,
             **{name: round(100 * value, 4) for name, value in self.values.items()},
             **{name: round(value, 4) for name, value in dataclasses.asdict(self.diversity).items()},
+            **self.gender.to_dict(),
         }
 
 
@@ -91,7 +95,7 @@ def evaluate_captions(
     [tokens], truth = _tokenize([candidates], references)
     [measured] = _measure([tokens], truth, _of(references, objects), meteor)
     resampled = resampled_scores(list(measured.values()), samples, seed)
-    return _scores(tokens, measured, resampled)
+    return _scores(tokens, truth, measured, resampled)
 
 
 def compare_captions(
@@ -108,12 +112,15 @@ def compare_captions(
     tokens, truth = _tokenize([first, second], references)
     measured = _measure(tokens, truth, _of(references, objects), meteor)
     resampled = [resampled_scores(list(metrics.values()), samples, seed) for metrics in measured]
-    one, other = (_scores(*system) for system in zip(tokens, measured, resampled, strict=True))
+    one, other = (
+        _scores(said, truth, metrics, drawn)
+        for said, metrics, drawn in zip(tokens, measured, resampled, strict=True)
+    )
     differences = {}
     for column, name in enumerate(one.values):
-        drawn = resampled[0][:, column] - resampled[1][:, column]
+        change = resampled[0][:, column] - resampled[1][:, column]
         value = one.values[name] - other.values[name]
-        differences[name] = Difference(value, interval(drawn), p_value(drawn))
+        differences[name] = Difference(value, interval(change), p_value(change))
     return Comparison(one, other, differences)
 
 
@@ -174,7 +181,9 @@ def _meteor(sums: Array) -> Array:
     return meteor_score(sums)[..., None]
 
 
-def _scores(captions: Sequence[Tokens], measured: Metrics, resampled: Array) -> Scores:
+def _scores(
+    captions: Sequence[Tokens], truth: Sequence[Sequence[Tokens]], measured: Metrics, resampled: Array
+) -> Scores:
     names = [name for group in measured for name in group]
     values = np.concatenate([metric.score() for metric in measured.values()])
     return Scores(
@@ -182,4 +191,5 @@ def _scores(captions: Sequence[Tokens], measured: Metrics, resampled: Array) -> 
         values=dict(zip(names, values.tolist(), strict=True)),
         intervals={name: interval(resampled[:, column]) for column, name in enumerate(names)},
         diversity=diversity(captions),
+        gender=gender(captions, truth),
     )

@@ -40,7 +40,9 @@ class ClassWords:
         if classes != CLASSES:
             raise DataError(f"[model] classes must be 0 or {CLASSES}, got {classes}")
         numbers = {word: number for number, word in enumerate(vocabulary.words)}
-        names = [{form for word in words for form in _forms(word) if form in numbers} for words in _words()]
+        names = [
+            {form for word in words for form in _forms(word) if form in numbers} for words in class_words()
+        ]
         named = sorted(set().union(*names), key=numbers.__getitem__)
         if not named:
             raise DataError("[model] classes: the vocabulary has no word for any of them")
@@ -54,7 +56,8 @@ class ClassWords:
 
 
 @cache
-def _words() -> list[list[str]]:
+def class_words() -> list[list[str]]:
+    """For each class of ImageNet the words that are right for it, the most exact first."""
     text = resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
     return [entry["words"] for entry in json.loads(text)]
 

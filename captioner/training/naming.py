@@ -26,24 +26,28 @@ def beginning(word: str) -> str:
     return f"{'an' if _AN.match(first) else 'a'} {word}"
 
 
-def build_vocabulary(examples: Sequence[Example], min_count: int) -> Vocabulary:
+def build_vocabulary(
+    examples: Sequence[Example], min_count: int, classes: Sequence[Sequence[str]] = ()
+) -> Vocabulary:
     """The words that captions have at least `min_count` times, then those of the most exact word of every
-    labelled photo with its article."""
+    labelled photo with its article, then those of `classes`: the words for each class whose evidence the
+    decoder sees. No caption needs to have them."""
     captions = (caption for example in examples for caption in example.image.captions)
     common = Vocabulary.build(captions, min_count).words
     exact = [beginning(example.image.words[0]) for example in examples if example.image.words]
     taught = Vocabulary.build(exact, 1).words
-    return Vocabulary(list(dict.fromkeys([*common, *taught])))
+    named = [token for words in classes for word in words for token in tokenize(word)]
+    return Vocabulary(list(dict.fromkeys([*common, *taught, *named])))
 
 
-def related_words(examples: Sequence[Example]) -> dict[str, list[str]]:
-    """For each part of the most exact word of a labelled photo: what else its photos show."""
+def related_words(examples: Sequence[Example], classes: Sequence[Sequence[str]] = ()) -> dict[str, list[str]]:
+    """For each part of the most exact word of a labelled photo, and of the words for each class: what else
+    the photos or the class show."""
     related: dict[str, list[str]] = {}
-    for example in examples:
-        if example.image.words:
-            exact, *others = (tokenize(word) for word in example.image.words)
-            for word in exact:
-                related.setdefault(word, []).extend(token for other in others for token in other)
+    for words in [*(example.image.words for example in examples if example.image.words), *classes]:
+        exact, *others = (tokenize(word) for word in words)
+        for word in exact:
+            related.setdefault(word, []).extend(token for other in others for token in other)
     return related
 
 

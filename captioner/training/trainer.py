@@ -18,7 +18,7 @@ from captioner.nn.model import CaptionModel
 from captioner.training import checkpoint
 from captioner.training.cache import FeatureCache, build_cache
 from captioner.training.calibrate import calibrate
-from captioner.training.class_words import ClassWords
+from captioner.training.class_words import ClassWords, class_words
 from captioner.training.curves import plot_curves
 from captioner.training.data import Batch, Example, load_examples
 from captioner.training.ema import MovingAverage, copy_weights
@@ -63,11 +63,13 @@ class Trainer:
         self.data_root, self.cache_folder = data_root, cache
         self.checkpoint_every_s = checkpoint_every_s
         self.val_examples = load_examples(options.data, data_root, "val")
-        self.vocabulary = build_vocabulary(self.train_examples, options.min_count)
+        # A start that has classes has their words.
+        classes = class_words() if options.model.classes and not (start and start.model.classes) else []
+        self.vocabulary = build_vocabulary(self.train_examples, options.min_count, classes)
         if start:
             self.vocabulary = start.extended(self.vocabulary)
         named = None
-        if options.model.classes and not (start and start.model.classes):
+        if classes:
             named = ClassWords.of(self.vocabulary, options.model.classes)
             model = dataclasses.replace(options.model, named_words=named.count)
             self.options = options = dataclasses.replace(options, model=model)
@@ -75,7 +77,7 @@ class Trainer:
         weights = None if options.weights == "random" or start else options.weights
         self.model = CaptionModel(options.model, len(self.vocabulary), weights).to(device)
         if start:
-            start.give(self.model, self.vocabulary, related_words(self.train_examples))
+            start.give(self.model, self.vocabulary, related_words(self.train_examples, classes))
         if named:
             self.model.name_classes(named.membership, named.column)
         self.confidence: Mapping[str, Any] | None = start.confidence if start else None

@@ -19,6 +19,7 @@ from captioner.references import read_classes, read_label_file
 from captioner.training import checkpoint
 from captioner.training.data import LABELS, load_examples
 from captioner.training.naming import beginning, build_vocabulary, draw, related_words
+from captioner.training.objectives.label_likelihood import FEWEST, continuations
 from captioner.training.options import SourceOptions, TrainOptions
 from captioner.training.start import Start
 
@@ -85,6 +86,35 @@ def test_the_words_of_labels_enter_the_vocabulary_however_rare(labelled: Path) -
     assert {"plum", "square", "red"} < set(build_vocabulary(examples, 1).words)
     assert "quadrangle" not in build_vocabulary(examples, 1).words
     assert set(related_words(examples)["plum"]) == {"square", "quadrangle"}
+
+
+def test_the_words_of_classes_enter_the_vocabulary_with_what_they_are_related_to(labelled: Path) -> None:
+    examples = load_examples([CAPTIONED], labelled, "train")
+    classes = [["red fox", "fox", "animal"], ["tench", "fish"]]
+    assert build_vocabulary(examples, 1000, classes).words[4:] == ("red", "fox", "animal", "tench", "fish")
+    related = related_words(examples, classes)
+    assert (related["red"], related["fox"], related["tench"]) == (
+        ["fox", "animal"],
+        ["fox", "animal"],
+        ["fish"],
+    )
+
+
+def test_names_are_continued_as_captions_continue_related_words(labelled: Path) -> None:
+    examples = load_examples([CAPTIONED, source()], labelled, "train")
+    vocabulary = build_vocabulary(examples, 1)
+    index = next(i for i, example in enumerate(examples) if example.image.words)
+    words = {1: ["plum", "square"], 2: ["plum"]}
+    captions = [caption for example in examples for caption in example.image.captions]
+    after = [
+        caption.split()[caption.split().index("square") + 1] for caption in captions if " square " in caption
+    ]
+    shares, rows = continuations(examples, words, vocabulary)
+    assert index and len(after) >= FEWEST
+    [square] = vocabulary.encode(after[0])
+    assert shares[rows[1], square] == pytest.approx(after.count(after[0]) / len(after))
+    assert torch.equal(shares[rows[2]], shares[rows[1]])  # plum has no captions: the mean of the others
+    assert continuations(examples[index:], words, vocabulary)[1] == {}
 
 
 def test_folders_named_by_class(labelled: Path) -> None:
@@ -161,7 +191,8 @@ def test_a_partial_caption_has_no_end(labelled: Path, cache: Path, tmp_path: Pat
     assert {batch.kind for batch in batches} == {LABELS}
     assert not any((batch.captions == Vocabulary.end_id).any() for batch in batches)
     words = {tuple(row) for batch in batches for row in batch.captions.flatten(0, 1).tolist()}
-    assert words == {(Vocabulary.start_id, *trainer.vocabulary.encode("a plum"))}
+    # The padding has room for the word behind the name.
+    assert words == {(Vocabulary.start_id, *trainer.vocabulary.encode("a plum"), Vocabulary.pad_id)}
 
 
 def test_new_words_begin_as_what_they_are_related_to(tmp_path: Path) -> None:
