@@ -19,6 +19,7 @@ from captioner.model.bundle import Bundle
 from captioner.model.calibration import Calibration
 from captioner.model.runtime import OnnxStepper, Runtime
 from captioner.model.search import Floats, Hypothesis, search, stream
+from captioner.model.stages import stage
 from captioner.options import CaptionOptions, merge_options
 from captioner.overlay.saliency import resample
 from captioner.pipeline import DEFAULT_BATCH_SIZE, caption_loaded, run_pipeline
@@ -247,7 +248,8 @@ class Captioner:
         resolved = self._resolve(options)
         encoded = self._encode(pixels, masks).with_head(resolved.attention_head)
         include = [self.bundle.vocabulary.forms(word) for word in resolved.include]
-        found = search(encoded, len(pixels), resolved, include)
+        with stage("search"):
+            found = search(encoded, len(pixels), resolved, include)
         if not all(found):
             raise _not_finite()
         return [
@@ -271,13 +273,14 @@ class Captioner:
         words: list[Word] = []
         log_prob = 0.0
         encoded = self._encode(pixels[None], masks).with_head(resolved.attention_head)
-        for token, chosen, attention in stream(encoded, resolved):
-            if not np.isfinite(chosen):
-                raise _not_finite()
-            log_prob += chosen
-            if token != self.bundle.vocabulary.end_id:
-                words.append(self._word(token, chosen, attention, masks[0], resolved))
-                yield words[-1]
+        with stage("search"):
+            for token, chosen, attention in stream(encoded, resolved):
+                if not np.isfinite(chosen):
+                    raise _not_finite()
+                log_prob += chosen
+                if token != self.bundle.vocabulary.end_id:
+                    words.append(self._word(token, chosen, attention, masks[0], resolved))
+                    yield words[-1]
         text = " ".join(word.text for word in words)
         yield Caption(
             text, log_prob, tuple(words), model=self.model, confidence=self._confidence(text, log_prob)
@@ -379,9 +382,10 @@ class Captioner:
         return masks
 
     def _encode(self, pixels: Pixels, masks: Mask) -> OnnxStepper:
-        if self.bundle.letterbox is None:
-            return self._runtime.encode(np.ascontiguousarray(pixels))
-        return self._runtime.encode(np.ascontiguousarray(pixels[..., :3]), masks.reshape(len(masks), -1))
+        with stage("encode"):
+            if self.bundle.letterbox is None:
+                return self._runtime.encode(np.ascontiguousarray(pixels))
+            return self._runtime.encode(np.ascontiguousarray(pixels[..., :3]), masks.reshape(len(masks), -1))
 
 
 def _not_finite() -> ModelOutputError:

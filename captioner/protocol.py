@@ -136,6 +136,10 @@ class PixelModel(ModelDescription, Protocol):
     def preparation(self) -> Preparation:
         """How an image becomes the model's input, uint8 (size, size, channels)."""
 
+    @property
+    def precision(self) -> str:
+        """What is computed in: float32 or int8."""
+
     def check_include(self, words: Sequence[str]) -> None:
         """Raise `OptionsError` for a word that is not in the model's vocabulary."""
 

@@ -46,6 +46,7 @@ _EXTRAS = {
     "nltk": "train",
     "onnx": "train",
     "onnxscript": "train",
+    "opentelemetry": "traces",
     "prometheus_client": "serve",
     "shtab": "completion",
     "starlette": "serve",

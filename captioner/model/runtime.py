@@ -14,6 +14,7 @@ from captioner.model.bundle import DECODER, ENCODER, FORMAT, Bundle
 from captioner.model.choices import Choices, Floats, Ints, Question, choose_among
 from captioner.model.graph import Graph
 from captioner.model.precision import FLOAT32, INT8, check_precision, has_fast_int8
+from captioner.model.stages import count_step
 
 HEADS = "attention_heads"
 """The decoder output that a model with several heads has beside `attention`."""
@@ -245,6 +246,7 @@ class OnnxStepper:
     def choose(
         self, tokens: Ints, state: tuple[dict[str, Any], Ints], question: Question
     ) -> tuple[Choices, Floats, Any]:
+        count_step()
         values, parents = state
         choices, attention, values = self._runtime.choose(
             tokens, parents, self._memory, values, question, self._head

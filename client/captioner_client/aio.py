@@ -22,6 +22,7 @@ from captioner_client.channel import open_channel, parse_addresses
 from captioner_client.convert import ModelInfo, model_from_proto
 from captioner_client.errors import from_rpc_error
 from captioner_client.payload import make_payload
+from captioner_client.propagation import trace_metadata
 from captioner_client.settings import ClientOptions
 
 
@@ -144,7 +145,8 @@ class AsyncCaptionClient:
             image=payload, options=_message(options), model=self._settings.model
         )
         timeout_s = timeout_s or self._settings.timeout_s
-        call = self._stub().StreamCaption(request, timeout=timeout_s, metadata=self._metadata)
+        metadata = self._metadata + trace_metadata()
+        call = self._stub().StreamCaption(request, timeout=timeout_s, metadata=metadata)
         try:
             async for event in call:
                 if event.HasField("word"):
@@ -166,7 +168,8 @@ class AsyncCaptionClient:
         """
         limit = min((await self.get_model()).max_image_bytes, self._settings.max_image_bytes)
         settings = dataclasses.replace(self._settings, max_image_bytes=limit)
-        batch = Batch(self._stub(), self._metadata, images, _message(options), settings, self._place)
+        metadata = self._metadata + trace_metadata()
+        batch = Batch(self._stub(), metadata, images, _message(options), settings, self._place)
         async with aclosing(batch.run()) as outcomes:
             async for outcome in outcomes:
                 yield outcome
@@ -224,7 +227,7 @@ class AsyncCaptionClient:
         call = getattr(self._stub(), method)
         timeout_s = timeout_s or self._settings.timeout_s
         try:
-            return await call(request, timeout=timeout_s, metadata=self._metadata)
+            return await call(request, timeout=timeout_s, metadata=self._metadata + trace_metadata())
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error, self._place, timeout_s) from None
 

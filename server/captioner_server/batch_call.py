@@ -20,6 +20,7 @@ from captioner_server.intake import Receipt, evicted
 from captioner_server.models import Models
 from captioner_server.options import ServerOptions
 from captioner_server.pipeline import Pipeline
+from captioner_server.tracing import call_stage
 from captioner_server.wire import Received, begin_stream, deadline_of, read, write
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,8 @@ class BatchCall:
                 async with AsyncExitStack() as held:
                     receipt = await held.enter_async_context(self._entry.room())
                     try:
-                        received = await self._next(receipt, draining)
+                        with call_stage("receive"):
+                            received = await self._next(receipt, draining)
                     except CaptionerError as error:
                         return error
                     if received is None:
@@ -90,7 +92,8 @@ class BatchCall:
                     self._unanswered += 1
                     # One image is read ahead of its place, no more: places bound the memory of all streams.
                     pipeline = self._pipeline(received.message.model)
-                    await held.enter_async_context(pipeline.wait())
+                    with call_stage("admit"):
+                        await held.enter_async_context(pipeline.wait())
                     tasks.create_task(self._answer(received.message, pipeline, held.pop_all()))
         finally:
             draining.cancel()

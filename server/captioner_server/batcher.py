@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from captioner.options import CaptionOptions
 from captioner.protocol import Outcome, PixelModel, Pixels
@@ -21,6 +22,10 @@ from captioner_server.compute import compute, search_key
 from captioner_server.errors import BusyError, DeadlineError
 from captioner_server.fair_queue import Claim, FairQueue
 from captioner_server.metrics import Metrics
+from captioner_server.tracing import begin_batch, begin_wait
+
+if TYPE_CHECKING:
+    from captioner_server.spans import WaitSpans
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +54,7 @@ class _Job:
     entered_s: float
     deadline_s: float
     answer: asyncio.Future[Computed]
+    trace: WaitSpans | None
 
 
 class Batcher:
@@ -70,6 +76,7 @@ class Batcher:
         self._sizes = tuple(sizes)
         self._max_wait_s = max_wait_s
         self._metrics = metrics
+        self._compute_seconds = metrics.compute_seconds.labels(engine.precision)
         self._clock = clock
         self._queue: FairQueue[_Job] = FairQueue()
         self._wake = asyncio.Event()
@@ -110,9 +117,8 @@ class Batcher:
         """
         loop = asyncio.get_running_loop()
         claim = claim or Claim()
-        job = _Job(
-            pixels, options, search_key(options), claim.cost, self._clock(), deadline_s, loop.create_future()
-        )
+        key, now, answer, trace = search_key(options), self._clock(), loop.create_future(), begin_wait()
+        job = _Job(pixels, options, key, claim.cost, now, deadline_s, answer, trace)
         self._queue.add(job, claim)
         self._wake.set()
         limit = loop.call_later(self._max_wait_s, self._overdue, job)
@@ -120,6 +126,8 @@ class Batcher:
             return await job.answer
         finally:
             limit.cancel()
+            if trace:
+                trace.end()
             if job in self._queue:
                 self._drop(job)
 
@@ -140,10 +148,12 @@ class Batcher:
                 self._wake.clear()
                 continue
             started = self._clock()
+            trace = begin_batch([job.trace for job in jobs], jobs[0].options.beam_size)
+            work = trace.observing(compute) if trace else compute
             try:
                 self.busy_since = time.monotonic()
                 pixels, options = [job.pixels for job in jobs], [job.options for job in jobs]
-                outcomes = await loop.run_in_executor(self._thread, compute, self._engine, pixels, options)
+                outcomes = await loop.run_in_executor(self._thread, work, self._engine, pixels, options)
             except Exception as error:  # a defect, of the model or ours: it fails this batch only
                 self.failures += 1
                 self._metrics.failed_batches.inc()
@@ -154,6 +164,8 @@ class Batcher:
                 continue
             finally:
                 self.busy_since = None
+                if trace:
+                    trace.end()
             self._answer(jobs, outcomes, started)
 
     def close(self) -> None:
@@ -197,7 +209,7 @@ class Batcher:
         nothing = all(isinstance(outcome, BusyError) for outcome in outcomes)
         self.failures = self.failures + 1 if nothing else 0
         self._metrics.batch_size.observe(len(jobs))
-        self._metrics.compute_seconds.observe(compute_s)
+        self._compute_seconds.observe(compute_s)
         for job, outcome in zip(jobs, outcomes, strict=True):
             queue_s = started - job.entered_s
             self._metrics.queue_seconds.observe(queue_s)

@@ -31,6 +31,11 @@ class Call:
     seconds: dict[str, float] = field(default_factory=lambda: {"decode": 0.0, "queue": 0.0, "compute": 0.0})
     """Summed over the call's images."""
 
+    @property
+    def token(self) -> str | None:
+        """The name of its token; None for callers without one."""
+        return self.caller if self.caller != self.peer else None
+
     def add(self, computed: Computed) -> None:
         self.batch_size = max(self.batch_size, computed.batch_size)
         self.seconds["queue"] += computed.queue_s
@@ -43,8 +48,8 @@ class Call:
     def to_dict(self) -> dict[str, Any]:
         """The fields of the log line."""
         record: dict[str, Any] = {"method": self.method, "request_id": self.request_id}
-        if self.caller != self.peer:
-            record["caller"] = self.caller
+        if self.token is not None:
+            record["caller"] = self.token
         if self.images:
             times = {f"{name}_ms": round(1000 * seconds, 1) for name, seconds in self.seconds.items()}
             record |= {"images": self.images, "failed": self.failed, "image_bytes": self.image_bytes}

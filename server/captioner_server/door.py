@@ -20,6 +20,7 @@ from captioner_server.gate import Gate
 from captioner_server.intake import Intake, Receipt, default_budget
 from captioner_server.options import ServerOptions
 from captioner_server.tokens import Tokens
+from captioner_server.tracing import call_stage
 
 T = TypeVar("T")
 
@@ -126,8 +127,10 @@ class Entry:
         async with AsyncExitStack() as held:
             self._door.receiving += 1
             try:
-                receipt = await held.enter_async_context(self.room())
-                message = await receipt.arrive(read())
+                with call_stage("admit"):
+                    receipt = await held.enter_async_context(self.room())
+                with call_stage("receive"):
+                    message = await receipt.arrive(read())
             finally:
                 self._door.receiving -= 1
             size = size_of(message)

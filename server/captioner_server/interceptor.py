@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 
 from captioner.errors import CaptionerError
-from captioner_server.call import Call, current_call, request_id_of
+from captioner_server.call import Call, current_call
 from captioner_server.door import Door, Entry, Kind
 from captioner_server.errors import (
     INTERNAL,
@@ -24,7 +24,9 @@ from captioner_server.errors import (
     status_code,
     to_trailers,
 )
+from captioner_server.journal import Journal
 from captioner_server.metrics import Metrics
+from captioner_server.tracing import current_trace
 from captioner_server.wire import Received, deadline_of, lenient, read, read_one
 
 log = logging.getLogger("captioner_server.calls")
@@ -50,8 +52,8 @@ _KINDS = {
 class CallInterceptor(grpc.aio.ServerInterceptor):
     """Admits, names, counts and logs calls. Streaming handlers are coroutines that use `context.write`."""
 
-    def __init__(self, door: Door, metrics: Metrics) -> None:
-        self._door, self._gate, self._metrics = door, door.gate, metrics
+    def __init__(self, door: Door, metrics: Metrics, journal: Journal) -> None:
+        self._door, self._gate, self._metrics, self._journal = door, door.gate, metrics, journal
         metrics.in_flight.set_function(lambda: door.gate.open_calls)
 
     async def intercept_service(
@@ -132,17 +134,20 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         except BaseException:
             self._gate.leave()
             raise
+        if answer is not None and (trace := current_trace.get()):
+            trace.begin_send()
         # Only when the answer has been sent is the call over.
         context.add_done_callback(lambda _: self._gate.leave())  # type: ignore[arg-type]
         return answer
 
     def _around(self, behaviour: Behaviour, method: str, metadata: dict[str, Any]) -> Behaviour:
         """Turns errors into statuses; sets the trailing metadata; counts and logs."""
-        request_id = request_id_of(metadata)
+        probe = _kind(method) is Kind.PROBE
 
         async def around(request: Any, context: grpc.aio.ServicerContext) -> Any:
-            call = Call(method, request_id, peer := context.peer(), peer)
-            current_call.set(call)
+            call = self._journal.begin(method, metadata, context.peer(), probe=probe)
+            if trace := current_trace.get():
+                context.add_done_callback(lambda _: trace.end())  # type: ignore[arg-type]
             started = time.monotonic()
             code, reason = "CANCELLED", ""
             try:
@@ -158,27 +163,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 await context.abort(status_code(error), reason, (*_trailers(call), *to_trailers(error)))
             except Exception as error:
                 code, reason = "INTERNAL", type(error).__name__
-                log.exception("a defect, in %s %s", method, request_id)
+                log.exception("a defect, in %s %s", method, call.request_id)
                 internal = CaptionerError(INTERNAL)
                 await context.abort(
                     status_code(internal), str(internal), (*_trailers(call), *to_trailers(internal))
                 )
             finally:
                 if not method.startswith(_HEALTH):
-                    self.finish(call, code, reason, time.monotonic() - started)
+                    self._journal.finish(call, code, reason, time.monotonic() - started, probe=probe)
 
         return around
-
-    def finish(self, call: Call, code: str, reason: str, seconds: float) -> None:
-        """Count and log a call that has ended, of this protocol or another."""
-        self._metrics.calls.labels(call.method, code).inc()
-        self._metrics.call_seconds.labels(call.method).observe(seconds)
-        level = logging.DEBUG if call.method in _PROBES else logging.INFO
-        if log.isEnabledFor(level):
-            record = {**call.to_dict(), "code": code, "ms": round(1000 * seconds, 1)}
-            if reason:
-                record |= {"reason": reason, "peer": call.peer}
-            log.log(level, "call", extra={"fields": record})
 
 
 def _kind(method: str) -> Kind:

@@ -9,7 +9,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from captioner_server.machine_metrics import BuildCollector, CallbackCounter, GpuCollector
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_MODEL = ("name", "model", "device", "provider", "precision")
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+OTHER = "other"
+"""Callers without a token of their own, and those beyond the first hundred: each name is a time series."""
+_MOST_CALLERS = 100
 
 
 class Metrics:
@@ -25,6 +29,11 @@ class Metrics:
         self.call_seconds = self._histogram("call_seconds", "Time to answer a call", _SECONDS, "method")
         self.refused = self._counter("refused_calls", "Calls that ended with an error", "reason")
         self.images = self._counter("images", "Images answered", "outcome")
+        self._caller_images = self._counter("caller_images", "Images captioned, by caller", "caller")
+        self._caller_seconds = self._counter(
+            "caller_compute_seconds", "Time of the model, by caller: shares of batches", "caller"
+        )
+        self._callers: set[str] = set()
         self.dropped = self._counter("dropped_images", "Images dropped before they cost compute", "reason")
         self.in_flight = self._gauge("in_flight_calls", "Calls open")
         self.admitted = self._gauge("admitted_images", "Images accepted and not yet answered")
@@ -38,13 +47,24 @@ class Metrics:
         self.batch_size = self._histogram("batch_size_images", "Images that the model saw at once", _SIZES)
         self.decode_seconds = self._histogram("decode_seconds", "Time to decode an image", _SECONDS)
         self.queue_seconds = self._histogram("queue_seconds", "Time an image waited for the model", _SECONDS)
-        self.compute_seconds = self._histogram("compute_seconds", "Time of the model for a batch", _SECONDS)
+        self.compute_seconds = self._histogram(
+            "compute_seconds", "Time of the model for a batch", _SECONDS, "precision"
+        )
         self.log_lines_dropped = self._gauge("log_lines_dropped", "Log lines that nobody took")
         self.failed_batches = self._counter("failed_batches", "Batches on which the model failed")
         about_model = "1 for the model that is served and where it runs"
-        self.model = self._gauge("model_info", about_model, "name", "model", "device", "provider")
+        self.model = self._gauge("model_info", about_model, *_MODEL)
         self.shadow = self._counter("shadow_images", "Images that the shadow model captioned too", "outcome")
         self.reloads = self._counter("reloads", "Attempts to load a model again", "name", "outcome")
+
+    def count_share(self, caller: str | None, compute_s: float) -> None:
+        """An image has been captioned; it took so much of the model's time. `caller` is its token's name."""
+        name = OTHER if caller is None else caller
+        if name not in self._callers and len(self._callers) >= _MOST_CALLERS:
+            name = OTHER
+        self._callers.add(name)
+        self._caller_images.labels(name).inc()
+        self._caller_seconds.labels(name).inc(compute_s)
 
     def _counter(self, name: str, help: str, *labels: str) -> Counter:
         return Counter(f"captioner_{name}", help, labels, registry=self.registry)

@@ -123,5 +123,5 @@ class Models:
         log.info("model closed", extra={"fields": {"model": pipeline.engine.model}})
 
 
-def _labels(name: str, engine: PixelModel) -> tuple[str, str, str, str]:
-    return name, engine.model, engine.device, engine.provider
+def _labels(name: str, engine: PixelModel) -> tuple[str, ...]:
+    return name, engine.model, engine.device, engine.provider, engine.precision

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from captioner.images.formats import SAFE_FORMATS, parse_formats
 from captioner.images.opening import ImageLimits
 from captioner.images.workers import DEFAULT_MAX_CPU_S
 from captioner.options import MAX_BEAM_SIZE, MAX_WORDS
+
+_URL = re.compile(r"https?://[^/]+")
 
 
 def _option(default: Any, help: str, low: float | None = None, high: float = float("inf")) -> Any:
@@ -66,6 +69,12 @@ class ServerOptions:
     metrics_port: int | None = _option(
         None, "port of Prometheus metrics over HTTP; none by default", 0, 65535
     )
+    trace_endpoint: str | None = _option(
+        None, "URL of a collector for traces, OTLP over gRPC, such as http://localhost:4317; none by default"
+    )
+    trace_share: float = _option(
+        1.0, "share of the calls that are traced; a caller's traceparent decides for its own", 0.0, 1.0
+    )
     http_port: int | None = _option(
         None, "port of HTTP, with a page for people; none by default; 0 takes a free one", 0, 65535
     )
@@ -94,6 +103,11 @@ class ServerOptions:
             raise OptionsError("tls_certificate and tls_key belong together", "tls_key")
         if self.tls_client_ca is not None and self.tls_certificate is None:
             raise OptionsError("tls_client_ca needs tls_certificate and tls_key", "tls_client_ca")
+        if self.trace_endpoint is not None and not _URL.match(self.trace_endpoint):
+            raise OptionsError(
+                f"trace_endpoint must be http://HOST:PORT or https://HOST:PORT, got {self.trace_endpoint!r}",
+                "trace_endpoint",
+            )
         parse_formats(self.formats)
 
     @property

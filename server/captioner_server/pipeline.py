@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
@@ -20,12 +21,16 @@ from captioner.options import CaptionOptions
 from captioner.protocol import PixelModel, Pixels
 from captioner.results import Caption, Word
 from captioner_server.admission import Admission
-from captioner_server.batcher import Batcher
+from captioner_server.batcher import Batcher, Computed
 from captioner_server.call import current_call
 from captioner_server.fair_queue import Claim, Turns
 from captioner_server.metrics import Metrics
 from captioner_server.options import ServerOptions
 from captioner_server.supervisor import Supervisor
+from captioner_server.tracing import begin_image, begin_wait, image_stage
+
+if TYPE_CHECKING:
+    from captioner_server.spans import WaitSpans
 
 _LEAST_COST = 0.25  # the encoder's part, whatever the search
 
@@ -161,8 +166,7 @@ class Pipeline:
         with self._counted(image):
             claim = Claim(current_call.get().caller, bulk, self._cost(options))
             pixels = await self._decode(image, claim)
-            computed = await self._batcher.submit(pixels, options, deadline_s, claim)
-            current_call.get().add(computed)
+            computed = await self._submit(pixels, options, deadline_s, claim)
         if self.observe:
             self.observe(image, options, computed.caption)
         return computed.caption
@@ -187,22 +191,38 @@ class Pipeline:
                 if isinstance(item, Word) or greedy == options:
                     yield item
             if greedy != options:
-                computed = await self._batcher.submit(pixels, options, deadline_s, claim)
-                current_call.get().add(computed)
-                yield computed.caption
+                yield (await self._submit(pixels, options, deadline_s, claim)).caption
+
+    async def _submit(
+        self, pixels: Pixels, options: CaptionOptions, deadline_s: float, claim: Claim
+    ) -> Computed:
+        computed = await self._batcher.submit(pixels, options, deadline_s, claim)
+        call = current_call.get()
+        call.add(computed)
+        self._metrics.count_share(call.token, computed.compute_s / computed.batch_size)
+        return computed
 
     async def _timed_words(self, pixels: Pixels, options: CaptionOptions) -> AsyncGenerator[Word | Caption]:
-        seconds = current_call.get().seconds
+        call = current_call.get()
         asked = started = time.monotonic()
+        trace = begin_wait()
 
         def begin() -> None:
             nonlocal started
             started = time.monotonic()
+            if trace:
+                trace.begin_compute()
 
-        async for item in self._words(pixels, options, begin):
-            yield item
-        seconds["queue"] += started - asked
-        seconds["compute"] += time.monotonic() - started
+        try:
+            async for item in self._words(pixels, options, begin, trace):
+                yield item
+        finally:
+            if trace:
+                trace.end()
+        compute_s = time.monotonic() - started
+        call.seconds["queue"] += started - asked
+        call.seconds["compute"] += compute_s
+        self._metrics.count_share(call.token, compute_s)
 
     def _cost(self, options: CaptionOptions) -> float:
         """Cost of a search, in units of the default search."""
@@ -217,8 +237,9 @@ class Pipeline:
             )
         started = time.monotonic()
         loop = asyncio.get_running_loop()
-        async with self._turns.turn(dataclasses.replace(claim, cost=1.0)):
-            pixels = await loop.run_in_executor(self._decoders, self._workers.load, image)
+        with image_stage("decode"):
+            async with self._turns.turn(dataclasses.replace(claim, cost=1.0)):
+                pixels = await loop.run_in_executor(self._decoders, self._workers.load, image)
         decode_s = time.monotonic() - started
         self._metrics.decode_seconds.observe(decode_s)
         current_call.get().seconds["decode"] += decode_s
@@ -236,7 +257,11 @@ class Pipeline:
         return min(deadline_s - time.monotonic(), self._options.max_wait_s)
 
     async def _words(
-        self, pixels: Pixels, options: CaptionOptions, begin: Callable[[], None]
+        self,
+        pixels: Pixels,
+        options: CaptionOptions,
+        begin: Callable[[], None],
+        trace: WaitSpans | None = None,
     ) -> AsyncGenerator[Word | Caption]:
         """`begin` is called when there is a thread for it."""
         loop = asyncio.get_running_loop()
@@ -253,7 +278,7 @@ class Pipeline:
             finally:
                 loop.call_soon_threadsafe(items.put_nowait, None)
 
-        producer = loop.run_in_executor(self._streamers, produce)
+        producer = loop.run_in_executor(self._streamers, trace.observing(produce) if trace else produce)
         try:
             while (item := await items.get()) is not None:
                 yield item
@@ -267,6 +292,7 @@ class Pipeline:
         call = current_call.get()
         call.images += 1
         call.image_bytes += len(image)
+        trace = begin_image()
         outcome = "internal"
         try:
             yield
@@ -280,6 +306,8 @@ class Pipeline:
         finally:
             call.failed += outcome != "ok"
             self._metrics.images.labels(outcome).inc()
+            if trace:
+                trace.end(outcome)
 
 
 def _grey_png() -> bytes:

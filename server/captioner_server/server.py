@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -19,12 +20,16 @@ from captioner_server.http.server import HttpServer
 from captioner_server.inference import grpc_predict_v2_pb2, grpc_predict_v2_pb2_grpc
 from captioner_server.inference_servicer import InferenceServicer
 from captioner_server.interceptor import CallInterceptor
+from captioner_server.journal import Journal
 from captioner_server.metrics import Metrics
 from captioner_server.models import Models
 from captioner_server.options import ServerOptions
 from captioner_server.reflect import add_reflection
 from captioner_server.servicer import CaptionServicer
 from captioner_server.tls import server_credentials
+
+if TYPE_CHECKING:
+    from captioner_server.spans import Tracing
 
 _FILES = (captioner_pb2.DESCRIPTOR, grpc_predict_v2_pb2.DESCRIPTOR)
 SERVICES = tuple(service.full_name for file in _FILES for service in file.services_by_name.values())
@@ -34,6 +39,8 @@ _INFERENCE = "inference.GRPCInferenceService"
 _RETRY_AFTER_S = 1.0
 _QUIET_S, _QUIET_LIMIT_S = 0.2, 2.0  # well under and over _RETRY_AFTER_S
 _GO_AWAY_S = 0.1  # for callers to learn that the port is closed
+_LAST_SPANS_S = 2.0
+"""Longest time for a collector to take the last spans."""
 _FLUSH_S = 2.0  # for the last refusals; streams that watch health use it up
 
 
@@ -50,12 +57,14 @@ class CaptionServer:
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self.door = Door(self.gate, options, self._overload)
         self.metrics.image_bytes.set_function(lambda: self.door.images.used_bytes)
-        interceptor = CallInterceptor(self.door, self.metrics)
+        self._tracing = _tracing(options)
+        journal = Journal(self.metrics, self._tracing)
+        interceptor = CallInterceptor(self.door, self.metrics, journal)
         self.http_url: str | None = None
         """Where HTTP is served, once the server has started, if it is."""
         self._http: HttpServer | None = None
         if options.http_port is not None:
-            app = make_app(self.models.get, options, self.door, interceptor.finish)
+            app = make_app(self.models, options, self.door, journal)
             self._http = HttpServer(app, options)
         self._server = grpc.aio.server(interceptors=[interceptor], options=_channel_options(options))
         captioner_pb2_grpc.add_CaptionServiceServicer_to_server(
@@ -140,6 +149,8 @@ class CaptionServer:
         http = [self._http.stop(grace_s)] if self._http else []
         await asyncio.gather(self._server.stop(grace_s), *http)
         self.models.close()
+        if self._tracing:
+            await asyncio.to_thread(self._tracing.close, _LAST_SPANS_S)
 
     def _overload(self, deadline_s: float, caller: str) -> CaptionerError | None:
         return self.models.get().refusal(deadline_s, caller) if self.models else None
@@ -147,6 +158,14 @@ class CaptionServer:
     async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
         for service in ("", *self.services):
             await self._health.set(service, status)
+
+
+def _tracing(options: ServerOptions) -> Tracing | None:
+    if options.trace_endpoint is None:
+        return None
+    from captioner_server.spans import Tracing
+
+    return Tracing(options.trace_endpoint, options.trace_share)
 
 
 def _channel_options(options: ServerOptions) -> Sequence[tuple[str, int]]:

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError, Message
 
 from captioner_server.errors import DeadlineError, RequestError
 from captioner_server.message_guard import check_message
+from captioner_server.tracing import call_stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,9 @@ async def write(context: grpc.aio.ServicerContext, message: Message, patience_s:
     """Send a message of a stream. Raises `DeadlineError` when the caller does not read for so long, and
     `asyncio.CancelledError` when the caller has gone."""
     try:
-        async with asyncio.timeout(patience_s):
-            await context.write(message)
+        with call_stage("send"):
+            async with asyncio.timeout(patience_s):
+                await context.write(message)
     except TimeoutError:
         raise DeadlineError(f"the caller has read nothing for {patience_s:g} s (stream_idle_s)") from None
     except Exception as error:  # gRPC's own kinds are private; a write fails only when the call is over

@@ -1,4 +1,4 @@
-"""The systemd unit and Envoy's configuration, checked by systemd and Envoy."""
+"""The systemd unit and Envoy's configuration, checked by systemd and Envoy; the names in the collector's."""
 
 import re
 import shutil
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "deploy" / "systemd" / "captioner.service"
@@ -41,3 +42,31 @@ def test_envoy_accepts_its_configuration() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "deprecated" not in done.stderr
+
+
+def test_the_names_in_the_collectors_configuration() -> None:
+    """No registry has the collector itself, which would check more."""
+    config = yaml.safe_load((ROOT / "deploy" / "otel" / "collector.yaml").read_text())
+    service = config["service"]
+    [pipeline] = service["pipelines"].values()
+    for kind in ("receivers", "processors", "exporters"):
+        assert sorted(config[kind]) == sorted(pipeline[kind]), f"{kind} are defined and used"
+    assert service["extensions"] == list(config["extensions"])
+    assert pipeline["processors"][0] == "memory_limiter" and pipeline["processors"][-1] == "batch"
+    for policy in config["processors"]["tail_sampling"]["policies"]:
+        assert set(policy) == {"name", "type", policy["type"]}
+    endpoint = config["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"]
+    port = endpoint.rpartition(":")[2]
+    composition = (ROOT / "docker-compose.yml").read_text()
+    assert f"http://collector:{port}" in composition and "\n  collector:\n" in composition
+    network = yaml.safe_load((ROOT / "deploy/kubernetes/base/network.yaml").read_text())
+    assert {"port": int(port)} in network["spec"]["egress"][0]["ports"]
+
+
+def test_what_the_collector_keeps_is_what_servers_send() -> None:
+    spans = (ROOT / "server/captioner_server").glob("*.py")
+    sent = {name for file in spans for name in re.findall(r'"(captioner\.\w+)"', file.read_text())}
+    config = yaml.safe_load((ROOT / "deploy" / "otel" / "collector.yaml").read_text())
+    policies = config["processors"]["tail_sampling"]["policies"]
+    [key] = [policy["numeric_attribute"]["key"] for policy in policies if "numeric_attribute" in policy]
+    assert key in sent

@@ -112,7 +112,7 @@ def test_the_model_says_what_it_is(server: RunningServer, stub: CaptionServiceSt
     assert (model.device, model.provider) == ("cpu", "FakeProvider")
     assert model.defaults.beam_size == 3
     assert (model.max_image_bytes, model.max_beam_size, model.max_words) == (200_000, 8, 30)
-    labels = {"name": "default", "device": "cpu", "provider": "FakeProvider"}
+    labels = {"name": "default", "device": "cpu", "provider": "FakeProvider", "precision": "float32"}
     assert server.metric("model_info", model=server.engine.model, **labels) == 1
 
 

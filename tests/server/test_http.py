@@ -19,7 +19,7 @@ TIMEOUT_S = 30
 IMAGE = make_image(1)
 OCTETS = {"content-type": "application/octet-stream"}
 JSON = {"content-type": "application/json"}
-STATUSES = {"200", "400", "401", "413", "429", "503", "504"}
+STATUSES = {"200", "400", "401", "404", "413", "429", "503", "504"}
 
 
 @contextmanager
@@ -350,6 +350,7 @@ def test_the_model_says_what_it_is(server, http):
     assert model["defaults"]["beam_size"] == 3
     assert (model["max_image_bytes"], model["max_beam_size"], model["max_words"]) == (200_000, 8, 30)
     assert model["calibration"]["event"] == "the caption is any good"
+    assert (model["served_as"], model["models"]) == ("default", ["default"])
 
 
 def test_the_interface_is_described(http):
@@ -359,7 +360,7 @@ def test_the_interface_is_described(http):
     for path in ("/v1/caption", "/v1/caption:stream"):
         names = {parameter["name"] for parameter in described["paths"][path]["post"]["parameters"]}
         assert names == {*OPTION_SPECS, "timeout_s", "model"}
-        assert {"200", "400", "401", "413", "429", "503", "504"} == set(
+        assert {"200", "400", "401", "404", "413", "429", "503", "504"} == set(
             described["paths"][path]["post"]["responses"]
         )
 

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import grpc
+import httpx
 import pytest
 from support.engines import FakeEngine
 from support.serving import RunningServer, make_image, serve
@@ -76,6 +77,26 @@ def test_the_inference_protocol_knows_the_names(channel) -> None:
     assert raised.value.code() is grpc.StatusCode.NOT_FOUND
 
 
+def test_http_requests_name_their_model() -> None:
+    with serve(None, decode_workers=1, http_port=0) as server:
+        server.call(server.server.open({"cats": engine("cats"), "dogs": engine("dogs")}))
+        with httpx.Client(base_url=server.server.http_url, timeout=30) as http:
+            for query, name in (("", "cats"), ("?model=cats", "cats"), ("?model=dogs", "dogs")):
+                assert http.post(f"/v1/caption{query}", content=IMAGE).json()["model"] == f"{name}@1"
+                events = http.post(f"/v1/caption:stream{query}", content=IMAGE).text
+                assert f'"model":"{name}@1"' in events.rpartition("event: caption")[2]
+                shown = http.get(f"/v1/model{query}").json()
+                assert (shown["name"], shown["served_as"], shown["models"]) == (name, name, ["cats", "dogs"])
+            for answer in (
+                http.post("/v1/caption?model=birds", content=IMAGE),
+                http.post("/v1/caption:stream?model=birds", content=IMAGE),
+                http.get("/v1/model?model=birds"),
+            ):
+                assert answer.status_code == 404
+                error = {"code": "MODEL_NOT_FOUND", "message": "there is no model 'birds', only cats, dogs"}
+                assert error.items() <= answer.json()["error"].items()
+
+
 class Upgrades:
     """A source that loads what it is told to."""
 
@@ -135,7 +156,7 @@ def test_a_model_is_replaced_under_load_and_no_request_is_lost(server, channel) 
     last = CaptionServiceStub(channel).Caption(pb.CaptionRequest(image=IMAGE), timeout=30)
     assert last.caption.model == "lions@1"
     assert upgrades.count("replaced") == 2
-    labels = {"name": "cats", "device": "cpu", "provider": "FakeProvider"}
+    labels = {"name": "cats", "device": "cpu", "provider": "FakeProvider", "precision": "float32"}
     assert server.metric("model_info", model="lions@1", **labels) == 1
     assert server.metric("model_info", model="cats@1", **labels) == 0
 

@@ -22,7 +22,7 @@ WORDS = ("red", "green", "blue", "grey", "black", "white", "tall", "small")
 class FakeEngine:
     """Says the same of the same image, whatever it is batched with. `batches` records what it was asked."""
 
-    name, device, provider = "fake", "cpu", "FakeProvider"
+    name, device, provider, precision = "fake", "cpu", "FakeProvider", "float32"
     digest = "0123456789abcdef" * 4
     model = "fake@0123456789ab"
     grid = (2, 3)

@@ -18,22 +18,21 @@ from captioner_server.errors import NotServingError
 from captioner_server.gate import State
 from captioner_server.http.body import Asked
 from captioner_server.http.caption import CaptionCalls
-from captioner_server.http.endpoint import Endpoint, Finish
+from captioner_server.http.endpoint import Endpoint
 from captioner_server.http.errors import NotFoundError, error_response
 from captioner_server.http.openapi import describe_api
 from captioner_server.http.page import page_routes
+from captioner_server.journal import Journal
+from captioner_server.models import Models
 from captioner_server.options import ServerOptions
-from captioner_server.pipeline import Pipeline
 
 T = TypeVar("T")
 _RETRY_AFTER_S = 1.0
 
 
-def make_app(
-    pipeline: Callable[[str], Pipeline], options: ServerOptions, door: Door, finish: Finish
-) -> Starlette:
-    """The application. `pipeline` is called once calls are let in, `finish` when one has ended."""
-    calls = CaptionCalls(pipeline, options)
+def make_app(models: Models, options: ServerOptions, door: Door, journal: Journal) -> Starlette:
+    """The application."""
+    calls = CaptionCalls(models, options)
     api = describe_api(options)
 
     async def live(request: Request) -> Response:
@@ -55,7 +54,7 @@ def make_app(
         size_of: Callable[[T], int],
         answer: Callable[[T, float], Awaitable[Response]],
     ) -> Route:
-        endpoint = Endpoint(method, kind, read, size_of, answer, door, finish, options.stream_idle_s)
+        endpoint = Endpoint(method, kind, read, size_of, answer, door, journal, options.stream_idle_s)
         verb, path = method.split()
         return Route(path, endpoint, methods=[verb])
 
@@ -63,7 +62,7 @@ def make_app(
         routes=[
             call("POST /v1/caption", Kind.IMAGE, calls.read, Asked.size_of, calls.caption),
             call("POST /v1/caption:stream", Kind.WORDS, calls.read, Asked.size_of, calls.stream),
-            call("GET /v1/model", Kind.SMALL, calls.read_nothing, lambda _: 0, calls.model),
+            call("GET /v1/model", Kind.SMALL, calls.read_name, len, calls.model),
             Route("/healthz", live),
             Route("/readyz", ready),
             Route("/openapi.json", openapi),
@@ -83,7 +82,7 @@ def _cors(options: ServerOptions) -> list[Middleware]:
             CORSMiddleware,
             allow_origins=[origin.strip() for origin in options.http_cors.split(",")],
             allow_methods=["GET", "POST"],
-            allow_headers=["authorization", "content-type", "x-request-id"],
+            allow_headers=["authorization", "content-type", "traceparent", "tracestate", "x-request-id"],
             expose_headers=["retry-after", "server-timing", "x-request-id"],
         )
     ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import Request
@@ -14,8 +13,9 @@ from starlette.responses import JSONResponse, Response
 from captioner import __version__
 from captioner.options import OPTION_SPECS
 from captioner.results import Caption
-from captioner_server.http.body import Asked, read_request
+from captioner_server.http.body import MODEL, Asked, read_request
 from captioner_server.http.stream import EventStream, encode_event
+from captioner_server.models import Models
 from captioner_server.options import ServerOptions
 from captioner_server.pipeline import Pipeline
 
@@ -23,19 +23,18 @@ from captioner_server.pipeline import Pipeline
 class CaptionCalls:
     """Answers with what the pipeline makes; errors are raised."""
 
-    def __init__(self, pipeline: Callable[[str], Pipeline], options: ServerOptions) -> None:
-        """`pipeline` finds a model by name, the default for "", once requests are let in."""
-        self._pipeline, self._options = pipeline, options
+    def __init__(self, models: Models, options: ServerOptions) -> None:
+        self._models, self._options = models, options
 
     async def read(self, request: Request) -> Asked:
         """What a request for a caption asks for."""
         limits = self._options
         asked = await read_request(request, limits.max_image_bytes, limits.max_message_bytes)
-        return dataclasses.replace(asked, options=self._pipeline(asked.model).resolve(asked.options))
+        return dataclasses.replace(asked, options=self._models.get(asked.model).resolve(asked.options))
 
     async def caption(self, asked: Asked, deadline_s: float) -> Response:
         """The caption of one image as JSON."""
-        pipeline = self._pipeline(asked.model)
+        pipeline = self._models.get(asked.model)
         with pipeline.enter(deadline_s):
             caption = await pipeline.caption(asked.image, asked.options, deadline_s)
         return Response(await encode(caption), media_type="application/json")
@@ -44,7 +43,7 @@ class CaptionCalls:
         """Every word as it is decoded, last the caption, as server-sent events."""
 
         async def events() -> Any:
-            pipeline = self._pipeline(asked.model)
+            pipeline = self._models.get(asked.model)
             with pipeline.enter(deadline_s):
                 async for item in pipeline.stream_search(asked.image, asked.options, deadline_s):
                     kind = "caption" if isinstance(item, Caption) else "word"
@@ -52,16 +51,19 @@ class CaptionCalls:
 
         return await EventStream.begin(events())
 
-    async def read_nothing(self, request: Request) -> None:
-        """A request without a body."""
+    async def read_name(self, request: Request) -> str:
+        """The model that a request without a body names, "" for the default."""
+        return request.query_params.get(MODEL, "")
 
-    async def model(self, asked: None, deadline_s: float) -> Response:
+    async def model(self, name: str, deadline_s: float) -> Response:
         """What is served, and within which limits."""
-        return JSONResponse(describe(self._pipeline(""), self._options))
+        names = self._models.names
+        described = describe(self._models.get(name), self._options)
+        return JSONResponse({**described, "served_as": name or names[0], "models": names})
 
 
 def describe(pipeline: Pipeline, options: ServerOptions) -> dict[str, Any]:
-    """The fields of GetModel (captioner.proto) as JSON."""
+    """The fields of GetModel (captioner.proto) that are about one model, as JSON."""
     engine, defaults = pipeline.engine, pipeline.defaults
     given = {name: getattr(defaults, name) for name in OPTION_SPECS}
     calibration = engine.calibration

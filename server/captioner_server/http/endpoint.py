@@ -11,6 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -19,17 +20,17 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from captioner.errors import CaptionerError
-from captioner_server.call import Call, current_call, request_id_of
+from captioner_server.call import Call, current_call
 from captioner_server.door import Door, Kind
 from captioner_server.errors import INTERNAL, DeadlineError, RequestError, message_of
 from captioner_server.http.body import TIMEOUT
 from captioner_server.http.errors import error_response
+from captioner_server.journal import Journal
+from captioner_server.tracing import call_stage, current_trace
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Finish = Callable[[Call, str, str, float], None]
-"""Is told of a call that has ended: with its code, why it failed, and how long it took, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +49,13 @@ class Endpoint(Generic[T]):
     answer: Callable[[T, float], Awaitable[Response]]
     """Is given the deadline, on `time.monotonic`'s clock, and cancelled when the caller goes."""
     door: Door
-    finish: Finish
+    journal: Journal
     write_s: float
     """Longest time that a caller may take to read an answer, or a part of a stream."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        call = Call(self.method, request_id_of(request.headers), peer := _peer(request), peer)
-        current_call.set(call)
+        call = self.journal.begin(self.method, request.headers, _peer(request))
         sending = _Sending(send, self.write_s)
         started = time.monotonic()
         code, reason = "CANCELLED", ""
@@ -72,7 +72,9 @@ class Endpoint(Generic[T]):
             log.exception("a defect, in %s %s", self.method, call.request_id)
             await _fail(CaptionerError(INTERNAL), request, sending)
         finally:
-            self.finish(call, code, reason, time.monotonic() - started)
+            self.journal.finish(call, code, reason, time.monotonic() - started)
+            if trace := current_trace.get():
+                trace.end()
 
     async def _work(self, request: Request, send: Send, call: Call) -> None:
         deadline_s = _deadline_of(request)
@@ -99,8 +101,9 @@ class _Sending:
     async def __call__(self, message: Message) -> None:
         self.started = True
         try:
-            async with asyncio.timeout(self._patience_s):
-                await self._send(message)
+            with call_stage("send") if message.get("body") else nullcontext():
+                async with asyncio.timeout(self._patience_s):
+                    await self._send(message)
         except TimeoutError:
             raise DeadlineError(
                 f"the caller has read nothing for {self._patience_s:g} s (stream_idle_s)"

@@ -12,6 +12,7 @@ from captioner_server.options import ServerOptions
 _ERRORS = {
     "400": "Not an image (NOT_AN_IMAGE), an option out of range (INVALID_OPTIONS), a malformed request",
     "401": "No token, or a wrong one (UNAUTHENTICATED)",
+    "404": "There is no model of that name (MODEL_NOT_FOUND)",
     "413": "More bytes or pixels than the limits allow (TOO_LARGE)",
     "429": "No place, or no time (BUSY); Retry-After says when to try again",
     "503": "The model is loading, or the server is shutting down (NOT_SERVING)",
@@ -47,7 +48,8 @@ def describe_api(options: ServerOptions) -> dict[str, Any]:
                     "summary": "The model that is served, and the limits of this server",
                     "operationId": "getModel",
                     "security": _SECURITY,
-                    "responses": {"200": _answer("Model"), **_errors("401", "503")},
+                    "parameters": [_MODEL],
+                    "responses": {"200": _answer("Model"), **_errors("401", "404", "503")},
                 }
             },
             "/healthz": {"get": _health("Whether the process answers", "healthz")},
@@ -61,6 +63,12 @@ def describe_api(options: ServerOptions) -> dict[str, Any]:
 
 
 _SECURITY: list[dict[str, list[str]]] = [{}, {"token": []}]
+_MODEL = {
+    "name": MODEL,
+    "in": "query",
+    "description": "the name that a model is served under; the default model if there is none",
+    "schema": {"type": "string"},
+}
 
 
 def _caption_call(summary: str, answer: dict[str, Any], options: ServerOptions) -> dict[str, Any]:
@@ -79,12 +87,7 @@ def _caption_call(summary: str, answer: dict[str, Any], options: ServerOptions) 
                 "description": "how long the caller waits, in seconds",
                 "schema": {"type": "number", "exclusiveMinimum": 0},
             },
-            {
-                "name": MODEL,
-                "in": "query",
-                "description": "the name that a model is served under",
-                "schema": {"type": "string"},
-            },
+            _MODEL,
         ],
         "requestBody": {
             "required": True,
@@ -202,6 +205,8 @@ _SCHEMAS: dict[str, Any] = {
         max_words=_COUNT,
         calibration={"type": ["object", "null"]},
         server_version=_TEXT,
+        served_as=_TEXT,
+        models={"type": "array", "items": _TEXT, "description": "names to choose from, the default first"},
     ),
     "Health": _object("status", status=_TEXT),
     "Error": _object("error", error=_object("code message", code=_TEXT, message=_TEXT, field=_TEXT)),

@@ -1,0 +1,48 @@
+"""What is noted of every call, whatever its protocol: its name, its trace, its counts, its log line."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from captioner_server.call import Call, current_call, request_id_of
+from captioner_server.metrics import Metrics
+from captioner_server.tracing import current_trace
+
+if TYPE_CHECKING:
+    from captioner_server.spans import Tracing
+
+log = logging.getLogger("captioner_server.calls")
+
+
+class Journal:
+    """A call is begun in the task that answers it."""
+
+    def __init__(self, metrics: Metrics, tracing: Tracing | None) -> None:
+        self._metrics, self._tracing = metrics, tracing
+
+    def begin(self, method: str, headers: Mapping[str, Any], peer: str, *, probe: bool = False) -> Call:
+        """The call becomes the current one, with a trace where calls are traced; probes are not. The trace is
+        to be ended when the answer has been sent."""
+        call = Call(method, request_id_of(headers), peer, peer)
+        current_call.set(call)
+        current_trace.set(self._tracing.begin(call, headers) if self._tracing and not probe else None)
+        return call
+
+    def finish(self, call: Call, code: str, reason: str, seconds: float, *, probe: bool = False) -> None:
+        """Count and log a call that has ended. `reason` says why it failed; probes are logged for debugging
+        only."""
+        self._metrics.calls.labels(call.method, code).inc()
+        self._metrics.call_seconds.labels(call.method).observe(seconds)
+        trace = current_trace.get()
+        if trace:
+            trace.finish(call, code)
+        level = logging.DEBUG if probe else logging.INFO
+        if log.isEnabledFor(level):
+            record = {**call.to_dict(), "code": code, "ms": round(1000 * seconds, 1)}
+            if trace:
+                record["trace_id"] = trace.trace_id
+            if reason:
+                record |= {"reason": reason, "peer": call.peer}
+            log.log(level, "call", extra={"fields": record})

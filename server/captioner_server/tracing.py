@@ -1,0 +1,54 @@
+"""Which call and which image are traced, for whoever works on them. Nothing here needs OpenTelemetry:
+`captioner_server.spans`, which does, is imported where traces are on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from captioner_server.spans import BatchSpans, CallSpans, ImageSpans, WaitSpans
+
+current_trace: ContextVar[CallSpans | None] = ContextVar("current_trace", default=None)
+"""Set for the task that answers a call, and so for every task it starts."""
+current_image: ContextVar[ImageSpans | None] = ContextVar("current_image", default=None)
+"""Set for the task that captions an image."""
+_NOT_TRACED: AbstractContextManager[None] = nullcontext()
+
+
+def call_stage(name: str) -> AbstractContextManager[None]:
+    """A part of the work on the current call: admit, receive or send."""
+    trace = current_trace.get()
+    return _NOT_TRACED if trace is None else trace.stage(name)
+
+
+def image_stage(name: str) -> AbstractContextManager[None]:
+    """A part of the work on the current image: decode."""
+    image = current_image.get()
+    return _NOT_TRACED if image is None else image.stage(name)
+
+
+def begin_image() -> ImageSpans | None:
+    """An image of the current call, which becomes the current one."""
+    trace = current_trace.get()
+    image = None if trace is None else trace.begin_image()
+    current_image.set(image)
+    return image
+
+
+def begin_wait() -> WaitSpans | None:
+    """The current image waits for the model from now on."""
+    image = current_image.get()
+    return None if image is None else image.begin_wait()
+
+
+def begin_batch(waits: Sequence[WaitSpans | None], beam_size: int | None) -> BatchSpans | None:
+    """What waited is computed from now on, together; None where none of it is traced."""
+    traced = [one for one in waits if one]
+    if not traced:
+        return None
+    return traced[0].begin_batch(
+        traced, {"captioner.images": len(waits), "captioner.beam_size": beam_size or 1}
+    )

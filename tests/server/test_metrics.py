@@ -1,0 +1,66 @@
+"""What callers take of a server, and what it computes in."""
+
+from collections.abc import Sequence
+
+import grpc
+import pytest
+from support.engines import FakeEngine
+from support.serving import RunningServer, make_image, serve
+
+from captioner.v1 import captioner_pb2 as pb
+from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
+from captioner_server.metrics import Metrics
+
+IMAGE = make_image(1)
+
+
+def share(server: RunningServer, caller: str) -> tuple[float, float]:
+    return (
+        server.metric("caller_images_total", caller=caller),
+        server.metric("caller_compute_seconds_total", caller=caller),
+    )
+
+
+def caption(server: RunningServer, metadata: Sequence[tuple[str, str]] = ()) -> None:
+    with grpc.insecure_channel(server.address) as channel:
+        stub = CaptionServiceStub(channel)
+        assert stub.Caption(pb.CaptionRequest(image=IMAGE), metadata=metadata, timeout=30)
+        assert list(stub.StreamCaption(pb.StreamCaptionRequest(image=IMAGE), metadata=metadata, timeout=30))
+        batch = [pb.CaptionBatchRequest(id=str(n), image=IMAGE) for n in range(2)]
+        assert len(list(stub.CaptionBatch(iter(batch), metadata=metadata, timeout=30))) == 2
+
+
+def test_shares_go_by_the_names_of_tokens(tmp_path) -> None:
+    (tmp_path / "tokens").write_text("alice a-token\nbob b-token\n")
+    with serve(FakeEngine(image_s=0.01), token_file=tmp_path / "tokens", decode_workers=1) as server:
+        caption(server, [("authorization", "Bearer a-token")])
+        with pytest.raises(grpc.RpcError):
+            caption(server, [("authorization", "Bearer wrong")])
+        images, seconds = share(server, "alice")
+        assert images == 4
+        assert seconds >= 0.04
+        assert share(server, "bob") == share(server, "other") == (0, 0)
+
+
+def test_callers_without_a_token_share_a_label() -> None:
+    with serve(FakeEngine(), decode_workers=1) as server:
+        caption(server)
+        caption(server)  # over a connection of its own
+        assert share(server, "other")[0] == 8
+        assert server.metric("compute_seconds_count", precision="float32") > 0
+
+
+def test_there_is_a_limit_to_the_labels() -> None:
+    metrics = Metrics()
+    for number in range(150):
+        metrics.count_share(f"caller-{number}", 1.0)
+    metrics.count_share("caller-7", 1.0)
+    samples = [
+        sample
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == "captioner_caller_compute_seconds_total"
+    ]
+    assert len(samples) == 101
+    assert sum(sample.value for sample in samples) == 151
+    assert {sample.labels["caller"]: sample.value for sample in samples}["other"] == 50
