@@ -82,9 +82,10 @@ class Start:
         self, model: CaptionModel, vocabulary: Vocabulary, related: Mapping[str, Sequence[str]] | None = None
     ) -> None:
         """Copy the weights into `model`, whose `vocabulary` is that of the start, extended. New colours keep
-        their zeros. A new word gets the mean embedding of the known words it is `related` to, or else of all
-        words that any new word is related to, or of all words, and a tenth of its random one: usable before
-        any caption had it. Raises `DataError` if a weight is missing or of another shape."""
+        their zeros. A new word gets a tenth of its random embedding and the mean embedding of the known words
+        that it is `related` to, so that it is usable before any caption had it. If it has none: of those that
+        any new word is related to, of all names of classes, or of all words. Raises `DataError` if a weight
+        is missing or of another shape."""
         fresh = tuple(f"{part}." for part in self._new_parts(model.options))
         relatives = self._relatives(vocabulary.words[len(self.vocabulary) :], related or {})
         old = len(self.vocabulary)
@@ -117,8 +118,15 @@ class Start:
         """For each new word, the numbers of the known words that stand for it at first."""
         numbers = {word: number for number, word in enumerate(self.vocabulary.words)}
         found = [[numbers[word] for word in related.get(one, ()) if word in numbers] for one in new]
-        every = [number for one in found for number in one] or list(range(len(SPECIAL), len(numbers)))
+        every = [number for one in found for number in one] or self._names()
         return [one or every for one in found]
+
+    def _names(self) -> list[int]:
+        """The words that name classes, where the start has classes; else all words."""
+        column = self.weights.get("decoder.evidence.column")
+        if column is None:
+            return list(range(len(SPECIAL), len(self.vocabulary)))
+        return torch.nonzero(column < self.model.named_words).flatten().tolist()
 
 
 def _weights(graph: bytes) -> dict[str, Tensor]:

@@ -214,6 +214,7 @@ class Trainer:
             cache=self.cache_folder,
             device=self.device,
             progress=self.progress,
+            features=self.cache,
         )
         losses = Losses(run, self.stage)
         return losses, make_optimizer(self.model, losses.values(), stage)

@@ -17,6 +17,7 @@ from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.references import read_classes, read_label_file
 from captioner.training import checkpoint
+from captioner.training.completion import with_phrase
 from captioner.training.data import LABELS, load_examples
 from captioner.training.naming import beginning, build_vocabulary, draw, related_words
 from captioner.training.objectives.label_likelihood import FEWEST, continuations
@@ -115,6 +116,24 @@ def test_names_are_continued_as_captions_continue_related_words(labelled: Path) 
     assert shares[rows[1], square] == pytest.approx(after.count(after[0]) / len(after))
     assert torch.equal(shares[rows[2]], shares[rows[1]])  # plum has no captions: the mean of the others
     assert continuations(examples[index:], words, vocabulary)[1] == {}
+
+
+@pytest.mark.parametrize(
+    ("found", "word", "caption"),
+    [
+        ("a panda sits on a rock", "giant panda", "a giant panda sits on a rock"),
+        ("two people with a owl", "owl", "two people with an owl"),
+        ("the owl", "owl", "the owl"),
+        ("a jeans on a chair", "jeans", "jeans on a chair"),
+        ("a giant panda", "giant panda", "a giant panda"),
+        ("owl on a tree", "owl", "an owl on a tree"),
+    ],
+)
+def test_a_found_caption_gets_the_whole_phrase_and_its_article(found: str, word: str, caption: str) -> None:
+    vocabulary = Vocabulary.build([found, word, caption, "a an"], 1)
+    *modifiers, head = vocabulary.encode(word)
+    tokens = with_phrase(vocabulary.encode(found), modifiers, head, beginning(word), vocabulary)
+    assert " ".join(vocabulary.decode(tokens)) == caption
 
 
 def test_folders_named_by_class(labelled: Path) -> None:

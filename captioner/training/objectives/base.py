@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from captioner.errors import DataError
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
+from captioner.training.cache import FeatureCache
 from captioner.training.data import CAPTIONS, Example, Group, make_groups
 from captioner.training.progress import Progress
 from captioner.training.step import Step
@@ -58,6 +59,8 @@ class Run:
     """The folder for what is computed once for each photo (`captioner.training.cache.fill`)."""
     device: torch.device
     progress: Progress
+    features: FeatureCache
+    """Outputs of the frozen segments for all examples."""
 
     @property
     def frozen_segments(self) -> int:

@@ -1,4 +1,4 @@
-"""Likelihood of captions of which only the beginning is known: what a labelled photo shows."""
+"""Likelihood of captions that name what a labelled photo shows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ import torch
 from torch import Tensor
 
 from captioner.model.vocabulary import Vocabulary
+from captioner.nn.model import CaptionModel
+from captioner.training.completion import complete
 from captioner.training.data import LABELS, Example, Group
-from captioner.training.naming import beginning, draw, known_words
+from captioner.training.naming import beginning, draw, known_words, related_words
 from captioner.training.objectives.base import Objective, Run
 from captioner.training.objectives.cross_entropy import CrossEntropyOptions, cross_entropy
+from captioner.training.start import Start
 from captioner.training.step import Step
 
 FEWEST = 60
@@ -24,6 +27,9 @@ FEWEST = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelLikelihoodOptions(CrossEntropyOptions):
+    complete: bool = True
+    """In a run that starts from a trained model, learn whole captions that this model finds for the photos
+    when it must say their most exact word; otherwise only the name and what follows it."""
     continuation: float = 0.25
     """Weight of the word behind the name. Nobody knows it; it is taught the shares of the words that follow
     related words in captions. Without it, a name is followed by another one: "a seal dolphin"."""
@@ -36,7 +42,8 @@ class LabelLikelihoodOptions(CrossEntropyOptions):
 class LabelLikelihood(Objective[LabelLikelihoodOptions]):
     """Captions that begin with a photo's word and its article, and go on (Anderson et al. 2018,
     arXiv:1806.06004, learn from such partial captions). Each epoch draws one of the photo's words, mostly the
-    most exact one."""
+    most exact one. In a run that starts from a trained model: whole captions, by `complete`.
+    """
 
     Options = LabelLikelihoodOptions
     batches = frozenset({LABELS})
@@ -48,25 +55,53 @@ class LabelLikelihood(Objective[LabelLikelihoodOptions]):
             for index, example in enumerate(run.examples)
             if (words := known_words(example.image.words, run.vocabulary))
         }
+        self._completed = self._complete() if options.complete and run.options.start else {}
         labelled = {index: run.examples[index].image.words for index in self._words}
         following, self._rows = continuations(run.examples, labelled, run.vocabulary)
         self.register_buffer("following", following.to(run.device), persistent=False)
 
     following: Tensor
 
+    def _complete(self) -> dict[int, tuple[int, ...]]:
+        """Whole captions, by image, of the model that the run starts from."""
+        run = self.run
+        with torch.random.fork_rng(devices=[]):  # other stages and resumed runs find the same captions
+            torch.manual_seed(run.options.seed)
+            model = CaptionModel(run.options.model, len(run.vocabulary))
+        start = Start.read(run.options.start, run.data_root)
+        start.give(model, run.vocabulary, related_words(run.examples))
+        words = {index: own[0] for index, (own, _) in self._words.items()}
+        completed = {}
+        with run.progress.task("captions for labelled photos", len(words), 0) as tell:
+            for index, tokens in complete(
+                model.to(run.device).eval(),
+                run.features,
+                run.frozen_segments,
+                words,
+                run.vocabulary,
+                run.options.search,
+                run.device,
+            ):
+                completed[index] = (run.vocabulary.start_id, *tokens, run.vocabulary.end_id)
+                tell(len(completed), "")
+        return completed
+
     def groups(self, random: np.random.Generator) -> list[Group]:
-        start, pad, encode = self.run.vocabulary.start_id, Vocabulary.pad_id, self.run.vocabulary.encode
         found = []
         for index, (words, repeat) in self._words.items():
             for _ in range(repeat):
-                # No end token: the caption goes on. The padding makes room for the word behind the name.
-                partial = (start, *encode(beginning(draw(words, random))), pad)
-                found.append(Group(index, (partial,), can_mirror=True, kind=LABELS))
+                caption = self._completed.get(index) or self._partial(draw(words, random))
+                found.append(Group(index, (caption,), can_mirror=True, kind=LABELS))
         return found
+
+    def _partial(self, word: str) -> tuple[int, ...]:
+        """No end token: the caption goes on. The padding makes room for the word behind the name."""
+        vocabulary = self.run.vocabulary
+        return (vocabulary.start_id, *vocabulary.encode(beginning(word)), vocabulary.pad_id)
 
     def loss(self, step: Step) -> Tensor:
         named = cross_entropy(step.logits, step.targets, self.options.label_smoothing)
-        if not self.options.continuation or not len(self.following):
+        if self._completed or not self.options.continuation or not len(self.following):
             return named
         behind = (step.targets[:, 0] != Vocabulary.pad_id).sum(dim=-1)
         logits = step.logits[torch.arange(len(behind), device=behind.device), 0, behind].float()
