@@ -41,7 +41,7 @@ class Server:
 
     def __init__(self, args: argparse.Namespace, *flags: str, cores: set[int] | None = None) -> None:
         """On some cores only, where they are given."""
-        self.metrics_port = _free_port()
+        self.metrics_port = free_port()
         command = [sys.executable, "-m", "captioner", "serve", "--port", "0", "--log-format", "json"]
         command += ["--metrics-port", str(self.metrics_port), "--device", args.device]
         command += ["--model", args.model] if args.model else []
@@ -191,6 +191,6 @@ def report(result: dict[str, Any], checks: dict[str, bool]) -> int:
     return 0 if all(checks.values()) else 1
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as free:
         return int(free.getsockname()[1])

@@ -1,0 +1,77 @@
+"""Throughput, latency and memory by batch size, and the service under load."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import resource
+import time
+from typing import Any
+
+import numpy as np
+from serving.common import percentiles_ms, running_server
+from serving.load import run_clients
+
+from measures.bench import SEARCHES, Bench, Table
+from measures.photos import SIZES, photos
+
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+CLIENTS = 64
+
+
+def throughput(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
+    captioner = bench.captioner()
+    pixels = np.stack([captioner.preprocess(photo) for photo in photos(SIZES["224 x 224"])])
+    rows = []
+    for search, options in SEARCHES.items():
+        for size in BATCHES[:2] if bench.quick else BATCHES:
+            part = pixels[np.arange(size) % len(pixels)]
+            times = bench.times(lambda part=part, options=options: captioner.caption_pixels(part, options))
+            row: dict[str, Any] = {
+                "search": search,
+                "batch": size,
+                "photos/s": size / float(np.median(times)),
+            }
+            row |= {f"{name} ms": value for name, value in percentiles_ms(times).items()}
+            row |= {"device MB": device_memory_mb(bench)}
+            rows.append(row)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    note = f"Without reading photos. Device memory is that of all processes; {peak:.0f} MB of host memory."
+    return [Table("Throughput and latency", rows, note)], {}
+
+
+def service(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
+    """Callers who ask again as soon as they are answered."""
+    clients, seconds = (4, 0.5) if bench.quick else (CLIENTS, 20.0)
+    files = photos(SIZES["500 x 375"])
+    captioner = bench.captioner()
+    many = [files[number % len(files)] for number in range(clients)]
+    alone = 1000 * len(many) / bench.median_ms(lambda: captioner.caption(many, batch_size=clients))
+    args = argparse.Namespace(model=bench.model and str(bench.model), device=bench.device, serve=[])
+    with running_server(args, "--max-batch-size", str(clients)) as server:
+        asyncio.run(run_clients(server.address, files, clients, seconds / 10))
+        started = time.perf_counter()
+        waits, errors = asyncio.run(run_clients(server.address, files, clients, seconds))
+        rate = len(waits) / (time.perf_counter() - started)
+        row: dict[str, Any] = {"callers": clients, "photos/s": rate, "errors": len(errors)}
+        row |= {f"{name} ms": value for name, value in percentiles_ms(waits).items()}
+        row |= {"share of the process alone": round(rate / alone, 2), "device MB": device_memory_mb(bench)}
+        row["host MB"] = round(server.resident_mib())
+        good = server.end() == 0 and not errors
+    note = f"Server, callers and decoding share {os.cpu_count()} cores."
+    return [Table("captioner serve under load", [row], note)], {"the service answers every call": good}
+
+
+def device_memory_mb(bench: Bench) -> int | None:
+    """In use on the GPU; None on a CPU, or without NVIDIA's library."""
+    if bench.device == "cpu" or not bench.has("pynvml", "device memory"):
+        return None
+    import pynvml
+
+    pynvml.nvmlInit()
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(int(bench.device.partition(":")[2] or 0))
+        return round(pynvml.nvmlDeviceGetMemoryInfo(handle).used / 1e6)
+    finally:
+        pynvml.nvmlShutdown()

@@ -1,0 +1,51 @@
+"""Results as Markdown, and their place in a document."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from measures import machine
+
+
+def render(results: dict[str, Any]) -> str:
+    parts = [f"Measured on {machine.sentence(results['machine'])}"]
+    for tables in results["sections"].values():
+        for table in tables:
+            parts += [f"### {table['title']}", _table(table["rows"])]
+            parts += [table["note"]] if table["note"] else []
+    if "holds" in results:
+        rows = [
+            {"check": what, "holds": "yes" if good else "**no**"} for what, good in results["holds"].items()
+        ]
+        parts += ["### Checks", _table(rows)]
+    if results["skipped"]:
+        parts += ["Not measured:", "\n".join(f"- {line}" for line in results["skipped"])]
+    return "\n\n".join(parts)
+
+
+def write(document: Path, results: dict[str, Any], name: str = "figures") -> None:
+    """Put the tables between the markers of that name in a document."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    text = document.read_text(encoding="utf-8")
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+        raise SystemExit(f"{document} lacks the line {begin} or {end}")
+    document.write_text(f"{before}{begin}\n\n{render(results)}\n\n{end}{after}", encoding="utf-8")
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    heads = list(dict.fromkeys(name for row in rows for name in row))
+    numeric = [not any(isinstance(row.get(head), str) for row in rows) for head in heads]
+    lines = [heads, ["---:" if number else "---" for number in numeric]]
+    lines += [[_shown(row.get(head)) for head in heads] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

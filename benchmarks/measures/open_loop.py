@@ -1,0 +1,57 @@
+"""Open-loop arrivals over HTTP: photos are sent at random times, whether or not others have been answered.
+
+    python -m measures.open_loop    reads its settings as JSON from stdin, prints what it found as JSON
+
+A process of its own, so that a slow server does not slow down the arrivals (coordinated omission).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+_TIMEOUT_S = 10.0
+
+
+async def send(given: dict[str, Any]) -> dict[str, Any]:
+    """Answer times count from the moment that a photo was due; a failure counts as the longest wait."""
+    random = np.random.default_rng(0)
+    count = max(1, round(given["rate"] * given["seconds"]))
+    due_s = np.cumsum(random.exponential(1 / given["rate"], count)).tolist()
+    files = [Path(path).read_bytes() for path in given["photos"]]
+    waits: list[float] = []
+    failed = 0
+
+    async def one(client: httpx.AsyncClient, number: int, due: float) -> None:
+        nonlocal failed
+        photo = files[number % len(files)]
+        body: Any = {"files": {"image": photo}} if given["multipart"] else {"content": photo}
+        try:
+            answer = await client.post(given["url"], **body)
+            good = answer.status_code == 200
+        except httpx.HTTPError:
+            good = False
+        failed += not good
+        waits.append(time.perf_counter() - due if good else _TIMEOUT_S)
+
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    async with httpx.AsyncClient(timeout=_TIMEOUT_S, limits=limits, trust_env=False) as client:
+        started = time.perf_counter()
+        async with asyncio.TaskGroup() as tasks:
+            for number, due in enumerate(due_s):
+                await asyncio.sleep(max(0.0, started + due - time.perf_counter()))
+                tasks.create_task(one(client, number, started + due))
+        elapsed_s = time.perf_counter() - started
+    p50, p99 = (1000 * np.percentile(waits, [50, 99])).tolist()
+    return {"answered/s": (count - failed) / elapsed_s, "p50 ms": p50, "p99 ms": p99, "failed": failed}
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(send(json.load(sys.stdin)))))

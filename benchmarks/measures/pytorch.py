@@ -1,0 +1,90 @@
+"""The same weights in PyTorch, eager and compiled, with the same search."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from captioner.errors import CaptionerError
+from captioner.model.search import search
+from measures.bench import SEARCHES, Bench, Skip, Table, ratio
+from measures.photos import SIZES, photos
+
+BATCHES = (1, 32)
+
+
+def measure(bench: Bench) -> list[Table]:
+    if not bench.has("torch", "PyTorch with the same weights"):
+        raise Skip("PyTorch is not installed")
+    import torch
+
+    torch.set_num_threads(bench.threads or torch.get_num_threads())
+    captioner = bench.captioner("float32")
+    pixels = np.stack([captioner.preprocess(photo) for photo in photos(SIZES["224 x 224"])])
+    batches = {size: pixels[np.arange(size) % len(pixels)] for size in BATCHES[: 1 if bench.quick else 2]}
+    ways: dict[str, Callable[[Any], object]] = {
+        f"captioner, {precision}": _ours(bench, precision) for precision in bench.precisions()
+    }
+    try:
+        ways["PyTorch, eager"] = _theirs(bench, compiled=False)
+    except CaptionerError as error:
+        raise Skip(str(error)) from None
+    if bench.quick:
+        bench.skip("torch.compile", "it takes minutes, not for --quick")
+    elif not (shutil.which("g++") or shutil.which("clang++")):
+        bench.skip("torch.compile", "there is no C++ compiler")
+    else:
+        ways["PyTorch, torch.compile"] = _theirs(bench, compiled=True)
+    rows = []
+    for name, way in ways.items():
+        row: dict[str, Any] = {"with the same weights": name}
+        started = time.perf_counter()
+        for size, batch in batches.items():
+            row[f"batch {size}, ms a photo"] = bench.median_ms(partial(way, batch)) / size
+        row["seconds to warm up and measure"] = round(time.perf_counter() - started)
+        rows.append(row)
+    eager = next(row for row in rows if row["with the same weights"] == "PyTorch, eager")
+    for row in rows:
+        for size in batches:
+            column = f"batch {size}, ms a photo"
+            row[f"to eager, batch {size}"] = ratio(eager[column], row[column])
+    return [Table("Against PyTorch, beam 3, without reading photos", rows)]
+
+
+def _ours(bench: Bench, precision: str) -> Callable[[Any], object]:
+    captioner = bench.captioner(precision)
+    return lambda pixels: captioner.caption_pixels(pixels, SEARCHES["beam 3"])
+
+
+def _theirs(bench: Bench, *, compiled: bool) -> Callable[[Any], object]:
+    import torch
+
+    from captioner.nn.model import CaptionModel
+    from captioner.nn.stepper import TorchStepper
+    from captioner.training.start import Start
+
+    captioner = bench.captioner("float32")
+    place = str(Path(bench.model).resolve()) if bench.model else "default"
+    start = Start.read(place, Path("/"))
+    model = CaptionModel(start.model, len(start.vocabulary)).eval()
+    start.give(model, start.vocabulary)
+    options = SEARCHES["beam 3"].resolve(captioner.defaults)
+    if compiled:
+        model.encode = torch.compile(model.encode)  # type: ignore[method-assign]
+        model.decoder.step = torch.compile(model.decoder.step)  # type: ignore[method-assign]
+
+    def caption(pixels: Any) -> object:
+        mask = None
+        if model.letterbox is not None:
+            mask = torch.from_numpy(model.letterbox.mask(pixels)).flatten(1)
+        with torch.inference_mode():
+            memory, state = model.encode(torch.from_numpy(np.ascontiguousarray(pixels[..., :3])), mask)
+            return search(TorchStepper(model.decoder, memory, state), len(pixels), options)
+
+    return caption

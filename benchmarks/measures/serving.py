@@ -1,0 +1,169 @@
+"""`captioner serve` against the same model behind mosec and LitServe: open-loop arrivals over HTTP."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from serving.common import free_port, running_server
+
+from measures.bench import Bench, Skip, Table
+from measures.photos import SIZES, photos
+
+HERE = Path(__file__).parent
+SHARES = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1)
+"""Loads, as shares of what the model captions in a process of its own."""
+MOST_P99_MS = 500
+BATCH = 16
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a server takes photos."""
+
+    url: str
+    multipart: bool = False
+
+
+def measure(bench: Bench) -> list[Table]:
+    if not bench.has("httpx", "servers"):
+        raise Skip("httpx is not installed")
+    alone = _in_process(bench)
+    rows: list[dict[str, Any]] = []
+    for name, serve in {"captioner serve": _ours, "mosec": _mosec, "LitServe": _litserve}.items():
+        package = {"mosec": "mosec", "LitServe": "litserve"}.get(name)
+        if package is None or bench.has(package, name):
+            try:
+                with serve(bench) as place:
+                    rows += [{"server": name, **row} for row in _loads(bench, place, alone)]
+            except Skip as reason:
+                bench.skip(name, str(reason))
+    best = []
+    for name in dict.fromkeys(row["server"] for row in rows):
+        held = [row["answered/s"] for row in rows if row["server"] == name and _holds(row)]
+        rate = max(held, default=None)
+        best.append(
+            {
+                "server": name,
+                f"photos/s at a p99 of {MOST_P99_MS} ms": rate,
+                "share of the process alone": rate and round(rate / alone, 2),
+            }
+        )
+    note = f"The model alone, in batches of {BATCH} and JPEG included, captions {alone:.1f} photos/s."
+    if bench.has("matplotlib", "the plot of latency against load"):
+        _plot(rows, bench.work / "latency.png")
+    return [Table("Servers at a bounded latency", best, note), Table("Latency against load", rows)]
+
+
+def _holds(row: dict[str, Any]) -> bool:
+    return bool(row["p99 ms"] <= MOST_P99_MS and not row["failed"])
+
+
+def _in_process(bench: Bench) -> float:
+    """Photos a second."""
+    captioner, files = bench.captioner(), photos(SIZES["500 x 375"])
+    many = [files[number % len(files)] for number in range(BATCH if bench.quick else 4 * BATCH)]
+    return 1000 * len(many) / bench.median_ms(lambda: captioner.caption(many, batch_size=BATCH))
+
+
+def _loads(bench: Bench, place: Place, alone: float) -> Iterator[dict[str, Any]]:
+    paths = []
+    for number, photo in enumerate(photos(SIZES["500 x 375"])):
+        paths.append(bench.work / f"sent-{number}.jpg")
+        paths[-1].write_bytes(photo)
+    given = {"url": place.url, "multipart": place.multipart, "photos": [str(path) for path in paths]}
+    for share in SHARES[:1] if bench.quick else SHARES:
+        load = {"rate": share * alone, "seconds": 1 if bench.quick else max(10.0, 5 * bench.seconds)}
+        done = subprocess.run(
+            [sys.executable, "-m", "measures.open_loop"],
+            input=json.dumps(given | load),
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=HERE.parent,
+        )
+        yield {"offered/s": load["rate"], **json.loads(done.stdout)}
+
+
+@contextmanager
+def _ours(bench: Bench) -> Iterator[Place]:
+    port = free_port()
+    args = argparse.Namespace(model=bench.model and str(bench.model), device=bench.device, serve=[])
+    flags = ["--http-port", str(port), "--max-batch-size", str(BATCH)]
+    with running_server(args, *flags):
+        yield Place(f"http://127.0.0.1:{port}/v1/caption")
+
+
+@contextmanager
+def _mosec(bench: Bench) -> Iterator[Place]:
+    port = free_port()
+    with _other(bench, [str(HERE / "mosec_app.py"), "--port", str(port)], f"http://127.0.0.1:{port}/"):
+        yield Place(f"http://127.0.0.1:{port}/inference")
+
+
+@contextmanager
+def _litserve(bench: Bench) -> Iterator[Place]:
+    port = free_port()
+    with _other(bench, [str(HERE / "litserve_app.py"), str(port)], f"http://127.0.0.1:{port}/health"):
+        yield Place(f"http://127.0.0.1:{port}/predict", multipart=True)
+
+
+@contextmanager
+def _other(bench: Bench, command: list[str], health: str) -> Iterator[None]:
+    """A server as a process, once it answers."""
+    model = {"BENCHMARK_MODEL": str(bench.model.resolve())} if bench.model else {}
+    log = (bench.work / f"{Path(command[0]).stem}.log").open("w")
+    process = subprocess.Popen(
+        [sys.executable, *command], env={**os.environ, **model}, stdout=log, stderr=log
+    )
+    try:
+        limit = time.monotonic() + 120
+        while not _answers(health):
+            if process.poll() is not None or time.monotonic() > limit:
+                last = Path(log.name).read_text().strip().rpartition("\n")[2]
+                raise Skip(f"it does not serve: {last}")
+            time.sleep(0.2)
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        log.close()
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _plot(rows: list[dict[str, Any]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4))
+    for name in dict.fromkeys(row["server"] for row in rows):
+        own = [row for row in rows if row["server"] == name]
+        axes.plot([row["offered/s"] for row in own], [row["p99 ms"] for row in own], marker="o", label=name)
+    axes.axhline(MOST_P99_MS, color="grey", linewidth=0.8)
+    axes.set(xlabel="photos a second offered", ylabel="p99 of the latency, ms", yscale="log")
+    axes.legend()
+    figure.savefig(path, dpi=120, bbox_inches="tight")

@@ -1,0 +1,67 @@
+"""The benchmark of speed runs from end to end; what it would measure is not looked at."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SPEED = ROOT / "benchmarks" / "speed.py"
+SECTIONS = ("encoder", "pipeline", "batch", "profile", "serving", "cost")
+YARDSTICK = 'print("batch 32: 2.00 s for 1,000 images")\nprint("batch 1: 4.00 s for 1,000 images")\n'
+
+
+def speed(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, SPEED, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def results(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("speed")
+    yardstick = folder / "yardstick.py"
+    yardstick.write_text(YARDSTICK)
+    flags = ["--quick", "--model", tiny_bundle, "--yardstick", yardstick]
+    speed(*flags, "--json", folder / "results.json", "--plot", folder / "plot.png")
+    return folder / "results.json"
+
+
+@pytest.mark.timeout(900)  # it starts many processes
+def test_every_section_is_measured_or_named_as_left_out(results: Path) -> None:
+    found = json.loads(results.read_text())
+    assert set(SECTIONS) <= set(found["sections"])
+    left_out = {line.partition(":")[0] for line in found["skipped"]}
+    assert {"pytorch", "peers"} <= left_out | set(found["sections"])
+    for tables in found["sections"].values():
+        assert all(table["title"] and table["rows"] for table in tables)
+    [encoder] = found["sections"]["encoder"]
+    assert encoder["rows"][0] == {
+        "graph": "yardstick, float32",
+        "batch 1": 4.0,
+        "batch 32": 2.0,
+        "ratio, batch 1": 1.0,
+        "ratio, batch 32": 1.0,
+    }
+    [_, latency] = found["sections"]["serving"]
+    assert latency["rows"][0]["server"] == "captioner serve" and not latency["rows"][0]["failed"]
+
+
+@pytest.mark.timeout(900)
+def test_results_are_written_between_the_markers_of_a_document(results: Path, tmp_path: Path) -> None:
+    document = tmp_path / "performance.md"
+    document.write_text("before\n<!-- figures: begin -->\nold\n<!-- figures: end -->\nafter\n")
+    speed("--results", results, "--markdown", document)
+    text = document.read_text()
+    assert text.startswith("before\n<!-- figures: begin -->\n\nMeasured on ") and text.endswith(
+        "-->\nafter\n"
+    )
+    assert "### Encoder alone, ms an image" in text and "old" not in text
+
+
+def test_sections_that_are_not_there_are_refused() -> None:
+    done = subprocess.run([sys.executable, SPEED, "--only", "nothing"], capture_output=True, text=True)
+    assert done.returncode == 2 and "encoder" in done.stderr
