@@ -17,6 +17,7 @@ from captioner.images.preparation import Preparation
 from captioner.images.sources import DEFAULT_LIMITS, ImageInput, ImageLimits, is_single, rereadable
 from captioner.model.bundle import Bundle
 from captioner.model.calibration import Calibration
+from captioner.model.graph_cache import GraphCache
 from captioner.model.runtime import OnnxStepper, Runtime
 from captioner.model.search import Floats, Hypothesis, search, stream
 from captioner.model.stages import stage
@@ -53,7 +54,7 @@ class Captioner:
         Raises `BundleError`, `RuntimeMissingError`, `DeviceError` or `OptionsError`.
         """
         loaded = Bundle.load(bundle)
-        return cls(loaded, Runtime(loaded, device, threads, precision), limits)
+        return cls(loaded, Runtime(loaded, device, threads, precision, GraphCache.of_user()), limits)
 
     @property
     def model(self) -> str:

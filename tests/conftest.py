@@ -1,11 +1,21 @@
 """A small model that most tests share; tests/support/make_tiny_bundle.py made it."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.disks import mount  # noqa: F401
 
 from captioner import Captioner
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The user's cache folder, for this process and those that it starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="session")

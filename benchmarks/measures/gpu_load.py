@@ -10,8 +10,7 @@ import time
 from typing import Any
 
 import numpy as np
-from serving.common import percentiles_ms, running_server
-from serving.load import run_clients
+from serving.common import percentiles_ms, run_clients, running_server
 
 from measures.bench import SEARCHES, Bench, Table
 from measures.photos import SIZES, photos

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import io
 import json
 import multiprocessing
@@ -172,6 +173,33 @@ def _watch_health(address: str, interval_s: float, stop: Event, sender: Any) -> 
                 good = False
             times.append(time.perf_counter() - started if good else float("inf"))
     sender.send(times)
+
+
+async def run_clients(
+    address: str, images: list[bytes], clients: int, seconds: float
+) -> tuple[list[float], list[str]]:
+    """Each client asks again as soon as it is answered; returns the waits in seconds, and the errors."""
+    from captioner import CaptionOptions
+    from captioner_client import AsyncCaptionClient
+
+    waits: list[float] = []
+    errors: list[str] = []
+    until = time.perf_counter() + seconds
+    options = CaptionOptions()
+
+    async def run(number: int) -> None:
+        async with AsyncCaptionClient(address) as client:
+            turn = number
+            while (started := time.perf_counter()) < until:
+                try:
+                    await client.caption(images[turn % len(images)], options)
+                    waits.append(time.perf_counter() - started)
+                except Exception as error:
+                    errors.append(f"{type(error).__name__}: {error}")
+                turn += 1
+
+    await asyncio.gather(*map(run, range(clients)))
+    return waits, errors
 
 
 def percentiles_ms(seconds: list[float]) -> dict[str, float]:

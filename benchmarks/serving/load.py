@@ -15,10 +15,15 @@ import subprocess
 import sys
 import time
 
-from common import add_arguments, load_images, percentiles_ms, report, running_server, watched_health
-
-from captioner import CaptionOptions
-from captioner_client import AsyncCaptionClient
+from common import (
+    add_arguments,
+    load_images,
+    percentiles_ms,
+    report,
+    run_clients,
+    running_server,
+    watched_health,
+)
 
 SHARE_OF_REFERENCE, MAX_HEALTH_MS = 0.85, 50
 BATCH = 16
@@ -70,30 +75,6 @@ def main() -> int:
         f"health within {MAX_HEALTH_MS} ms": max(health) * 1000 < MAX_HEALTH_MS,
     }
     return report(result, checks)
-
-
-async def run_clients(
-    address: str, images: list[bytes], clients: int, seconds: float
-) -> tuple[list[float], list[str]]:
-    """Each client asks again as soon as it is answered; returns the waits in seconds, and the errors."""
-    waits: list[float] = []
-    errors: list[str] = []
-    until = time.perf_counter() + seconds
-    options = CaptionOptions()
-
-    async def run(number: int) -> None:
-        async with AsyncCaptionClient(address) as client:
-            turn = number
-            while (started := time.perf_counter()) < until:
-                try:
-                    await client.caption(images[turn % len(images)], options)
-                    waits.append(time.perf_counter() - started)
-                except Exception as error:
-                    errors.append(f"{type(error).__name__}: {error}")
-                turn += 1
-
-    await asyncio.gather(*map(run, range(clients)))
-    return waits, errors
 
 
 def measure_reference(args: argparse.Namespace) -> dict[str, float]:

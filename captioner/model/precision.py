@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from functools import cache
@@ -30,12 +31,23 @@ def has_fast_int8() -> bool:
     """Whether this processor gains from INT8."""
     if sys.platform == "darwin":
         return platform.machine() == "arm64"
+    return not _DOT_PRODUCTS.isdisjoint(_flags())
+
+
+@cache
+def processor() -> str:
+    """What optimised graphs depend on: the kind of processor, and the instructions that it has."""
+    kind = os.environ.get("PROCESSOR_IDENTIFIER", "")  # of Windows
+    return f"{sys.platform} {platform.machine()} {kind} {' '.join(_flags())}"
+
+
+def _flags() -> list[str]:
+    """Instructions of the first processor; none where the system does not tell them."""
     try:
-        lines = _CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
+        with _CPU_INFO.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if line.startswith(("flags", "Features")):
+                    return line.partition(":")[2].split()
     except OSError:
-        return False
-    return any(
-        not _DOT_PRODUCTS.isdisjoint(line.partition(":")[2].split())
-        for line in lines
-        if line.startswith(("flags", "Features"))
-    )
+        pass
+    return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from captioner.errors import BundleError, DeviceError, OptionsError, RuntimeMiss
 from captioner.model.bundle import DECODER, ENCODER, FORMAT, Bundle
 from captioner.model.choices import Choices, Floats, Ints, Question, choose_among
 from captioner.model.graph import Graph
+from captioner.model.graph_cache import GRAPH, WEIGHTS, GraphCache
 from captioner.model.precision import FLOAT32, INT8, check_precision, has_fast_int8
 from captioner.model.stages import count_step
 
@@ -22,6 +24,7 @@ _FIRST = ["log_probs", "attention"]
 _ANSWER = ("top_log_probs", "top_tokens", "asked_log_probs")
 """Outputs of a decoder that finds the best continuations itself."""
 _WEIGHTS_IN_MEMORY = "add_external_initializers_from_files_in_memory"
+_EXTERNAL = "session.optimized_model_external_initializers_"
 _CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
 
@@ -34,8 +37,10 @@ class Runtime:
         device: str = "auto",
         threads: int | None = None,
         precision: str = "auto",
+        cache: GraphCache | None = None,
     ) -> None:
-        """`threads` compute one call; None leaves the number to ONNX Runtime.
+        """`threads` compute one call; None leaves the number to ONNX Runtime. `cache` holds optimised graphs
+        of earlier starts.
 
         Raises `RuntimeMissingError` without onnxruntime, `DeviceError` if a CUDA device was requested and
         cannot be used, `BundleError` for graphs that cannot be loaded.
@@ -52,11 +57,12 @@ class Runtime:
         self.device = "cpu" if self.provider == _CPU else "cuda" if device == "auto" else device
         self.precision = self._choose_precision(bundle, precision)
         """What is computed in: float32 or int8."""
+        self._cache = cache or GraphCache(None)
         encoder, decoder = bundle.encoder, bundle.decoder
         if self.precision == INT8 and bundle.int8 is not None:
             encoder, decoder = bundle.int8
-        self._encoder = self._graph(encoder, {ENCODER: bundle.encoder})
-        self._decoder = self._graph(decoder, {DECODER: bundle.decoder})
+        self._encoder = self._graph(bundle, encoder, {ENCODER: bundle.encoder})
+        self._decoder = self._graph(bundle, decoder, {DECODER: bundle.decoder})
         self._next = [name for name in self._decoder.outputs if name.startswith("next.")]
         self._chooses = "top_tokens" in self._decoder.outputs
         self._vocabulary = len(bundle.vocabulary)
@@ -137,10 +143,22 @@ class Runtime:
             return value
         return self._ort.OrtValue.ortvalue_from_numpy(value, *self._memory_place)
 
-    def _graph(self, content: bytes, files: Mapping[str, bytes]) -> Graph:
+    def _graph(self, bundle: Bundle, content: bytes, files: Mapping[str, bytes]) -> Graph:
         """A graph on the device; those in INT8 have their weights in `files`."""
         weights = None if self.precision == FLOAT32 else files
-        return Graph(self._session(content, self.provider, weights), self._memory_place)
+        if self.provider == _CPU:
+            made_from = f"{bundle.digest} {' '.join(files)} {self.precision} {self._ort.__version__}"
+            session = self._cache.session(
+                made_from, lambda place: self._session(content, _CPU, weights, place), self._load
+            )
+        else:
+            session = self._session(content, self.provider)
+        return Graph(session, self._memory_place)
+
+    def _load(self, optimized: Path) -> Any:
+        options = self._session_options()
+        options.graph_optimization_level = self._ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        return self._ort.InferenceSession(str(optimized), options, providers=[_CPU])
 
     @property
     def _memory_place(self) -> tuple[str, int]:
@@ -180,10 +198,21 @@ class Runtime:
             return INT8
         return INT8 if wanted == "auto" and all(can.values()) and has_fast_int8() else FLOAT32
 
-    def _session(self, graph: bytes, provider: str, weights: Mapping[str, bytes] | None = None) -> Any:
+    def _session(
+        self,
+        graph: bytes,
+        provider: str,
+        weights: Mapping[str, bytes] | None = None,
+        save_to: Path | None = None,
+    ) -> Any:
+        options = self._session_options(weights)
+        if save_to is not None:
+            options.optimized_model_filepath = str(save_to / GRAPH)
+            options.add_session_config_entry(_EXTERNAL + "file_name", WEIGHTS)
+            options.add_session_config_entry(_EXTERNAL + "min_size_in_bytes", "1024")
         try:
             settings: Any = (provider, {"device_id": str(self._gpu)}) if provider == _CUDA else provider
-            return self._ort.InferenceSession(graph, self._session_options(weights), providers=[settings])
+            return self._ort.InferenceSession(graph, options, providers=[settings])
         except Exception as error:  # onnxruntime's own exceptions share no public base
             if provider == _CUDA:
                 raise
@@ -191,7 +220,7 @@ class Runtime:
                 f"a graph of the bundle cannot be loaded: {str(error).splitlines()[0]}"
             ) from None
 
-    def _session_options(self, weights: Mapping[str, bytes] | None) -> Any:
+    def _session_options(self, weights: Mapping[str, bytes] | None = None) -> Any:
         """Fresh ones for each graph: `weights` are files that one graph refers to."""
         options = self._ort.SessionOptions()
         options.log_severity_level = 4  # our own errors report failures

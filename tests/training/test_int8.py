@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from PIL import Image
@@ -81,6 +82,25 @@ def test_an_image_does_not_depend_on_its_batch(exported: Path, photos: list[Path
     log_probs, _, _ = together.step(tokens, together.start(1))
     alone = rounded.encode(pixels[3:4])
     np.testing.assert_allclose(alone.step(tokens[:1], alone.start(1))[0][0], log_probs[3], atol=1e-4)
+
+
+def test_a_second_start_reads_rounded_weights_from_the_cache(
+    exported: Path, photos: list[Path], cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Captioner.load(exported, device="cpu", precision="int8")
+    assert any((cache_folder / "captioner" / "graphs").iterdir())
+    sessions, built = onnxruntime.InferenceSession, []
+
+    def make(graph: str | bytes, *rest: object, **named: object) -> object:
+        built.append(isinstance(graph, bytes))
+        return sessions(graph, *rest, **named)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", make)
+    second = Captioner.load(exported, device="cpu", precision="int8")
+    assert built == [False, False]
+    pixels = np.stack([first.preprocess(photo) for photo in photos])
+    for one, other in zip(first.caption_pixels(pixels), second.caption_pixels(pixels), strict=True):
+        assert (one.text, one.log_prob) == (other.text, other.log_prob)
 
 
 def test_the_manifest_records_what_rounding_changes(exported: Path) -> None:
