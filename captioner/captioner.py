@@ -19,7 +19,7 @@ from captioner.model.bundle import Bundle
 from captioner.model.calibration import Calibration
 from captioner.model.graph_cache import GraphCache
 from captioner.model.runtime import OnnxStepper, Runtime
-from captioner.model.search import Floats, Hypothesis, search, stream
+from captioner.model.search import Floats, Hypothesis, search_each, stream
 from captioner.model.stages import stage
 from captioner.options import CaptionOptions, merge_options
 from captioner.overlay.saliency import resample
@@ -238,24 +238,28 @@ class Captioner:
         fourth that is 0 outside the photo. Raises an `ImageError`."""
         return self.preparation.load(image)
 
-    def caption_pixels(self, pixels: Pixels, options: CaptionOptions | None = None) -> list[Caption]:
-        """Caption a batch as `preprocess` makes them, uint8 (batch, size, size, channels).
+    def caption_pixels(
+        self, pixels: Pixels, options: CaptionOptions | Sequence[CaptionOptions] | None = None
+    ) -> list[Caption]:
+        """Caption a batch as `preprocess` makes them, uint8 (batch, size, size, channels), all with the same
+        options or each with its own.
 
         Raises `ModelOutputError` if the model computes no finite numbers for one of the images.
         """
         masks = self._masks(pixels)
         if not len(pixels):
             return []
-        resolved = self._resolve(options)
-        encoded = self._encode(pixels, masks).with_head(resolved.attention_head)
-        include = [self.bundle.vocabulary.forms(word) for word in resolved.include]
+        if options is None or isinstance(options, CaptionOptions):
+            resolved = [self._resolve(options)] * len(pixels)
+        else:
+            resolved = [self._resolve(one) for one in options]
+        encoded = self._encode(pixels, masks).with_heads([one.attention_head for one in resolved])
+        include = [[self.bundle.vocabulary.forms(word) for word in one.include] for one in resolved]
         with stage("search"):
-            found = search(encoded, len(pixels), resolved, include)
+            found = search_each(encoded, resolved, include)
         if not all(found):
             raise _not_finite()
-        return [
-            self._caption(hypotheses, mask, resolved) for hypotheses, mask in zip(found, masks, strict=True)
-        ]
+        return [self._caption(*several) for several in zip(found, masks, resolved, strict=True)]
 
     def encode(self, pixels: Pixels) -> OnnxStepper:
         """Encode a batch, uint8 (batch, size, size, channels), for `captioner.model.search` to decode.
@@ -273,7 +277,7 @@ class Captioner:
         masks = self._masks(pixels[None])
         words: list[Word] = []
         log_prob = 0.0
-        encoded = self._encode(pixels[None], masks).with_head(resolved.attention_head)
+        encoded = self._encode(pixels[None], masks).with_heads([resolved.attention_head])
         with stage("search"):
             for token, chosen, attention in stream(encoded, resolved):
                 if not np.isfinite(chosen):

@@ -143,8 +143,11 @@ class PixelModel(ModelDescription, Protocol):
     def check_include(self, words: Sequence[str]) -> None:
         """Raise `OptionsError` for a word that is not in the model's vocabulary."""
 
-    def caption_pixels(self, pixels: Pixels, options: CaptionOptions | None = None) -> list[Caption]:
-        """Captions of a batch, (batch, size, size, channels). Raises `ModelOutputError` if the model computes
+    def caption_pixels(
+        self, pixels: Pixels, options: CaptionOptions | Sequence[CaptionOptions] | None = None
+    ) -> list[Caption]:
+        """Captions of a batch, (batch, size, size, channels), all with the same options or each with its own,
+        which do not depend on what else is in the batch. Raises `ModelOutputError` if the model computes
         no finite numbers for one of the images."""
 
     def stream_pixels(

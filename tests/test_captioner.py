@@ -144,6 +144,26 @@ def test_a_caption_does_not_depend_on_its_batch(tiny_captioner: Captioner, pixel
         same(alone, caption)
 
 
+def test_images_of_a_batch_may_have_options_of_their_own(tiny_captioner: Captioner, pixels) -> None:
+    several = [
+        CaptionOptions(),
+        CaptionOptions(beam_size=1),
+        CaptionOptions(max_words=2),
+        CaptionOptions(length_normalization=1.5, no_repeat_ngram=1),
+        CaptionOptions(beam_size=2, alternatives=4),
+        CaptionOptions(attention=False),
+        CaptionOptions(attention_size=(5, 4)),
+        CaptionOptions(include=(tiny_captioner.bundle.vocabulary.words[-1],)),
+    ]
+    images = np.resize(pixels, (len(several), *pixels.shape[1:]))
+    for image, options, caption in zip(
+        images, several, tiny_captioner.caption_pixels(images, several), strict=True
+    ):
+        [alone] = tiny_captioner.caption_pixels(image[None], options)
+        same(caption, alone)
+        assert [one.text for one in caption.alternatives] == [one.text for one in alone.alternatives]
+
+
 def test_failures_stand_in_the_place_of_their_images(tiny_captioner: Captioner, tmp_path: Path) -> None:
     text = tmp_path / "notes.jpg"
     text.write_text("no photo")

@@ -7,6 +7,7 @@ those that hold every word may end. The decoder is not changed, and needs no tra
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -42,29 +43,41 @@ class Candidates(NamedTuple):
 
 
 class Required:
-    """The words that a caption must hold, each given as the token ids of which one is enough.
+    """The words that captions must hold, as many for each image of a batch, each given as the token ids of
+    which one is enough.
 
     Rows of the search are group by group: group g, whose bits tell which words are there, has the rows from
     g * beams on. The last group holds all words.
     """
 
-    def __init__(self, words: Sequence[Sequence[int]], beams: int) -> None:
+    def __init__(self, words: Sequence[Sequence[Sequence[int]]], beams: int) -> None:
+        """`words` of each image."""
         self.beams = beams
-        self.groups = 2 ** len(words)
-        ids = sorted({token for forms in words for token in forms})
+        self.groups = 2 ** len(words[0])
+        ids = sorted({token for own in words for forms in own for token in forms})
         self.tokens: Ints = np.array(ids, dtype=np.int64)
-        """All forms of the words."""
-        self._bits = np.array(
-            [sum(1 << bit for bit, forms in enumerate(words) if token in forms) for token in ids],
+        """All forms of the words of all images."""
+        self._bits: Ints = np.array(
+            [
+                [sum(1 << bit for bit, forms in enumerate(own) if token in forms) for token in ids]
+                for own in words
+            ],
             dtype=np.int64,
-        )
-        ends = [[Vocabulary.end_id]] * (self.groups - 1) + [[Vocabulary.pad_id]]
-        leaving = [
-            np.where(self._bits & ~group, self.tokens, Vocabulary.pad_id) for group in range(self.groups)
-        ]
-        self.forbidden: Ints = np.concatenate([ends, np.array(leaving)], axis=1).repeat(beams, axis=0)
-        """(rows, any): the tokens that lead from a row into another group, and the end where a word is
-        missing, filled up with padding."""
+        )  # (images, tokens); 0 where another image needs the token
+        held = np.arange(self.groups)[:, None]
+        leaving = np.where(self._bits[:, None] & ~held, self.tokens, Vocabulary.pad_id)
+        ends = np.where(held < self.groups - 1, Vocabulary.end_id, Vocabulary.pad_id)
+        self.forbidden: Ints = np.concatenate(
+            [np.broadcast_to(ends, (len(words), self.groups, 1)), leaving], axis=2
+        ).repeat(beams, axis=1)
+        """(images, rows, any): the tokens that lead from a row into another group, and the end where a word
+        is missing, filled up with padding."""
+
+    def keep(self, images: Ints) -> Required:
+        """The same for these images only, by their places."""
+        kept = copy.copy(self)
+        kept._bits, kept.forbidden = self._bits[images], self.forbidden[images]
+        return kept
 
     def groups_of(self, totals: Floats, choices: Choices, barred: Bools) -> list[Candidates]:
         """The best 2 * beams continuations into each group.
@@ -85,10 +98,10 @@ class Required:
             parts = [Candidates._make(part[:, span] for part in own)]
             for before in range(group):  # words are only added
                 leading = (before | self._bits) == group
-                if leading.any():
+                if (of_some := leading.any(axis=0)).any():
                     begin, end = before * self.beams, (before + 1) * self.beams
-                    step = moves[:, begin:end][..., leading]
-                    tokens = np.broadcast_to(self.tokens[leading], step.shape)
+                    step = np.where(leading[:, None, of_some], moves[:, begin:end, of_some], NEVER)
+                    tokens = np.broadcast_to(self.tokens[of_some], step.shape)
                     parts.append(_flatten(totals[:, begin:end], rows[begin:end], tokens, step))
             found.append(parts[0].joined(*parts[1:]).best(count))
         return found

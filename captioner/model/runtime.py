@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from captioner.model.stages import count_step
 
 HEADS = "attention_heads"
 """The decoder output that a model with several heads has beside `attention`."""
+_MEAN = -1
+"""In the place of a head: the mean of all."""
 _FIRST = ["log_probs", "attention"]
 _ANSWER = ("top_log_probs", "top_tokens", "asked_log_probs")
 """Outputs of a decoder that finds the best continuations itself."""
@@ -86,12 +88,13 @@ class Runtime:
         parents: Ints,
         memory: Mapping[str, Any],
         state: Mapping[str, Any],
-        head: int | None = None,
+        heads: Ints | None = None,
     ) -> tuple[Floats, Floats, dict[str, Any]]:
-        """One step, with the maps of one head or the mean of all. Memory and state stay on the device; only
-        tokens, log-probabilities and maps travel."""
+        """One step, with the maps of the head that `heads`, (images,), names for each image, or the mean of
+        all heads where it is negative or not given. Memory and state stay on the device; only tokens,
+        log-probabilities and maps travel."""
         feeds = self.feeds(tokens, parents, memory, state)
-        fetched, maps, state = self._step(("log_probs",), feeds, head)
+        fetched, maps, state = self._step(("log_probs",), feeds, heads)
         return fetched["log_probs"], maps, state
 
     def choose(
@@ -101,13 +104,15 @@ class Runtime:
         memory: Mapping[str, Any],
         state: Mapping[str, Any],
         question: Question,
-        head: int | None = None,
+        heads: Ints | None = None,
     ) -> tuple[Choices, Floats, dict[str, Any]]:
         """One step as `step` has it, of whose log-probabilities only the answer to `question` travels."""
         if not self._chooses:  # a bundle from before graphs did
-            log_probs, maps, state = self.step(tokens, parents, memory, state, head)
+            log_probs, maps, state = self.step(tokens, parents, memory, state, heads)
             return choose_among(log_probs, question), maps, state
-        fetched, maps, state = self._step(_ANSWER, self.feeds(tokens, parents, memory, state, question), head)
+        fetched, maps, state = self._step(
+            _ANSWER, self.feeds(tokens, parents, memory, state, question), heads
+        )
         return Choices(*(fetched[name] for name in _ANSWER)), maps, state
 
     def feeds(
@@ -129,11 +134,18 @@ class Runtime:
         return feeds
 
     def _step(
-        self, wanted: tuple[str, ...], feeds: Mapping[str, Any], head: int | None
+        self, wanted: tuple[str, ...], feeds: Mapping[str, Any], heads: Ints | None
     ) -> tuple[dict[str, Any], Floats, dict[str, Any]]:
-        maps = "attention" if head is None or self.heads == 1 else HEADS
-        fetched, kept = self._decoder.run(feeds, (*wanted, maps), self._next)
-        attention = fetched[maps][:, :, head] if maps == HEADS else fetched[maps]
+        if heads is None or self.heads == 1:
+            heads = np.full(len(feeds["tokens"]), _MEAN)
+        maps = [name for name, needed in (("attention", heads < 0), (HEADS, heads >= 0)) if needed.any()]
+        fetched, kept = self._decoder.run(feeds, (*wanted, *maps), self._next)
+        if HEADS in fetched:
+            attention = fetched[HEADS][np.arange(len(heads)), :, heads]
+            if "attention" in fetched:
+                attention = np.where(heads[:, None, None] < 0, fetched["attention"], attention)
+        else:
+            attention = fetched["attention"]
         return fetched, attention, {f"state.{name[5:]}": value for name, value in kept.items()}
 
     def place(self, value: npt.NDArray[Any]) -> Any:
@@ -260,14 +272,15 @@ class OnnxStepper:
         images: int,
         memory: dict[str, Any],
         state: dict[str, Any],
-        head: int | None = None,
+        heads: Ints | None = None,
     ) -> None:
         self._runtime, self._images, self._memory, self._state = runtime, images, memory, state
-        self._head = head
+        self._heads = heads
 
-    def with_head(self, head: int | None) -> OnnxStepper:
-        """The same images with the maps of one head that the model has; None for the mean of all."""
-        return OnnxStepper(self._runtime, self._images, self._memory, self._state, head)
+    def with_heads(self, heads: Sequence[int | None]) -> OnnxStepper:
+        """The same images with the maps of one head each that the model has; None for the mean of all."""
+        places = np.array([_MEAN if head is None else head for head in heads])
+        return OnnxStepper(self._runtime, self._images, self._memory, self._state, places)
 
     def start(self, beams: int) -> tuple[dict[str, Any], Ints]:
         return self._state, np.zeros((self._images, beams), dtype=np.int64)
@@ -278,7 +291,7 @@ class OnnxStepper:
         count_step()
         values, parents = state
         choices, attention, values = self._runtime.choose(
-            tokens, parents, self._memory, values, question, self._head
+            tokens, parents, self._memory, values, question, self._heads
         )
         return choices, attention, (values, _unmoved(tokens))
 
@@ -286,7 +299,7 @@ class OnnxStepper:
         """Read the last tokens, (images, beams): the log-probabilities of all next ones (images, beams,
         vocabulary), the attention (images, beams, cells), and the new state."""
         values, parents = state
-        log_probs, attention, values = self._runtime.step(tokens, parents, self._memory, values, self._head)
+        log_probs, attention, values = self._runtime.step(tokens, parents, self._memory, values, self._heads)
         return log_probs, attention, (values, _unmoved(tokens))
 
     def feeds(self, tokens: Ints, state: tuple[dict[str, Any], Ints]) -> dict[str, Any]:
@@ -303,20 +316,21 @@ class OnnxStepper:
         if self._runtime.provider != _CPU:
             return None  # a GPU hardly notices a smaller batch, and the memory would have to be copied
         values, parents = state
-        memory, first, kept = (
-            {name: value[images] for name, value in part.items()}
-            for part in (self._memory, self._state, values)
+        kept = {name: value[images] for name, value in values.items()}
+        return self.select(images), (kept, parents[images])
+
+    def select(self, images: Ints) -> OnnxStepper:
+        memory, state = (
+            {name: self._runtime.place(_fetch(value)[images]) for name, value in part.items()}
+            for part in (self._memory, self._state)
         )
-        smaller = OnnxStepper(self._runtime, len(images), memory, first, self._head)
-        return smaller, (kept, parents[images])
+        heads = None if self._heads is None else self._heads[images]
+        return OnnxStepper(self._runtime, len(images), memory, state, heads)
 
     @property
     def memory(self) -> dict[str, npt.NDArray[Any]]:
         """A copy of the encoded images, by the decoder's input names, each (images, …)."""
-        return {
-            name.removeprefix("memory."): value.copy() if isinstance(value, np.ndarray) else value.numpy()
-            for name, value in self._memory.items()
-        }
+        return {name.removeprefix("memory."): _fetch(value).copy() for name, value in self._memory.items()}
 
     def with_memory(self, changes: Mapping[str, npt.NDArray[Any]]) -> OnnxStepper:
         """The same images with parts of their memory replaced, to test what the decoder does then. States
@@ -324,13 +338,18 @@ class OnnxStepper:
         memory = dict(self._memory)
         for name, value in changes.items():
             memory[f"memory.{name}"] = self._runtime.place(value)
-        return OnnxStepper(self._runtime, self._images, memory, self._state, self._head)
+        return OnnxStepper(self._runtime, self._images, memory, self._state, self._heads)
 
 
 def check_device(device: str) -> None:
     """Raise `OptionsError` unless `device` is auto, cpu, cuda or cuda:N."""
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
         raise OptionsError(f"device must be one of auto, cpu, cuda and cuda:N, got {device!r}", "device")
+
+
+def _fetch(value: Any) -> npt.NDArray[Any]:
+    """An array from wherever it is."""
+    return value if isinstance(value, np.ndarray) else value.numpy()
 
 
 def _unmoved(tokens: Ints) -> Ints:

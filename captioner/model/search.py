@@ -2,21 +2,25 @@
 
 The search knows a decoder only as a `Stepper`. It keeps, for each step, what was chosen and from where;
 captions and the maps that belong to their words are read off at the end by following those links back.
-An image whose captions are found leaves the batch.
+An image whose captions are found leaves the batch. Each image may have options of its own: those that keep as
+many hypotheses are searched together, whatever else differs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from captioner.model.choices import NEVER, Choices, Floats, Ints, Question
 from captioner.model.history import Finished, History, Hypothesis
 from captioner.model.including import Bools, Candidates, Required
 from captioner.model.vocabulary import Vocabulary
 from captioner.options import CaptionOptions
+
+Doubles = npt.NDArray[np.float64]
 
 _SPECIAL = (Vocabulary.pad_id, Vocabulary.start_id, Vocabulary.unknown_id)
 _SHRINK_AT = 0.75
@@ -37,59 +41,99 @@ class Stepper(Protocol):
     def reorder(self, state: Any, parents: Ints) -> Any:
         """The state in which beam b of image i continues beam parents[i, b]."""
 
+    def select(self, images: Ints) -> Stepper:
+        """The decoder with these images only, by their places."""
+
     def keep(self, state: Any, images: Ints) -> tuple[Stepper, Any] | None:
-        """The decoder with these images only, by their places, and their state; None where that costs more
-        than it saves."""
+        """What `select` gives, and the state of these images; None where that costs more than it saves."""
+
+
+class _Rules(NamedTuple):
+    """What may differ between images that are searched together, (images,) each."""
+
+    max_words: Ints
+    no_repeat: Ints
+    """The length of n-grams that may not occur twice, 0 for any."""
+    longest: Doubles
+    """What the log-probability of the longest caption is divided by to rank it."""
+
+    @classmethod
+    def of(cls, options: Sequence[CaptionOptions]) -> _Rules:
+        words = [one.max_words or 0 for one in options]
+        longest = [
+            (most + 1) ** (one.length_normalization or 0.0) for most, one in zip(words, options, strict=True)
+        ]
+        return cls(
+            np.array(words), np.array([one.no_repeat_ngram or 0 for one in options]), np.array(longest)
+        )
+
+    def keep(self, images: Ints) -> _Rules:
+        return _Rules._make(part[images] for part in self)
 
 
 def search(
     stepper: Stepper, images: int, options: CaptionOptions, include: Sequence[Sequence[int]] = ()
 ) -> list[list[Hypothesis]]:
-    """The best `alternatives + 1` hypotheses of each image, best first: at least one, or none for an image
-    whose log-probabilities are not finite.
+    """`search_each` with the same options for all images, and the same words to include."""
+    return search_each(stepper, [options] * images, [include] * images)
 
-    `options` must be resolved. `include` are the words that every caption must hold, at most `max_words`,
-    each as the tokens of which one is enough. A beam of 1 is greedy search. Hypotheses are ranked by
-    log_prob / length ** length_normalization, the end token counting in both. At the word limit the end
-    token is the only choice left, so that every caption has one. The best is then cut after the word where
-    its end was likeliest, or it would stop in mid-sentence; if that part has ended by itself before, there is
-    a hypothesis less. A greedy one is not cut: its words may have been streamed; nor is one that must hold
-    words, which it might lose.
+
+def search_each(
+    stepper: Stepper, options: Sequence[CaptionOptions], include: Sequence[Sequence[Sequence[int]]]
+) -> list[list[Hypothesis]]:
+    """The best `alternatives + 1` hypotheses of each image, best first: at least one, or none for an image
+    whose log-probabilities are not finite. They do not depend on the other images and their options.
+
+    The options must be resolved. `include` holds, for each image, the words that its captions must contain,
+    at most `max_words`, each as the tokens of which one is enough. A beam of 1 is greedy search. Hypotheses
+    are ranked by log_prob / length ** length_normalization, the end token counting in both. At the word limit
+    the end token is the only choice left, so that every caption has one. The best is then cut after the word
+    where its end was likeliest, or it would stop in mid-sentence; if that part has ended by itself before,
+    there is a hypothesis less. A greedy one is not cut: its words may have been streamed; nor is one that
+    must contain words, which it might lose.
 
     The best does not depend on how many alternatives are asked for: more than the beam holds come from a
     second, wider search.
     """
-    assert options.beam_size and options.max_words  # resolved
-    wanted = options.alternatives + 1
-    found = _search(stepper, images, options, Required(include, options.beam_size))
-    if wanted > options.beam_size:
-        wider = _search(stepper, images, options, Required(include, wanted))
-        found = [_merge(own, more, options) for own, more in zip(found, wider, strict=True)]
-    return [several[:wanted] for several in found]
+    together: dict[tuple[int, int], list[int]] = {}  # images by the hypotheses that a search for them keeps
+    for image, one in enumerate(options):
+        assert one.beam_size and one.max_words  # resolved
+        for beams in sorted({one.beam_size, max(one.beam_size, one.alternatives + 1)}):
+            together.setdefault((beams, len(include[image])), []).append(image)
+    found: dict[tuple[int, int], list[Hypothesis]] = {}  # by image and beam
+    for (beams, _), images in together.items():
+        part = stepper if len(images) == len(options) else stepper.select(np.array(images))
+        required = Required([include[image] for image in images], beams)
+        several = _search(part, [options[image] for image in images], required)
+        found |= {(image, beams): one for image, one in zip(images, several, strict=True)}
+    return [_best(found, image, one)[: one.alternatives + 1] for image, one in enumerate(options)]
 
 
-def _merge(own: list[Hypothesis], more: list[Hypothesis], options: CaptionOptions) -> list[Hypothesis]:
-    """The best of `own`, then everything else."""
-    if not own:
-        return []
+def _best(
+    found: Mapping[tuple[int, int], list[Hypothesis]], image: int, options: CaptionOptions
+) -> list[Hypothesis]:
+    """What was found for an image: of two searches the best of the narrow one, then everything else."""
+    assert options.beam_size
+    own = found[image, options.beam_size]
+    if not own or options.alternatives < options.beam_size:
+        return own
     alpha = options.length_normalization or 0.0
-    others = {one.tokens: one for one in [*more, *own]}
+    others = {one.tokens: one for one in [*found[image, options.alternatives + 1], *own]}
     others.pop(own[0].tokens)
     ranked = sorted(others.values(), key=lambda one: -one.log_prob / len(one.log_probs) ** alpha)
     return [own[0], *ranked]
 
 
 def _search(
-    stepper: Stepper, images: int, options: CaptionOptions, required: Required
+    stepper: Stepper, options: Sequence[CaptionOptions], required: Required
 ) -> list[list[Hypothesis]]:
-    """All that ended, best first, at most `required.beams`."""
-    assert options.max_words
-    alpha, beams = options.length_normalization or 0.0, required.beams
-    longest = (options.max_words + 1) ** alpha
+    """All that ended for each image, best first, at most `required.beams`."""
+    images, beams = len(options), required.beams
     rows = required.groups * beams
-    found: list[list[Hypothesis]] = [[] for _ in range(images)]
+    rules = _Rules.of(options)
+    found: list[list[Hypothesis]] = [[] for _ in options]
     places = np.arange(images)  # in `found`, of the images in the batch
-    finished = [Finished(beams, alpha) for _ in range(images)]
+    finished = [Finished(beams, one.length_normalization or 0.0) for one in options]
     to_beat = np.full(images, -np.inf)
     closed = np.zeros(images, dtype=np.bool_)
     history = History()
@@ -97,26 +141,26 @@ def _search(
     tokens = np.full((images, rows), Vocabulary.start_id, dtype=np.int64)
     totals = np.full((images, rows), NEVER, dtype=np.float32)
     totals[:, 0] = 0.0  # the beams start equal: only one of them may spread
-    for length in range(options.max_words + 1):
-        repeats = _repeats(history.sequences, options.no_repeat_ngram or 0)
+    for length in range(int(rules.max_words.max()) + 1):
+        repeats = _repeats(history.sequences, rules.no_repeat)
         question = _question(tokens, repeats, length, required)
         choices, attention, state = stepper.choose(tokens, state, question)
-        ends = choices.asked[..., 0]
-        history.add_step(attention, ends)
-        if length == options.max_words:
-            choices = _only_the_end(choices, required)
-        barred = (required.tokens[:, None] == repeats[..., None, :]).any(axis=-1)
-        *partial, whole = required.groups_of(totals, choices, barred | (length == options.max_words))
+        history.add_step(attention, choices.asked[..., 0])
+        full = rules.max_words <= length
+        if full.any():
+            choices = _only_the_end(choices, full, required)
+        barred = (required.tokens[:, None] == repeats[..., None, :]).any(axis=-1) | full[:, None, None]
+        *partial, whole = required.groups_of(totals, choices, barred)
         for image in _end(whole, length, finished, closed, beams):
             to_beat[image] = finished[image].to_beat
         parts = [_pad(best, beams) for best in partial]
         parts.append(_pad(_going(whole, beams), beams))
         totals, kept, tokens, log_probs = (np.concatenate(part, axis=1) for part in zip(*parts, strict=True))
         # A total only falls and a length only grows to the limit: no live beam can end above this.
-        bound = totals.max(axis=1).astype(np.float64) / longest
-        done = (bound <= to_beat) | ~np.isfinite(totals).any(axis=1) | (length == options.max_words)
+        bound = totals.max(axis=1).astype(np.float64) / rules.longest
+        done = (bound <= to_beat) | ~np.isfinite(totals).any(axis=1) | full
         for image in np.flatnonzero(done & ~closed).tolist():
-            found[places[image]] = _read(history, image, finished[image], options, required)
+            found[places[image]] = _read(history, image, finished[image], rules, required)
         closed |= done
         if closed.all():
             break
@@ -126,6 +170,7 @@ def _search(
         if len(going) <= _SHRINK_AT * len(closed) and (smaller := stepper.keep(state, going)):
             stepper, state = smaller
             history.keep(going)
+            rules, required = rules.keep(going), required.keep(going)
             finished = [finished[image] for image in going]
             tokens, totals, places = tokens[going], totals[going], places[going]
             to_beat, closed = to_beat[going], closed[going]
@@ -136,16 +181,16 @@ def stream(stepper: Stepper, options: CaptionOptions) -> Iterator[tuple[int, flo
     """Greedy search on one image, step by step: token, log-probability and attention (cells,) of each word
     as it is chosen, finally of the end token. The caption is that of `search` with a beam of 1."""
     assert options.max_words  # resolved
-    history, required = History(), Required((), 1)
+    history, required, rules = History(), Required([()], 1), _Rules.of([options])
     state = stepper.start(1)
     tokens = np.full((1, 1), Vocabulary.start_id, dtype=np.int64)
     here = np.zeros((1, 1), dtype=np.int64)
     for length in range(options.max_words + 1):
-        repeats = _repeats(history.sequences, options.no_repeat_ngram or 0)
+        repeats = _repeats(history.sequences, rules.no_repeat)
         question = _question(tokens, repeats, length, required)
         choices, attention, state = stepper.choose(tokens, state, question)
         if length == options.max_words:
-            choices = _only_the_end(choices, required)
+            choices = _only_the_end(choices, rules.max_words <= length, required)
         tokens, log_probs = choices.tokens[..., 0], choices.log_probs[..., 0]
         chosen = int(tokens[0, 0])
         yield chosen, float(log_probs[0, 0]), attention[0, 0]
@@ -158,7 +203,7 @@ def _question(tokens: Ints, repeats: Ints, length: int, required: Required) -> Q
     """What a search with words to include asks before it chooses the word after `length` others; of the
     asked tokens the end comes first."""
     never = np.array([*_SPECIAL, Vocabulary.end_id] if length == 0 else _SPECIAL)
-    parts = (never[None, None], required.forbidden[None], repeats)
+    parts = (never[None, None], required.forbidden, repeats)
     forbidden = np.concatenate(
         [np.broadcast_to(part, (*tokens.shape, part.shape[-1])) for part in parts], axis=-1
     )
@@ -166,25 +211,30 @@ def _question(tokens: Ints, repeats: Ints, length: int, required: Required) -> Q
     return Question(2 * required.beams, forbidden, asked)
 
 
-def _repeats(sequences: Ints | None, size: int) -> Ints:
-    """Tokens that would complete an n-gram of this size for a second time in the hypotheses so far, (images,
-    rows, length); the same width for all, filled up with padding."""
-    if sequences is None or not size or sequences.shape[-1] < size:
-        return np.zeros((1, 1, 0), dtype=np.int64)
-    length = sequences.shape[-1]
-    last = sequences[..., length - size + 1 :]
-    found = sequences[..., size - 1 :].copy()
-    for offset in range(size - 1):
-        same = sequences[..., offset : length - size + 1 + offset] == last[..., offset : offset + 1]
-        found[~same] = Vocabulary.pad_id
-    return found
+def _repeats(sequences: Ints | None, sizes: Ints) -> Ints:
+    """Tokens that would complete an n-gram, of each image's size, for a second time in the hypotheses so far,
+    (images, rows, any); the same width for all, filled up with padding."""
+    parts = [np.zeros((1, 1, 0), dtype=np.int64)]
+    if sequences is not None:
+        length = sequences.shape[-1]
+        for size in np.unique(sizes[(sizes > 0) & (sizes <= length)]).tolist():
+            last = sequences[..., length - size + 1 :]
+            found = sequences[..., size - 1 :].copy()
+            found[sizes != size] = Vocabulary.pad_id
+            for offset in range(size - 1):
+                same = sequences[..., offset : length - size + 1 + offset] == last[..., offset : offset + 1]
+                found[~same] = Vocabulary.pad_id
+            parts.append(found)
+    return parts[-1] if len(parts) <= 2 else np.concatenate(parts[1:], axis=-1)
 
 
-def _only_the_end(choices: Choices, required: Required) -> Choices:
-    """At the word limit: hypotheses that hold all words end, others are lost."""
-    log_probs = choices.asked[..., :1].copy()
-    log_probs[:, : -required.beams] = NEVER
-    return choices._replace(log_probs=log_probs, tokens=np.full(log_probs.shape, Vocabulary.end_id))
+def _only_the_end(choices: Choices, full: Bools, required: Required) -> Choices:
+    """For the images at their word limit: hypotheses that hold all words end, others are lost."""
+    log_probs, tokens = choices.log_probs.copy(), choices.tokens.copy()
+    log_probs[full] = NEVER
+    log_probs[full, -required.beams :, 0] = choices.asked[full, -required.beams :, 0]
+    tokens[full, :, 0] = Vocabulary.end_id
+    return choices._replace(log_probs=log_probs, tokens=tokens)
 
 
 def _end(whole: Candidates, length: int, finished: list[Finished], closed: Bools, beams: int) -> list[int]:
@@ -223,11 +273,11 @@ def _pad(best: Candidates, beams: int) -> Candidates:
 
 
 def _read(
-    history: History, image: int, done: Finished, options: CaptionOptions, required: Required
+    history: History, image: int, done: Finished, rules: _Rules, required: Required
 ) -> list[Hypothesis]:
     """The hypotheses of an image, best first, the best one cut if it reached the word limit."""
-    assert options.max_words
+    limit = int(rules.max_words[image])
     if required.beams > 1 and required.groups == 1:
-        while done.ended and (cut := history.cut(image, done.best(1)[0], options.max_words)):
+        while done.ended and (cut := history.cut(image, done.best(1)[0], limit)):
             done.replace_best(*cut)
     return [history.read(image, ended) for ended in done.best(required.beams)]

@@ -24,12 +24,14 @@ class TorchStepper:
         log_probs, attention, state = self.step(tokens, state)
         return choose_among(log_probs, question), attention, state
 
-    def keep(self, state: Tensors, images: Ints) -> tuple[TorchStepper, Tensors]:
+    def select(self, images: Ints) -> TorchStepper:
         index = torch.from_numpy(images).to(self.device)
         memory = {name: value[index] for name, value in self.memory.items()}
-        first = {name: value[index] for name, value in self.state.items()}
-        kept = {name: value[index] for name, value in state.items()}
-        return TorchStepper(self.decoder, memory, first), kept
+        return TorchStepper(self.decoder, memory, {name: value[index] for name, value in self.state.items()})
+
+    def keep(self, state: Tensors, images: Ints) -> tuple[TorchStepper, Tensors]:
+        index = torch.from_numpy(images).to(self.device)
+        return self.select(images), {name: value[index] for name, value in state.items()}
 
     @torch.inference_mode()
     def step(self, tokens: Ints, state: Tensors) -> tuple[Floats, Floats, Tensors]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
@@ -29,14 +29,15 @@ class Admission:
         image_s: Callable[[], float],
         decoder_wait_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`image_s` says how long an image takes at present when there are many, in batches of `batch`, and
-        `decoder_wait_s` how long one that comes now waits to be decoded."""
+        """`image_s` says how long an image with the default search takes at present when there are many, in
+        batches of `batch`, and `decoder_wait_s` how long one that comes now waits to be decoded."""
         self.limit = limit
         self.caller_limit = limit - limit // 4 if limit >= 8 else limit
         """Most images of one caller: some places are always left to others."""
         self.inside = 0
         self._bulk_inside = 0
-        self._callers: Counter[str] = Counter()
+        self._callers: defaultdict[str, int] = defaultdict(int)  # images of each that waits for an answer
+        self._costs: defaultdict[str, float] = defaultdict(float)  # and what they cost
         self._batch = batch
         self._image_s = image_s
         self._decoder_wait_s = decoder_wait_s
@@ -48,26 +49,30 @@ class Admission:
         return not self.inside and not self._bulk.waiting
 
     @contextmanager
-    def enter(self, images: int = 1, patience_s: float = math.inf, caller: str = "") -> Iterator[None]:
+    def enter(
+        self, images: int = 1, patience_s: float = math.inf, caller: str = "", cost: float = 1.0
+    ) -> Iterator[None]:
         """Hold places for some images, or raise `BusyError` at once: for callers that wait for one answer,
-        and no longer than `patience_s`.
+        and no longer than `patience_s`. `cost` is that of each image, in default searches.
 
         Raises `RequestError` for more images than there will ever be places."""
         if images > self.caller_limit:
             raise RequestError(
                 f"{images} images are more than the limit of {self.caller_limit} (of queue_size)", "inputs"
             )
-        if refusal := self.refusal(images, patience_s, caller):
+        if refusal := self.refusal(images, patience_s, caller, cost):
             raise refusal
         self.inside += images
         self._callers[caller] += images
+        self._costs[caller] += images * cost
         try:
             yield
         finally:
             self.inside -= images
             self._callers[caller] -= images
+            self._costs[caller] -= images * cost
             if not self._callers[caller]:
-                del self._callers[caller]
+                del self._callers[caller], self._costs[caller]
 
     @asynccontextmanager
     async def wait(self, claim: Claim) -> AsyncIterator[None]:
@@ -82,31 +87,44 @@ class Admission:
                 self.inside -= 1
                 self._bulk_inside -= 1
 
-    def refusal(self, images: int = 1, patience_s: float = math.inf, caller: str = "") -> BusyError | None:
+    def refusal(
+        self, images: int = 1, patience_s: float = math.inf, caller: str = "", cost: float = 1.0
+    ) -> BusyError | None:
         """Why so many images would be refused now, if they would.
 
         What cannot be answered in time is better refused than computed for nobody; and who is refused at
         once can ask elsewhere."""
         if self.inside + images > self.limit:
             message = f"all {self.limit} places for images in work are taken (queue_size)"
-        elif self._callers[caller] + images > self.caller_limit:
+        elif self._callers.get(caller, 0) + images > self.caller_limit:
             message = f"the caller has {self.caller_limit} images in work, the most for one (of queue_size)"
-        elif (expected_s := self.expected_s(images)) > _PRUDENCE * patience_s:
+        elif (expected_s := self.expected_s(images, caller, cost)) > _PRUDENCE * patience_s:
             message = (
                 f"an answer would take about {expected_s:.1f} s, too near to the {patience_s:.1f} s there are"
             )
         else:
             return None
-        all_done_s = self.inside * self._image_s()
+        all_done_s = (self._bulk_inside + sum(self._costs.values())) * self._image_s()
         return BusyError(message, min(max(all_done_s, _SHORTEST_RETRY_S), _LONGEST_RETRY_S))
 
-    def expected_s(self, images: int = 1) -> float:
-        """How long interactive images take that come in now: as long as those ahead of them, with the share
-        that bulk work keeps, and the batch that is computed.
+    def expected_s(self, images: int = 1, caller: str = "", cost: float = 1.0) -> float:
+        """How long interactive images take that come in now. Callers take turns: of the work of each other
+        one, no more is ahead than the caller has itself.
 
         What fits into one batch always comes in, so that a model that was slow once is tried again."""
-        ahead = float(self.inside - self._bulk_inside + images)
-        if ahead <= self._batch:
+        own = self._costs.get(caller, 0.0) + images * cost
+        others = sum(min(work, own) for other, work in self._costs.items() if other != caller)
+        return self._work_s(own + others, max(self._batch, cost))
+
+    @property
+    def backlog_s(self) -> float:
+        """How long an image takes that comes after all that is in the house."""
+        return self._work_s(1 + sum(self._costs.values()), self._batch)
+
+    def _work_s(self, ahead: float, at_once: float) -> float:
+        """How long interactive work takes, beside the share that bulk work keeps and the batch that is
+        computed; as good as nothing if it is done `at_once`."""
+        if ahead <= at_once:
             return self._decoder_wait_s()
         if self._bulk_inside:
             ahead /= 1 - BULK_SHARE

@@ -1,8 +1,8 @@
 """Batches in front of the model: requests that arrive while it is busy are answered together.
 
-A batch leaves at once when the model is idle; nothing waits for company. Callers take turns, and a batch is
-filled with what can be searched together; what has been cancelled, has waited too long or cannot be answered
-before its deadline costs no compute.
+A batch leaves at once when the model is idle; nothing waits for company. Callers take turns, whatever options
+they ask for; what has been cancelled, has waited too long or cannot be answered before its deadline costs no
+compute.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from captioner.options import CaptionOptions
 from captioner.protocol import Outcome, PixelModel, Pixels
 from captioner.results import Caption
-from captioner_server.compute import compute, search_key
+from captioner_server.compute import compute
 from captioner_server.errors import BusyError, DeadlineError
 from captioner_server.fair_queue import Claim, FairQueue
 from captioner_server.metrics import Metrics
@@ -48,9 +48,8 @@ class Computed:
 class _Job:
     pixels: Pixels
     options: CaptionOptions
-    key: CaptionOptions
-    """Equal for those that one batch can serve."""
     cost: float
+    """In images with the model's default search."""
     entered_s: float
     deadline_s: float
     answer: asyncio.Future[Computed]
@@ -81,8 +80,8 @@ class Batcher:
         self._queue: FairQueue[_Job] = FairQueue()
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
-        self._batch_s: dict[int, float] = {}  # by batch size
-        # Time and images of the latest batches, the newest counting most.
+        self._unit_s: dict[int, float] = {}  # time for a unit of cost, by batch size
+        # Time and cost of the latest batches, the newest counting most.
         self._lately_s, self._lately = 0.0, 0.0
         self.failures = 0
         """Batches that have failed since the last one that did not."""
@@ -97,15 +96,17 @@ class Batcher:
 
     @property
     def image_s(self) -> float:
-        """How long the model takes for an image, by its latest batches; 0 before there were any."""
+        """How long the model takes for an image with its default search, by its latest batches; 0 before the
+        first."""
         return self._lately_s / self._lately if self._lately else 0.0
 
-    def learn(self, size: int, compute_s: float) -> None:
-        """A batch of that size took so long."""
-        known_s = self._batch_s.get(size, compute_s)
-        self._batch_s[size] = known_s + _SMOOTHING * (compute_s - known_s)
+    def learn(self, size: int, compute_s: float, cost: float | None = None) -> None:
+        """A batch of that size, and of that cost if it was not of default searches, took so long."""
+        cost = cost or size
+        known_s = self._unit_s.get(size, compute_s / cost)
+        self._unit_s[size] = known_s + _SMOOTHING * (compute_s / cost - known_s)
         self._lately_s = (1 - _SMOOTHING) * self._lately_s + compute_s
-        self._lately = (1 - _SMOOTHING) * self._lately + size
+        self._lately = (1 - _SMOOTHING) * self._lately + cost
 
     async def submit(
         self, pixels: Pixels, options: CaptionOptions, deadline_s: float, claim: Claim | None = None
@@ -117,8 +118,8 @@ class Batcher:
         """
         loop = asyncio.get_running_loop()
         claim = claim or Claim()
-        key, now, answer, trace = search_key(options), self._clock(), loop.create_future(), begin_wait()
-        job = _Job(pixels, options, key, claim.cost, now, deadline_s, answer, trace)
+        now, answer, trace = self._clock(), loop.create_future(), begin_wait()
+        job = _Job(pixels, options, claim.cost, now, deadline_s, answer, trace)
         self._queue.add(job, claim)
         self._wake.set()
         limit = loop.call_later(self._max_wait_s, self._overdue, job)
@@ -172,40 +173,39 @@ class Batcher:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _take(self, now: float) -> list[_Job]:
-        """The next batch: of those that can be searched together with the one whose turn it is."""
+        """The next batch, in the order of turns."""
         for job in self._queue:
             if job.answer.done() or job.deadline_s <= now:
                 self._drop(job, DeadlineError("the deadline passed in the queue"), "deadline")
         waiting = list(self._queue.order())
         if not waiting:
             return []
-        jobs = self._choose([job for job in waiting if job.key == waiting[0].key], now)
+        jobs = self._choose(waiting, now)
         for job in jobs:
             self._queue.take(job)
         return jobs
 
-    def _choose(self, group: Sequence[_Job], now: float) -> list[_Job]:
+    def _choose(self, waiting: Sequence[_Job], now: float) -> list[_Job]:
         """The largest batch whose deadlines all leave time to compute it, in the order given. Expensive
         searches go in smaller batches, for others not to wait longer for one of them."""
         for size in reversed(self._sizes):
-            end = now + self._estimate_s(size)
-            in_time = [job for job in group if end <= job.deadline_s][:size]
-            dear = sum(job.cost for job in in_time) > _DEAREST_BATCH * self._sizes[-1]
+            end = now + self._estimate_s(size, _cost(waiting[:size]))
+            in_time = [job for job in waiting if end <= job.deadline_s][:size]
+            dear = _cost(in_time) > _DEAREST_BATCH * self._sizes[-1]
             if len(in_time) == size and (size == 1 or not dear):
                 return in_time
         # Not one can be answered in time, by the estimate: try the one with the most time left, so that an
         # estimate that was too long once does not stay so.
-        return [max(group, key=lambda job: job.deadline_s)]
+        return [max(waiting, key=lambda job: job.deadline_s)]
 
-    def _estimate_s(self, size: int) -> float:
+    def _estimate_s(self, size: int, cost: float) -> float:
         """How long a batch takes: as measured, or less where smaller ones have become faster, for an image
         takes no longer in a larger batch."""
-        measured = [seconds * size / known for known, seconds in self._batch_s.items() if known <= size]
-        return min(measured, default=0.0)
+        return cost * min((unit_s for known, unit_s in self._unit_s.items() if known <= size), default=0.0)
 
     def _answer(self, jobs: list[_Job], outcomes: list[Outcome], started: float) -> None:
         compute_s = self._clock() - started
-        self.learn(len(jobs), compute_s)
+        self.learn(len(jobs), compute_s, _cost(jobs))
         nothing = all(isinstance(outcome, BusyError) for outcome in outcomes)
         self.failures = self.failures + 1 if nothing else 0
         self._metrics.batch_size.observe(len(jobs))
@@ -233,3 +233,7 @@ class Batcher:
         else:
             job.answer.set_exception(error)
         self._metrics.dropped.labels(reason).inc()
+
+
+def _cost(jobs: Sequence[_Job]) -> float:
+    return sum(job.cost for job in jobs)

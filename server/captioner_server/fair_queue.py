@@ -1,13 +1,15 @@
 """What waits, in a fair order: callers take turns by what they cost, and interactive calls come before bulk.
 
-Start-time fair queueing (Goyal et al. 1996): each caller has a virtual time, which grows by the cost of what
-it was given; the caller that is furthest behind comes next. Who comes back after a pause starts where the
-others are.
+Weighted fair queueing, with the virtual time of Bennett and Zhang (WF2Q+, 1997): each caller has a time,
+which grows by the cost of what it was given; whose next item would end first comes next. So an item waits for
+about its own cost of each other caller's work, however expensive that work is. A caller who comes back after
+a pause starts where the others are.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -36,29 +38,45 @@ class _Lane(Generic[T]):
     items: dict[str, dict[T, float]] = field(default_factory=dict)
     """The waiting items of each caller in order, with their costs."""
     times: dict[str, float] = field(default_factory=dict)
+    """When each caller's next item begins, in units of cost."""
     now: float = 0.0
+    """The time of a caller who comes now."""
 
-    def time_of(self, caller: str) -> float:
-        return max(self.times.get(caller, 0.0), self.now)
+    def add(self, item: T, caller: str, cost: float) -> None:
+        if caller not in self.items:
+            self.times[caller] = max(self.times.get(caller, 0.0), self.now)
+        self.items.setdefault(caller, {})[item] = cost
+
+    def discard(self, item: T, caller: str) -> None:
+        del self.items[caller][item]
+        if not self.items[caller]:
+            del self.items[caller]
 
     def charge(self, caller: str, cost: float) -> None:
-        self.now = self.time_of(caller)
-        self.times[caller] = self.now + cost
+        """A caller was given an item, which has been taken out."""
+        self.times[caller] += cost
+        # Time passes for all who have waited, equally; and nobody comes in before those who are left.
+        self.now += cost / (len(self.items) + (caller not in self.items))
+        self.now = max(self.now, min((self.times[waits] for waits in self.items), default=0.0))
         if len(self.times) > 2 * len(self.items) + 64:
-            self.times = {name: time for name, time in self.times.items() if time > self.now}
+            kept = {name for name, time in self.times.items() if time > self.now} | self.items.keys()
+            self.times = {name: time for name, time in self.times.items() if name in kept}
 
     def order(self) -> Iterator[tuple[T, float]]:
         """The items in the order in which they would be taken, with their costs."""
-        times = {caller: self.time_of(caller) for caller in self.items}
-        left = {caller: iter(items.items()) for caller, items in self.items.items()}
-        while left:
-            caller = min(left, key=times.__getitem__)
-            try:
-                item, cost = next(left[caller])
-            except StopIteration:
-                del left[caller]
-                continue
-            times[caller] += cost
+        left = [iter(items.items()) for items in self.items.values()]
+        ends: list[tuple[float, int, T, float]] = []  # of the next item of each caller
+
+        def push(number: int, begin: float) -> None:
+            for item, cost in left[number]:
+                heapq.heappush(ends, (begin + cost, number, item, cost))
+                return
+
+        for number, caller in enumerate(self.items):
+            push(number, self.times[caller])
+        while ends:
+            end, number, item, cost = heapq.heappop(ends)
+            push(number, end)
             yield item, cost
 
 
@@ -82,15 +100,12 @@ class FairQueue(Generic[T]):
 
     def add(self, item: T, claim: Claim) -> None:
         self._claims[item] = claim
-        self._lanes[claim.bulk].items.setdefault(claim.caller, {})[item] = claim.cost
+        self._lanes[claim.bulk].add(item, claim.caller, claim.cost)
 
     def discard(self, item: T) -> None:
         """Take an item out that is not wanted any more."""
         claim = self._claims.pop(item)
-        items = self._lanes[claim.bulk].items
-        del items[claim.caller][item]
-        if not items[claim.caller]:
-            del items[claim.caller]
+        self._lanes[claim.bulk].discard(item, claim.caller)
 
     def take(self, item: T) -> T:
         """Take an item out, at its caller's cost."""

@@ -86,7 +86,7 @@ class InferenceServicer(grpc_predict_v2_pb2_grpc.GRPCInferenceServiceServicer):
             raise RequestError(f"an id has at most {_MAX_ID} characters", "id")
         images, shape = _images(request, pipeline.most_images)
         deadline_s = deadline_of(context)
-        with pipeline.enter(deadline_s, len(images)):
+        with pipeline.enter(options, deadline_s, len(images)):
             captions = await self._caption_all(pipeline, images, options, deadline_s)
         response = pb.ModelInferResponse(model_name=request.model_name, model_version=version, id=request.id)
         for name in wanted:

@@ -58,6 +58,7 @@ class Pipeline:
         self._workers = DecodeWorkers(preparation, options.decode_workers, options.max_decode_s)
         self._turns = Turns(options.decode_workers)
         self._decoders = ThreadPoolExecutor(options.decode_workers, thread_name_prefix="decode")
+        self._stream_turns = Turns(options.stream_workers)
         self._streamers = ThreadPoolExecutor(options.stream_workers, thread_name_prefix="stream")
         self._worker: asyncio.Task[None] | None = None
 
@@ -99,7 +100,8 @@ class Pipeline:
             started = time.monotonic()
             await loop.run_in_executor(None, self.engine.caption_pixels, batch, defaults)
             self._batcher.learn(size, time.monotonic() - started)
-        async for _ in self._words(pixels, self.resolve(CaptionOptions(beam_size=1)), lambda: None):
+        greedy = self.resolve(CaptionOptions(beam_size=1))
+        async for _ in self._words(pixels, greedy, Claim(), lambda: None):
             pass
 
     def resolve(self, options: CaptionOptions) -> CaptionOptions:
@@ -140,7 +142,7 @@ class Pipeline:
 
     @property
     def expected_wait_s(self) -> float:
-        return self._admission.expected_s()
+        return self._admission.backlog_s
 
     @property
     def decoder_restarts(self) -> int:
@@ -150,9 +152,13 @@ class Pipeline:
         """Why one more image of a caller who waits for it would be refused now, if it would."""
         return self._admission.refusal(1, self._patience_s(deadline_s), caller)
 
-    def enter(self, deadline_s: float, images: int = 1) -> AbstractContextManager[None]:
-        """Places for images of a call that is refused when there are none, or its deadline is too close."""
-        return self._admission.enter(images, self._patience_s(deadline_s), current_call.get().caller)
+    def enter(
+        self, options: CaptionOptions, deadline_s: float, images: int = 1
+    ) -> AbstractContextManager[None]:
+        """Places for images of a call that is refused when there are none, or its deadline is too close;
+        `options` are resolved."""
+        caller, cost = current_call.get().caller, self._cost(options)
+        return self._admission.enter(images, self._patience_s(deadline_s), caller, cost)
 
     def wait(self) -> AbstractAsyncContextManager[None]:
         """A place for an image of a call that can wait for one."""
@@ -174,8 +180,9 @@ class Pipeline:
     async def stream(self, image: bytes, options: CaptionOptions) -> AsyncGenerator[Word | Caption]:
         """The words of an admitted image as they are decoded, last the caption."""
         with self._counted(image):
-            pixels = await self._decode(image, Claim(current_call.get().caller))
-            async for item in self._timed_words(pixels, options):
+            claim = Claim(current_call.get().caller, cost=self._cost(options))
+            pixels = await self._decode(image, claim)
+            async for item in self._timed_words(pixels, options, claim):
                 yield item
 
     async def stream_search(
@@ -187,7 +194,7 @@ class Pipeline:
             claim = Claim(current_call.get().caller, cost=self._cost(options))
             pixels = await self._decode(image, claim)
             greedy = dataclasses.replace(options, beam_size=1, alternatives=0, include=())
-            async for item in self._timed_words(pixels, greedy):
+            async for item in self._timed_words(pixels, greedy, claim):
                 if isinstance(item, Word) or greedy == options:
                     yield item
             if greedy != options:
@@ -202,7 +209,9 @@ class Pipeline:
         self._metrics.count_share(call.token, computed.compute_s / computed.batch_size)
         return computed
 
-    async def _timed_words(self, pixels: Pixels, options: CaptionOptions) -> AsyncGenerator[Word | Caption]:
+    async def _timed_words(
+        self, pixels: Pixels, options: CaptionOptions, claim: Claim
+    ) -> AsyncGenerator[Word | Caption]:
         call = current_call.get()
         asked = started = time.monotonic()
         trace = begin_wait()
@@ -214,7 +223,7 @@ class Pipeline:
                 trace.begin_compute()
 
         try:
-            async for item in self._words(pixels, options, begin, trace):
+            async for item in self._words(pixels, options, claim, begin, trace):
                 yield item
         finally:
             if trace:
@@ -226,8 +235,7 @@ class Pipeline:
 
     def _cost(self, options: CaptionOptions) -> float:
         """Cost of a search, in units of the default search."""
-        asked = (options.beam_size or 1) * (options.max_words or 1)
-        return max(_LEAST_COST, asked / ((self.defaults.beam_size or 1) * (self.defaults.max_words or 1)))
+        return max(_LEAST_COST, _hypotheses(options) / _hypotheses(self.defaults))
 
     async def _decode(self, image: bytes, claim: Claim) -> Pixels:
         if len(image) > self._options.max_image_bytes:
@@ -260,25 +268,31 @@ class Pipeline:
         self,
         pixels: Pixels,
         options: CaptionOptions,
+        claim: Claim,
         begin: Callable[[], None],
         trace: WaitSpans | None = None,
     ) -> AsyncGenerator[Word | Caption]:
-        """`begin` is called when there is a thread for it."""
+        """`begin` is called when it has a turn, which it keeps however slowly the words are taken."""
         loop = asyncio.get_running_loop()
         items: asyncio.Queue[Word | Caption | None] = asyncio.Queue()  # never more than max_words + 2
         gone = threading.Event()
 
         def produce() -> None:
             loop.call_soon_threadsafe(begin)
-            try:
-                for item in self.engine.stream_pixels(pixels, options):
-                    if gone.is_set():
-                        return
-                    loop.call_soon_threadsafe(items.put_nowait, item)
-            finally:
-                loop.call_soon_threadsafe(items.put_nowait, None)
+            for item in self.engine.stream_pixels(pixels, options):
+                if gone.is_set():
+                    return
+                loop.call_soon_threadsafe(items.put_nowait, item)
 
-        producer = loop.run_in_executor(self._streamers, trace.observing(produce) if trace else produce)
+        async def produce_in_turn() -> None:
+            work = trace.observing(produce) if trace else produce
+            try:
+                async with self._stream_turns.turn(claim):
+                    await loop.run_in_executor(self._streamers, work)
+            finally:
+                items.put_nowait(None)
+
+        producer = asyncio.create_task(produce_in_turn())
         try:
             while (item := await items.get()) is not None:
                 yield item
@@ -308,6 +322,14 @@ class Pipeline:
             self._metrics.images.labels(outcome).inc()
             if trace:
                 trace.end(outcome)
+
+
+def _hypotheses(options: CaptionOptions) -> int:
+    """Hypotheses that the searches for an image compute at most, all steps together."""
+    beams = options.beam_size or 1
+    if options.alternatives >= beams:
+        beams += options.alternatives + 1
+    return beams * 2 ** len(options.include) * (options.max_words or 1)
 
 
 def _grey_png() -> bytes:

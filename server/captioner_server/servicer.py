@@ -39,7 +39,7 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
         pipeline = self._models.get(request.model)
         options = pipeline.resolve(options_from_proto(request.options))
         deadline_s = deadline_of(context)
-        with pipeline.enter(deadline_s):
+        with pipeline.enter(options, deadline_s):
             caption = await pipeline.caption(request.image, options, deadline_s)
         return pb.CaptionResponse(caption=caption_to_proto(caption))
 
@@ -48,7 +48,7 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
     ) -> None:
         pipeline = self._models.get(request.model)
         options = pipeline.resolve(options_from_proto(request.options).for_streaming())
-        with pipeline.enter(deadline_of(context)):
+        with pipeline.enter(options, deadline_of(context)):
             await begin_stream(context)
             async with aclosing(pipeline.stream(request.image, options)) as items:
                 async for item in items:

@@ -51,8 +51,9 @@ class Shadow:
         current_trace.set(None)  # nobody waits for this part of the call
         deadline_s = time.monotonic() + _PATIENCE_S
         try:
-            with pipeline.enter(deadline_s):
-                other = await pipeline.caption(image, pipeline.resolve(options), deadline_s)
+            options = pipeline.resolve(options)
+            with pipeline.enter(options, deadline_s):
+                other = await pipeline.caption(image, options, deadline_s)
             outcome = "same" if other.text == caption.text else "different"
         except BusyError:
             outcome = "dropped"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.language import END, FIRST_WORD, Language, Speaker
 
-from captioner.model.search import Hypothesis, search, stream
+from captioner.model.search import Hypothesis, search, search_each, stream
 from captioner.options import CaptionOptions
 
 
@@ -280,3 +280,47 @@ def test_images_whose_captions_are_found_leave_the_batch(beam: int) -> None:
         assert [h.tokens for h in alone] == [h.tokens for h in together[image]]
         for found in together[image]:
             check(found, language, image)
+
+
+def test_each_image_of_a_batch_has_options_of_its_own() -> None:
+    """Whatever differs between them, each finds what it finds alone."""
+    language = Language(words=6, end_bias=-0.5)
+    first, second = FIRST_WORD, FIRST_WORD + 1
+    asked: list[tuple[CaptionOptions, list[tuple[int, ...]]]] = [
+        (options(3, 8), []),
+        (options(3, 3), []),
+        (options(3, 12, length_normalization=2.0), []),
+        (options(3, 12, length_normalization=0.7, no_repeat_ngram=1), []),
+        (options(3, 9, no_repeat_ngram=2, alternatives=2), []),
+        (options(3, 6, alternatives=7), []),
+        (options(8, 6, alternatives=1), []),
+        (options(1, 10), []),
+        (options(1, 4, no_repeat_ngram=2), []),
+        (options(3, 8), [(first,)]),
+        (options(3, 3, length_normalization=1.0), [(second, first + 5)]),
+        (options(3, 10, no_repeat_ngram=1), [(first + 3,)]),
+        (options(2, 7, alternatives=4), [(first,), (second,)]),
+        (options(2, 5), [(first + 4,), (first + 2,)]),
+    ]
+    for order in range(3):
+        places = np.random.default_rng(order).permutation(len(asked)).tolist()
+        speaker = Speaker(language, places)
+        together = search_each(speaker, [asked[i][0] for i in places], [asked[i][1] for i in places])
+        for image, several in zip(places, together, strict=True):
+            one, words = asked[image]
+            [alone] = search(Speaker(language, [image]), 1, one, words)
+            assert several and [h.tokens for h in several] == [h.tokens for h in alone]
+            assert [h.log_probs for h in several] == [h.log_probs for h in alone]
+            for found in several:
+                check(found, language, image)
+
+
+def test_what_differs_in_numbers_alone_is_searched_together() -> None:
+    images = list(range(12))
+    speaker = Speaker(Language(words=6), images)
+    asked = [options(4, 4 + i, length_normalization=i / 10, no_repeat_ngram=i % 4) for i in images]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Speaker, "select", lambda *_: pytest.fail("some are searched apart"))
+        patch.setattr(Speaker, "keep", lambda *_: None)
+        search_each(speaker, asked, [[(FIRST_WORD + i % 4,)] for i in images])
+    assert speaker.steps <= 16

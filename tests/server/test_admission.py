@@ -1,6 +1,7 @@
 """Places for images: refused, waited for, handed on."""
 
 import asyncio
+from contextlib import ExitStack
 
 import pytest
 
@@ -36,6 +37,17 @@ def test_who_would_be_answered_too_late_is_refused_at_once() -> None:
         with admission.enter(2):  # patient without end
             assert admission.inside == 8
     assert admission.inside == 0
+
+
+def test_a_caller_waits_for_no_more_of_others_work_than_its_own() -> None:
+    admission = make(100)
+    with ExitStack() as house:
+        for number in range(10):
+            house.enter_context(admission.enter(caller=f"dear{number}", cost=20.0))
+        assert admission.backlog_s == pytest.approx((201 + 4) * 0.5)
+        assert admission.expected_s(caller="cheap") == pytest.approx((11 + 4) * 0.5)
+        assert admission.expected_s(caller="dear0", cost=20.0) == pytest.approx((40 + 9 * 20 + 4) * 0.5)
+    assert admission.backlog_s == 0
 
 
 def test_what_fits_into_one_batch_comes_in_whatever_the_estimate() -> None:

@@ -4,7 +4,6 @@ import asyncio
 import dataclasses
 import math
 import time
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -16,6 +15,7 @@ from captioner.options import FALLBACK, CaptionOptions
 from captioner.results import Caption
 from captioner_server.batcher import Batcher, Computed
 from captioner_server.errors import BusyError, DeadlineError
+from captioner_server.fair_queue import Claim
 from captioner_server.metrics import Metrics
 
 NEVER = math.inf
@@ -83,7 +83,7 @@ def test_what_waits_while_the_model_is_busy_goes_together_in_sizes_that_were_war
     asyncio.run(run())
 
 
-def test_only_matching_options_share_a_batch_and_each_gets_what_it_asked_for() -> None:
+def test_callers_share_a_batch_and_each_gets_what_it_asked_for() -> None:
     variants = [
         asked(),
         asked(alternatives=2),
@@ -94,6 +94,7 @@ def test_only_matching_options_share_a_batch_and_each_gets_what_it_asked_for() -
         asked(attention_size=(4, 4)),
         asked(attention_head=1),
         asked(attention=False, attention_head=1),
+        asked(length_normalization=1.3, include=("red",)),
     ]
 
     async def run() -> None:
@@ -105,7 +106,7 @@ def test_only_matching_options_share_a_batch_and_each_gets_what_it_asked_for() -
             engine.hold.set()
             answers = [answer.caption for answer in await asyncio.gather(*tasks)]
             await first
-        assert Counter(size for size, _ in engine.batches[1:]) == {4: 1, 1: 5}
+        assert [size for size, _ in engine.batches] == [1, 4, 4, 2]
         for options, caption in zip(variants, answers, strict=True):
             alone = engine.describe(pixels(9), options)
             assert caption.text == alone.text
@@ -115,6 +116,40 @@ def test_only_matching_options_share_a_batch_and_each_gets_what_it_asked_for() -
                     assert word.attention is None
                 else:
                     np.testing.assert_array_equal(word.attention, same.attention)
+
+    asyncio.run(run())
+
+
+def test_expensive_searches_hold_nobody_up() -> None:
+    """Whoever asks for a little is answered in one of the next two batches, however many ask for much."""
+
+    async def run() -> None:
+        engine = FakeEngine()
+        async with batching(engine) as batcher:
+            first = await occupy(batcher, engine)
+            dear = [
+                asyncio.create_task(
+                    batcher.submit(
+                        pixels(seed),
+                        asked(beam_size=1 + seed % 16, max_words=64, length_normalization=seed / 50),
+                        NEVER,
+                        Claim(f"dear {seed}", cost=17.0),
+                    )
+                )
+                for seed in range(1, 41)
+            ]
+            await asyncio.sleep(0)
+            answered: list[int] = []
+            for _ in range(3):
+                before = len(engine.batches)
+                call = batcher.submit(pixels(99), FALLBACK, NEVER, Claim("cheap"))
+                task = asyncio.create_task(call)
+                await asyncio.sleep(0)
+                engine.hold.set()
+                await task
+                answered.append(len(engine.batches) - before)
+            await asyncio.gather(first, *dear)
+        assert max(answered) <= 2
 
     asyncio.run(run())
 
@@ -188,8 +223,11 @@ def test_the_pace_is_that_of_the_latest_batches() -> None:
     for _ in range(20):
         batcher.learn(4, 2.0)
     assert batcher.image_s == pytest.approx(0.5, rel=0.01)
-    for _ in range(20):  # searches that take five times as long
+    for _ in range(20):  # a machine that has become five times as slow
         batcher.learn(4, 10.0)
+    assert batcher.image_s == pytest.approx(2.5, rel=0.02)
+    for _ in range(20):  # searches that cost four times as much
+        batcher.learn(4, 40.0, 16)
     assert batcher.image_s == pytest.approx(2.5, rel=0.02)
 
 

@@ -31,6 +31,29 @@ def test_what_costs_more_comes_less_often() -> None:
     assert taken["cheap"] >= 4 * taken["dear"] > 0
 
 
+def test_who_asks_for_a_little_does_not_wait_for_many_who_ask_for_much() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for number in range(40):
+        queue.add(f"d{number}", Claim(f"d{number}", cost=17.0))
+    for turn in range(100):
+        if turn % 2:
+            queue.add("cheap", Claim("c"))
+        found = take(queue, 3)
+        assert ("cheap" in found) == bool(turn % 2)
+        for dear in {*found} - {"cheap"}:  # they come again at once
+            queue.add(dear, Claim(dear, cost=17.0))
+
+
+def test_much_is_not_put_off_for_ever_by_new_callers_who_ask_for_a_little() -> None:
+    queue: FairQueue[str] = FairQueue()
+    queue.add("dear", Claim("d", cost=17.0))
+    taken: list[str] = []
+    for number in range(60):
+        queue.add(f"cheap{number}", Claim(f"new{number}"))
+        taken += take(queue, 1)
+    assert "dear" in taken[16:40]
+
+
 def test_interactive_calls_come_first_and_bulk_keeps_its_share() -> None:
     queue: FairQueue[str] = FairQueue()
     for number in range(1000):

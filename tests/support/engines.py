@@ -33,7 +33,7 @@ class FakeEngine:
 
     def __init__(self, *, batch_s: float = 0.0, image_s: float = 0.0) -> None:
         self.batch_s, self.image_s = batch_s, image_s
-        self.batches: list[tuple[int, CaptionOptions | None]] = []
+        self.batches: list[tuple[int, CaptionOptions | Sequence[CaptionOptions] | None]] = []
         self.streams = 0
         self.breaks_after: int | None = None
         """From so many batches on, every batch fails."""
@@ -54,7 +54,9 @@ class FakeEngine:
     def preprocess(self, image: bytes) -> np.ndarray:
         return load_pixels(image, SIZE)
 
-    def caption_pixels(self, pixels: np.ndarray, options: CaptionOptions | None = None) -> list[Caption]:
+    def caption_pixels(
+        self, pixels: np.ndarray, options: CaptionOptions | Sequence[CaptionOptions] | None = None
+    ) -> list[Caption]:
         self.batches.append((len(pixels), options))
         self.hold.wait()
         if self.breaks_after is not None and len(self.batches) > self.breaks_after:
@@ -62,7 +64,8 @@ class FakeEngine:
         if self.memory_images is not None and len(pixels) > self.memory_images:
             raise RuntimeError("Failed to allocate memory for requested buffer of size 1234")
         time.sleep(self.batch_s + self.image_s * len(pixels))
-        return [self.describe(image, options) for image in pixels]
+        each = options if isinstance(options, Sequence) else [options] * len(pixels)
+        return [self.describe(image, own) for image, own in zip(pixels, each, strict=True)]
 
     def stream_pixels(
         self, pixels: np.ndarray, options: CaptionOptions | None = None

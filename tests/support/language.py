@@ -93,12 +93,15 @@ class Speaker:
         log_probs, attention, state = self.step(tokens, state)
         return choose_among(log_probs, question), attention, state
 
+    def select(self, images: Ints) -> Speaker:
+        smaller = copy.copy(self)
+        smaller.images = [self.images[image] for image in images]
+        return smaller
+
     def keep(
         self, state: list[list[tuple[int, ...]]], images: Ints
     ) -> tuple[Speaker, list[list[tuple[int, ...]]]]:
-        smaller = copy.copy(self)
-        smaller.images = [self.images[image] for image in images]
-        return smaller, [state[image] for image in images]
+        return self.select(images), [state[image] for image in images]
 
     def reorder(self, state: list[list[tuple[int, ...]]], parents: Ints) -> list[list[tuple[int, ...]]]:
         return [[beams[parent] for parent in row] for beams, row in zip(state, parents, strict=True)]

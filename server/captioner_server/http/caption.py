@@ -35,7 +35,7 @@ class CaptionCalls:
     async def caption(self, asked: Asked, deadline_s: float) -> Response:
         """The caption of one image as JSON."""
         pipeline = self._models.get(asked.model)
-        with pipeline.enter(deadline_s):
+        with pipeline.enter(asked.options, deadline_s):
             caption = await pipeline.caption(asked.image, asked.options, deadline_s)
         return Response(await encode(caption), media_type="application/json")
 
@@ -44,7 +44,7 @@ class CaptionCalls:
 
         async def events() -> Any:
             pipeline = self._models.get(asked.model)
-            with pipeline.enter(deadline_s):
+            with pipeline.enter(asked.options, deadline_s):
                 async for item in pipeline.stream_search(asked.image, asked.options, deadline_s):
                     kind = "caption" if isinstance(item, Caption) else "word"
                     yield encode_event(kind, await encode(item))
