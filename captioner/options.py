@@ -147,7 +147,7 @@ class CaptionOptions:
         low=0,
         high=MAX_HEADS - 1,
         flag="--head",
-        help="attention maps of head N, counted from 0 (default: the mean of all heads)",
+        help="attention maps of head N, counted from 0, of a model with several (default: their mean)",
         changes_text=False,
     )
     """Head whose maps words carry, counted from 0, for models with several; None for the mean of all."""
@@ -187,11 +187,15 @@ class CaptionOptions:
         return self.widest_beam * 2 ** len(self.include)
 
     def check_head(self, heads: int) -> None:
-        """Raise `OptionsError` if `attention_head` names a head that a model with `heads` lacks."""
-        if self.attention_head is None or self.attention_head < heads:
+        """Raise `OptionsError` if `attention_head` names a head that a model with `heads` lacks. A model with
+        one head has none to choose from."""
+        if self.attention_head is None or self.attention_head < heads > 1:
             return
-        has = f"its heads are 0 to {heads - 1}" if heads > 1 else "its attention has one head"
-        raise OptionsError(f"the model has no attention_head {self.attention_head}: {has}", "attention_head")
+        if heads == 1:
+            reason = "attention_head is for models with several heads; this one's attention has one"
+        else:
+            reason = f"the model has no attention_head {self.attention_head}: its heads are 0 to {heads - 1}"
+        raise OptionsError(reason, "attention_head")
 
     def for_streaming(self) -> CaptionOptions:
         """These options for greedy search. Raises `OptionsError` where they demand a beam."""

@@ -1,8 +1,9 @@
-"""The still figure: the photo, then one panel per word, wrapped into rows."""
+"""The still figure: the photo, then one panel per word, wrapped into rows; small words get small panels."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from PIL import Image
@@ -10,6 +11,7 @@ from PIL import Image
 from captioner.overlay.canvas import MUTED, Canvas, text_width
 from captioner.overlay.saliency import fit_photo
 from captioner.overlay.scene import Scene, ShownWord
+from captioner.overlay.small_words import is_small
 from captioner.overlay.styles.style import Style
 from captioner.overlay.text import clean, font_for, wrap
 
@@ -26,6 +28,8 @@ class Grid:
     """Positions of the panels in pixels."""
 
     columns: int
+    places: tuple[tuple[int, int], ...]
+    """Row of each panel, and its column in half panels."""
     panel_width: int
     image_height: int
     label_height: int
@@ -37,41 +41,50 @@ class Grid:
         """Distance from the top of one row of panels to the next."""
         return self.image_height + self.label_height + self.gap
 
+    def width_of(self, is_small: bool) -> int:
+        """Two small panels and the gap between them are as wide as one panel."""
+        return (self.panel_width - self.gap) // 2 if is_small else self.panel_width
+
+    def position(self, place: int) -> tuple[int, int]:
+        """The left top of a panel, relative to the first."""
+        row, column = self.places[place]
+        return round(column * (self.panel_width + self.gap) / 2), row * self.pitch
+
 
 def draw_figure(scene: Scene, style: Style) -> Image.Image:
     """Draw the caption as a headline, the panels and a legend."""
     width = scene.options.width or DEFAULT_WIDTH
-    count = len(scene.words) + 1
+    smalls = [False, *(is_small(word.text) for word in scene.words)]
+    if all(smalls[1:]):
+        smalls = [False] * len(smalls)
     has_sentinel = any(word.sentinel is not None for word in scene.words)
-    grid = choose_grid(count, width, scene.photo.height / scene.photo.width, has_sentinel)
+    grid = choose_grid(smalls, width, scene.photo.height / scene.photo.width, has_sentinel)
     headline = max(18, round(width / 46))
     small = max(12, round(width / 110))
     caption = clean(scene.caption.text) or "(no words)"
     lines = wrap(caption, font_for(caption, headline), width - 2 * grid.margin)
     top = grid.margin + round(len(lines) * 1.3 * headline) + grid.gap
-    rows = math.ceil(count / grid.columns)
-    bottom = top + rows * grid.pitch
+    bottom = top + (grid.places[-1][0] + 1) * grid.pitch
     canvas = Canvas(width, bottom + 2 * small + grid.margin)
     for number, line in enumerate(lines):
         canvas.text(grid.margin, grid.margin + round((1.3 * number + 0.95) * headline), line, headline)
-    photo = fit_photo(scene.photo, grid.panel_width, grid.image_height)
     radius = max(3, round(grid.panel_width / 60))
-    for place in range(count):
-        x = grid.margin + (place % grid.columns) * (grid.panel_width + grid.gap)
-        y = top + (place // grid.columns) * grid.pitch
-        picture = photo
+    for place, small_word in enumerate(smalls):
+        x, y = (sum(pair) for pair in zip(grid.position(place), (grid.margin, top), strict=True))
+        room = grid.width_of(small_word)
+        picture = photo = fit_photo(scene.photo, room, round(grid.image_height * room / grid.panel_width))
         if place > 0:
             word = scene.words[place - 1]
             field = style.field(word.attention, (photo.height, photo.width), (0.0, 0.0))
             picture = style.paint(photo, field, scene.options)
-            _draw_label(canvas, x, y + grid.image_height, grid, word)
+            _draw_label(canvas, x, y + grid.image_height, grid, room, word)
         else:
             size = label_size(grid.panel_width)
             baseline = y + grid.image_height + round(1.25 * size)
             canvas.fitted(x, baseline, "the photo", size, grid.panel_width, MUTED)
         canvas.photo(
-            x + (grid.panel_width - photo.width) // 2,
-            y + (grid.image_height - photo.height) // 2,
+            x + (room - photo.width) // 2,
+            y + (grid.image_height - photo.height) // (1 if small_word else 2),
             picture,
             radius,
         )
@@ -79,27 +92,42 @@ def draw_figure(scene: Scene, style: Style) -> Image.Image:
     return canvas.image
 
 
-def choose_grid(count: int, width: int, aspect: float, has_sentinel: bool) -> Grid:
-    """The number of columns that brings the figure close to its target aspect with few empty cells.
+def choose_grid(smalls: Sequence[bool], width: int, aspect: float, has_sentinel: bool) -> Grid:
+    """The number of columns that brings the figure close to its target aspect with little room left empty.
 
-    `aspect` is the height of the photo over its width.
+    `smalls` says which panels are small, `aspect` is the height of the photo over its width.
     """
     margin, gap = max(12, width // 40), max(8, width // 80)
+    needed = sum(1 if small else 2 for small in smalls) / 2
 
     def grid(columns: int) -> Grid:
         panel_width = (width - 2 * margin - (columns - 1) * gap) // columns
         size = label_size(panel_width)
         label_height = round(size * (3.0 if has_sentinel else 1.95))
         image_height = max(1, round(panel_width * min(aspect, MAX_PANEL_ASPECT)))
-        return Grid(columns, panel_width, image_height, label_height, margin, gap)
+        places = _wrap_panels(smalls, columns)
+        return Grid(columns, places, panel_width, image_height, label_height, margin, gap)
 
     def cost(grid: Grid) -> float:
-        rows = math.ceil(count / grid.columns)
-        empty = rows * grid.columns - count
-        return abs(math.log(rows * grid.pitch / width / PLEASANT_ASPECT)) + empty / count
+        rows = grid.places[-1][0] + 1
+        empty = rows * grid.columns - needed
+        return abs(math.log(rows * grid.pitch / width / PLEASANT_ASPECT)) + empty / needed
 
-    grids = [grid(columns) for columns in range(1, count + 1)]
+    grids = [grid(columns) for columns in range(1, math.ceil(needed) + 1)]
     return min((g for g in grids if g.columns == 1 or g.panel_width >= MIN_PANEL_WIDTH), key=cost)
+
+
+def _wrap_panels(smalls: Sequence[bool], columns: int) -> tuple[tuple[int, int], ...]:
+    """Row and column of each panel, in half panels."""
+    places: list[tuple[int, int]] = []
+    row = column = 0
+    for small in smalls:
+        halves = 1 if small else 2
+        if column + halves > 2 * columns:
+            row, column = row + 1, 0
+        places.append((row, column))
+        column += halves
+    return tuple(places)
 
 
 def label_size(panel_width: int) -> int:
@@ -107,19 +135,23 @@ def label_size(panel_width: int) -> int:
     return min(32, max(14, round(panel_width * 0.08)))
 
 
-def _draw_label(canvas: Canvas, x: int, y: int, grid: Grid, word: ShownWord) -> None:
+def _draw_label(canvas: Canvas, x: int, y: int, grid: Grid, width: int, word: ShownWord) -> None:
     size = label_size(grid.panel_width)
     small = max(12, round(size * 0.8))
     baseline = y + round(1.25 * size)
-    percent = f"{word.probability:.0%}"
-    canvas.text(x + grid.panel_width, baseline, percent, small, MUTED, anchor="rs")
-    room = grid.panel_width - text_width(percent, small) - size / 2
-    canvas.fitted(x, baseline, clean(word.text) or "(empty)", size, room)
+    text, percent = clean(word.text) or "(empty)", f"{word.probability:.0%}"
+    room = width - text_width(percent, small) - size / 2
+    if width == grid.panel_width or text_width(text, size) <= room:
+        canvas.text(x + width, baseline, percent, small, MUTED, anchor="rs")
+    else:  # the bar says it too
+        room = width
+    canvas.fitted(x, baseline, text, size, room)
     thickness = max(2, round(grid.panel_width / 110))
-    canvas.bar(x, baseline + round(0.42 * size), grid.panel_width, word.probability, thickness)
+    canvas.bar(x, baseline + round(0.42 * size), width, word.probability, thickness)
     if word.sentinel is not None:
-        note = f"{word.sentinel:.0%} not from the photo"
-        canvas.fitted(x, baseline + round(1.5 * size), note, small, grid.panel_width, MUTED)
+        notes = [f"{word.sentinel:.0%} not from the photo", f"{word.sentinel:.0%} not seen"]
+        note = next((one for one in notes if text_width(one, small) <= width), notes[-1])
+        canvas.fitted(x, baseline + round(1.5 * size), note, small, width, MUTED)
 
 
 def _draw_legend(canvas: Canvas, scene: Scene, style: Style, baseline: int, size: int, margin: int) -> None:

@@ -13,11 +13,25 @@ from typing import Any
 
 from captioner.overlay.text import clean
 
+_FOLDER = resources.files("captioner.overlay") / "templates"
+
 
 def load(*names: str) -> str:
     """The content of the named template files, concatenated."""
-    folder = resources.files("captioner.overlay") / "templates"
-    return "\n".join((folder / name).read_text(encoding="utf-8").rstrip() for name in names)
+    return "\n".join((_FOLDER / name).read_text(encoding="utf-8").rstrip() for name in names)
+
+
+def load_style(*names: str) -> str:
+    """The named style sheets and the font of captions, which they hold whole: pages look alike everywhere.
+
+    A content security policy must allow `font-src data:`.
+    """
+    font = base64.b64encode((_FOLDER / "source-serif-4.woff2").read_bytes()).decode()
+    face = (
+        '@font-face { font-family: "Source Serif 4"; font-weight: 400 600; font-display: block; '
+        f'src: url("data:font/woff2;base64,{font}") format("woff2"); }}'
+    )
+    return f"{face}\n{load(*names)}"
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:

@@ -157,6 +157,7 @@ def test_image_limits(caption, capsys) -> None:
         (["--beam", "99"], "--beam: beam_size must be from 1 to 16, got 99"),
         (["--alternatives", "16"], "--alternatives: alternatives must be from 0 to 15"),
         (["--include", "xyzzy"], "the model does not know the word 'xyzzy'"),
+        (["--head", "0"], "attention_head is for models with several heads; this one's attention has one"),
         (["--include", "a,b", "--include", "c d e"], "--include: include takes at most 4 words, got 5"),
         (["--length-normalization", "nan"], "--length-normalization: "),
         (["--attention-size", "0x3"], "--attention-size: "),

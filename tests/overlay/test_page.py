@@ -236,6 +236,14 @@ def test_a_lit_cell_lands_on_its_pixels(browser, tmp_path, photo, size):
             assert frame["width"] / frame["height"] == pytest.approx(size[0] / size[1], rel=0.02)
 
 
+def test_the_page_brings_its_font(browser, page_file):
+    with open_page(browser, page_file) as page:
+        page.evaluate("document.fonts.ready")
+        assert page.evaluate("[...document.fonts].map((font) => [font.family, font.status])") == [
+            ["Source Serif 4", "loaded"]
+        ]
+
+
 def test_a_page_is_small(photo):
     longest = make_caption([f"word{at}" for at in range(64)], [blob(30, 30, 9, (64, 64))] * 64)
     page = render_html(photo, longest)

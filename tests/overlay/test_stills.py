@@ -59,7 +59,7 @@ def test_any_text_can_be_drawn(photo, style, width):
 def test_all_words_of_a_long_caption_are_readable(photo):
     words = [f"word{number}" for number in range(64)]
     figure = render_overlay(photo, make_caption(words))
-    grid = choose_grid(65, 1600, photo.height / photo.width, has_sentinel=False)
+    grid = choose_grid([False] * 65, 1600, photo.height / photo.width, has_sentinel=False)
     assert grid.panel_width >= 80
     assert figure.height < 3 * figure.width
 
@@ -68,10 +68,34 @@ def test_all_words_of_a_long_caption_are_readable(photo):
     ("count", "aspect"), [(2, 1.0), (9, 0.66), (12, 0.75), (12, 1.5), (12, 0.1), (12, 10.0)]
 )
 def test_panels_make_a_figure_of_pleasant_shape(count, aspect):
-    grid = choose_grid(count, 1600, aspect, has_sentinel=False)
+    grid = choose_grid([False] * count, 1600, aspect, has_sentinel=False)
     rows = -(-count // grid.columns)
     assert rows * grid.columns - count < max(2, count / 2)
     assert 0.2 < rows * grid.pitch / 1600 < 1.3
+
+
+def test_small_words_have_small_panels_and_keep_their_order():
+    smalls = [False, True, False, True, True, False, True]
+    grid = choose_grid(smalls, 1600, 0.66, has_sentinel=False)
+    assert 2 * grid.width_of(True) + grid.gap <= grid.width_of(False)
+    spots = [grid.position(place)[::-1] for place in range(len(smalls))]
+    assert spots == sorted(set(spots))
+    for (_, x), is_small in zip(spots, smalls, strict=True):
+        assert x + grid.width_of(is_small) <= 1600 - 2 * grid.margin + 1
+
+
+def test_a_caption_of_small_words_only_has_large_panels(photo):
+    whole = render_overlay(photo, make_caption(("a", "of", "the")), width=800)
+    assert whole.size == render_overlay(photo, make_caption(("dog", "cat", "sun")), width=800).size
+
+
+def test_a_glow_stands_out_from_a_white_wall_at_the_size_of_a_thumbnail():
+    caption = make_caption(("dog",), [blob(7, 7, 0.6)])
+    figure = render_overlay(Image.new("RGB", (300, 300), "white"), caption, width=800)
+    small = np.asarray(figure.resize((100, figure.height // 8)).convert("RGB"), float)
+    panel = small[15:50, 52:96]
+    assert panel.max(axis=(0, 1))[2] < 200  # the wall is darker than the paper
+    assert (panel[..., 0] - panel[..., 2]).max() > 100  # yellow on grey
 
 
 def test_some_words_only(photo):

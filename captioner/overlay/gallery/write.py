@@ -123,11 +123,11 @@ def _chunked(rows: list[list[Any]]) -> Iterator[list[list[Any]]]:
 
 
 def _page(title: str, files_name: str, chunks: int) -> str:
-    css = template.load(*STYLES)
+    css = template.load_style(*STYLES)
     script = "'use strict';\n" + template.load(*SCRIPTS)
     base = quote(files_name, errors="surrogateescape")
     policy = (
-        f"default-src 'none'; img-src 'self' data:; style-src {template.content_hash(css)}; "
+        f"default-src 'none'; img-src 'self' data:; font-src data:; style-src {template.content_hash(css)}; "
         f"script-src 'self' {template.content_hash(script)}; base-uri 'none'; form-action 'none'"
     )
     heading = '<h2 class="unseen view-title"></h2>'

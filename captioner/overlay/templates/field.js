@@ -56,6 +56,7 @@ function colorTable(stops) {
 }
 
 const SPOTLIGHT_DARK = [12, 11, 14];
+const OPACITY_EXPONENT = 0.7;
 
 // Draw a field on a canvas of its size: colours whose opacity grows with the value, or darkness that the
 // value lifts.
@@ -77,7 +78,7 @@ function paintField(canvas, field, mode, table, alpha) {
       pixels[at] = table[color];
       pixels[at + 1] = table[color + 1];
       pixels[at + 2] = table[color + 2];
-      pixels[at + 3] = 255 * alpha * value;
+      pixels[at + 3] = 255 * alpha * value ** OPACITY_EXPONENT;
     }
   }
   context.putImageData(picture, 0, 0);

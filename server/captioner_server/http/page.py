@@ -19,8 +19,8 @@ _STYLES = ("theme.css", "view.css", "gallery.css", "page.css")
 _VIEW_SCRIPTS = ("theme.js", "field.js", "view.js", "search.js", "list.js")
 _SCRIPTS = ("api.js", "payload.js", "downloads.js", "files.js", "camera.js", "main.js")
 _POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; media-src blob:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; font-src data:; "
+    "media-src blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
 _HEADERS = {
@@ -54,7 +54,7 @@ def page_routes() -> list[Route]:
     scripts = [template.load(*_VIEW_SCRIPTS), *(_read(name) for name in _SCRIPTS)]
     return [
         _file("/", page, "text/html"),
-        _file("/page.css", "\n".join([template.load(*_STYLES), _read("page.css")]), "text/css"),
+        _file("/page.css", "\n".join([template.load_style(*_STYLES), _read("page.css")]), "text/css"),
         _file("/page.js", "\n".join(["'use strict';", *scripts]), "text/javascript"),
         _file("/overlay.html", page_shell(), "text/html"),
     ]

@@ -40,7 +40,7 @@ async function makeFigure(image, data, type) {
   for (let place = 0; place < count; place++) {
     const x = GAP + place % columns * (PANEL + GAP), y = LINE * 2 + Math.floor(place / columns) * (high + LINE + GAP);
     const word = data.words[place - 1];
-    context.filter = word ? "saturate(0.45) brightness(0.92)" : "none";
+    context.filter = word ? "saturate(0.35) brightness(0.72)" : "none";
     context.drawImage(photo, x, y, PANEL, high);
     context.filter = "none";
     if (word?.map) {
