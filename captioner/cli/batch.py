@@ -25,7 +25,7 @@ from captioner.cli.common import (
 )
 from captioner.cli.output import report_failure
 from captioner.errors import OptionsError
-from captioner.images.fetch import is_url
+from captioner.images.urls import is_url
 
 if TYPE_CHECKING:
     from captioner.folder.outputs import OutputOptions

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from captioner.cli.common import add_keywords_argument, image_limits, report_unknown_keywords
 from captioner.errors import CaptionerError, ImageUnreadableError
+from captioner.images.urls import is_url
 
 if TYPE_CHECKING:
     from captioner.images.opening import ImageInput, ImageLimits
@@ -38,50 +39,59 @@ def caption_inputs(
     captioner: ImageCaptioner, args: argparse.Namespace, names: Iterable[str], options: CaptionOptions
 ) -> Iterator[tuple[str, ImageInput, Outcome]]:
     """Name, image and result of each image, in order; folders stand for their images with --recursive."""
-    from concurrent.futures import ThreadPoolExecutor
     from functools import partial
     from itertools import islice
-
-    from captioner.keywords import KeywordOptions
 
     names = expand(names, recursive=args.recursive)
     caption: Callable[[Sequence[ImageInput | CaptionerError]], Iterable[Outcome]] = partial(
         _caption, captioner, options
     )
     if args.include_keywords:
+        from captioner.keywords import KeywordOptions
+
         keywords = KeywordOptions(captioner, options)  # type: ignore[arg-type]  # not a server
         caption = partial(_caption_with_keywords, captioner, keywords, image_limits(args))
     stdin: list[bytes] = []
-    with ThreadPoolExecutor(FETCHES_AT_ONCE) as pool:
-        while batch := list(islice(names, BATCH_SIZE)):
-            if "-" in batch and not stdin:
-                stdin.append(sys.stdin.buffer.read(image_limits(args).max_bytes + 1))  # one more: refused
-            opened = list(pool.map(lambda name: _open(name, args, stdin), batch))
-            yield from zip(batch, opened, caption(opened), strict=True)
+    while batch := list(islice(names, BATCH_SIZE)):
+        if "-" in batch and not stdin:
+            stdin.append(sys.stdin.buffer.read(image_limits(args).max_bytes + 1))  # one more: refused
+        opened = _open_all(batch, args, stdin)
+        yield from zip(batch, opened, caption(opened), strict=True)
     if args.include_keywords and not args.quiet:
         report_unknown_keywords(keywords.unknown)
 
 
 def expand(names: Iterable[str], *, recursive: bool) -> Iterator[str]:
     """The names, with `recursive` the images in a folder in the folder's place, sorted."""
-    from captioner.folder.sources import FolderSource
-
     for name in names:
         if recursive and os.path.isdir(name):  # noqa: PTH112 (names that are no paths are False)
+            from captioner.folder.sources import FolderSource
+
             found = sorted(one.name for one in FolderSource(Path(name)).find())
             yield from (str(Path(name) / one) for one in found)
         else:
             yield name
 
 
-def _open(name: str, args: argparse.Namespace, stdin: Sequence[bytes]) -> ImageInput | CaptionerError:
-    from captioner.images.fetch import fetch, is_url
+def _open_all(
+    names: Sequence[str], args: argparse.Namespace, stdin: Sequence[bytes]
+) -> list[ImageInput | CaptionerError]:
+    if not any(map(is_url, names)):
+        return [_open(name, args, stdin) for name in names]
+    from concurrent.futures import ThreadPoolExecutor
 
+    with ThreadPoolExecutor(FETCHES_AT_ONCE) as pool:
+        return list(pool.map(lambda name: _open(name, args, stdin), names))
+
+
+def _open(name: str, args: argparse.Namespace, stdin: Sequence[bytes]) -> ImageInput | CaptionerError:
     if name == "-":
         return stdin[0]
     if is_url(name) and not os.path.lexists(name):
         if not args.allow_urls:
             return ImageUnreadableError("is a URL; --allow-urls fetches http and https URLs")
+        from captioner.images.fetch import fetch
+
         try:
             return fetch(name, image_limits(args).max_bytes)
         except CaptionerError as error:
@@ -97,6 +107,8 @@ def _caption(
     captioner: ImageCaptioner, options: CaptionOptions, opened: Sequence[ImageInput | CaptionerError]
 ) -> list[Outcome]:
     images = [image for image in opened if not isinstance(image, CaptionerError)]
+    if len(images) == len(opened) == 1:  # without threads for reading ahead
+        return [captioner.caption(images[0], options, return_errors=True)]
     outcomes = iter(captioner.caption_each(images, options))
     return [image if isinstance(image, CaptionerError) else next(outcomes) for image in opened]
 

@@ -13,7 +13,7 @@ from captioner.cli.common import add_caption_arguments, caption_options, image_l
 from captioner.cli.inputs import add_input_arguments, caption_inputs
 from captioner.cli.output import printable, report_failure
 from captioner.errors import CaptionerError, ImageError, OptionsError, OutputError
-from captioner.images.fetch import is_url
+from captioner.images.urls import is_url
 from captioner.options import MAX_WORDS
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import ipaddress
-import re
 import socket
 import ssl
 import time
@@ -17,11 +16,6 @@ TIMEOUT_S = 20.0
 MAX_REDIRECTS = 5
 _CHUNK = 2**16
 _REDIRECTS = (301, 302, 303, 307, 308)
-
-
-def is_url(name: str) -> bool:
-    """Whether a name is a URL of any kind and not a path."""
-    return re.match(r"[a-z][a-z0-9+.-]+://", name, re.IGNORECASE) is not None
 
 
 def fetch(url: str, max_bytes: int, timeout_s: float = TIMEOUT_S) -> bytes:
