@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from captioner_server.allowance import Allowance
 from captioner_server.batcher import Computed
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
@@ -23,6 +24,8 @@ class Call:
     peer: str = ""
     caller: str = ""
     """The name of its token, else its address."""
+    allowance: Allowance = field(default_factory=Allowance)
+    """What its caller may use beside the limits of the server."""
     images: int = 0
     failed: int = 0
     image_bytes: int = 0

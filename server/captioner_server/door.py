@@ -10,11 +10,12 @@ A front end identifies the caller, enters, and only then receives the body:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from enum import Enum
 from typing import TypeVar
 
 from captioner.errors import CaptionerError
+from captioner_server.allowance import Allowance
 from captioner_server.errors import BusyError, RequestError
 from captioner_server.gate import Gate
 from captioner_server.intake import Intake, Receipt, default_budget
@@ -62,6 +63,7 @@ class Door:
         caller. Raises `ServerStartError` for a token file that cannot be used."""
         self.gate = gate
         self._tokens = None if options.token_file is None else Tokens(options.token_file)
+        self._anyone = Allowance()
         self._max_calls, self._max_streams = options.max_calls, options.max_streams
         self._overload = overload
         largest = options.max_message_bytes
@@ -76,6 +78,10 @@ class Door:
     async def identify(self, authorization: str, peer: str) -> str:
         """The name of the caller: of its token, else its address. Raises `UnauthenticatedError`."""
         return peer if self._tokens is None else await self._tokens.name_of(authorization, peer)
+
+    def allowance(self, caller: str) -> Allowance:
+        """What a caller may use beside the limits of the server."""
+        return self._anyone if self._tokens is None else self._tokens.allowance(caller)
 
     def refusal(self, kind: Kind, caller: str, deadline_s: float) -> CaptionerError | None:
         """Why a call would be refused now, if it would."""
@@ -99,11 +105,12 @@ class Door:
         refusal = self.refusal(kind, caller, deadline_s) or (self._no_stream() if kind.streams else None)
         if refusal:
             raise refusal
-        self.streams += kind.streams
-        try:
-            yield Entry(self, caller, kind, deadline_s)
-        finally:
-            self.streams -= kind.streams
+        with nullcontext() if kind is Kind.PROBE else self.allowance(caller).call():
+            self.streams += kind.streams
+            try:
+                yield Entry(self, caller, kind, deadline_s)
+            finally:
+                self.streams -= kind.streams
 
 
 class Entry:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -144,6 +144,16 @@ class Turns:
     @property
     def waiting(self) -> int:
         return len(self._waiting)
+
+    @contextmanager
+    def held(self, count: int) -> Iterator[None]:
+        """Hold so many places, which must be free; for whoever does not wait for a turn."""
+        self.free -= count
+        try:
+            yield
+        finally:
+            for _ in range(count):
+                self._leave()
 
     @asynccontextmanager
     async def turn(self, claim: Claim) -> AsyncIterator[None]:

@@ -118,6 +118,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                     message = received.checked()
                 return await behaviour(message, context)
             call.caller = await self._identify(metadata, context)
+            call.allowance = self._door.allowance(call.caller)
             deadline_s = deadline_of(context)
             async with self._door.enter(call.caller, kind, deadline_s) as entry:
                 if handler.request_streaming:

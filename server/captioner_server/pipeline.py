@@ -7,9 +7,9 @@ import dataclasses
 import io
 import threading
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -150,19 +150,27 @@ class Pipeline:
 
     def refusal(self, deadline_s: float, caller: str) -> CaptionerError | None:
         """Why one more image of a caller who waits for it would be refused now, if it would."""
+        if refusal := current_call.get().allowance.refusal():
+            return refusal
         return self._admission.refusal(1, self._patience_s(deadline_s), caller)
 
-    def enter(
-        self, options: CaptionOptions, deadline_s: float, images: int = 1
-    ) -> AbstractContextManager[None]:
+    @contextmanager
+    def enter(self, options: CaptionOptions, deadline_s: float, images: int = 1) -> Iterator[None]:
         """Places for images of a call that is refused when there are none, or its deadline is too close;
         `options` are resolved."""
-        caller, cost = current_call.get().caller, self._cost(options)
-        return self._admission.enter(images, self._patience_s(deadline_s), caller, cost)
+        call, patience_s = current_call.get(), self._patience_s(deadline_s)
+        with (
+            self._admission.enter(images, patience_s, call.caller, self._cost(options)),
+            call.allowance.enter(images),
+        ):
+            yield
 
-    def wait(self) -> AbstractAsyncContextManager[None]:
+    @asynccontextmanager
+    async def wait(self) -> AsyncIterator[None]:
         """A place for an image of a call that can wait for one."""
-        return self._admission.wait(Claim(current_call.get().caller, bulk=True))
+        call = current_call.get()
+        async with call.allowance.wait(), self._admission.wait(Claim(call.caller, bulk=True)):
+            yield
 
     async def caption(
         self, image: bytes, options: CaptionOptions, deadline_s: float, *, bulk: bool = False

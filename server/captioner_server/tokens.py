@@ -1,4 +1,4 @@
-"""Bearer tokens by name, read again when their file changes; guesses are slowed down."""
+"""Bearer tokens by name, with what each may use, read again when their file changes; guesses are slowed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import hmac
 import logging
 import re
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
+from captioner_server.allowance import Allowance, Limits
 from captioner_server.errors import BusyError, ServerStartError, UnauthenticatedError
 
 log = logging.getLogger(__name__)
@@ -21,13 +23,15 @@ _NAME = re.compile(r"[\w.@-]{1,64}")
 
 
 class Tokens:
-    """Who may call. A line of the file is `NAME TOKEN`; a file of one token and nothing else names it
-    "token". Empty lines and lines that begin with # do not count."""
+    """Who may call. A line of the file is `NAME TOKEN`, perhaps with limits (`calls=8 images=32 rate=10`);
+    a file of one token and nothing else names it "token". Empty lines and lines that begin with # do not
+    count."""
 
     def __init__(self, path: Path) -> None:
         """Raises `ServerStartError` for a file that cannot be read or holds no token."""
         self._path = path
         self._tokens = read_tokens(path)
+        self._allowances: dict[str, Allowance] = {}
         self._stamp = _stamp(path)
         self._checked_s = time.monotonic()
         self._failures: dict[str, tuple[int, float]] = {}  # by address: how many, and when the last was
@@ -42,11 +46,19 @@ class Tokens:
         if scheme.lower() == "bearer":
             given = token.strip().encode()
             # All are compared, so that the time does not tell which one was near.
-            names = [name for name, known in self._tokens.items() if hmac.compare_digest(given, known)]
+            names = [name for name, one in self._tokens.items() if hmac.compare_digest(given, one.secret)]
             if names:
                 return names[0]
         await self._delay(address_of(peer), guessed=bool(authorization))
         raise UnauthenticatedError("the call carries no valid token (authorization: Bearer ...)")
+
+    def allowance(self, name: str) -> Allowance:
+        """What the token of that name may use. It starts anew when its limits change."""
+        limits = self._tokens[name].limits if name in self._tokens else Limits()
+        known = self._allowances.get(name)
+        if known is None or known.limits != limits:
+            self._allowances[name] = known = Allowance(limits)
+        return known
 
     async def _delay(self, address: str, *, guessed: bool) -> None:
         if not guessed:
@@ -76,12 +88,20 @@ class Tokens:
         self._stamp = stamp
         try:
             self._tokens = read_tokens(self._path)
+            kept = self._allowances.keys() & self._tokens.keys()
+            self._allowances = {name: self._allowances[name] for name in kept}
             log.info("tokens read again", extra={"fields": {"names": list(self._tokens)}})
         except ServerStartError as error:
             log.error("tokens not read again", extra={"fields": {"reason": str(error)}})
 
 
-def read_tokens(path: Path) -> dict[str, bytes]:
+@dataclass(frozen=True, slots=True)
+class Token:
+    secret: bytes
+    limits: Limits
+
+
+def read_tokens(path: Path) -> dict[str, Token]:
     """Tokens by name. Raises `ServerStartError`."""
     try:
         text = path.read_bytes().decode()
@@ -93,12 +113,18 @@ def read_tokens(path: Path) -> dict[str, bytes]:
     if not lines:
         raise ServerStartError(f"{path} holds no token")
     if len(lines) == 1 and len(lines[0]) == 1:
-        return {"token": lines[0][0].encode()}
-    found: dict[str, bytes] = {}
+        return {"token": Token(lines[0][0].encode(), Limits())}
+    found: dict[str, Token] = {}
     for number, words in enumerate(lines, 1):
-        if len(words) != 2 or not _NAME.fullmatch(words[0]) or words[0] in found:
+        if len(words) < 2 or not _NAME.fullmatch(words[0]) or words[0] in found:
             raise ServerStartError(f"{path}: entry {number} is not NAME TOKEN with a name of its own")
-        found[words[0]] = words[1].encode()
+        try:
+            found[words[0]] = Token(words[1].encode(), Limits.parse(words[2:]))
+        except ValueError:
+            what = "calls=N, images=N and rate=N, each above 0"
+            raise ServerStartError(
+                f"{path}: what follows the token in entry {number} is not {what}"
+            ) from None
     return found
 
 

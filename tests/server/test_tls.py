@@ -241,7 +241,22 @@ def test_guesses_from_one_address_take_longer_each_time(
     assert waited[:3] == [0.1, 0.2, 0.4] and waited[7] == 5.0 and waited[8] == 0.1
 
 
-@pytest.mark.parametrize("content", ["", "# none\n", "a b c\n", "a b\na c\n", "na/me token\nb c\n"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "# none\n",
+        "a b c\n",
+        "a b\na c\n",
+        "na/me token\nb c\n",
+        "a b calls=0\n",
+        "a b calls=1.5\n",
+        "a b rate=nan\n",
+        "a b rate=1 rate=2\n",
+        "a b images=\n",
+        "a b pixels=3\n",
+    ],
+)
 def test_files_that_hold_no_tokens(tmp_path: Path, content: str) -> None:
     (tmp_path / "tokens").write_text(content)
     with pytest.raises(ServerStartError):

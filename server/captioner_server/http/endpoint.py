@@ -79,6 +79,7 @@ class Endpoint(Generic[T]):
     async def _work(self, request: Request, send: Send, call: Call) -> None:
         deadline_s = _deadline_of(request)
         call.caller = await self.door.identify(request.headers.get("authorization", ""), call.peer)
+        call.allowance = self.door.allowance(call.caller)
         async with (
             self.door.enter(call.caller, self.kind, deadline_s) as entry,
             entry.receive(lambda: self.read(request), self.size_of) as asked,
