@@ -60,7 +60,7 @@ def load_pixels(
     at reduced size, which changes pixels by less than half a step of 255 on average. Raises an `ImageError`
     as `open_image` does.
     """
-    stored = _read(source, limits, REDUCING_GAP * size)
+    stored = _read(source, limits, REDUCING_GAP * size, fitted=letterbox is not None)
     return _to_pixels(stored, size, letterbox)
 
 
@@ -102,15 +102,17 @@ class _Stored(NamedTuple):
     orientation: int
 
 
-def _read(source: ImageInput, limits: ImageLimits, target: int | None) -> _Stored:
+def _read(source: ImageInput, limits: ImageLimits, target: int | None, *, fitted: bool = False) -> _Stored:
+    """The smallest useful side is `target`; of an image that is to be `fitted` into a square it is the longer
+    one."""
     try:
         if isinstance(source, np.ndarray):
             source = to_image(source)
         if isinstance(source, Image.Image):
             _check_pixels(source, limits)
-            return _reduce_to_rgb(source, source.size, target)
+            return _reduce_to_rgb(source, source.size, _least(source.size, target, fitted))
         with open_stream(source, limits) as stream:
-            return _decode(stream, limits, target)
+            return _decode(stream, limits, target, fitted)
     except ImageError:
         raise
     except (MemoryError, Image.DecompressionBombError) as error:
@@ -119,7 +121,14 @@ def _read(source: ImageInput, limits: ImageLimits, target: int | None) -> _Store
         raise NotAnImageError("the image cannot be used") from error
 
 
-def _decode(stream: IO[bytes], limits: ImageLimits, target: int | None) -> _Stored:
+def _least(size: tuple[int, int], target: int | None, fitted: bool) -> tuple[int, int] | None:
+    """The smallest useful width and height of an image of `size`; None if it may not be reduced."""
+    if target is None:
+        return None
+    return fit(*size, target) if fitted else (target, target)
+
+
+def _decode(stream: IO[bytes], limits: ImageLimits, target: int | None, fitted: bool) -> _Stored:
     head = stream.read(HEAD_BYTES)
     stream.seek(0)
     name = format_of(head, limits.formats)
@@ -127,10 +136,11 @@ def _decode(stream: IO[bytes], limits: ImageLimits, target: int | None) -> _Stor
         image = open_format(name, stream)
         _check_pixels(image, limits)
         size = image.size
-        if target:
-            image.draft(None, (target, target))  # JPEG only: the decoder itself gives 1/2, 1/4 or 1/8
+        least = _least(size, target, fitted)
+        if least:
+            image.draft(None, least)  # JPEG only: the decoder itself gives 1/2, 1/4 or 1/8
         _check_memory(memory_of(name, image, size), limits)
-        return _reduce_to_rgb(image, size, target)
+        return _reduce_to_rgb(image, size, least)
     except (ImageError, MemoryError, Image.DecompressionBombError):
         raise
     except Exception as error:
@@ -154,9 +164,11 @@ def _check_memory(count: int, limits: ImageLimits) -> None:
         )
 
 
-def _reduce_to_rgb(image: Image.Image, full_size: tuple[int, int], target: int | None) -> _Stored:
+def _reduce_to_rgb(image: Image.Image, full_size: tuple[int, int], least: tuple[int, int] | None) -> _Stored:
     image.load()  # only now do PNG and TIFF know all of their metadata
-    factor = min(max(1, min(image.size) // target), _MAX_FACTOR) if target else 1
+    factor = 1
+    if least:
+        factor = min(max(1, min(image.width // least[0], image.height // least[1])), _MAX_FACTOR)
     drafted = round(full_size[0] / image.width)
     scale = drafted * factor
     rgb = to_srgb(_reduce(image, factor), image.info.get("icc_profile"))
