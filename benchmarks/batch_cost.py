@@ -4,8 +4,8 @@
     batch_cost.py PHOTOS [--device cuda] [--cores 16] [--hourly-price P] [--images 100000000]
 
 Measures, on the photos given (a folder or an archive), what one core reads and decodes, what the model
-captions, and what a batch of both makes, and prints a table for docs/cluster.md. A node is a machine like this
-one unless --cores says that it has more cores to decode with. The price of an hour of a node is yours to
+captions, and what a batch of both makes, and prints a table for docs/cluster.md. A node is a machine like
+this one unless --cores says that it has more cores to decode with. The price of an hour of a node is yours to
 give, in any currency, with --price-note to say where and when you have it from.
 """
 

@@ -66,7 +66,7 @@ class Trial:
         self.images = self._count_done(self._whole)
         self.landed, self.batches, self.differed = 0, 0, 0
         self.shares: list[float] = []
-        """Of the images, how many were kept when a kill hit."""
+        """How many of the images were kept when a kill hit."""
         self._begin()
 
     def _run(self, out: Path) -> float:

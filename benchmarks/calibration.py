@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def measure(captions: Path, references: Path, split: str | None) -> tuple[Any, Any, list[str]]:
-    """Of each image: mean log-probability of a token, whether the event holds, and the name."""
+    """For each image: mean log-probability of a token, whether the event holds, and the name."""
     images = [image for image in read_references(references, split) if len(image.captions) > 1]
     by_key = {image.key: number for number, image in enumerate(images)}
     reward = CiderReward([[tokenize(text) for text in image.captions[1:]] for image in images])

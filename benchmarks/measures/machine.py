@@ -44,7 +44,7 @@ def sentence(machine: dict[str, Any]) -> str:
 
 
 def _cpu_info() -> dict[str, str]:
-    """Of the first processor."""
+    """The model name of the first processor."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:

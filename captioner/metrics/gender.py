@@ -1,4 +1,4 @@
-"""How often captions say "man" of women and "woman" of men.
+"""How often captions call women "man" and men "woman".
 
 Captioners guess the gender of a person from the surroundings (Hendricks et al. 2018, "Women also Snowboard",
 arXiv:1803.09797). The references tell what is right, for photos of which most references name one gender and

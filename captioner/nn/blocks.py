@@ -1,4 +1,4 @@
-"""What Transformers are made of (Vaswani et al. 2017, arXiv:1706.03762)."""
+"""Building blocks of Transformers (Vaswani et al. 2017, arXiv:1706.03762)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def feed_forward(features: int, inner: int, dropout: float) -> nn.Sequential:
 
 
 def sinusoids(positions: Tensor, features: int) -> Tensor:
-    """What tells positions apart: sin(w t) and cos(w t) of falling frequencies w = 10000^(-2 i / features).
+    """Position encodings: sin(w t) and cos(w t) with decreasing frequencies w = 10000^(-2 i / features).
 
     `positions` (count,) of any number type. Returns float32 (count, features), sines first.
     """

@@ -33,15 +33,15 @@ class ModelOptions:
     """Pixels between cells of the grid: 8, 16 or 32; 16 at 224 pixels gives 14 x 14 cells."""
     features: int = 512
     color_levels: int = 0
-    """Of red, green and blue each, in a histogram of each cell's colours that is added to the grid: 4 give 64
-    bins, 0 none."""
+    """Levels of red, green and blue in the histogram of each cell's colours that is added to the grid: 4 give
+    64 bins; 0 for no histogram."""
     refiner_layers: int = 0
     """Self-attention layers over the grid, before the decoder; 0 for none."""
     attention: str = "additive"
     attention_hidden: int = 256
     attention_heads: int = 8
-    """Of an attention with several, whose `attention_hidden` is a multiple of it; of the transformer, whose
-    `hidden` is; of the refiner, for which `features` is."""
+    """Heads of attentions with several, of the transformer and of the refiner. Divides `attention_hidden`,
+    `hidden` and `features` respectively."""
     decoder: str = "lstm"
     layers: int = 2
     """Layers of the transformer; an LSTM has one."""
@@ -49,8 +49,9 @@ class ModelOptions:
     embedding: int = 512
     dropout: float = 0.5
     checklist_weight: float = 0.0
-    """Of the gains that words have in every search until they are said, if the image calls for them
-    (`captioner.nn.decoder.checklist`); for the decoders `lstm` and `two_lstm`, taught `word_detection`."""
+    """Bonus added to detected words until they appear in the caption; 0 disables
+    (`captioner.nn.decoder.checklist`). For the decoders `lstm` and `two_lstm`, trained with the objective
+    `bag_of_words`."""
     classes: int = 0
     """Classes scored at each cell of the encoder's deepest stage (`captioner.nn.decoder.evidence`); 0 for
     none. Needs the decoder `lstm` or `two_lstm`."""
@@ -157,7 +158,7 @@ class CaptionModel(nn.Module):
 
     @property
     def letterbox(self) -> Letterbox | None:
-        """How photos are fitted into the square, padded with the mean that the backbone subtracts; None where
+        """How photos are fitted into the square, padded with the mean that the backbone subtracts; None if
         they are squashed."""
         if self.options.resize == "squash":
             return None
@@ -168,8 +169,8 @@ class CaptionModel(nn.Module):
         """uint8 (batch, height, width, 3) and bool (batch, rows * columns), the cells of the photos, or None
         for all -> memory and initial state, as `Decoder.prepare`.
 
-        No word looks at a masked cell, and means leave it out. What cells near the edge of a photo hold does
-        depend on the padding beside it: convolutions, and the enlarging of deep stages, reach over the edge.
+        No word attends to a masked cell, and means ignore it. Cells near the edge of a photo do depend on the
+        padding: convolutions, and the upsampling of deep stages, reach over the edge.
         """
         return self.prepare(self.encoder.stages(self.encoder.inputs(pixels), 0, len(STRIDES)), mask)
 

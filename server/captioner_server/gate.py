@@ -88,5 +88,5 @@ class Gate:
             await self._closed.wait()
 
     def close(self) -> None:
-        """The port is closed: let go who is held."""
+        """The port is closed: release held calls."""
         self._closed.set()

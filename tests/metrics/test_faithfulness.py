@@ -30,7 +30,7 @@ class Needy:
     when all cells look the same. Its state is how many steps it took."""
 
     maps: list[list[Floats]]
-    """Of each image, where it looks at each step."""
+    """Where it looks in each image, at each step."""
     memory: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property

@@ -71,7 +71,7 @@ def test_a_wide_beam_finds_the_best_of_all_captions(alpha: float, bias: float) -
 
 
 def likeliest_end(language: Language, image: int, words: tuple[int, ...], limit: int) -> tuple[int, ...]:
-    """Of words that have reached the limit, the first ones after which the end was likeliest."""
+    """A caption that reaches the limit is cut where its end was most likely."""
     if len(words) < limit:
         return words
     parts = [words[:length] for length in range(limit, 0, -1)]

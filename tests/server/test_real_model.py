@@ -113,7 +113,7 @@ def test_captions_over_http_hold_the_words_to_include(captioner: Captioner, serv
 
 
 def test_photos_of_all_shapes_share_batches(letterboxed_captioner: Captioner) -> None:
-    """Of a model that letterboxes: every map has the shape of its photo, whatever it was batched with."""
+    """With a model that letterboxes, every map has the shape of its photo, whatever it was batched with."""
     shapes = {(300, 75): (1, 4), (60, 240): (4, 1), (90, 60): (3, 4), (64, 64): (4, 4)}
     images = [make_image(number, size) for number, size in enumerate([*shapes] * 8)]
     options = [None, CaptionOptions(beam_size=4, attention_size=(5, 9)), CaptionOptions(attention=False)]

@@ -98,7 +98,7 @@ def test_networks_without_features_of_places_are_refused(tmp_path: Path, data: P
 
 
 def test_features_are_those_of_what_a_view_shows() -> None:
-    """Of a map that says where each place is, the crop says where it was cut."""
+    """A crop of a map of coordinates holds the coordinates of the crop."""
     places = (np.arange(14) + 0.5) / 14
     ramp = np.stack(np.meshgrid(places, places)).astype(np.float16)
     noise = np.random.default_rng(0).normal(size=(2, 5, 1, 1)).astype(np.float16)

@@ -1,10 +1,10 @@
 """METEOR's alignment of a candidate with a reference, found by beam search.
 
-Of all ways to pick matches that share no word, the best covers the most words, then has the fewest chunks,
-then the least distance between what it matches (Denkowski and Lavie 2014, section 2.1). The search is
-METEOR 1.5's to the letter, with what its program does and the paper does not say: in the count of covered
-words, matches of words that are not the same count half, rounded down (one such word nothing, two one), and
-the distance of a match is charged to the paths tried after it rather than to its own.
+The best selection of matches that share no word covers the most words, then has the fewest chunks, then the
+least distance between matched words (Denkowski and Lavie 2014, section 2.1). The search is
+exactly METEOR 1.5's, with two properties of its program that the paper does not mention. In the count of
+covered words, inexact matches count half, rounded down (one such word counts 0, two count 1). The distance
+of a match is added to the paths tried after it rather than to its own.
 """
 
 from __future__ import annotations

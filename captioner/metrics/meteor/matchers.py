@@ -1,4 +1,4 @@
-"""The four ways in which METEOR lets words of a candidate match words of a reference, in its order."""
+"""METEOR's four ways to match words of a candidate with words of a reference, in its order."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def _word_matches(
 def paraphrase_matches(
     candidate: Words, reference: Words, table: Mapping[Phrase, Sequence[Phrase]]
 ) -> Iterator[Match]:
-    """Phrases of which one is in the table as a paraphrase of the other; both ways are looked up, so that
-    a pair which is there twice matches twice, as in METEOR's program."""
+    """Phrases of which one is listed as a paraphrase of the other. Both directions are looked up, so that a
+    pair that is listed twice matches twice, as in METEOR's program."""
     for start, length, candidate_start, candidate_length in _paraphrases(reference, candidate, table):
         yield Match(PARAPHRASE, start, length, candidate_start, candidate_length)
     for candidate_start, candidate_length, start, length in _paraphrases(candidate, reference, table):

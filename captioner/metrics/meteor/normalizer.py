@@ -1,6 +1,6 @@
-"""Words as METEOR counts them, which splits more finely than the treebank does.
+"""METEOR's tokenization, which is finer than the treebank's.
 
-With `-norm`, as the COCO caption evaluation runs it, METEOR splits the tokens it is given once more:
+With `-norm`, as in the COCO caption evaluation, METEOR splits its tokens again:
 "t-shirt" is two words, "'s" is an apostrophe and an s, "u.s." is "us".
 """
 

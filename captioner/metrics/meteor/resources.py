@@ -1,8 +1,8 @@
-"""What METEOR knows of English: stems, synonyms, paraphrases and function words.
+"""METEOR's resources for English: stems, synonyms, paraphrases and function words.
 
 The stemmer is nltk's; synonyms (of WordNet 3) and the function words are in METEOR's own archive and the
-paraphrase table is beside it, both as pycocoevalcap installs them. Each that is missing is left out, and the
-metric is then called by what it has. The archive is not run: it is read as the zip file that it is.
+paraphrase table is beside it, both as pycocoevalcap installs them. Missing resources are skipped, and the
+metric is then named after what it has. The archive is read as a zip file, never run.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Synonyms:
     """WordNet's synonym sets, by number."""
 
     sets: dict[str, frozenset[str]]
-    """Of each word."""
+    """The sets of each word."""
     bases: dict[str, list[str]]
-    """Of irregularly inflected words ("geese": "goose")."""
+    """The base forms of irregularly inflected words ("geese": "goose")."""
     _cache: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def of(self, word: str) -> frozenset[str]:

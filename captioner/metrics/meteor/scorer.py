@@ -60,7 +60,7 @@ def meteor_score(statistics: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Meteor:
-    """Scores captions with what is known of English; `load` finds it."""
+    """Scores captions with the available resources, which `load` finds."""
 
     stemmer: Stemmer | None = None
     synonyms: Synonyms | None = None
@@ -70,8 +70,8 @@ class Meteor:
 
     @classmethod
     def load(cls, data: str | Path | None = None) -> Meteor:
-        """With METEOR's archive in `data` (`meteor-1.5.jar` and `data/paraphrase-en.gz`), by default that of
-        an installed pycocoevalcap, and nltk's stemmer. Raises `DataError` for what is not such a folder."""
+        """Load METEOR's archive from `data` (`meteor-1.5.jar` and `data/paraphrase-en.gz`), by default that
+        of an installed pycocoevalcap, and nltk's stemmer. Raises `DataError` for any other folder."""
         folder = Path(data) if data is not None else find_data()
         if folder is None:
             return cls(stemmer=load_stemmer())
@@ -81,8 +81,8 @@ class Meteor:
 
     @property
     def key(self) -> str:
-        """`meteor` when all is there, which alone is METEOR 1.5; else also by what it matches, such as
-        `meteor_exact_stem`."""
+        """`meteor` with all resources, which alone is METEOR 1.5; otherwise with the names of its matchers,
+        such as `meteor_exact_stem`."""
         optional = {"stem": self.stemmer, "synonym": self.synonyms, "paraphrase": self.paraphrases}
         if None not in optional.values():
             return "meteor"
@@ -91,7 +91,7 @@ class Meteor:
     def statistics(
         self, candidates: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]
     ) -> Array:
-        """(images, 6): what `meteor_score` sums, of each candidate and the reference that suits it best.
+        """(images, 6): what `meteor_score` sums, for each candidate and its best reference.
 
         In order: what the candidate's matched words are worth, what all its words would be, both again for
         the reference, the matched words of both, and the chunks they form (0 where all match in one).

@@ -10,7 +10,7 @@ from captioner.nn.attention.multi_head import MultiHeadAttention
 
 
 class AttentionOnAttention(MultiHeadAttention):
-    """Multi-head attention, and a gate that asks whether what was seen answers the query.
+    """Multi-head attention with a gate for whether the result answers the query.
 
         v[t] = [sum_i a[1, t, i] V[1] g[i]; …]              as in `MultiHeadAttention`, without its O
         c[t] = (I [v[t]; h[t]] + b) * sigmoid(G [v[t]; h[t]] + b')

@@ -11,27 +11,27 @@ from captioner.errors import DataError
 
 
 class Attention(nn.Module, ABC):
-    """Where to look: a query is compared with every cell of a grid.
+    """Compares a query with every cell of a grid.
 
-    The work that depends on the grid alone is done once per image, by `keys` and `values`.
+    What depends on the grid alone is computed once per image, by `keys` and `values`.
     """
 
     has_sentinel = False
-    """Whether a part of the attention may go to no cell; `forward` then wants a sentinel."""
+    """Whether part of the attention may go to no cell; `forward` then needs a sentinel."""
     heads = 1
-    """Maps that a query has; their mean is what `forward` returns."""
+    """Number of maps per query; `forward` returns their mean."""
 
     def __init__(self, query_features: int, grid_features: int, hidden: int, heads: int = 8) -> None:
-        """`hidden` is the size in which queries and cells are compared, `heads` how many comparisons share
-        it, where there are several; an attention without such a choice ignores them."""
+        """`hidden` is the size in which queries and cells are compared, `heads` the number of comparisons
+        that share it; attentions without such a choice ignore them."""
         super().__init__()
 
     @abstractmethod
     def keys(self, grid: Tensor) -> Tensor:
-        """(batch, cells, grid features) -> what scores are computed from, (batch, …)."""
+        """(batch, cells, grid features) -> input of `scores`, (batch, …)."""
 
     def values(self, grid: Tensor) -> Tensor:
-        """(batch, cells, grid features) -> what the context is made of, (batch, …): the cells themselves."""
+        """(batch, cells, grid features) -> input of the context, (batch, …): the cells themselves."""
         return grid
 
     @abstractmethod
@@ -59,14 +59,14 @@ class Attention(nn.Module, ABC):
         query     (batch, query features) or (batch, queries, query features)
         keys      (batch, …), from `keys`
         values    (batch, …), from `values`
-        mask      bool (batch, cells), True where a cell may be looked at; None for all
-        sentinel  as query: what is known without looking; only needed where `has_sentinel`
+        mask      bool (batch, cells), True for cells that may be attended to; None for all
+        sentinel  as query: what is known without looking; only needed if `has_sentinel`
 
         Returns the context, (batch, [queries,] grid features), and the weights, (batch, [queries,] cells):
         non-negative, summing to 1, or to 1 minus the share of the sentinel, over the unmasked cells.
 
-        A row with no cell to look at is a mistake, and raises `DataError`; an exported or compiled graph,
-        which cannot look at the mask, gives zeros.
+        Raises `DataError` for a row whose cells are all masked; an exported or compiled graph, which cannot
+        check the mask, returns zeros.
         """
         if query.dim() == 2:
             if sentinel is not None:
@@ -85,7 +85,7 @@ class Attention(nn.Module, ABC):
 
     def maps(self, query: Tensor, keys: Tensor, mask: Tensor | None = None) -> Tensor | None:
         """The map of each head, (batch, queries, heads, cells), for queries (batch, queries, query
-        features); None where there is one head. Their mean is the weights of `forward`."""
+        features); None if there is one head. Their mean is the weights of `forward`."""
         if self.heads == 1:
             return None
         return masked_softmax(self.scores(query, keys), mask).transpose(1, 2)

@@ -9,14 +9,14 @@ from captioner.nn.attention.base import Attention
 
 
 class GeneralAttention(Attention):
-    """A bilinear form of state and cell, and a layer that joins what was seen with the state.
+    """A bilinear form of state and cell, and a layer that combines the attended cells with the state.
 
         e[t, i] = h[t] · W g[i]        a[t] = softmax(e[t])        c[t] = tanh(C [h[t]; sum_i a[t, i] g[i]])
 
     h[t] (query features), g[i] (grid features); W (query features, grid features), C (grid features,
     query features + grid features). The keys are W g[i]. c[t] is Luong's attentional vector, from which the
-    decoder says the word. There is no hidden size, and no scale: W starts so small that scores of features
-    of variance 1 have variance 1 too, whatever their number.
+    decoder predicts the word. There is no hidden size and no scale: W is initialized so that scores of
+    features with variance 1 also have variance 1, whatever their number.
     """
 
     def __init__(self, query_features: int, grid_features: int, hidden: int, heads: int = 8) -> None:

@@ -12,11 +12,11 @@ from captioner.nn.attention.additive import AdditiveAttention
 from captioner.nn.attention.base import masked_softmax
 
 SAMPLED_SHARE = 0.5
-"""Of the images of a training batch; the others are given all cells, as in soft attention: the authors' way
-to steadier training."""
+"""Share of the images of a training batch whose cells are sampled. The others use soft attention, which the
+authors found to stabilize training."""
 ALIKE = 1e-5
-"""Cells whose weights differ by no more than this share of them are alike, and the first is taken: rounding,
-which differs between runtimes, must not decide where the model looks."""
+"""Relative difference up to which weights count as equal; the first such cell is taken. Rounding, which
+differs between runtimes, must not decide where the model looks."""
 
 
 class HardAttention(AdditiveAttention):
@@ -27,9 +27,9 @@ class HardAttention(AdditiveAttention):
         else:       s[t] = argmax_i a[t, i]
         c[t] = g[s[t]]
 
-    g[i] (grid features). In training the weights returned are the policy a[t]. Drawing a cell has no
-    gradient; `drawn_cells` gives the probabilities of what was drawn, from which
-    `captioner.training.reinforce` makes one. Else the weights are 1 at the cell and 0 elsewhere.
+    g[i] (grid features). In training the weights returned are the policy a[t]. Sampling a cell has no
+    gradient; the objective `hard_attention` makes one of the probabilities that `drawn_cells` gives. Outside
+    training, the weights are 1 at the cell and 0 elsewhere.
     """
 
     def __init__(self, query_features: int, grid_features: int, hidden: int, heads: int = 8) -> None:
@@ -55,9 +55,9 @@ class HardAttention(AdditiveAttention):
 
 @contextmanager
 def drawn_cells(network: nn.Module) -> Iterator[list[Tensor]]:
-    """While it lasts, a list of the log-probabilities of the cells that the hard attention of `network` draws
-    in training: (batch, queries) for each call, 0 where nothing was drawn. Without hard attention, it stays
-    empty."""
+    """Within this context, collect the log-probabilities of the cells that the hard attention of `network`
+    samples in training: (batch, queries) for each call, 0 where nothing was sampled. Empty without hard
+    attention."""
     drawn: list[Tensor] = []
     attentions = [module for module in network.modules() if isinstance(module, HardAttention)]
     for attention in attentions:

@@ -9,7 +9,7 @@ from captioner.nn.attention.base import Attention, masked_softmax
 
 
 class MultiHeadAttention(Attention):
-    """Several scaled dot products side by side, each with a map of its own.
+    """Several parallel scaled dot products, each with its own map.
 
         e[k, t, i] = Q[k] h[t] · K[k] g[i] / sqrt(d)                  k of `heads`, d = hidden / heads
         a[k, t] = softmax(e[k, t])        a[t] = mean_k a[k, t]       maps of the heads, and the map
@@ -52,7 +52,7 @@ class MultiHeadAttention(Attention):
         return self.project(query, seen), maps.mean(dim=1)
 
     def project(self, query: Tensor, seen: Tensor) -> Tensor:
-        """Queries and what all heads saw, (batch, queries, hidden), -> context."""
+        """Queries and the results of all heads, (batch, queries, hidden), -> context."""
         return self.output(seen)
 
     def _split(self, features: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""No attention: what every attention must be better than."""
+"""No attention: the baseline that every attention must beat."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from captioner.nn.attention.base import Attention
 
 
 class NoAttention(Attention):
-    """The mean of the grid, whatever is asked: one vector an image (as Vinyals et al. 2015, arXiv:1411.4555).
+    """The mean of the grid for every query: one vector per image (as Vinyals et al. 2015, arXiv:1411.4555).
 
         a[t, i] = 1 / cells        c[t] = sum_i a[t, i] g[i]
 
-    g[i] (grid features); masked cells count neither as cells nor in the sum. It has no parameters.
+    g[i] (grid features); masked cells do not count. It has no parameters.
     """
 
     def keys(self, grid: Tensor) -> Tensor:

@@ -8,15 +8,15 @@ from captioner.nn.attention.base import Attention
 
 
 class ScaledDotProductAttention(Attention):
-    """A dot product of state and cell, each projected, and a projection of its own for what is seen.
+    """A dot product of the projected state and cell, with a separate projection for the values.
 
         e[t, i] = Q h[t] · K g[i] / sqrt(hidden)      a[t] = softmax(e[t])      c[t] = sum_i a[t, i] V g[i]
 
     h[t] (query features), g[i] (grid features); Q (hidden, query features), K (hidden, grid features), V
     (grid features, grid features), each with a bias. The keys are K g[i], the values V g[i].
 
-    Without the root, scores of independent features have a variance of `hidden`: at 512, nearly all weight is
-    on one cell from the start, and hardly any gradient gets through the softmax.
+    Without the root, scores of independent features have a variance of `hidden`: at 512, one cell has nearly
+    all the weight from the start, and hardly any gradient passes the softmax.
     """
 
     def __init__(self, query_features: int, grid_features: int, hidden: int, heads: int = 8) -> None:

@@ -10,7 +10,7 @@ from captioner.nn.attention.base import masked_softmax
 
 
 class VisualSentinelAttention(AdditiveAttention):
-    """Additive attention over the cells and one place more, for what is known without looking.
+    """Additive attention over the cells and one additional place, for what is known without looking.
 
         e[t, i] = w · tanh(Q h[t] + K g[i] + b)               the cells, as in `AdditiveAttention`
         e[t, 0] = w · tanh(Q h[t] + S s[t] + b')              the sentinel
@@ -19,8 +19,8 @@ class VisualSentinelAttention(AdditiveAttention):
 
     h[t] and the sentinel s[t] (query features; see `Sentinel`), g[i] (grid features); Q and S (hidden, query
     features), K (hidden, grid features), V (grid features, query features), w, b and b' (hidden). The weights
-    returned are those of the cells, which sum to 1 - a[t, 0]. In the paper grid and state have one size, and
-    V is the identity.
+    returned are those of the cells, which sum to 1 - a[t, 0]. In the paper, grid and state have the same
+    size, and V is the identity.
     """
 
     has_sentinel = True
@@ -45,7 +45,7 @@ class VisualSentinelAttention(AdditiveAttention):
 
 
 class Sentinel(nn.Module):
-    """What an LSTM knows without looking, let out by a gate of its own.
+    """What an LSTM knows without looking, through a separate gate.
 
         s[t] = sigmoid(X x[t] + H h[t-1] + b) * tanh(m[t])
 

@@ -1,4 +1,4 @@
-"""The step contract, which every decoder keeps and the search and the exported graphs rely on."""
+"""The step contract of all decoders, which the search and the exported graphs rely on."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ class Step(NamedTuple):
     logits: Tensor
     """(batch, beams, vocabulary)"""
     state: Tensors
-    """Each (batch, beams, …), to be handed to the next step."""
+    """Each (batch, beams, …), the input of the next step."""
     attention: Tensor
     """(batch, beams, cells); sums to 1, or to 1 minus the share of a visual sentinel."""
     heads: Tensor | None = None
-    """Of a decoder with several heads, (batch, beams, heads, cells): the maps whose mean is `attention`."""
+    """(batch, beams, heads, cells): the maps whose mean is `attention`; None for decoders with one head."""
 
 
 class Decoder(nn.Module, ABC):
-    """Says one word at a time while looking at a grid.
+    """Predicts one word at a time with attention over a grid.
 
     Several hypotheses (beams, or the reference captions in training) of one image share its memory.
     """
 
     has_sentinel = False
-    """Whether a part of the attention may go to no cell."""
+    """Whether part of the attention may go to no cell."""
     heads = 1
-    """Maps that a word has; their mean is its attention."""
+    """Number of maps per word; their mean is its attention."""
     checklist_weight = 0.0
     """Bonus added to detected words until they appear in the caption; 0 disables
     (`captioner.nn.decoder.checklist`)."""
@@ -48,13 +48,13 @@ class Decoder(nn.Module, ABC):
     def prepare(
         self, grid: Tensor, mask: Tensor | None = None, deepest: Tensor | None = None
     ) -> tuple[Tensors, Tensors]:
-        """What is computed once per image.
+        """Compute what is needed once per image.
 
         `grid` (batch, cells, features), `mask` bool (batch, cells) or None, `deepest` (batch, channels, rows,
         columns) the encoder's deepest stage, which a decoder with `evidence` needs. Returns the memory, each
         (batch, …), and the state before the first word, each (batch, 1, …): one beam, which the caller
-        repeats. The memory's "mask", bool (batch, cells), says which cells may be looked at: whoever holds
-        the memory can hide cells from the decoder, in PyTorch and in an exported graph alike.
+        repeats. The memory's "mask", bool (batch, cells), marks the cells that may be attended to: a caller
+        can hide cells from the decoder through it, in PyTorch and in an exported graph alike.
         """
 
     @abstractmethod
@@ -65,8 +65,8 @@ class Decoder(nn.Module, ABC):
         """Teacher forcing: all steps of known captions, int64 (batch, captions, length) from the start token.
 
         Returns logits (batch, captions, length, vocabulary) and attention (batch, captions, length, cells).
-        A decoder whose steps can be computed at once overrides this; the result is the same. It is without
-        the gains of a checklist, which `checklist.add_to_all` adds.
+        A decoder whose steps can be computed at once overrides this; the result is the same. It does not
+        include the bonus of a checklist, which `checklist.add_to_all` adds.
         """
         state = expand_beams(state, tokens.shape[1])
         steps = []

@@ -1,16 +1,16 @@
 """Evidence of named things: class scores of each cell, read through the attention of each word.
 
 A classifier that is linear after average pooling also scores every cell (class activation maps, Zhou et al.
-2016, arXiv:1512.04150). A word that names a class gains by the scores of the cells that its own map attends.
-The map is then the reason for the word (a copy mechanism, as in Neural Baby Talk, Lu et al. 2018,
+2016, arXiv:1512.04150). A word that names a class gets a bonus from the scores of the cells that its own map
+attends to. The map is then the reason for the word (a copy mechanism, as in Neural Baby Talk, Lu et al. 2018,
 arXiv:1803.09845):
 
     p[i] = softmax(W f[i] + b)                    classes at cell i; f: deepest stage of the encoder
     e[i, w] = s[w] relu(log sum_c p[i, c] [w names c] + MARGIN)
     logit[t, w] += softplus(g · [h[t]; z[t]]) sum_i a[t, i] e[i, w]
 
-h[t] is the state, z[t] the context and a[t] the map of step t. s scales each word. The gate g says when a
-word names something.
+h[t] is the state, z[t] the context and a[t] the map of step t. s scales each word. The gate g detects when
+a word names something.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 MARGIN = 6.0
-"""Nats: a word whose classes have less than exp(-6) of the probability at a cell gains nothing from it."""
+"""Nats: a word whose classes have less than exp(-6) of the probability at a cell gets no bonus from it."""
 
 
 class WordEvidence(nn.Module):
@@ -69,7 +69,7 @@ class WordEvidence(nn.Module):
         return F.relu(torch.log(shares + 1e-6) + MARGIN) * self.scale
 
     def add(self, logits: Tensor, query: Tensor, attention: Tensor, evidence: Tensor) -> Tensor:
-        """Add the gains of named words to `logits` (batch, queries, vocabulary).
+        """Add the bonus of named words to `logits` (batch, queries, vocabulary).
 
         `query` (batch, queries, query features), `attention` (batch, queries, cells), `evidence` as from
         `forward`.

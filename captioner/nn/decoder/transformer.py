@@ -1,4 +1,4 @@
-"""A Transformer that looks at the grid in every layer."""
+"""A Transformer that attends to the grid in every layer."""
 
 from __future__ import annotations
 
@@ -31,15 +31,14 @@ class TransformerDecoder(Decoder):
             x[t] += W2 relu(W1 norm(x[t]))                  W1 (4 hidden, hidden)
         p(y[t]) = softmax(E (L norm(x[t])) + b)             L (embedding, hidden), tied embeddings
 
-    k[-1], v[-1] = I mean(g), I (2 hidden, features), stand before the words: the image as a whole, as the
-    first state of an LSTM has it. The map of a word is the last layer's a[t], of several heads their mean: it
-    is already a share of 1.
+    k[-1], v[-1] = I mean(g), I (2 hidden, features), precede the words: the image as a whole, as in the
+    initial state of an LSTM. The map of a word is the last layer's a[t], or the mean of its heads.
 
-    The state is what later words look back at: for each layer k and v, (batch, beams, 1 + words so far,
-    2 hidden), longer by one with every step. All steps of known captions are one call.
+    The state is what later words attend to: for each layer k and v, (batch, beams, 1 + words so far,
+    2 hidden), longer by one with every step. All steps of known captions are computed in one call.
 
-    Any attention can look, one in each layer; the paper's is multi_head. Raises `DataError` for one with a
-    visual sentinel, which only an LSTM has the cell for, and if `hidden` is not a multiple of `heads`.
+    Any attention can be used, one in each layer; the paper's is multi_head. Raises `DataError` for a visual
+    sentinel, which needs the cell of an LSTM, and if `hidden` is not a multiple of `heads`.
     """
 
     def __init__(
@@ -98,8 +97,9 @@ class TransformerDecoder(Decoder):
     def _read(
         self, tokens: Tensor, memory: Tensors, state: Tensors
     ) -> tuple[Tensor, Tensors, Tensor, Tensor]:
-        """Go on from `state` with words int64 (batch, captions, length): x (batch, captions, length, hidden),
-        the new state, the maps (batch, captions, length, cells) and the queries of the last layer."""
+        """Continue from `state` with words int64 (batch, captions, length): x (batch, captions, length,
+        hidden), the new state, the maps (batch, captions, length, cells) and the queries of the last
+        layer."""
         length, before = tokens.shape[2], state["words0"].shape[2]
         positions = torch.arange(length, device=tokens.device) + (before - 1)
         hidden = self.input(self.embedding(tokens))
@@ -124,7 +124,8 @@ class TransformerDecoder(Decoder):
 
 
 class _Layer(nn.Module):
-    """Listens to the words before, looks at the grid, thinks; x is (batch, captions, length, hidden)."""
+    """Self-attention over the words, attention over the grid, feed-forward; x is (batch, captions, length,
+    hidden)."""
 
     def __init__(self, attention: Attention, features: int, hidden: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -141,8 +142,9 @@ class _Layer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def listen(self, x: Tensor, before: Tensor, future: Tensor | None) -> tuple[Tensor, Tensor]:
-        """`before` (batch, captions, words before, 2 hidden); `future` bool (length, all words), True where a
-        word may not be heard yet. Returns x and all words as later ones hear them, shaped as `before`."""
+        """`before` (batch, captions, words before, 2 hidden); `future` bool (length, all words), True for
+        words that may not be used yet. Returns x, and the keys and values of all words, shaped as
+        `before`."""
         query, new = self.words(self.word_norm(x)).split([x.shape[-1], 2 * x.shape[-1]], dim=-1)
         words = torch.cat([before, new], dim=2)
         query, key, value = (split_heads(part, self.heads) for part in (query, *words.chunk(2, dim=-1)))

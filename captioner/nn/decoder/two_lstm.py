@@ -1,4 +1,4 @@
-"""Two LSTMs: one decides where to look, the other what to say."""
+"""Two LSTMs: one for attention, one for language."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class TwoLSTMDecoder(LSTMDecoder):
         s[t] = LSTM_2([z[t]; h[t]], s[t-1])         what has been seen enters the language state
         o[t] = tanh(O [s[t]; z[t]])
 
-    Without that feedback all steps of a known caption are one call of each LSTM, which makes training on
-    a CPU several times faster, and the language LSTM still remembers what was looked at.
+    Without that feedback, all steps of a known caption are one call of each LSTM, which makes training on a
+    CPU several times faster. The language LSTM still remembers what was attended to.
     """
 
     def __init__(

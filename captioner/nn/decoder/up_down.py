@@ -1,4 +1,4 @@
-"""Up-Down: what is said tells the next look where to go."""
+"""Up-Down: the language state feeds back into attention."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from captioner.nn.decoder.words import TiedEmbedding
 
 
 class UpDownDecoder(Decoder):
-    """The two LSTMs of Anderson et al. 2018 (arXiv:1707.07998, section 3.2): one looks, the other speaks, and
-    each hears the other.
+    """The two LSTMs of Anderson et al. 2018 (arXiv:1707.07998, section 3.2): one for attention, one for
+    language, each with the other's state as input.
 
         h[t], m[t] = LSTM_1([s[t-1]; mean(g); sqrt(embedding) E y[t-1]], h[t-1], m[t-1])   the attention LSTM
         c[t], a[t] = attention(h[t], g)
@@ -24,8 +24,9 @@ class UpDownDecoder(Decoder):
     O (embedding, hidden). In the paper the output is a matrix of its own; here it is tied to the embedding
     (see `TiedEmbedding`), O in between.
 
-    As s[t-1] enters h[t], known captions are gone through word by word. `TwoLSTMDecoder` leaves that out,
-    and trains faster. A visual sentinel is made of LSTM_1, which the image's mean enters by its cell alone.
+    Since h[t] depends on s[t-1], known captions are computed word by word. `TwoLSTMDecoder` leaves that out
+    and trains faster. A visual sentinel is computed from LSTM_1, which the image's mean enters through its
+    cell only.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class UpDownDecoder(Decoder):
     # The parts below take (batch, hypotheses or positions, …).
 
     def _read(self, tokens: Tensor, memory: Tensors) -> tuple[Tensor, Tensor]:
-        """The words, embedded, and what they and the image give to the gates of the attention LSTM."""
+        """The embedded words, and the input of words and image to the gates of the attention LSTM."""
         words = self.dropout(self.embedding(tokens))
         return words, self.word_gates(words) + memory["mean"].unsqueeze(1)
 

@@ -8,11 +8,12 @@ from torch.nn import functional as F
 
 
 class TiedEmbedding(nn.Embedding):
-    """One matrix E (vocabulary, embedding) reads words and says them (Press and Wolf 2017, arXiv:1608.05859).
+    """One matrix E (vocabulary, embedding) embeds words and predicts them (Press and Wolf 2017,
+    arXiv:1608.05859).
 
-    As the last layer of a classifier, E starts with a standard deviation of embedding^-0.5; what enters a
-    network should have one of 1, or the network hardly hears the words while it is young. So words are read
-    as sqrt(embedding) E y (Vaswani et al. 2017, arXiv:1706.03762, section 3.4), and E x + b says them.
+    As the last layer of a classifier, E is initialized with a standard deviation of embedding^-0.5. The
+    input of a network should have one of 1, or words hardly influence it early in training. So the input is
+    sqrt(embedding) E y (Vaswani et al. 2017, arXiv:1706.03762, section 3.4), and the output E x + b.
     """
 
     def __init__(self, vocabulary: int, embedding: int) -> None:

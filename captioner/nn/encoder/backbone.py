@@ -14,8 +14,8 @@ STRIDES = (8, 16, 32)
 class Backbone(nn.Module):
     """A CNN cut into three segments that end at strides 8, 16 and 32.
 
-    Cutting it lets a grid be taken at any of these strides, and lets training keep the first segments
-    frozen (and their output cached) while it tunes the rest.
+    With segments, a grid can be taken at any of these strides, and training can freeze the first segments
+    (and cache their output) while it tunes the rest.
     """
 
     mean: Tensor
@@ -40,8 +40,8 @@ class Backbone(nn.Module):
         return (pixels.permute(0, 3, 1, 2).float() - self.mean) / self.std
 
     def train(self, mode: bool = True) -> Backbone:
-        """Batch normalisation keeps its ImageNet statistics for ever: the batches here are too few and
-        too small to estimate better ones."""
+        """Keep the ImageNet statistics of batch normalisation: the batches here are too few and too small to
+        estimate better ones."""
         super().train(mode)
         for module in self.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):

@@ -1,4 +1,4 @@
-"""The colours of each cell, which a network trained to tell kinds of things apart hardly keeps."""
+"""The colours of each cell, which networks trained to classify hardly preserve."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ SIDE = 4
 
 
 class ColorHistogram(nn.Module):
-    """How much of each colour there is in each cell, as features of the grid.
+    """A histogram of each cell's colours, as features of the grid.
 
         h[i, r, g, b] = mean over squares p of cell i of hat(r, R[p]) hat(g, G[p]) hat(b, B[p])
         hat(k, x) = max(0, 1 - |x (levels - 1) - k|)           k = 0 … levels - 1
         c[i] = C h[i] levels^3 / 4
 
-    R, G, B in [0, 1] are means of 4 x 4 pixels, which give to the bins on either side of them (trilinear
-    interpolation, as in Dalal and Triggs 2005). Classifiers learn that a red car is a car as much as a blue
-    one is; those trained with random changes of colour (EfficientNet's AutoAugment, Cubuk et al. 2019,
-    arXiv:1805.09501) all the more. C (features, levels^3) begins as zeros, so that colours can be added to a
-    trained model.
+    R, G, B in [0, 1] are means of 4 x 4 pixels, which count towards the neighbouring bins (trilinear
+    interpolation, as in Dalal and Triggs 2005). Classifiers learn to ignore colour, since a red car is as
+    much a car as a blue one; more so if trained with random changes of colour (EfficientNet's AutoAugment,
+    Cubuk et al. 2019, arXiv:1805.09501). C (features, levels^3) is initialized with zeros, so that
+    colours can be added to a trained model.
     """
 
     def __init__(self, levels: int, stride: int, features: int) -> None:

@@ -16,8 +16,8 @@ from captioner.nn.encoder.refiner import GridRefiner
 class GridEncoder(nn.Module):
     """A backbone whose stages from `stride` on are fused into one grid.
 
-    The finest stage says where, the deepest says what: each is projected to `features`, the deeper ones are
-    enlarged to the finest, and their sum is normalised. Xu et al. 2015 take one 14 x 14 stage; adding the
+    The finest stage locates, the deepest recognizes: each is projected to `features`, deeper ones are
+    upsampled to the finest, and their sum is normalised. Xu et al. 2015 take one 14 x 14 stage; adding the
     deep stage to it is the idea of feature pyramids (Lin et al. 2017, arXiv:1612.03144). A `ColorHistogram`
     may be added, and a `GridRefiner` may follow.
     """
@@ -44,13 +44,13 @@ class GridEncoder(nn.Module):
     def forward(self, pixels: Tensor, mask: Tensor | None = None) -> Tensor:
         """uint8 (batch, height, width, 3) -> (batch, rows * columns, features), top row first.
 
-        `mask` bool (batch, rows * columns) is False for cells that are no part of the photo.
+        `mask` bool (batch, rows * columns) is False for cells outside the photo.
         """
         return self.fuse(self.stages(self.inputs(pixels), 0, len(STRIDES)), mask)
 
     def inputs(self, pixels: Tensor) -> list[Tensor]:
-        """uint8 (batch, height, width, 3) -> what `stages` begins with: the colours if they are wanted, and
-        the normalised pixels."""
+        """uint8 (batch, height, width, 3) -> the input of `stages`: the colours, if they are used, and the
+        normalised pixels."""
         normal = self.backbone.normalize(pixels)
         return [normal] if self.colors is None else [self.colors.shrink(pixels), normal]
 
@@ -70,7 +70,7 @@ class GridEncoder(nn.Module):
         return kept if stop > self.first else [*kept, last]
 
     def fuse(self, stages: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
-        """What `stages` gives of all segments -> (batch, rows * columns, features)."""
+        """The output of `stages` for all segments -> (batch, rows * columns, features)."""
         first = 0 if self.colors is None else 1
         finest, *deeper = stages[first:]
         size = finest.shape[-2:]

@@ -1,4 +1,4 @@
-"""Self-attention over the grid, before a decoder looks at it."""
+"""Self-attention over the grid, before the decoder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ a batch are many times its words."""
 
 
 class GridRefiner(nn.Module):
-    """Every cell learns what the others have seen: an encoder of Transformer layers (Vaswani et al. 2017,
+    """Lets every cell use the features of the others: an encoder of Transformer layers (Vaswani et al. 2017,
     arXiv:1706.03762) with two-dimensional positions (as DETR has them, Carion et al. 2020, arXiv:2005.12872)
     and the norms in front (Xiong et al. 2020, arXiv:2002.04745).
 
@@ -27,8 +27,8 @@ class GridRefiner(nn.Module):
             x[i] += W2 relu(W1 norm(x[i]))                  W1 (2 features, features)
         refined g[i] = norm(x[i])
 
-    g (cells, features). A masked cell is seen by no other; what comes out in its own place means nothing.
-    A refined cell knows of all others: that a decoder looks at it says less of what lies there in the photo.
+    g (cells, features). No cell attends to a masked cell, whose own output is meaningless. A refined cell
+    depends on all others, so attention to it says less about that place in the photo.
     """
 
     def __init__(self, features: int, layers: int, heads: int, dropout: float) -> None:
