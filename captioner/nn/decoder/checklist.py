@@ -1,13 +1,13 @@
-"""Words that the whole image calls for, ticked off as they are said.
+"""A bonus for detected words until they appear in the caption.
 
-The likeliest caption leaves out what is particular of a photo: to name it costs probability. Fang et al. 2015
-(arXiv:1411.4952) detect words first, and their language model prefers those that it has not said yet; Kiddon
-et al. 2016 (doi:10.18653/v1/D16-1032) have a neural one tick off such a list. Here a detected word gains
+The most likely caption omits the details of a photo, since naming them costs probability. Fang et al. 2015
+(arXiv:1411.4952) detect words first, and their language model prefers those that it has not used yet; Kiddon
+et al. 2016 (doi:10.18653/v1/D16-1032) use a neural checklist. Here a detected word gets the bonus
 
     weight * max(0, log p(word | image) + MARGIN)
 
-in the logits of every step until it is said. That changes what is searched for, not what likelihood teaches:
-taught with these gains, a model would learn to undo them.
+in the logits of every step until it appears. This changes the search, not training by likelihood: a model
+trained with the bonus would learn to undo it.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from captioner.model.vocabulary import SPECIAL
 from captioner.nn.decoder.base import Step, Tensors
 
 STATE = "checklist"
-"""Where a decoder's state has the gains."""
+"""The entry of a decoder's state with the bonuses."""
 MARGIN = 6.0
-"""In nats: a word gains nothing that is less than exp(-6), one in 400, of what is detected."""
+"""In nats: words with less than exp(-6), or 1/400, of the detected probability get no bonus."""
 
 
 def write(detected: Tensor, weight: float) -> Tensor:
-    """The gains before the first word, float32 (batch, 1, vocabulary), from logits (batch, vocabulary) of the
-    words that the image calls for. No gradient goes back: rewards should not teach what to detect."""
+    """The bonuses before the first word, float32 (batch, 1, vocabulary), from the logits (batch, vocabulary)
+    of detected words. Without gradient: rewards should not change what is detected."""
     log_probs = torch.log_softmax(detected.detach().float(), dim=-1)[:, len(SPECIAL) :]
     return F.pad(weight * F.relu(log_probs + MARGIN), (len(SPECIAL), 0)).unsqueeze(1)
 
 
 def add_to_step(step: Step, tokens: Tensor, before: Tensors) -> Step:
-    """A step that read the words int64 (batch, beams) in the state `before`, with the gains left after them.
-    Where the state has no checklist, the step as it is."""
+    """A step that read the words int64 (batch, beams) in the state `before`, with the bonuses left after
+    them. Unchanged if the state has no checklist."""
     if STATE not in before:
         return step
     gains = before[STATE].scatter(-1, tokens.unsqueeze(-1), 0.0)
@@ -42,8 +42,8 @@ def add_to_step(step: Step, tokens: Tensor, before: Tensors) -> Step:
 
 
 def add_to_all(logits: Tensor, tokens: Tensor, first: Tensors) -> Tensor:
-    """The same for all steps of known captions at once: `logits` (batch, captions, length, vocabulary) that
-    `Decoder.forward` gave for `tokens` (batch, captions, length) and the state `first`, with the gains."""
+    """The same for all steps of known captions at once: `logits` (batch, captions, length, vocabulary) of
+    `Decoder.forward` for `tokens` (batch, captions, length) and the state `first`, with the bonuses."""
     if STATE not in first:
         return logits
     said = F.one_hot(tokens, logits.shape[-1]).cumsum(dim=2) > 0

@@ -89,9 +89,9 @@ class LSTMDecoder(Decoder):
         )
 
     def detect(self, memory: Tensors) -> Tensor:
-        """Logits (batch, vocabulary) of the words that the whole image calls for, in no order: what M mean(g)
-        would say as an output. Training can ask that it says the words of the captions, so that what the
-        LSTM hears of the image is, roughly, those words."""
+        """Logits (batch, vocabulary) of the words that the image as a whole suggests, in no order: M mean(g)
+        as an output. Training can teach it the words of the captions (the objective `bag_of_words`), so that
+        the image's input to the LSTM roughly represents those words."""
         return self.embedding.logits(memory["mean"])
 
     # The parts below take (batch, queries, …), a query being a hypothesis or a position of a known caption.
@@ -100,7 +100,7 @@ class LSTMDecoder(Decoder):
         return self.dropout(self.embedding(tokens) + memory["mean"].unsqueeze(1))
 
     def _listen(self, inputs: Tensor, state: Tensors) -> tuple[Tensor, Tensor, Tensor | None]:
-        """One step of the LSTM: its new state and cell, and the sentinel of an attention that wants one."""
+        """One step of the LSTM: its new state and cell, and the sentinel if the attention needs one."""
         hidden, cell = lstm_step(self.lstm, inputs, state["hidden"], state["cell"])
         if self.sentinel is None:
             return hidden, cell, None
@@ -109,7 +109,7 @@ class LSTMDecoder(Decoder):
     def _listen_to_all(
         self, inputs: Tensor, shape: torch.Size, state: Tensors
     ) -> tuple[Tensor, Tensor | None]:
-        """All steps of known captions: the states, and the sentinels of an attention that wants them."""
+        """All steps of known captions: the states, and the sentinels if the attention needs them."""
         if self.sentinel is None:
             return lstm_sequence(self.lstm, inputs, shape, state["hidden"], state["cell"]), None
         before, hidden, cell = lstm_cells(self.lstm, inputs, shape, state["hidden"], state["cell"])
@@ -163,7 +163,7 @@ def lstm_sequence(lstm: nn.LSTM, inputs: Tensor, shape: torch.Size, hidden: Tens
 def lstm_cells(
     lstm: nn.LSTM, inputs: Tensor, shape: torch.Size, hidden: Tensor, cell: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As `lstm_sequence`, with what `nn.LSTM` keeps to itself: the states before each step, those after it,
+    """As `lstm_sequence`, with what `nn.LSTM` does not return: the states before each step, those after it,
     and the cells, each (batch, captions * length, …)."""
     hidden, cell = (value.expand(-1, shape[1], -1) for value in (hidden, cell))
     steps = []
