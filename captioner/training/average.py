@@ -15,9 +15,10 @@ from captioner.training import checkpoint
 def average_checkpoints(paths: Sequence[Path], out: Path) -> None:
     """Write the mean of the weights of `paths` as the checkpoint `out`; a path given twice counts twice.
 
-    Runs that went on from the same weights lie in one valley: their mean errs less than any of them, and
-    costs no more to run (Wortsman et al. 2022, "Model soups", arXiv:2203.05482). The rest of `out`, its
-    options first of all, is of the first. Raises `DataError` for models of different shapes or words.
+    Runs that start from the same weights end in one basin of the loss: their mean is better than each of
+    them, at no extra cost (Wortsman et al. 2022, "Model soups", arXiv:2203.05482). The rest of `out`,
+    such as its options, comes from the first. Raises `DataError` for models with different shapes or
+    vocabularies.
     """
     total: dict[str, torch.Tensor] = {}
     first, vocabulary, options, contents = checkpoint.load_model(paths[0])

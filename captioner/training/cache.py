@@ -1,8 +1,8 @@
-"""Outputs of the frozen part of the encoder, computed once and kept on disk.
+"""Outputs of the frozen part of the encoder, computed once and stored on disk.
 
-What is kept is the input of the first segment that a run trains (with nothing frozen: the pixels), for
-each view of each image, in half precision; of letterboxed photos also the masks. Views are the photo, the
-photo mirrored, then each crop and the crop mirrored. An interrupted computation goes on where it stopped.
+They are the input of the first segment that a run trains (the pixels, if nothing is frozen), for each
+view of each image, in half precision, with masks for letterboxed photos. Views are the photo, the photo
+mirrored, then each crop and the crop mirrored. An interrupted computation resumes.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def build_cache(
     letterbox: Letterbox | None = None,
     crops: int = 0,
 ) -> FeatureCache:
-    """Compute what is missing of the cache in `folder`; `progress(done, total)` is told of each batch.
+    """Compute what the cache in `folder` lacks; `progress(done, total)` is called after each batch.
 
     Raises `ImageError` for an image that cannot be read, `DataError` for one that is missing, and
-    `OutputError` when there is no room for the cache.
+    `OutputError` if there is no space for the cache.
     """
     frozen_layers = encoder.backbone.segments[:frozen_segments]
     identity: dict[str, Any] = {
@@ -106,12 +106,12 @@ def fill(
     compute: Callable[[Sequence[Example]], dict[str, np.ndarray]],
     progress: Callable[[int, int], None],
 ) -> dict[str, np.ndarray]:
-    """Arrays with a row for each of the examples, memory-mapped, by name in order; missing rows are computed.
+    """Memory-mapped arrays by name, in order, with a row for each example; missing rows are computed.
 
-    `compute` gives the rows of some examples. The arrays are kept in a folder in `folder` that is named after
+    `compute` returns the rows of some examples. The arrays are stored in a subfolder that is named after
     their `kind`, their `identity`, and the names and stamps of the images, so that a replaced image is
-    computed anew. Of several runs that need the same arrays, one computes them and the others wait. Raises
-    `OutputError` when there is no room.
+    computed again. If several runs need the same arrays, one computes them and the others wait. Raises
+    `OutputError` if there is no space.
     """
     names = "\n".join(f"{example.key}\t{example.stamp}" for example in examples)
     images = hashlib.sha256(names.encode()).hexdigest()
@@ -158,7 +158,7 @@ def _opened(folder: Path, mode: Literal["r", "r+"]) -> dict[str, np.ndarray]:
 
 
 def _make_file(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    """A memory-mapped array whose room on the disk is its own: writing to one that has none ends the process
+    """A memory-mapped array with disk space allocated in advance: writing to one without ends the process
     with a bus error."""
     try:
         array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
@@ -186,7 +186,7 @@ def _views(example: Example, image_size: int, letterbox: Letterbox | None, crops
 
 @contextmanager
 def naming(example: Example) -> Iterator[None]:
-    """An image that cannot be read says which it is."""
+    """Name the image in errors raised while reading it."""
     try:
         yield
     except ImageError as error:
@@ -194,7 +194,7 @@ def naming(example: Example) -> Iterator[None]:
 
 
 def _fingerprint(layers: nn.Module) -> str:
-    """What tells weights apart that have no public name: random ones, or those of a file."""
+    """A digest of weights without a public name: random ones, or those of a file."""
     digest = hashlib.sha256()
     for value in layers.state_dict().values():
         digest.update((value + 0).cpu().numpy().tobytes())  # -0, which a mean of weights makes 0, is 0
@@ -206,7 +206,7 @@ def _frozen_part(
 ) -> Callable[[np.ndarray], list[np.ndarray]]:
     """A function from uint8 (batch, height, width, 3) to float16 (batch, channels, rows, columns) stages.
 
-    On a CPU ONNX Runtime does the work: it ran EfficientNet-Lite2 seven times as fast as PyTorch.
+    On a CPU it uses ONNX Runtime, which ran EfficientNet-Lite2 seven times as fast as PyTorch.
     """
     if segments == 0:
         return lambda pixels: [pixels]
@@ -246,7 +246,7 @@ def trained_stages(
 ) -> list[Tensor]:
     """Output of the backbone, (batch, channels, rows, columns) of each stage, from cached maps.
 
-    Segments that the run as a whole trains but this stage does not are computed without gradients.
+    Segments that the run trains but this stage does not are computed without gradients.
     """
     if frozen_segments == 0:
         maps = encoder.inputs(maps[0])

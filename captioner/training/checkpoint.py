@@ -1,7 +1,7 @@
 """Checkpoints: a configuration plus state, written whole or not at all, never unpickled.
 
 `last.pt` has everything that resuming needs. `best.pt` has the weights of the best epoch, rounded to half
-precision as a bundle stores them, so that what was validated is what is shipped.
+precision as in a bundle, so that the validated weights are the shipped ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parts of training photos in other light, so that a network sees more photos than there are."""
+"""Crops of training photos with changed lighting, to augment the data."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 from PIL import Image, ImageEnhance
 
 SMALLEST = 0.6
-"""Share of the photo that a crop has at least: in less of it, too little of the caption would be left."""
+"""Least share of the photo's area in a crop; smaller crops would show too little of the caption."""
 STRETCH = 4 / 3
-"""A crop's shape differs from the photo's by this factor at most, either way."""
+"""Largest factor between the aspect ratios of crop and photo."""
 LIGHT = (0.7, 1.3)
 """Brightness, contrast and saturation are multiplied by factors from this range."""
 
 
 def crop(photo: Image.Image, key: str, number: int) -> Image.Image:
-    """Crop `number`, from 1, of the photo named `key`: the same for ever (Szegedy et al. 2015,
+    """Crop `number`, from 1, of the photo named `key`: always the same (Szegedy et al. 2015,
     arXiv:1409.4842, for random areas and shapes; Howard 2013, arXiv:1312.5402, for the light)."""
     random = _random(key, number)
     part = photo.crop(_box(photo.size, random))

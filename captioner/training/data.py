@@ -117,9 +117,8 @@ class Group:
 
 
 def make_groups(examples: Sequence[Example], vocabulary: Vocabulary, max_words: int) -> list[Group]:
-    """Fives of captions where an image has them, and single captions for the rest.
-
-    A batch then holds images with equally many captions, and none of it is padding.
+    """Groups of five captions of an image, and single captions for the rest. Batches then contain images
+    with equally many captions, without padding.
     """
     groups = []
     for index, example in enumerate(examples):
@@ -150,8 +149,8 @@ def make_image_groups(examples: Sequence[Example], min_references: int, samples:
 
 
 def word_weights(groups: Sequence[Group], vocabulary: int) -> Tensor:
-    """What a word says about an image, float (vocabulary,): -log of the share of captions that have it, and 0
-    for what is no word."""
+    """How informative each word is, float (vocabulary,): -log of the share of captions that contain it; 0
+    for special tokens."""
     captions = {(group.image, caption) for group in groups for caption in group.captions}
     having = np.zeros(vocabulary)
     for _, caption in captions:
@@ -196,8 +195,8 @@ def epoch_batches(
 ) -> list[Batch]:
     """The batches of one epoch in order; the same for the same seed. `crops` are those that each image has.
 
-    Captions of like length are brought together, so that little is padding: groups are shuffled, sorted by
-    length within stretches of a few batches, and the batches shuffled again.
+    Captions of similar length are batched together, so that there is little padding: groups are shuffled,
+    sorted by length within stretches of a few batches, and the batches shuffled again.
     """
     random = np.random.default_rng(seed)
     by_size: dict[tuple[str, int, int], list[Group]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""A moving average of the weights, which generalises better than the last ones."""
+"""A moving average of the weights, which generalises better than the current ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MovingAverage:
 
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:
-        """The model has the average, rounded to half precision as a bundle stores it, for a while."""
+        """Within this context, the model has the average, rounded to half precision as in a bundle."""
         kept = {name: p.detach().clone() for name, p in model.named_parameters()}
         copy_weights(model, {name: value.half().to(value.dtype) for name, value in self.values.items()})
         try:

@@ -1,6 +1,7 @@
-"""Fewer nodes for the same numbers: products of an exported graph merged, leftovers of the exporter replaced.
+"""Fewer nodes with the same results: merges products of an exported graph and replaces leftovers of the
+exporter.
 
-At batch 1 a node costs microseconds whatever it computes, and a step of a decoder is mostly small nodes.
+At batch 1 every node costs microseconds, and a decoder step consists mostly of small nodes.
 Merged weights are written as expressions of the weights they are made of, which keep their names (a graph can
 be read as a state dict, `captioner.training.start`); ONNX Runtime computes the expressions once, on loading.
 """
@@ -19,7 +20,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 PIXELS = "pixels."
-"""Begins the names of what tells how pixels are read."""
+"""Prefix of the names of constants for reading pixels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class GraphEditor:
         return None
 
     def constant(self, name: str, values: npt.NDArray[Any]) -> str:
-        """Add an initializer, if there is none of that name, which is returned."""
+        """Add an initializer unless the name exists; returns the name."""
         if name not in self.constants:
             self._graph.initializer.append(numpy_helper.from_array(values, name))
             self.constants.add(name)
@@ -84,7 +85,7 @@ class GraphEditor:
         self.nodes = [node for node in self.nodes if id(node) not in gone]
 
     def linears(self) -> list[_Linear]:
-        """Every product with a constant matrix to which a constant vector is added, and nothing else done."""
+        """Every product with a constant matrix whose only use is the addition of a constant vector."""
         producers, uses = self.producers(), self.uses()
         found = []
         for node in self.nodes:
@@ -104,7 +105,7 @@ class GraphEditor:
         return found
 
     def replace(self, linear: _Linear) -> None:
-        """Take the two nodes of a linear out."""
+        """Remove the two nodes of a linear layer."""
         producers = self.producers()
         last = producers[linear.output]
         self.remove([last, *(producers[name] for name in last.input if name not in self.constants)])
@@ -185,7 +186,7 @@ def _is_one(editor: GraphEditor, producers: dict[str, onnx.NodeProto], name: str
 
 
 def _fold_pads(editor: GraphEditor) -> None:
-    """Zeros around a convolution's input are an attribute of it."""
+    """Replace zero padding before a convolution with the convolution's own."""
     producers, uses = editor.producers(), editor.uses()
     for conv in editor.nodes:
         pad = producers.get(conv.input[0]) if conv.op_type == "Conv" else None
@@ -208,8 +209,8 @@ def _fold_pads(editor: GraphEditor) -> None:
 
 def _read_pixels(editor: GraphEditor) -> None:
     """Bytes of which a whole mean is subtracted, and which are divided by a power of two, for all channels
-    the same, are 8-bit numbers with a zero point and a scale: (x - 127) / 128. To read them so gives the
-    very same numbers in one pass instead of four."""
+    the same, are 8-bit numbers with a zero point and a scale: (x - 127) / 128. Dequantizing them gives
+    exactly the same numbers in one pass instead of four."""
     producers = editor.producers()
     for quotient in [node for node in editor.nodes if node.op_type == "Div"]:
         chain = [quotient]
@@ -259,7 +260,7 @@ def _merge_sums(editor: GraphEditor) -> None:
 
 
 def _flatten_concats(editor: GraphEditor) -> None:
-    """A concatenation inside another, along the last axis, is one."""
+    """Merge nested concatenations along the last axis."""
     producers, uses = editor.producers(), editor.uses()
     for node in editor.nodes:
         if node.op_type != "Concat" or node.attribute[0].i != -1:
@@ -276,7 +277,7 @@ def _flatten_concats(editor: GraphEditor) -> None:
 
 
 def _merge_siblings(editor: GraphEditor) -> None:
-    """Products of the same value are one product, split."""
+    """Merge products of the same value into one product, and split its result."""
     families: dict[str, list[_Linear]] = {}
     for linear in editor.linears():
         families.setdefault(linear.source, []).append(linear)

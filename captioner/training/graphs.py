@@ -1,4 +1,4 @@
-"""A model as two ONNX graphs: one that runs once an image, one that runs once a word."""
+"""A model as two ONNX graphs: one runs once per image, one once per word."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from captioner.training.fusion import GraphEditor, fuse
 OPSET = 20
 SMALLEST_HALVED = 1024  # values; smaller tensors are not worth a cast
 TRANSPOSED = ".transposed"
-"""Ends the name of a weight that a graph holds transposed."""
+"""Suffix of the names of weights that a graph stores transposed."""
 
 
 def encoder_graph(model: CaptionModel) -> onnx.ModelProto:
@@ -33,7 +33,7 @@ def encoder_graph(model: CaptionModel) -> onnx.ModelProto:
 
 
 def _blank(model: CaptionModel) -> tuple[Tensor, ...]:
-    """Two black images, with the mask of a model that wants one."""
+    """Two black images, with a mask if the model needs one."""
     size, (rows, columns) = model.options.image_size, model.options.grid
     pixels = torch.zeros(2, size, size, 3, dtype=torch.uint8)
     if model.letterbox is None:
@@ -45,14 +45,14 @@ def decoder_graph(model: CaptionModel) -> onnx.ModelProto:
     """One step: the last words read, the next ones chosen.
 
     Inputs: tokens and parents, int64 (batch, beams), memory.* and state.*; beam b of image i continues beam
-    parents[i, b] of the state that comes in (the first state has one beam). And what is asked: count, int64
+    parents[i, b] of the state that comes in (the first state has one beam). And the query: count, int64
     (1), forbidden, int64 (batch, beams, any), tokens that may not follow, and asked, int64 (any).
 
-    Outputs: log_probs (batch, beams, vocabulary), which nobody needs to fetch; attention (batch, beams,
-    cells); of a model with several heads their maps, attention_heads (batch, beams, heads, cells); the best
+    Outputs: log_probs (batch, beams, vocabulary), which need not be fetched; attention (batch, beams,
+    cells); for models with several heads their maps, attention_heads (batch, beams, heads, cells); the best
     `count` continuations that are not forbidden, top_log_probs and top_tokens (batch, beams, count), best
-    first; asked_log_probs (batch, beams, asked), of the tokens asked for; and the new state, next.*. A state
-    may grow with every step, as that of a Transformer does.
+    first; asked_log_probs (batch, beams, asked), of the tokens in asked; and the new state, next.*. A
+    state may grow with every step, as a Transformer's does.
     """
     with torch.no_grad():
         memory, state = model.encode(*_blank(model))
@@ -131,8 +131,8 @@ def _continue_beams(model: onnx.ModelProto, editor: GraphEditor, states: list[st
 
 
 def _choose(model: onnx.ModelProto, editor: GraphEditor) -> None:
-    """Find the best continuations where the log-probabilities are: those of a whole vocabulary need not
-    travel, nor be searched in Python."""
+    """Find the best continuations inside the graph, so that log-probabilities of the whole vocabulary
+    need not be copied or searched in Python."""
     batch, beams = (axis.dim_param for axis in model.graph.input[0].type.tensor_type.shape.dim)
     floats, integers = TensorProto.FLOAT, TensorProto.INT64
     model.graph.input.extend(
@@ -193,7 +193,7 @@ def _export(
 
 
 def _name_weights(model: onnx.ModelProto, module: nn.Module) -> None:
-    """Give weights that the exporter transposed or reshaped their names back, so that a graph can be read
+    """Restore the names of weights that the exporter transposed or reshaped, so that a graph can be read
     as a state dict (`captioner.training.start`)."""
     weights = {name: value.numpy() for name, value in module.state_dict().items()}
     held = {tensor.name for tensor in model.graph.initializer}
@@ -222,10 +222,10 @@ def _name_weights(model: onnx.ModelProto, module: nn.Module) -> None:
 
 
 def _store_halves(model: onnx.ModelProto) -> None:
-    """Store large weights in half precision, widened when the graph is loaded.
+    """Store large weights in half precision; they are widened when the graph is loaded.
 
-    Only weights that half precision holds exactly are stored so (training rounds them, see
-    `captioner.training.checkpoint`): the graph computes the very same, in half of the space.
+    Only weights that half precision represents exactly are stored so (training rounds them, see
+    `captioner.training.checkpoint`): the graph computes exactly the same, in half the space.
     """
     casts = []
     for tensor in model.graph.initializer:

@@ -1,4 +1,4 @@
-"""What training hides of an image, so that the decoder does not learn images by heart."""
+"""Regularization: hides parts of an image, so that the decoder does not memorize images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from captioner.nn.decoder import Tensors, every_cell
 def hide_means(memory: Tensors, state: Tensors, share: float) -> tuple[Tensors, Tensors]:
     """Hide the mean of the photo, and the initial state that is read from it, of a share of the images.
 
-    The decoder then knows the photo by what it attends alone, so that words come to depend on their maps.
+    The decoder then knows the photo only through its attention, so that words depend on their maps.
     """
     if not share:
         return memory, state
@@ -27,11 +27,10 @@ def hide(grid: Tensor, mask: Tensor | None, cells: float, features: float) -> tu
     """Hide a share of the cells, and zero a share of the features in all cells; the same for all captions of
     an image.
 
-    `grid` (batch, cells, features), `mask` bool (batch, cells) or None; returns both anew. Features that stay
-    are scaled up (the spatial dropout of Tompson et al. 2015, arXiv:1411.4280): hidden in single cells only,
-    a mean over the photo would hardly miss them. An image of which no cell would be left keeps all of its
-    own. As the image is what is changed, captions that are sampled from it and their gradient see the same
-    policy.
+    `grid` (batch, cells, features), `mask` bool (batch, cells) or None; returns new ones. Remaining
+    features are scaled up (the spatial dropout of Tompson et al. 2015, arXiv:1411.4280): hidden in single
+    cells only, they would hardly change a mean over the photo. An image that would lose all cells keeps
+    all. Since the image itself is changed, sampled captions and their gradient use the same policy.
     """
     if cells:
         seen = every_cell(grid) if mask is None else mask

@@ -1,4 +1,4 @@
-"""Options that were left open, chosen for the size of the data; warnings where a run cannot learn.
+"""Chooses options that were left open by the size of the data, and warns if a run cannot learn.
 
 What suits 50,000 captions (batches of 160, 200 steps of warm-up, an average over 1,000 steps) teaches
 nothing to a run on 60.
@@ -16,10 +16,10 @@ from captioner.training.options import AUTO, DEFAULT_OBJECTIVES, StageOptions, T
 
 LARGEST_BATCH = 160
 STEPS_OF_AN_EPOCH = 24
-"""Batches are made smaller until an epoch has as many, but not smaller than `SMALLEST_BATCH`."""
+"""Least batches in an epoch; batches are made smaller for it, down to `SMALLEST_BATCH`."""
 SMALLEST_BATCH = 8
 STEPS = 400
-"""Epochs are added until a stage has as many, up to `MOST_EPOCHS`."""
+"""Least steps in a stage; epochs are added for it, up to `MOST_EPOCHS`."""
 EPOCHS, MOST_EPOCHS = 8, 40
 WARMUP_STEPS = 200
 EMA_DECAY = 0.999
@@ -67,7 +67,8 @@ def _filled(stage: StageOptions, **values: float) -> StageOptions:
 
 
 def _min_count(captions: int, started: bool) -> int:
-    """In few captions, few words occur twice; a trained model is to learn just the words it does not know."""
+    """Few captions have few words that occur twice; and a trained model should learn exactly the words it
+    does not know."""
     if captions < (10_000 if started else 1_000):
         return 1
     return 2 if captions < 10_000 else 5
@@ -78,7 +79,7 @@ def _steps(stage: StageOptions, shown: int) -> int:
 
 
 def warnings(options: TrainOptions, examples: Sequence[Example]) -> list[str]:
-    """What keeps a planned run from learning, or from being judged."""
+    """Reasons why a planned run will not learn, or cannot be validated."""
     shown = sum(example.repeat * max(1, len(example.image.captions)) for example in examples)
     found = []
     for stage in options.stages:
@@ -97,7 +98,7 @@ def warnings(options: TrainOptions, examples: Sequence[Example]) -> list[str]:
 
 
 def unlearnt(stage: StageOptions, losses: Sequence[float]) -> str | None:
-    """A word if the losses of a stage's epochs say that it learnt nothing."""
+    """A warning if the losses of a stage's epochs show that it learnt nothing; else None."""
     if len(losses) < 2 or "self_critical" in stage.objectives or losses[-1] < 0.98 * losses[0]:
         return None
     return (

@@ -13,7 +13,7 @@ Tell = Callable[[int, str], None]
 
 
 class Progress:
-    """Tells people how far a long piece of work is."""
+    """Shows the progress of long work."""
 
     def __init__(self) -> None:
         self.console = Console(stderr=True)

@@ -1,8 +1,8 @@
-"""Graphs in INT8 beside those in float32: the same weights, rounded when they are loaded.
+"""INT8 versions of the float32 graphs: the same weights, rounded when they are loaded.
 
 Products and convolutions read and write 8-bit numbers, between `QuantizeLinear` and `DequantizeLinear` nodes
-that ONNX Runtime turns into integer arithmetic. Activations have fixed ranges, which photos have shown, so
-that what is computed of an image does not depend on the others in its batch; weights have a scale for each
+that ONNX Runtime turns into integer arithmetic. Activations have fixed ranges, measured on photos, so
+that the result for an image does not depend on the others in its batch; weights have a scale for each
 output channel. A quantised graph holds no weights of its own: its large tensors are references into the file
 of the float graph, rounded by nodes that ONNX Runtime computes once, on loading. Both precisions of a bundle
 together are little larger than one.
@@ -24,16 +24,15 @@ from captioner.training.fusion import GraphEditor
 Array = npt.NDArray[np.float32]
 Range = tuple[float, float]
 SMALLEST = 4096
-"""Smaller weights (by their number) and tensors (by their bytes) are left as they are."""
+"""Smaller weights (by number of elements) and tensors (by bytes) are not quantized."""
 _CLIPS = ("Clip", "Relu")
 _MOVES = ("Transpose", "Reshape")
 
 
 class Quantizer:
-    """A float graph, to be asked what it computes and to be made INT8.
-
-    Of a graph with convolutions, those are rounded, with what lies between them and the products that read
-    them; of another graph, all products with large constant matrices.
+    """A float graph, to measure its activations and to convert to INT8. In a graph with convolutions,
+    those are rounded, with the nodes between them and the products that read them; in other graphs, all
+    products with large constant matrices.
     """
 
     def __init__(self, graph: bytes) -> None:
@@ -61,8 +60,8 @@ class Quantizer:
         return session(model.SerializeToString())
 
     def quantize(self, ranges: Mapping[str, Range], source: str) -> bytes:
-        """The graph in INT8, once. `ranges` of the activations as photos have shown them; `source` is the
-        name of the file that holds the float graph, beside which this one will lie."""
+        """Convert the graph to INT8; call it once. `ranges` of the activations as measured on photos;
+        `source` is the name of the file with the float graph, in the same folder."""
         scales = {}
         everywhere = any(node.op_type == "Conv" for node in self._nodes)
         before = list(self._editor.nodes)
@@ -243,8 +242,8 @@ def _computed(model: onnx.ModelProto) -> dict[str, Array]:
 
 
 def _fold_batch_norms(editor: GraphEditor) -> None:
-    """Melt batch normalisation into the convolution before it; the new weights are an expression of those
-    that the graph holds."""
+    """Fold batch normalisation into the convolution before it; the new weights are an expression of those
+    in the graph."""
     uses, producers = editor.uses(), editor.producers()
 
     def values(name: str) -> Array:

@@ -1,4 +1,5 @@
-"""Records of a run: what an epoch lost and how its validation scored, as `log.jsonl` has them, in words."""
+"""Records of a run, as in `log.jsonl`: losses and validation scores of each epoch; and their text for
+people."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from typing import Any
 
 
 def mean_score(record: Mapping[str, Any]) -> float:
-    """What the best epoch is chosen by: CIDEr, or the share of labelled photos that are named, averaged over
-    the data sets; -1 for a record without any."""
+    """The score that selects the best epoch: CIDEr, or the share of labelled photos that are named,
+    averaged over the data sets; -1 for a record without scores."""
     values = [scores.get("cider", scores.get("named", 0.0)) for scores in record.get("val", {}).values()]
     return sum(values) / len(values) if values else -1.0
 
@@ -32,7 +33,7 @@ def losses_in_words(record: Mapping[str, Any]) -> str:
 
 
 def in_words(record: Mapping[str, Any]) -> str:
-    """The line that tells of an epoch, or of a mean of runs."""
+    """The line for an epoch, or for a mean of runs."""
     scores = [_scores_in_words(*entry) for entry in record.get("val", {}).items()]
     if "mean_of" in record:
         return f"{record['stage']}, mean of {record['mean_of']}: {', '.join(scores)}"

@@ -1,7 +1,6 @@
-"""Options under the names of earlier versions, which configurations, checkpoints and bundles have.
+"""Option names of earlier versions, as in older configurations, checkpoints and bundles.
 
-Stages used to have the options of all objectives side by side, and runs the networks that objectives
-learn from.
+Stages used to have the options of all objectives, and runs the networks that objectives learn from.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ RUN_OPTIONS = {
     "hint_network": ("feature_distillation", "network"),
     "hint_normalization": ("feature_distillation", "normalization"),
 }
-"""Old option of a run -> the objective, of every stage that has it, and the option there."""
+"""Old option of a run -> the objective, in every stage that has it, and the option there."""
 OF_OBJECTIVE: dict[str, tuple[str, ...]] = {
     "cross_entropy": (
         "cross_entropy",
@@ -44,11 +43,11 @@ OF_OBJECTIVE: dict[str, tuple[str, ...]] = {
 }
 """The old `objective` of a stage -> the objectives that were added up in it."""
 ALWAYS = ("cross_entropy", "doubly_stochastic", "hard_attention", "self_critical")
-"""Those that needed no weight."""
+"""Objectives that needed no weight."""
 
 
 def renamed(values: Any) -> Any:
-    """The tables of a run with today's names; they are not changed, and wrong ones are left as they are."""
+    """A copy of the tables of a run with today's names; invalid ones are returned unchanged."""
     if not isinstance(values, Mapping) or not isinstance(values.get("stages"), list | tuple):
         return values
     stages = values["stages"]

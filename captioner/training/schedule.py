@@ -15,7 +15,8 @@ from captioner.training.options import StageOptions
 def make_optimizer(
     model: CaptionModel, objectives: Iterable[nn.Module], stage: StageOptions
 ) -> torch.optim.Optimizer:
-    """AdamW for the tuned segments of the backbone, the rest of the model, and what objectives train."""
+    """AdamW for the tuned segments of the backbone, the rest of the model, and the parameters of
+    objectives."""
     backbone = model.encoder.backbone
     tuned = [p for p in backbone.parameters() if p.requires_grad]
     ours = {id(p) for p in backbone.parameters()}

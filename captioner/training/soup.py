@@ -1,4 +1,4 @@
-"""A stage that is trained several times from the same weights, and the mean of what comes out."""
+"""Stages that are trained several times from the same weights, and the mean of the results."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 
 class Soup:
-    """The weights a stage found, to begin each of its runs with, and the sum of those that the runs reached.
-
-    Runs from the same weights lie in one valley, and their mean errs less than any of them (Wortsman et al.
+    """The initial weights of a stage, from which each of its runs starts, and the sum of the weights that
+    the runs reached. Runs from the same weights end in one basin of the loss, and their mean is better
+    than each of them (Wortsman et al.
     2022, "Model soups", arXiv:2203.05482).
     """
 

@@ -15,19 +15,19 @@ from captioner.training.data import Batch
 
 
 class TeacherForced(NamedTuple):
-    """What the decoder gives for the captions of a batch."""
+    """The decoder's output for the captions of a batch."""
 
     logits: Tensor
     """(batch, captions, length, vocabulary)"""
     attention: Tensor
     """(batch, captions, length, cells)"""
     drawn: list[Tensor]
-    """Log-probabilities of the cells that hard attention drew (`drawn_cells`)."""
+    """Log-probabilities of the cells that hard attention sampled (`drawn_cells`)."""
 
 
 @dataclass
 class Step:
-    """What a batch is and what the model makes of it. The decoder runs when an objective first asks."""
+    """A batch and the model's outputs for it. The decoder runs when an objective first needs it."""
 
     model: CaptionModel
     batch: Batch
@@ -45,7 +45,7 @@ class Step:
     grid: Tensor
     """(batch, cells, features), with nothing hidden."""
     memory: Tensors
-    """As `Decoder.prepare` gives it for the grid of which some is hidden; its "mask" are the cells left."""
+    """As from `Decoder.prepare` for the partly hidden grid; its "mask" are the remaining cells."""
     state: Tensors
 
     @property
@@ -55,7 +55,7 @@ class Step:
 
     @property
     def targets(self) -> Tensor:
-        """What it is to say: int64 (batch, captions, length), padded."""
+        """What it should predict: int64 (batch, captions, length), padded."""
         return self.captions[:, :, 1:]
 
     @cached_property

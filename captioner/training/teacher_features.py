@@ -22,7 +22,7 @@ from captioner.training.data import Example
 
 CELLS, WHOLE = "cells", "whole"
 MEASURED = 1000
-"""Photos by which features are brought to mean 0 and deviation 1."""
+"""Photos whose statistics normalise features to mean 0 and deviation 1."""
 NORMALIZATIONS = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "clip": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
@@ -34,7 +34,7 @@ class CachedNetwork(Protocol):
     """What `build_features` needs of a network."""
 
     path: Path
-    """Its stem names the folder of the cache."""
+    """The file; its stem names the folder of the cache."""
     fingerprint: str
     normalization: str
     side: int
@@ -46,9 +46,9 @@ class CachedNetwork(Protocol):
 class FeatureNetwork:
     """An ONNX network from normalised float32 (batch, 3, side, side) to features.
 
-    Of its outputs, one of places is needed: (batch, features, rows, columns), or as vision transformers give
-    them (batch, tokens, features), whose last tokens are a square. One of the whole photo, (batch, features),
-    is taken too.
+    One output must be spatial: (batch, features, rows, columns), or (batch, tokens, features) as in
+    vision transformers, whose last tokens form a square. An output for the whole photo, (batch,
+    features), is used too.
     """
 
     def __init__(self, path: Path, normalization: str, image_size: int, device: torch.device) -> None:
@@ -98,8 +98,8 @@ def _map(features: np.ndarray) -> np.ndarray:
 
 
 class TeacherFeatures:
-    """Features of examples by index. Those of the photo as it is are kept; those of its crops and mirror
-    images are taken from them."""
+    """Features of examples by index. Features of the original photo are stored; those of its crops and
+    mirror images are cut from them."""
 
     def __init__(self, features: Mapping[str, np.ndarray], boxes: np.ndarray) -> None:
         """`features` as a `FeatureNetwork` gives them, of all examples; `boxes` float32 (examples, 1 + crops,

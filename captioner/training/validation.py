@@ -34,7 +34,7 @@ def validate(
 ) -> tuple[list[Hypothesis], dict[str, dict[str, float]]]:
     """The best hypothesis for each image of a cache, found with `options`, resolved; and by source what
     `score` says of them, and `perplexity`: of a word of the first five references of each image, by teacher
-    forcing without a checklist. It tells models apart that CIDEr cannot."""
+    forcing without a checklist. It distinguishes models that CIDEr cannot."""
     assert options.max_words  # resolved
     model.eval()
     found: list[Hypothesis] = []
@@ -69,8 +69,8 @@ def validate(
 def score(
     examples: Sequence[Example], found: Sequence[Hypothesis], vocabulary: Vocabulary
 ) -> dict[str, dict[str, float]]:
-    """Scores of each source, times 100, by its name; with the mean length in words. Of labelled photos: how
-    many captions have one of the words, "named", and how many the most exact one, "exactly"."""
+    """Scores of each source by its name, times 100, with the mean length in words. For labelled photos:
+    the share of captions with one of the words, "named", and with the most exact one, "exactly"."""
     scores = {}
     for source in dict.fromkeys(example.source for example in examples):
         rows = [i for i, example in enumerate(examples) if example.source == source]

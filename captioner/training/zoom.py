@@ -1,4 +1,4 @@
-"""Random parts of photos, enlarged in what is cached, so that no two epochs show the same."""
+"""Random parts of photos, enlarged in cached features, so that every epoch differs."""
 
 from __future__ import annotations
 
