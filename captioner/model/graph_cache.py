@@ -28,7 +28,7 @@ GRAPH, WEIGHTS, CHECKSUMS = "graph.onnx", "weights.bin", "checksums.json"
 MOST_ENTRIES = 8
 """Graphs that are kept, those used last: two for each precision of a model."""
 _VERSION = 1
-"""Of what a folder holds."""
+"""Version of the contents of a folder."""
 _IN_WORK, _ABANDONED_S = ".new-", 3600.0
 _CHUNK = 2**20
 
@@ -133,7 +133,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _checksums(folder: Path) -> dict[str, int]:
-    """Of the files of a graph, against damage. Raises `OSError`."""
+    """Checksums of the files of a graph, to detect damage. Raises `OSError`."""
     return {name: _checksum(folder / name) for name in (GRAPH, WEIGHTS) if (folder / name).exists()}
 
 

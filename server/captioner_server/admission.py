@@ -1,4 +1,4 @@
-"""A bound on the images in the house: those being decoded, waiting for the model or computed."""
+"""A bound on admitted images: those being decoded, waiting for the model or computed."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class _Spans:
 
 
 class CallSpans(_Spans):
-    """Of one call."""
+    """The spans of one call."""
 
     def __init__(self, tracer: Tracer, span: Span) -> None:
         super().__init__(tracer, span)
@@ -153,7 +153,7 @@ class CallSpans(_Spans):
 
 
 class ImageSpans(_Spans):
-    """Of one image."""
+    """The spans of one image."""
 
     def begin_wait(self) -> WaitSpans:
         return WaitSpans(self._tracer, self._span)
@@ -165,7 +165,7 @@ class ImageSpans(_Spans):
 
 
 class WaitSpans(_Spans):
-    """Of an image from when it waits for the model until the model is done with it."""
+    """The spans of an image from when it waits for the model until the model is done with it."""
 
     def __init__(self, tracer: Tracer, image: Span) -> None:
         super().__init__(tracer, image)
@@ -190,7 +190,7 @@ class WaitSpans(_Spans):
 
 
 class BatchSpans(_Spans):
-    """Of a batch, and of the computation of its images."""
+    """The span of a batch, and those of the computation of its images."""
 
     def __init__(self, tracer: Tracer, span: Span, waits: Sequence[WaitSpans]) -> None:
         super().__init__(tracer, span)
