@@ -38,15 +38,15 @@ class SourceOptions:
     classes: bool = False
     """The images lie in folders that are named by what they show."""
     train: str = "train"
-    """Split to learn from; "all" or empty for all images, "none" for none. Of data without splits all are
-    taken."""
+    """Split to train on; "all" or empty for all images, "none" for none. Data without splits are used
+    whole."""
     val: str = "val"
     """Split to validate on; "all" for all images, "none" or empty for none."""
     val_fraction: float = 0.0
-    """Share of the images to learn from that validation takes instead of the split `val`, chosen by file name
-    and so for ever the same."""
+    """Share of the training images that is used for validation instead of the split `val`; selected by
+    file name, so always the same ones."""
     repeat: int = 1
-    """How often an epoch shows each image."""
+    """How often an epoch uses each image."""
 
     def __post_init__(self) -> None:
         _at_least(self, 1, "repeat")
@@ -71,7 +71,7 @@ class StageOptions:
     objectives: Mapping[str, ObjectiveOptions] = field(default_factory=dict)
     """What is minimised: the weighted sum of these, by their names in `captioner.training.objectives`. A
     number is a weight, a table has the options of the objective. By default `DEFAULT_OBJECTIVES`,
-    label_likelihood where data have labels, and bag_of_words for a model with a checklist."""
+    label_likelihood if data have labels, and bag_of_words for a model with a checklist."""
     epochs: int = AUTO
     runs: int = 1
     """How often the stage is trained, from the same weights but in another order; training continues from the
@@ -80,12 +80,12 @@ class StageOptions:
     """Captions in a batch, read or sampled; those of one image share its features."""
     learning_rate: float = AUTO
     final_learning_rate: float = 1e-5
-    """Reached by cosine decay."""
+    """Final value of the cosine decay."""
     warmup_steps: int = AUTO
     encoder_learning_rate: float = 0.0
     """Learning rate of the tuned segments of the backbone, with the same schedule."""
     tuned_segments: int = 0
-    """How many segments of the backbone, from the deep end, are trained: 0 to 3."""
+    """Number of segments of the backbone, from the deep end, that are trained: 0 to 3."""
     weight_decay: float = 0.01
     mirror: bool = True
     """Show images mirrored half of the time, except where a caption says left or right."""
@@ -94,12 +94,12 @@ class StageOptions:
     hidden_features: float = 0.0
     """Share of the features of each image's grid that are zeroed in all cells, at random."""
     hidden_means: float = 0.0
-    """Share of the images of which the decoder sees attended cells only, not the mean of the photo (decoders
-    `lstm` and `two_lstm`)."""
+    """Share of the images for which the decoder gets the attended cells only, not the mean of the photo
+    (decoders `lstm` and `two_lstm`)."""
     stochastic_depth: float = 0.0
-    """Share of the images for which training leaves out the last residual block of the backbone, at random;
-    of those before it, less in proportion (Huang et al. 2016, arXiv:1603.09382). At 0 none is left out, also
-    of networks of torchvision that have a share of their own."""
+    """Probability of skipping the last residual block of the backbone for an image; proportionally less
+    for earlier blocks (Huang et al. 2016, arXiv:1603.09382). 0 also disables the stochastic depth that
+    some networks of torchvision have."""
     zoom: float = 1.0
     """Half of the images are enlarged to a random part of at least this share of their area."""
     gradient_norm: float = 1.0
@@ -129,20 +129,21 @@ class TrainOptions:
     stages: tuple[StageOptions, ...]
     seed: int = 1
     start: str = ""
-    """A trained model to go on from: "default" for the embedded one, or a bundle or a checkpoint below the
-    data root. The run has its architecture, and its words with those of the captions added."""
+    """A trained model to continue from: "default" for the embedded one, or a bundle or a checkpoint below
+    the data root. The run has its architecture, and its vocabulary with the words of the captions added."""
     weights: str = "imagenet"
     """Weights of the backbone: imagenet, random, or a file."""
     crops: int = 0
-    """Parts of each training photo, in other light, that are shown in place of the photo as often as the
-    photo itself; each costs a photo's room in the cache."""
+    """Crops of each training photo with changed lighting, each used as often as the photo itself; each
+    takes the space of a photo in the cache."""
     precision: str = "float32"
     min_count: int = AUTO
     """Words seen less often than this in the training captions become unknown."""
     max_words: int = 20
-    """Longer captions are cut for training, and no longer ones are searched for in validation."""
+    """Longest caption in words: longer ones are cut for training, and validation searches up to this
+    length."""
     ema_decay: float = AUTO
-    """Decay of the moving average of the weights, which is validated and kept; 0 for none."""
+    """Decay of the moving average of the weights, which is validated and saved; 0 disables it."""
     beam_size: int = 3
     """Beam size in validation and default of the bundle."""
     length_normalization: float = 0.0
@@ -200,7 +201,7 @@ class TrainOptions:
 
     @property
     def search(self) -> CaptionOptions:
-        """How validation searches, and how the bundle will by default."""
+        """The search of validation, and the bundle's default."""
         return CaptionOptions(
             beam_size=self.beam_size,
             length_normalization=self.length_normalization,

@@ -1,4 +1,4 @@
-"""What self-critical training pays a sampled caption."""
+"""The rewards of sampled captions in self-critical training."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ class AttentionEntropyOptions(ObjectiveOptions):
 
 
 class AttentionEntropy(Objective[AttentionEntropyOptions]):
-    """Mean entropy of the maps. Every cell of a deep grid has seen most of the photo, so the likelihood
-    hardly depends on how sharp a map is; people care."""
+    """Mean entropy of the maps. Every cell of a deep grid depends on most of the photo, so the likelihood
+    hardly depends on the sharpness of maps; for people, it matters."""
 
     Options = AttentionEntropyOptions
 
@@ -30,8 +30,8 @@ class AttentionEntropy(Objective[AttentionEntropyOptions]):
 def attention_entropy(attention: Tensor, targets: Tensor) -> Tensor:
     """Mean entropy, in nats, of the maps of all words: 0 for a single cell, log(cells) for a uniform map.
 
-    `attention` (batch, captions, length, cells), `targets` int64 (batch, captions, length). The share of a
-    visual sentinel is left out: otherwise a word that looks at nothing would have the sharpest map.
+    `attention` (batch, captions, length, cells), `targets` int64 (batch, captions, length). The share of
+    a visual sentinel is ignored: otherwise a word without attention would have the sharpest map.
     """
     weights = attention.float()
     weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1e-6)

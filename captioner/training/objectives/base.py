@@ -41,7 +41,7 @@ class ObjectiveOptions:
                 raise DataError(f"{name} must be at least {low}, got {getattr(self, name)}")
 
     def check(self, run: TrainOptions) -> None:
-        """Raise `DataError` if these options do not go with the others of the run."""
+        """Raise `DataError` if these options are incompatible with the others of the run."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Objective(nn.Module, ABC, Generic[O]):
 
     Options: ClassVar[type[Any]] = ObjectiveOptions
     batches: ClassVar[frozenset[str] | None] = frozenset({CAPTIONS})
-    """Kinds of batches it has a loss for (`captioner.training.data.Group.kind`); None for all."""
+    """Kinds of batches that it has a loss for (`captioner.training.data.Group.kind`); None for all."""
 
     def __init__(self, options: O, run: Run) -> None:
         """Compute or load what is needed before the first step. Raises `DataError` for a run without it."""
@@ -93,8 +93,8 @@ class Objective(nn.Module, ABC, Generic[O]):
         self.options, self.run = options, run
 
     def groups(self, random: np.random.Generator) -> list[Group]:
-        """What an epoch must have for this objective; nothing if it takes any batch. Of several objectives
-        that want groups of one kind, the first gives them. `random` is another in each epoch."""
+        """The groups that an epoch needs for this objective; none if it accepts any batch. If several
+        objectives need groups of one kind, the first provides them. `random` differs in each epoch."""
         return self.run.caption_groups if CAPTIONS in (self.batches or ()) else []
 
     def applies_to(self, kind: str) -> bool:

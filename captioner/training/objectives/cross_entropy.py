@@ -16,7 +16,7 @@ from captioner.training.step import Step
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossEntropyOptions(ObjectiveOptions):
     label_smoothing: float = 0.1
-    """Share of the probability that is asked for all words alike."""
+    """Share of the target probability that is spread over all words."""
 
     def __post_init__(self) -> None:
         ObjectiveOptions.__post_init__(self)
@@ -45,7 +45,7 @@ def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Te
     """Mean negative log-likelihood of a word (Szegedy et al. 2016, arXiv:1512.00567, for the smoothing).
 
     `logits` (batch, captions, length, vocabulary), `targets` int64 (batch, captions, length); padding is
-    left out.
+    ignored.
     """
     return F.cross_entropy(
         logits.flatten(0, 2).float(),

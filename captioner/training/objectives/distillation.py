@@ -34,7 +34,7 @@ class DistillationOptions(ObjectiveOptions):
 
 
 class Distillation(Objective[DistillationOptions]):
-    """Every next word as the teachers expect it."""
+    """The teachers' prediction of every next word."""
 
     Options = DistillationOptions
 
@@ -53,16 +53,16 @@ def distillation(logits: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
     """Mean cross-entropy of the prediction with the teachers' (Hinton et al. 2015, arXiv:1503.02531).
 
     `logits` and `taught`, probabilities, float (batch, captions, length, vocabulary), `targets` int64 (batch,
-    captions, length); padding is left out.
+    captions, length); padding is ignored.
     """
     return mean_of_words(-(taught * torch.log_softmax(logits.float(), dim=-1)).sum(dim=-1), targets)
 
 
 class Teachers:
-    """What an ensemble would say next, for a single model to learn (Hinton et al. 2015, arXiv:1503.02531;
+    """The predictions of an ensemble, for a single model to learn (Hinton et al. 2015, arXiv:1503.02531;
     word by word, Kim and Rush 2016, arXiv:1606.07947).
 
-    They read the cached features of the run, so that their `frozen_segments` are those of the student.
+    The teachers read the cached features of the run, so their `frozen_segments` are those of the student.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class Teachers:
         frozen_segments: int,
         device: torch.device,
     ) -> None:
-        """`places` as `Start.read` takes them. Raises `DataError` for a teacher of other words, or of another
-        view of the photos."""
+        """`places` as `Start.read` takes them. Raises `DataError` for a teacher with another vocabulary
+        or other preprocessing."""
         self.frozen = frozen_segments
         self.models: list[CaptionModel] = []
         for place in places:

@@ -1,4 +1,4 @@
-"""A penalty on cells that a caption looks at unequally."""
+"""A penalty on unequal attention to cells over a caption."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Features of another network that the grid learns to predict.
 
-A network trained on many more photos tells apart what a few thousand captions never name. A grid from which
-its features can be read, cell by cell, has learnt some of that: the hints of FitNets (Romero et al. 2015,
-arXiv:1412.6550). Nothing of it is left in the trained model.
+A network trained on many more photos distinguishes what a few thousand captions never name. A grid that
+predicts its features, cell by cell, has learnt some of that: the hints of FitNets (Romero et al. 2015,
+arXiv:1412.6550). The exported model does not contain the other network.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FeatureDistillationOptions(ObjectiveOptions):
     network: str = ""
     """An ONNX file below the data root (`captioner.training.teacher_features.FeatureNetwork`)."""
     normalization: str = "imagenet"
-    """Normalization of the pixels that the network takes: imagenet or clip."""
+    """Normalization of the network's input pixels: imagenet or clip."""
 
     def __post_init__(self) -> None:
         ObjectiveOptions.__post_init__(self)
@@ -45,7 +45,7 @@ class FeatureDistillationOptions(ObjectiveOptions):
 
 
 class FeatureDistillation(Objective[FeatureDistillationOptions]):
-    """Mean squared error of the network's features, read linearly from the grid."""
+    """Mean squared error of the network's features, predicted linearly from the grid."""
 
     Options = FeatureDistillationOptions
     batches = None
@@ -72,7 +72,7 @@ class FeatureDistillation(Objective[FeatureDistillationOptions]):
 
 
 class FeatureReader(nn.Module):
-    """Reads features from a grid, linearly: those of places from the cells, those of the whole photo from
+    """Predicts features from a grid, linearly: spatial ones from the cells, those of the whole photo from
     their mean."""
 
     def __init__(self, features: int, sizes: Sequence[int]) -> None:

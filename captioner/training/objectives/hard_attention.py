@@ -1,4 +1,4 @@
-"""A gradient for the cells that hard attention draws."""
+"""A gradient for the cells that hard attention samples."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class HardAttentionOptions(ObjectiveOptions):
 
 
 class HardAttention(Objective[HardAttentionOptions]):
-    """Teaches the attention `hard`; 0 for models with any other."""
+    """Trains the attention `hard`; 0 for models with any other."""
 
     Options = HardAttentionOptions
 
@@ -62,19 +62,19 @@ class CellReward:
         loss = -mean_t (log p(y[t] | s[t]) - b) log a[t, s[t]]
         b <- 0.9 b + 0.1 mean_t log p(y[t] | s[t])
 
-    A cell drawn for a word is paid with the log-probability of that word, not of the whole caption (the
-    authors' program offers both). For the decoder `lstm` this is all that the cell brings about; in decoders
-    whose later words depend on what was seen before, that influence is left out, which costs a bias and saves
+    The reward of a cell sampled for a word is the log-probability of that word, not of the whole caption (the
+    authors' program offers both). For the decoder `lstm` this is the cell's whole effect. In decoders
+    whose later words depend on earlier attention, that effect is ignored, which adds a bias and avoids
     much variance.
     """
 
     def __init__(self) -> None:
         self.baseline: float | None = None
-        """In nats; None before the first batch, which takes its own mean."""
+        """In nats; None before the first batch, which uses its own mean."""
 
     def loss(self, drawn: Sequence[Tensor], logits: Tensor, targets: Tensor) -> Tensor:
         """`drawn` as `drawn_cells` gives it for one teacher-forced call of a decoder, `logits` (batch,
-        captions, length, vocabulary), `targets` int64 (batch, captions, length); padding is left out."""
+        captions, length, vocabulary), `targets` int64 (batch, captions, length); padding is ignored."""
         if drawn[0].shape[1] == targets[0].numel():  # a call for all words, in each layer
             log_probs = torch.stack(tuple(drawn)).sum(dim=0).view(targets.shape)
         else:  # a call for each word

@@ -27,12 +27,12 @@ class SelfCriticalOptions(ObjectiveOptions):
     """Captions sampled per image."""
     temperature: float = 1.0
     """The sampled policy is softmax(logits / temperature). Label smoothing leaves a tenth of the probability
-    on random words: at 1 most samples have one of them, and all there is to learn is to avoid them."""
+    on random words: at 1 most samples contain one of them, and training would only learn to avoid them."""
     min_references: int = 1
     """Images with fewer captions are left out: their reward is mostly noise."""
     contrast: float = 0.0
     """Factor of a sample's mean CIDEr as a caption of any image, which is subtracted from its reward:
-    captions that suit many photos get less, so that captions say what is particular."""
+    captions that suit many photos get less, so that captions become specific."""
 
     objects: float = 0.0
     """Subtracted from the reward for each object of COCO that a sample names and the photo does not have,
@@ -102,7 +102,7 @@ class SelfCritical(Objective[SelfCriticalOptions]):
 def sample(
     decoder: Decoder, memory: Tensors, state: Tensors, samples: int, max_words: int, temperature: float = 1.0
 ) -> Tensor:
-    """Captions drawn word by word from the model: int64 (batch, samples, length + 1), start token first,
+    """Captions sampled word by word from the model: int64 (batch, samples, length + 1), start token first,
     padded behind the end token. One that reaches `max_words` has no end token."""
     batch = next(iter(memory.values())).shape[0]
     state = expand_beams(state, samples)
