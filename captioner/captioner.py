@@ -43,18 +43,20 @@ class Captioner:
         *,
         device: str = "auto",
         threads: int | None = None,
+        lanes: int | None = 1,
         precision: str = "auto",
         limits: ImageLimits = DEFAULT_LIMITS,
     ) -> Captioner:
         """Load a bundle, by default (None or "default") the embedded one.
 
-        `device` is auto, cpu, cuda or cuda:N; `threads` is the number of threads that compute one call (None:
-        one per core). `precision` is float32, int8, or auto: INT8 where the bundle has it and the CPU gains
-        from it.
+        `device` is auto, cpu, cuda or cuda:N; `threads` compute (None: one per core). Of several batches,
+        `lanes` are captioned at once, each by its share of the threads: 1 answers a single image soonest,
+        None takes what suits many images. `precision` is float32, int8, or auto: INT8 where the bundle has it
+        and the CPU gains from it.
         Raises `BundleError`, `RuntimeMissingError`, `DeviceError` or `OptionsError`.
         """
         loaded = Bundle.load(bundle)
-        return cls(loaded, Runtime(loaded, device, threads, precision, GraphCache.of_user()), limits)
+        return cls(loaded, Runtime(loaded, device, threads, precision, lanes, GraphCache.of_user()), limits)
 
     @property
     def model(self) -> str:
@@ -74,6 +76,11 @@ class Captioner:
     def device(self) -> str:
         """The device in use: "cpu", "cuda" or "cuda:N"."""
         return self._runtime.device
+
+    @property
+    def lanes(self) -> int:
+        """Batches that are captioned at the same time."""
+        return self._runtime.lanes
 
     @property
     def precision(self) -> str:
@@ -329,7 +336,7 @@ class Captioner:
             ]
 
         batches = iter(lambda: [partial(load, image) for image in islice(images, batch_size)], [])
-        with closing(run_pipeline(batches, process)) as results:
+        with closing(run_pipeline(batches, process, lanes=self.lanes)) as results:
             for outcomes in results:
                 yield from outcomes
 

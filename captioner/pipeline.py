@@ -33,28 +33,28 @@ def run_pipeline(
     process: Callable[[list[Loaded]], Result],
     *,
     workers: int | None = None,
+    lanes: int = 1,
     stop: threading.Event | None = None,
 ) -> Generator[Result, None, None]:
     """`process` applied to each batch of loaded images, in order.
 
     Each batch is a sequence of functions that load one image each; they run on `workers` threads (default:
-    one per core). `process` runs on a thread of its own while the caller handles the previous result. After
-    `stop` is set no further batch is begun. Closing the iterator ends all work; what a function raises ends
-    it too, and is raised here.
+    one per core). `process` runs on `lanes` threads of its own, a batch on each, while the caller handles an
+    earlier result. After `stop` is set no further batch is begun. Closing the iterator ends all work; what a
+    function raises ends it too, and is raised here.
     """
     loaders = ThreadPoolExecutor(workers or os.cpu_count() or 1, thread_name_prefix="captioner-load")
-    model = ThreadPoolExecutor(1, thread_name_prefix="captioner-model")
-    running: Future[Result] | None = None
+    model = ThreadPoolExecutor(lanes, thread_name_prefix="captioner-model")
+    running: deque[Future[Result]] = deque()
     try:
         for batch in _load_ahead(batches, loaders):
             if stop is not None and stop.is_set():
                 break
-            following = model.submit(process, [future.result() for future in batch])
-            if running is not None:
-                yield running.result()
-            running = following
-        if running is not None:
-            yield running.result()
+            running.append(model.submit(process, [future.result() for future in batch]))
+            if len(running) > lanes:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
     finally:
         loaders.shutdown(wait=True, cancel_futures=True)
         model.shutdown(wait=True, cancel_futures=True)

@@ -140,6 +140,10 @@ class PixelModel(ModelDescription, Protocol):
     def precision(self) -> str:
         """What is computed in: float32 or int8."""
 
+    @property
+    def lanes(self) -> int:
+        """Batches that are best captioned at the same time, from as many threads."""
+
     def check_include(self, words: Sequence[str]) -> None:
         """Raise `OptionsError` for a word that is not in the model's vocabulary."""
 

@@ -37,6 +37,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     run.add_argument("--retry-failed", action="store_true", help="retry images that failed before")
     run.add_argument("--batch-size", type=_count, default=32, metavar="N", help="images per batch (32)")
     run.add_argument("--workers", type=_count, metavar="N", help="image decoding processes (one per core)")
+    run.add_argument(
+        "--lanes",
+        type=_count,
+        metavar="N",
+        help="batches captioned at once, each by its share of the threads (default: by the number of cores)",
+    )
     _add_cluster(parser.add_argument_group("cluster (--engine ray)"))
     _add_output(parser.add_argument_group("output"))
     _add_text(parser.add_argument_group("text"))

@@ -24,6 +24,7 @@ _REFUSED = {
     "device": ("--device", "--gpus-per-actor says what an actor runs on"),
     "threads": ("--threads", "--cpus-per-actor says how many an actor has"),
     "precision": ("--precision", "its actors choose"),
+    "lanes": ("--lanes", "its actors caption a batch at a time"),
     "watch": ("--watch", "run it again"),
     "workers": ("--workers", "--cpus-per-actor says how many threads an actor has"),
     "gallery": ("--gallery", "make a page with captioner gallery"),

@@ -27,6 +27,7 @@ _LOCAL_FLAGS = {
     "device": "--device",
     "threads": "--threads",
     "precision": "--precision",
+    "lanes": "--lanes",
     "max_pixels": "--max-pixels",
     "include_keywords": "--include-keywords",
 }
@@ -169,6 +170,7 @@ def _open_local(args: argparse.Namespace) -> ImageCaptioner:
         args.model,
         device=args.device or "auto",
         threads=args.threads,
+        lanes=getattr(args, "lanes", 1),
         precision=args.precision or "auto",
         limits=image_limits(args),
     )

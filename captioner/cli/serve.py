@@ -63,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
                 folder,
                 device=process.device,
                 threads=process.threads,
+                lanes=process.lanes,
                 precision=process.precision,
                 limits=options.image_limits,
             )

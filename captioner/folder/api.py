@@ -57,7 +57,7 @@ def iter_folder(
     """
     places = [folder] if isinstance(folder, (str, Path)) else list(folder)
     sources = open_sources([Path(place) for place in places], selection)
-    captioner = captioner or Captioner.load()
+    captioner = captioner or Captioner.load(lanes=None)
     engine = LocalEngine(captioner, batch_size, workers)
     options = options or CaptionOptions(attention=False)
     written = None

@@ -134,7 +134,9 @@ class LocalEngine:
             return [Done(one, None if one.payload is None else next(outcomes)) for one in loaded]
 
         try:
-            yield from run_pipeline(batches, process, workers=self._workers, stop=stop)
+            yield from run_pipeline(
+                batches, process, workers=self._workers, lanes=self._model.lanes, stop=stop
+            )
         finally:
             decoders.close()
             if keywords:

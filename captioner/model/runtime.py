@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from captioner.model.graph_cache import GRAPH, WEIGHTS, GraphCache
 from captioner.model.precision import FLOAT32, INT8, check_precision, has_fast_int8
 from captioner.model.stages import count_step
 
+MOST_LANES = 4
 HEADS = "attention_heads"
 """The decoder output that a model with several heads has beside `attention`."""
 _MEAN = -1
@@ -39,10 +41,11 @@ class Runtime:
         device: str = "auto",
         threads: int | None = None,
         precision: str = "auto",
+        lanes: int | None = 1,
         cache: GraphCache | None = None,
     ) -> None:
-        """`threads` compute one call; None leaves the number to ONNX Runtime. `cache` holds optimised graphs
-        of earlier starts.
+        """`threads` compute (None: one per core), shared by `lanes` calls at the same time (None: a number
+        that suits many images). `cache` holds optimised graphs of earlier starts.
 
         Raises `RuntimeMissingError` without onnxruntime, `DeviceError` if a CUDA device was requested and
         cannot be used, `BundleError` for graphs that cannot be loaded.
@@ -51,12 +54,18 @@ class Runtime:
         check_precision(precision)
         if threads is not None and threads < 1:
             raise OptionsError(f"threads must be at least 1, got {threads}", "threads")
+        if lanes is not None and lanes < 1:
+            raise OptionsError(f"lanes must be at least 1, got {lanes}", "lanes")
         self._ort = _import_onnxruntime()
         self._threads = threads
         self._gpu = int(device.partition(":")[2] or 0)
         self.provider = self._choose_provider(bundle, device)
         # "auto" says what it took; a GPU that was chosen by number keeps it.
         self.device = "cpu" if self.provider == _CPU else "cuda" if device == "auto" else device
+        cores = threads or available_cores()
+        self.lanes = lanes or (default_lanes(cores) if self.provider == _CPU else 1)
+        """Calls that are best made at the same time."""
+        self._threads = threads if self.lanes == 1 else max(1, cores // self.lanes)
         self.precision = self._choose_precision(bundle, precision)
         """What is computed in: float32 or int8."""
         self._cache = cache or GraphCache(None)
@@ -339,6 +348,20 @@ class OnnxStepper:
         for name, value in changes.items():
             memory[f"memory.{name}"] = self._runtime.place(value)
         return OnnxStepper(self._runtime, self._images, memory, self._state, self._heads)
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def default_lanes(cores: int) -> int:
+    """How many batches at once keep that many cores busiest.
+
+    Threads that share a batch wait for each other at every node of a graph, those with batches of their own
+    never. What is left to Python is done one at a time, and a batch takes memory: hence not a lane a core.
+    """
+    return min(cores, MOST_LANES)
 
 
 def check_device(device: str) -> None:

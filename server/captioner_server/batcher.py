@@ -57,7 +57,7 @@ class _Job:
 
 
 class Batcher:
-    """Runs the engine, one batch at a time, on a thread of its own.
+    """Runs the engine on threads of its own, as many batches at a time as the engine has lanes.
 
     `run` must be running on the event loop for anything to be answered. Times are the clock's, in seconds.
     """
@@ -79,15 +79,20 @@ class Batcher:
         self._clock = clock
         self._queue: FairQueue[_Job] = FairQueue()
         self._wake = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
+        self._threads = ThreadPoolExecutor(engine.lanes, thread_name_prefix="model")
         self._unit_s: dict[int, float] = {}  # time for a unit of cost, by batch size
         # Time and cost of the latest batches, the newest counting most.
         self._lately_s, self._lately = 0.0, 0.0
         self.failures = 0
         """Batches that have failed since the last one that did not."""
-        self.busy_since: float | None = None
-        """When the batch that is computed was begun, on `time.monotonic`'s clock."""
+        self._begun: list[float] = []
+        """When the batches that are computed were begun, on `time.monotonic`'s clock."""
         self.running = False
+
+    @property
+    def busy_since(self) -> float | None:
+        """When the oldest batch that is computed was begun, on `time.monotonic`'s clock."""
+        return min(self._begun, default=None)
 
     @property
     def waiting(self) -> int:
@@ -98,7 +103,7 @@ class Batcher:
     def image_s(self) -> float:
         """How long the model takes for an image with its default search, by its latest batches; 0 before the
         first."""
-        return self._lately_s / self._lately if self._lately else 0.0
+        return self._lately_s / self._lately / self._engine.lanes if self._lately else 0.0
 
     def learn(self, size: int, compute_s: float, cost: float | None = None) -> None:
         """A batch of that size, and of that cost if it was not of default searches, took so long."""
@@ -136,7 +141,9 @@ class Batcher:
         """Serve until cancelled; what waits then is left unanswered."""
         self.running = True
         try:
-            await self._run()
+            async with asyncio.TaskGroup() as lanes:
+                for _ in range(self._engine.lanes):
+                    lanes.create_task(self._run())
         finally:
             self.running = False
 
@@ -151,10 +158,11 @@ class Batcher:
             started = self._clock()
             trace = begin_batch([job.trace for job in jobs], jobs[0].options.beam_size)
             work = trace.observing(compute) if trace else compute
+            begun = time.monotonic()
+            self._begun.append(begun)
             try:
-                self.busy_since = time.monotonic()
                 pixels, options = [job.pixels for job in jobs], [job.options for job in jobs]
-                outcomes = await loop.run_in_executor(self._thread, work, self._engine, pixels, options)
+                outcomes = await loop.run_in_executor(self._threads, work, self._engine, pixels, options)
             except Exception as error:  # a defect, of the model or ours: it fails this batch only
                 self.failures += 1
                 self._metrics.failed_batches.inc()
@@ -164,13 +172,13 @@ class Batcher:
                         job.answer.set_exception(error)
                 continue
             finally:
-                self.busy_since = None
+                self._begun.remove(begun)
                 if trace:
                     trace.end()
             self._answer(jobs, outcomes, started)
 
     def close(self) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _take(self, now: float) -> list[_Job]:
         """The next batch, in the order of turns."""

@@ -25,4 +25,9 @@ class ProcessOptions:
     device: Device = _option("auto", "auto uses CUDA where it works; cuda refuses to start where it does not")
     precision: Precision = _option("auto", "auto computes in INT8 where the model has it and the CPU gains")
     threads: int | None = _option(None, "CPU threads of the model (default: one per core)", 1)
+    lanes: int | None = _option(
+        None,
+        "batches computed at once, each by its share of the threads (default: by the number of cores)",
+        1,
+    )
     log_format: Format = _option("text", "form of the log lines on stderr")

@@ -28,6 +28,7 @@ class FakeEngine:
     grid = (2, 3)
     grid_varies = False
     heads = 2
+    lanes = 1
     calibration = Calibration(2.0, 3.0, "the caption is any good")
     defaults = FALLBACK
 
