@@ -49,7 +49,7 @@ def test_no_profile_opens_a_port_to_other_machines() -> None:
         assert services[name]["environment"]["CAPTIONER_INSECURE"] == "true"
     for name, service in services.items():
         assert service["read_only"], name
-        assert service["mem_limit"], name
+        assert service["mem_limit"] and service["cpus"] and service["pids_limit"], name
 
 
 def test_every_image_can_be_pinned() -> None:
@@ -62,11 +62,12 @@ def test_every_image_can_be_pinned() -> None:
     assert dict(re.findall(r"\$\{(\w+_IMAGE):-([^}]+)\}", composition)) == pinned
 
 
-def test_the_dockerfile_is_lint_free() -> None:
+def test_the_dockerfiles_are_lint_free() -> None:
     hadolint = shutil.which("hadolint") or shutil.which("hadolint", path=str(Path(sys.executable).parent))
     if hadolint is None:
         pytest.skip("hadolint is not installed")
-    done = subprocess.run([hadolint, "deploy/Dockerfile"], cwd=ROOT, capture_output=True, text=True)
+    files = ["deploy/Dockerfile", "deploy/kubernetes/ray/Dockerfile"]
+    done = subprocess.run([hadolint, *files], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from captioner.cli.main import _build_parser
 from captioner_server.config import resolve
 from captioner_server.options import ServerOptions
 from captioner_server.process_options import ProcessOptions
@@ -110,3 +111,43 @@ def test_everything_selects_the_same_pods() -> None:
     assert read(BASE / "network.yaml")["spec"]["podSelector"]["matchLabels"] == labels
     target = read(BASE / "autoscaler.yaml")["spec"]["scaleTargetRef"]
     assert target == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "captioner"}
+
+
+RAY_JOB = read(KUBERNETES / "ray" / "job.yaml")
+RAY_FIELDS = {
+    "job": "backoffLimit entrypoint rayClusterSpec shutdownAfterJobFinishes ttlSecondsAfterFinished",
+    "cluster": "headGroupSpec workerGroupSpecs",
+    "head": "rayStartParams template",
+    "workers": "groupName maxReplicas minReplicas rayStartParams replicas template",
+}
+"""Fields of KubeRay's API ray.io/v1 that the job uses; no registry has its schemas."""
+
+
+def test_the_ray_job_has_fields_of_kuberay_and_valid_pods(tmp_path) -> None:
+    assert (RAY_JOB["apiVersion"], RAY_JOB["kind"]) == ("ray.io/v1", "RayJob")
+    cluster = RAY_JOB["spec"]["rayClusterSpec"]
+    [workers] = cluster["workerGroupSpecs"]
+    head = cluster["headGroupSpec"]
+    parts = {"job": RAY_JOB["spec"], "cluster": cluster, "head": head, "workers": workers}
+    assert {name: " ".join(sorted(part)) for name, part in parts.items()} == RAY_FIELDS
+    for group in (head, workers):
+        assert all(isinstance(value, str) for value in group["rayStartParams"].values())
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ray"}, **group["template"]}
+        check_schema(pod, tmp_path)
+        assert pod["spec"]["securityContext"]["runAsNonRoot"]
+        [container] = pod["spec"]["containers"]
+        assert "memory" in container["resources"]["limits"]
+
+
+def test_the_ray_job_runs_a_command_that_fits_its_workers() -> None:
+    command, _, rest = RAY_JOB["spec"]["entrypoint"].partition(" || ")
+    assert rest == "test $? -eq 1"
+    program, *arguments = command.split()
+    args = _build_parser({"batch"})[0].parse_args(arguments)
+    assert (program, args.command, args.engine) == ("captioner", "batch", "ray")
+    [workers] = RAY_JOB["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    [container] = workers["template"]["spec"]["containers"]
+    cores = int(container["resources"]["limits"]["cpu"])
+    assert workers["minReplicas"] == workers["replicas"] == workers["maxReplicas"]
+    assert args.actors * args.cpus_per_actor == workers["replicas"] * cores
+    assert cores % args.cpus_per_actor == 0
