@@ -219,6 +219,22 @@ def test_what_somebody_edited_is_kept_and_counted(few, batch, capsys) -> None:
 
 
 @needs_exiftool
+@pytest.mark.parametrize("embed", [False, True])
+def test_descriptions_of_other_programs_are_kept_and_counted_each_time(few, batch, capsys, embed) -> None:
+    file = few / ("a.jpg" if embed else "a.jpg.xmp")
+    command = ["exiftool", "-q", "-overwrite_original", "-XMP-dc:Description=by hand"]
+    subprocess.run([*command, file], check=True)
+    flags = ["--format", "xmp", *(["--embed"] if embed else [])]
+    for _ in range(3):
+        assert batch(few, "-o", few, *flags) == 0
+        assert "1 kept as they were" in capsys.readouterr().err
+    assert read_description(file) == "by hand"
+    assert batch(few, "-o", few, *flags, "--replace-existing", "--overwrite") == 0
+    assert "kept" not in capsys.readouterr().err
+    assert read_description(file) != "by hand"
+
+
+@needs_exiftool
 def test_names_with_line_breaks_have_metadata_too(tmp_path, batch) -> None:
     root = tmp_path / "photos"
     root.mkdir()

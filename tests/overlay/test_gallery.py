@@ -170,6 +170,19 @@ def test_looks_and_accessibility(browser, gallery, scheme, size):
         page.locator(".card").nth(0).click()
         page.wait_for_selector(".word")
         assert violations(page, find_axe()) == []
+        page.keyboard.press("e")
+        page.wait_for_selector(".editor", state="visible")
+        assert violations(page, find_axe()) == []
+        page.keyboard.press("Escape")
+        page.keyboard.press("a")
+        page.keyboard.press("PageUp")
+        page.get_by_text("Approved", exact=True).wait_for()
+        assert violations(page, find_axe()) == []
+        page.keyboard.press("Escape")
+        page.locator("label", has_text="To review").click()
+        page.wait_for_timeout(100)
+        take_screenshot(page, f"gallery-review-{size}-{scheme}")
+        assert violations(page, find_axe()) == []
 
 
 def test_thousands_of_photos_stay_a_few_nodes(browser, large_gallery):

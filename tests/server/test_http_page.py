@@ -185,6 +185,30 @@ def test_a_dropped_and_a_pasted_photo(browser, server):
             page.get_by_text(f"{event}.png: ").wait_for()
 
 
+def test_a_dropped_folder_becomes_a_gallery(browser, server, tmp_path):
+    """A real folder, dropped as the system drops it: photos below it are found, anything else is left out."""
+    inside = tmp_path / "holiday" / "day two"
+    inside.mkdir(parents=True)
+    (inside.parent / "1.jpg").write_bytes(CAT.read_bytes())
+    (inside / "2 ü.jpg").write_bytes(COFFEE.read_bytes())
+    (inside / "broken.jpg").write_bytes(b"no photo")
+    (inside / "notes.txt").write_text("no photo")
+    (inside / "empty").mkdir()
+    with open_at(browser, server, expected=("400",)) as page:
+        protocol = page.context.new_cdp_session(page)
+        data = {"items": [], "files": [str(inside.parent)], "dragOperationsMask": 1}
+        for kind in ("dragEnter", "dragOver", "drop"):
+            event = {"type": kind, "x": 400, "y": 300, "data": data}
+            protocol.send("Input.dispatchDragEvent", event)
+        page.get_by_text("3 of 3 photos captioned, 1 failed").wait_for()
+        assert page.locator(".card").count() == 3
+        shown = page.locator(".gallery").text_content()
+        assert "notes.txt" not in shown
+        page.locator(".card").nth(0).click()
+        wait_for_caption(page)
+        assert words(page) == [word.text for word in say_of(server.engine, CAT).words]
+
+
 def test_the_camera_live(browser, server):
     with open_at(browser, server) as page:
         page.locator(".camera").click()
@@ -272,6 +296,23 @@ def test_in_firefox(server):
         firefox.wait_for("/captions a second/.test(document.querySelector('.rate').textContent)")
         assert firefox.run("document.querySelectorAll('.word').length") == 5
         assert firefox.run("document.querySelector('.status').textContent") == ""
+
+
+def test_photos_dropped_in_firefox_become_a_gallery(server):
+    photos = json.dumps([[f"{number}.png", _small_png()] for number in range(3)])
+    with launch_firefox(server.server.http_url) as firefox:
+        firefox.run(
+            f"""(() => {{ const photos = {photos};"""
+            """
+                const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+                const transfer = new DataTransfer();
+                for (const [name, data] of photos)
+                    transfer.items.add(new File([bytes(data)], name, {type: "image/png"}));
+                document.body.dispatchEvent(new DragEvent("drop", {dataTransfer: transfer, bubbles: true}));
+            })()"""
+        )
+        firefox.wait_for("document.body.textContent.includes('3 of 3 photos captioned')")
+        assert firefox.run("document.querySelectorAll('.card').length") == 3
 
 
 def _small_png() -> str:

@@ -27,6 +27,9 @@ KEYWORDS = "XMP-dc:Subject"
 _OLDER = ("IPTC:Caption-Abstract", "IPTC:Keywords")
 """Where older programs keep the description and the keywords."""
 _MAX_BYTES = 2**40
+_KEPT = b"kept"
+"""Stands in the state after the digest of what was written, where another program's words were kept: a rerun
+then says so without reading the file."""
 
 
 class XmpOutput(SidecarOutput):
@@ -59,10 +62,14 @@ class XmpOutput(SidecarOutput):
                 return
         else:
             target, published = self.find_target(entry, state)
-        if published == wanted and target.is_file():
+        kept_before = published is not None and published.endswith(_KEPT)
+        published = published.removesuffix(_KEPT) if published else None
+        if published == wanted and target.is_file() and not (kept_before and self._options.replace_existing):
+            self.kept += kept_before
             return
         try:
-            self._write_tags(target, text, published)
+            kept = self._write_tags(target, text, published)
+            self.kept += kept
             if self._options.embed:
                 content, stamp = read_file(target, _MAX_BYTES)
                 state.restamp(entry, stamp, blake2b(content, digest_size=16).digest())
@@ -70,17 +77,18 @@ class XmpOutput(SidecarOutput):
             cause = error if isinstance(error, OSError) else _try_writing(target)
             self.reject(entry, f"exiftool cannot write {target.name}: {_reason(error)}", state, cause)
             return
-        state.mark_published(entry.name, wanted)
+        state.mark_published(entry.name, wanted + _KEPT if wanted and kept else wanted)
 
     def digest(self, record: Record) -> bytes:
         return _digest(" ".join(record["caption"].split()))
 
-    def _write_tags(self, target: Path, text: str, published: bytes | None) -> None:
+    def _write_tags(self, target: Path, text: str, published: bytes | None) -> bool:
+        """Whether something else's words were kept."""
         path = Path(os.path.abspath(target))  # noqa: PTH100
         if not target.exists():
             if text:
                 self._make_sidecar(target, text)
-            return
+            return False
         Path(f"{path}_exiftool_tmp").unlink(missing_ok=True)  # a killed run's, with which exiftool refuses
         there = self._tool.get_tags(path, [DESCRIPTION, ALT_TEXT, KEYWORDS, *_OLDER])
         free = {
@@ -89,7 +97,6 @@ class XmpOutput(SidecarOutput):
         }
         if not text:  # only what we wrote is taken away
             free = {tag: tag in there and _digest(str(there[tag])) == published for tag in free}
-        self.kept += bool(text) and not all(free.values())
         tags: dict[str, str | list[str]] = {
             tag: text for tag, may in free.items() if may and there.get(tag, "") != text
         }
@@ -97,6 +104,7 @@ class XmpOutput(SidecarOutput):
             tags[KEYWORDS] = keywords_of(text)
         if tags:
             self._tool.set_tags(path, tags)
+        return bool(text) and not all(free.values())
 
     def _make_sidecar(self, target: Path, text: str) -> None:
         if self._options.embed:
