@@ -21,7 +21,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="best.pt of a run")
     parser.add_argument("-o", "--out", type=Path, metavar="BUNDLE", required=True, help="a new folder")
     parser.add_argument("--name", help="name of the model (default: that of the run)")
-    parser.add_argument("--card", type=Path, metavar="FILE", help="the model card, Markdown")
+    parser.add_argument(
+        "--card",
+        type=Path,
+        metavar="FILE",
+        help="the model card, Markdown; a table of scores replaces its line <!-- scores -->",
+    )
+    parser.add_argument(
+        "--evaluate",
+        type=Path,
+        metavar="DATA",
+        help="caption the run's validation images with the bundle, and record scores and confidence; DATA is "
+        "the --data-root of the training",
+    )
     parser.add_argument(
         "--scores",
         nargs="+",
@@ -67,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
         decoding=caption_options(args),
         checklist_weight=args.checklist_weight,
         scores=dict(map(_read_scores, args.scores)) or None,
+        evaluate=args.evaluate,
     )
     size = sum(path.stat().st_size for path in args.out.iterdir())
     print(

@@ -14,23 +14,6 @@ from captioner.errors import OptionsError
 if TYPE_CHECKING:
     from captioner.metrics import Comparison, Scores
 
-_LABELS = {
-    **{f"bleu_{n}": f"BLEU-{n}" for n in range(1, 5)},
-    "rouge_l": "ROUGE-L",
-    "cider": "CIDEr-D",
-    "chair_i": "objects that are not there (CHAIRi)",
-    "chair_s": "captions with such (CHAIRs)",
-    "object_recall": "objects mentioned (recall)",
-}
-_DIVERSITY = {
-    "distinct_1": ("distinct words / words", "{:.3f}"),
-    "distinct_2": ("distinct pairs / pairs", "{:.3f}"),
-    "vocabulary": ("distinct words", "{:d}"),
-    "mean_length": ("words a caption", "{:.2f}"),
-    "repeated": ("said of several images", "{:.1%}"),
-    "bad_endings": ("end as none can", "{:.1%}"),
-}
-
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
@@ -75,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
         return _score_names(args)
     from captioner.metrics import Meteor, compare_captions, evaluate_captions
     from captioner.metrics.captions import objects_by_image, read_captions, references_by_image
+    from captioner.metrics.tables import label
     from captioner.references import read_references
 
     if args.samples < 1 or args.seed < 0:
@@ -87,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     systems = [read_captions(path, images) for path in (args.captions, args.compare) if path]
     meteor = None if args.no_meteor else Meteor.load(args.meteor_data)
     if meteor is not None and meteor.key != "meteor":
-        variant = _label(meteor.key)
+        variant = label(meteor.key)
         print(f"captioner: {variant}; for METEOR 1.5: pip install 'captioner[metrics]'", file=sys.stderr)
     options: dict[str, Any] = {
         "objects": objects_by_image(images),
@@ -107,6 +91,7 @@ def _score_names(args: argparse.Namespace) -> int:
     """Score captions against labels. Raises `OptionsError` for options that need captions."""
     from captioner.metrics.captions import read_captions
     from captioner.metrics.naming import score_naming
+    from captioner.metrics.tables import label
     from captioner.references import read_label_file, select_split
 
     if args.compare or args.split_list:
@@ -116,17 +101,10 @@ def _score_names(args: argparse.Namespace) -> int:
     if args.split:
         images = select_split(path, images, args.split)
     scores = score_naming(read_captions(args.captions, images), {image.key: image.words for image in images})
-    values = {
-        "named": scores.named,
-        "by_chance": scores.by_chance,
-        "score": scores.score,
-        "exactly": scores.exactly,
-    }
     if args.json:
-        _print_json({"images": scores.photos, **{name: round(100 * v, 4) for name, v in values.items()}})
+        _print_json(scores.to_dict())
         return 0
-    labels = ("name what is there", "would be right by chance", "score: the difference", "say the exact word")
-    rows = [[label, f"{100 * value:.2f}"] for label, value in zip(labels, values.values(), strict=True)]
+    rows = [[label(name), f"{value:.2f}"] for name, value in scores.to_dict().items() if name != "images"]
     print_table([f"{scores.photos} images", "share"], rows)
     return 0
 
@@ -137,14 +115,6 @@ def print_scores(scores: Scores, *, as_json: bool) -> None:
         _print_json(score_record(scores))
     else:
         _print_scores(scores)
-
-
-def _label(name: str) -> str:
-    """For people: "METEOR 1.5 (exact+stem)" for `meteor_exact_stem`."""
-    if name in _LABELS:
-        return _LABELS[name]
-    _, *stages = name.split("_")
-    return f"METEOR 1.5 ({'+'.join(stages)})" if stages else "METEOR 1.5"
 
 
 def score_record(scores: Scores) -> dict[str, Any]:
@@ -179,48 +149,38 @@ def _print_json(record: dict[str, Any]) -> None:
 
 
 def _print_scores(scores: Scores) -> None:
+    from captioner.metrics.tables import interval, label, statistics
+
     rows = [
-        [_label(name), f"{100 * value:.2f}", _range(scores.intervals[name])]
+        [label(name), f"{100 * value:.2f}", interval(scores.intervals[name])]
         for name, value in scores.values.items()
     ]
-    print_table([f"{scores.images} images", "score", "95% interval"], rows, _diversity_rows(scores))
+    print_table(
+        [f"{scores.images} images", "score", "95% interval"],
+        rows,
+        list(map(list, statistics(scores).items())),
+    )
 
 
 def _print_comparison(comparison: Comparison, args: argparse.Namespace) -> None:
+    from captioner.metrics.tables import interval, label, statistics
+
     first, second = comparison.first, comparison.second
     rows = [
         [
-            _label(name),
+            label(name),
             f"{100 * first.values[name]:.2f}",
             f"{100 * second.values[name]:.2f}",
             f"{100 * difference.value:+.2f}",
-            _range(difference.interval, "+.2f"),
+            interval(difference.interval, "+.2f"),
             f"{difference.p_value:.3f}",
         ]
         for name, difference in comparison.differences.items()
     ]
     names = [printable(Path(path).name) for path in (args.captions, args.compare)]
     heads = [f"{first.images} images", *names, "change", "95% interval", "p"]
-    print_table(heads, rows, _diversity_rows(first, second))
-
-
-def _diversity_rows(*systems: Scores) -> list[list[str]]:
-    rows = [
-        [label, *(form.format(getattr(scores.diversity, name)) for scores in systems)]
-        for name, (label, form) in _DIVERSITY.items()
-    ]
-    gender = [scores.gender for scores in systems]
-    if gender[0].women:
-        label = f"women called men ({gender[0].women} images)"
-        rows.append([label, *(f"{one.women_as_men} of {one.women_named}" for one in gender)])
-    if gender[0].men:
-        label = f"men called women ({gender[0].men} images)"
-        rows.append([label, *(f"{one.men_as_women} of {one.men_named}" for one in gender)])
-    return rows
-
-
-def _range(interval: tuple[float, float], form: str = ".2f") -> str:
-    return " to ".join(format(100 * bound, form) for bound in interval)
+    others = statistics(second)
+    print_table(heads, rows, [[name, value, others[name]] for name, value in statistics(first).items()])
 
 
 def print_table(heads: list[str], *sections: list[list[str]]) -> None:

@@ -33,6 +33,11 @@ class NamingScores:
     def score(self) -> float:
         return self.named - self.by_chance
 
+    def to_dict(self) -> dict[str, float]:
+        """The number of images, and the shares times 100."""
+        shares = {name: getattr(self, name) for name in ("named", "by_chance", "score", "exactly")}
+        return {"images": self.photos, **{name: round(100 * value, 4) for name, value in shares.items()}}
+
 
 def score_naming(captions: Mapping[str, str], words: Mapping[str, Sequence[str]]) -> NamingScores:
     """`words` for each photo by its key, the most exact first, not empty; `captions` by the same keys.
@@ -65,6 +70,8 @@ def has_phrase(caption: Sequence[str], phrase: Sequence[str]) -> bool:
 
 def _forms(phrase: Sequence[str]) -> set[Phrase]:
     """The phrase with its last word as it is, and as a singular."""
+    if not phrase:
+        return set()
     *first, last = phrase
     lasts = {last}
     for plural, singular in _PLURALS:

@@ -10,8 +10,7 @@ import numpy.typing as npt
 from captioner.metrics.cider import CiderReward
 from captioner.metrics.naming import has_phrase
 from captioner.model.calibration import mean_log_prob
-from captioner.model.search import Hypothesis
-from captioner.model.vocabulary import Vocabulary, tokenize
+from captioner.model.vocabulary import tokenize
 from captioner.training.data import Example
 
 EVENT = (
@@ -23,18 +22,18 @@ FEWEST = 200
 
 
 def calibrate(
-    examples: Sequence[Example], found: Sequence[Hypothesis], vocabulary: Vocabulary
+    examples: Sequence[Example], captions: Sequence[tuple[str, float]]
 ) -> dict[str, float | str] | None:
-    """The entry `confidence` of a bundle, from the captions found for validation images; those with a single
-    human caption are left out. None if the images are fewer than `FEWEST`, or the captions all good or all
-    bad."""
-    texts = [" ".join(vocabulary.decode(hypothesis.tokens)) for hypothesis in found]
+    """The entry `confidence` of a bundle, from captions of validation images, each with its log-probability;
+    images with a single human caption are left out. None if the images are fewer than `FEWEST`, or the
+    captions all good or all bad."""
+    texts = [text for text, _ in captions]
     good = {**_close(examples, texts), **_named(examples, texts)}
     rows = sorted(good)
     truth = np.array([good[row] for row in rows], dtype=bool)
     if len(rows) < FEWEST or truth.all() or not truth.any():
         return None
-    scores = np.array([mean_log_prob(texts[row], found[row].log_prob) for row in rows])
+    scores = np.array([mean_log_prob(*captions[row]) for row in rows])
     slope, intercept = fit_platt(scores, truth)
     return {"slope": round(slope, 5), "intercept": round(intercept, 5), "event": EVENT}
 

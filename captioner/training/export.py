@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from PIL import Image
 
 from captioner.captioner import DEFAULT_BATCH_SIZE, Captioner, Pixels
 from captioner.errors import CaptionerError, DataError
+from captioner.metrics.tables import label
 from captioner.model import bundle as bundles
 from captioner.model.runtime import OnnxStepper
 from captioner.model.search import search
@@ -26,9 +26,15 @@ from captioner.options import CaptionOptions
 from captioner.training.checkpoint import load_model
 from captioner.training.graphs import decoder_graph, encoder_graph
 from captioner.training.int8 import add_int8
+from captioner.training.options import TrainOptions
+from captioner.training.release import measure
 
 DECODING = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram")
 """The options that a bundle has defaults for."""
+TABLE = "<!-- scores -->"
+"""What a table of scores replaces in a model card."""
+SHOWN = ("cider", "bleu_4", "rouge_l", "named", "exactly")
+"""Scores of validation in training that the table has."""
 PARITY_BATCHES = (1, 2, 7)
 PARITY_TOLERANCE = 1e-3
 """Largest difference of a log-probability; half of what would show in the second decimal."""
@@ -61,13 +67,16 @@ def export_bundle(
     images: Sequence[Path] = (),
     calibration: Sequence[Path] = (),
     scores: Mapping[str, Mapping[str, float]] | None = None,
+    evaluate: Path | None = None,
 ) -> Parity:
     """Write the bundle `folder` (which must not exist) from `checkpoint`.
 
     With `calibration` photos, of the kind that the model was trained on, the bundle also holds graphs in
-    INT8. `images` are real photos for the parity check; without any, fixed noise stands in. `card` is the
-    text of the model card, by default what the checkpoint knows; `decoding` and `checklist_weight` override
-    the run's search, `scores` those of its validation, by the name of their data.
+    INT8. `images` are real photos for the parity check; without any, fixed noise stands in. `decoding` and
+    `checklist_weight` override the run's search, `scores` those of its validation, by the name of their data.
+    With `evaluate`, the root of the run's data, the bundle captions the validation images: scores and
+    confidence are those of its captions. `card` is the text of the model card, in which a table of the scores
+    takes the place of `TABLE`; by default it holds what the checkpoint knows.
 
     Raises `DataError` for a bad checkpoint or an existing folder, `ParityError` if the graphs differ from
     the network. The bundle appears whole or not at all.
@@ -89,26 +98,32 @@ def export_bundle(
         (place / bundles.ENCODER).write_bytes(encoder_graph(model).SerializeToString(deterministic=True))
         (place / bundles.DECODER).write_bytes(decoder_graph(model).SerializeToString(deterministic=True))
         vocabulary.save(place / bundles.WORDS)
-        scores = contents.get("scores", {}) if scores is None else scores
-        (place / bundles.CARD).write_text(
-            card or _card(name or options.name, contents, scores), encoding="utf-8"
-        )
-        bundles.write_manifest(
-            place,
-            {
-                "name": name or options.name,
-                "image": bundles.image_section(options.model.image_size, model.letterbox),
-                "grid": list(options.model.grid),
-                "sentinel": model.decoder.has_sentinel,
-                "heads": model.decoder.heads,
-                "decoding": {name: getattr(search_options, name) for name in DECODING},
-                "parameters": sum(p.numel() for p in model.parameters()),
-                "training": options.to_dict(),
-                "scores": scores,
-                **({"confidence": contents["confidence"]} if contents.get("confidence") else {}),
-            },
-        )
-        parity = check_parity(model, Captioner.load(place, device="cpu"), images)
+        manifest = {
+            "name": name or options.name,
+            "image": bundles.image_section(options.model.image_size, model.letterbox),
+            "grid": list(options.model.grid),
+            "sentinel": model.decoder.has_sentinel,
+            "heads": model.decoder.heads,
+            "decoding": {name: getattr(search_options, name) for name in DECODING},
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "training": options.to_dict(),
+        }
+        recorded = contents.get("scores", {}) if scores is None else scores
+        confidence, table = contents.get("confidence"), _table(recorded)
+        card = card or _card(name or options.name, options)
+        (place / bundles.CARD).write_text(card, encoding="utf-8")
+        bundles.write_manifest(place, manifest)
+        captioner = Captioner.load(place, device="cpu")
+        parity = check_parity(model, captioner, images)
+        if evaluate is not None:
+            release = measure(captioner, options.data, evaluate)
+            recorded = {**release.scores, **(scores or {})}
+            confidence, table = release.confidence or confidence, release.table
+        manifest["scores"] = recorded
+        if confidence:
+            manifest["confidence"] = confidence
+        (place / bundles.CARD).write_text(card.replace(TABLE, table), encoding="utf-8")
+        bundles.write_manifest(place, manifest)
         if calibration:
             add_int8(place, calibration)
         shutil.move(place, folder)
@@ -192,18 +207,17 @@ def put_named_words_last(model: CaptionModel, vocabulary: Vocabulary) -> Vocabul
     return Vocabulary([vocabulary.words[token] for token in order.tolist()])
 
 
-def _card(name: str, contents: dict[str, Any], scores: Mapping[str, Mapping[str, float]]) -> str:
+def _card(name: str, options: TrainOptions) -> str:
     """What can be said of any model; people add what it was trained on and what it is bad at."""
-    options = contents["options"]
     lines = [f"# {name}", "", "Trained with `captioner train`; the configuration is in bundle.json.", ""]
-    lines += [
-        "## Data",
-        "",
-        *[f"- {source['name']} ({source['captions']})" for source in options["data"]],
-        "",
-    ]
-    lines += ["## Validation scores", "", "| data | CIDEr | BLEU-4 | ROUGE-L |", "|---|---|---|---|"]
+    data = [f"- {source.name} ({source.captions or source.labels or 'classes'})" for source in options.data]
+    return "\n".join([*lines, "## Data", "", *data, "", "## Validation scores", "", TABLE, ""])
+
+
+def _table(scores: Mapping[str, Mapping[str, float]]) -> str:
+    """The main scores of validation in training."""
+    names = [name for name in SHOWN if any(name in values for values in scores.values())]
+    rows = [["data", *(label(name) for name in names)], ["---"] * (len(names) + 1)]
     for source, values in scores.items():
-        shown = " | ".join(f"{values.get(key, float('nan')):.1f}" for key in ("cider", "bleu_4", "rouge_l"))
-        lines.append(f"| {source} | {shown} |")
-    return "\n".join([*lines, ""])
+        rows.append([source, *(f"{values[name]:.1f}" if name in values else "" for name in names)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)

@@ -236,7 +236,8 @@ class Trainer:
                 self.device,
             )
             # A few images do not tell more than the model that was started from.
-            fitted = calibrate(self.val_examples, found, self.vocabulary)
+            captions = [(" ".join(self.vocabulary.decode(one.tokens)), one.log_prob) for one in found]
+            fitted = calibrate(self.val_examples, captions)
             self.confidence = fitted or self.confidence
             best = max((mean_score(record) for record in self.history), default=-1.0)
             if mean_score({"val": scores}) > best:

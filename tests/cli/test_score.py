@@ -23,7 +23,7 @@ def test_the_table_shows_scores_intervals_and_diversity(capsys: pytest.CaptureFi
     assert row[1] == f"{100 * EXPECTED['scores']['bleu_4']:.2f}"
     assert float(row[2]) < float(row[1]) < float(row[4])
     assert any("20 images" in line for line in lines)
-    assert any("said of several images" in line and "0.0%" in line for line in lines)
+    assert any("shared by several images" in line and "0.0%" in line for line in lines)
 
 
 def test_json_has_what_the_table_has(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,18 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from captioner.model.search import Hypothesis
-from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.references import CaptionedImage
 from captioner.training.calibrate import FEWEST, calibrate, fit_platt
 from captioner.training.data import Example
 
-VOCABULARY = Vocabulary([*SPECIAL, "a", "dog", "cat", "snail"])
 
-
-def said(word: str, log_prob: float) -> Hypothesis:
-    tokens = tuple(VOCABULARY.encode(f"a {word}"))
-    return Hypothesis(tokens, (log_prob / 3,) * 3, ())
+def said(word: str, log_prob: float) -> tuple[str, float]:
+    return f"a {word}", log_prob
 
 
 def example(number: int, words: tuple[str, ...] = (), captions: tuple[str, ...] = ()) -> Example:
@@ -36,10 +31,10 @@ def test_labelled_photos_are_good_if_one_of_their_words_is_said() -> None:
     photos = [example(number, ("garden snail", "snail")) for number in range(2 * FEWEST)]
     words = ["snail" if random.random() < 0.5 else "dog" for _ in photos]
     found = [said(word, -2 if word == "snail" else -6) for word in words]
-    entry = calibrate(photos, found, VOCABULARY)
+    entry = calibrate(photos, found)
     assert entry is not None and entry["slope"] > 1
-    assert calibrate(photos[: FEWEST - 1], found[: FEWEST - 1], VOCABULARY) is None
-    assert calibrate(photos, [said("dog", -3)] * len(photos), VOCABULARY) is None
+    assert calibrate(photos[: FEWEST - 1], found[: FEWEST - 1]) is None
+    assert calibrate(photos, [said("dog", -3)] * len(photos)) is None
 
 
 def test_captioned_photos_are_good_if_close_to_people() -> None:
@@ -49,7 +44,7 @@ def test_captioned_photos_are_good_if_close_to_people() -> None:
         name, right = names[number % 3], number % 2 == 0
         photos.append(example(number, captions=(f"a {name}", f"one {name}", f"a {name} there")))
         found.append(said(name if right else names[(number + 1) % 3], -2 if right else -5))
-    entry = calibrate(photos, found, VOCABULARY)
+    entry = calibrate(photos, found)
     assert entry is not None and entry["slope"] > 1
     alone = [example(number, captions=("a dog",)) for number in range(2 * FEWEST)]
-    assert calibrate(alone, found, VOCABULARY) is None
+    assert calibrate(alone, found) is None

@@ -13,13 +13,16 @@ from support import squares
 
 from captioner.captioner import Captioner
 from captioner.errors import DataError
+from captioner.metrics import evaluate_captions
 from captioner.model.bundle import Bundle
 from captioner.model.search import search
 from captioner.model.vocabulary import SPECIAL
 from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper
+from captioner.options import CaptionOptions
+from captioner.references import read_references
 from captioner.training import checkpoint
-from captioner.training.export import ParityError, check_parity, export_bundle
+from captioner.training.export import TABLE, ParityError, check_parity, export_bundle
 
 WORDS = [*SPECIAL, *["a", "the", "red", "green", "blue", "square", "on", "is", "left", "right", "that"]]
 
@@ -76,7 +79,26 @@ def test_a_bundle_is_complete(exported: Path) -> None:
     assert manifest["training"]["model"]["decoder"] == "two_lstm"
     assert manifest["scores"]["squares"]["cider"] == 12.34
     card = (exported / "MODEL_CARD.md").read_text()
-    assert card.startswith("# squares\n") and "| squares | 12.3 | 5.0 | 6.0 |" in card
+    assert card.startswith("# squares\n") and "| squares | 12.3 | 5.0 | 6.0 |" in card and TABLE not in card
+
+
+def test_a_release_is_measured_with_the_bundle(saved: Path, data: Path, tmp_path: Path) -> None:
+    card = f"# squares\n\n{TABLE}\n\nKnows squares.\n"
+    export_bundle(saved, tmp_path / "bundle", card=card, decoding=CaptionOptions(beam_size=2), evaluate=data)
+    images = read_references(data / "captions.json", "val")
+    captioner = Captioner.load(tmp_path / "bundle", device="cpu")
+    captions = captioner.caption([data / "images" / image.name for image in images])
+    scores = evaluate_captions(
+        {image.key: caption.text for image, caption in zip(images, captions, strict=True)},
+        {image.key: image.captions for image in images},
+        meteor=False,
+    )
+    recorded = captioner.bundle.manifest["scores"]["squares"]
+    assert recorded["images"] == len(images)
+    assert recorded["cider"] == pytest.approx(100 * scores.values["cider"], abs=1e-3)
+    text = (tmp_path / "bundle" / "MODEL_CARD.md").read_text()
+    assert text.startswith("# squares\n\n|  | squares |\n") and text.endswith("Knows squares.\n")
+    assert f"| images | {len(images)} |" in text and "| CIDEr-D | " in text
 
 
 @pytest.mark.parametrize("batch", [1, 2, 7])
