@@ -155,7 +155,7 @@ def word_weights(groups: Sequence[Group], vocabulary: int) -> Tensor:
     having = np.zeros(vocabulary)
     for _, caption in captions:
         having[list(set(caption))] += 1
-    weights = -np.log(np.maximum(having, 1) / len(captions))
+    weights = -np.log(np.maximum(having, 1) / max(1, len(captions)))
     weights[having == 0] = 0
     weights[: len(SPECIAL)] = 0
     return torch.from_numpy(weights).float()

@@ -40,6 +40,12 @@ def build_vocabulary(
     return Vocabulary(list(dict.fromkeys([*common, *taught, *named])))
 
 
+def label_words(examples: Sequence[Example], vocabulary: Vocabulary) -> list[int]:
+    """The tokens of the most exact words of labelled photos."""
+    exact = " ".join(sorted({example.image.words[0] for example in examples if example.image.words}))
+    return sorted(set(vocabulary.encode(exact)) - {vocabulary.unknown_id})
+
+
 def related_words(examples: Sequence[Example], classes: Sequence[Sequence[str]] = ()) -> dict[str, list[str]]:
     """For each part of the most exact word of a labelled photo, and of the words for each class: what else
     the photos or the class show."""

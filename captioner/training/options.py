@@ -102,6 +102,10 @@ class StageOptions:
     some networks of torchvision have."""
     zoom: float = 1.0
     """Half of the images are enlarged to a random part of at least this share of their area."""
+    label_words_only: bool = False
+    """Train nothing but the embeddings of the words that label photos, so that all else stays as it is. A
+    run that starts from a trained model and has no captions does so by default: nothing in its data would
+    keep the model from saying its new words of other photos too."""
     gradient_norm: float = 1.0
     """Gradients are clipped to this norm."""
 

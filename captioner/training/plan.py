@@ -42,9 +42,12 @@ def planned(options: TrainOptions, examples: Sequence[Example]) -> TrainOptions:
 def _stage(
     stage: StageOptions, shown: int, options: TrainOptions, examples: Sequence[Example]
 ) -> StageOptions:
+    captioned = any(example.image.captions for example in examples)
+    if options.start and not captioned and not stage.objectives:
+        stage = dataclasses.replace(stage, label_words_only=True)
     chosen = {
         "batch_captions": min(LARGEST_BATCH, max(SMALLEST_BATCH, shown // STEPS_OF_AN_EPOCH)),
-        "learning_rate": 2e-4 if options.start else 1e-3,
+        "learning_rate": 2e-4 if options.start and not stage.label_words_only else 1e-3,
     }
     stage = _filled(stage, **chosen)
     steps = math.ceil(shown / stage.batch_captions)
@@ -52,8 +55,7 @@ def _stage(
     stage = _filled(stage, warmup_steps=min(WARMUP_STEPS, stage.epochs * steps // 10))
     if stage.objectives:
         return stage
-    detects = bool(options.model.checklist_weight)
-    captioned = any(example.image.captions for example in examples)
+    detects = bool(options.model.checklist_weight) and not stage.label_words_only
     names = [name for name in DEFAULT_OBJECTIVES if captioned]
     names += ["label_likelihood"] * any(example.image.words for example in examples)
     names += ["bag_of_words"] * detects  # or what the checklist detects becomes outdated

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from captioner.nn.model import CaptionModel
 from captioner.training.options import StageOptions
@@ -24,13 +24,26 @@ def make_optimizer(
     rest += [p for objective in objectives for p in objective.parameters()]
     matrices = [p for p in rest if p.dim() > 1]
     vectors = [p for p in rest if p.dim() <= 1]
+    decay = 0.0 if stage.label_words_only else stage.weight_decay  # other words stay as they are
     groups = [
-        {"params": matrices, "base": stage.learning_rate, "weight_decay": stage.weight_decay},
+        {"params": matrices, "base": stage.learning_rate, "weight_decay": decay},
         {"params": vectors, "base": stage.learning_rate, "weight_decay": 0.0},
     ]
     if tuned:
         groups.append({"params": tuned, "base": stage.encoder_learning_rate, "weight_decay": 0.0})
     return torch.optim.AdamW(groups, lr=stage.learning_rate, betas=(0.9, 0.98), fused=True)
+
+
+def keep_other_words(model: CaptionModel, words: Tensor) -> None:
+    """Drop all gradients but those of the embeddings of `words`, int64."""
+    for name, parameter in model.named_parameters():
+        if parameter.grad is None:
+            continue
+        if name.startswith("decoder.embedding."):
+            wanted = parameter.grad[words]
+            parameter.grad.zero_()[words] = wanted
+        else:
+            parameter.grad = None
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, stage: StageOptions, step: int, total: int) -> None:

@@ -23,13 +23,13 @@ from captioner.training.curves import plot_curves
 from captioner.training.data import Batch, Example, load_examples
 from captioner.training.ema import MovingAverage, copy_weights
 from captioner.training.losses import Losses, forward
-from captioner.training.naming import build_vocabulary, related_words
+from captioner.training.naming import build_vocabulary, label_words, related_words
 from captioner.training.objectives import Run
 from captioner.training.options import StageOptions, TrainOptions
 from captioner.training.plan import planned, unlearnt, warnings
 from captioner.training.progress import Progress
 from captioner.training.records import in_words, losses_in_words, mean_losses, mean_score
-from captioner.training.schedule import make_optimizer, set_learning_rate
+from captioner.training.schedule import keep_other_words, make_optimizer, set_learning_rate
 from captioner.training.soup import Soup
 from captioner.training.start import Start
 from captioner.training.validation import validate
@@ -73,6 +73,10 @@ class Trainer:
             named = ClassWords.of(self.vocabulary, options.model.classes)
             model = dataclasses.replace(options.model, named_words=named.count)
             self.options = options = dataclasses.replace(options, model=model)
+        words = label_words(self.train_examples, self.vocabulary)
+        if not words and any(stage.label_words_only for stage in options.stages):
+            raise DataError("label_words_only needs photos with labels")
+        self.label_words = torch.tensor(words, device=device)
         torch.manual_seed(options.seed)
         weights = None if options.weights == "random" or start else options.weights
         self.model = CaptionModel(options.model, len(self.vocabulary), weights).to(device)
@@ -176,6 +180,8 @@ class Trainer:
             loss, parts = self.losses.loss(step)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
+        if self.current.label_words_only:
+            keep_other_words(self.model, self.label_words)
         trained = [p for group in self.optimizer.param_groups for p in group["params"]]
         norm = torch.nn.utils.clip_grad_norm_(trained, self.current.gradient_norm)
         for name, value in (("loss", loss), ("norm of the gradient", norm)):

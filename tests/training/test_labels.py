@@ -21,7 +21,7 @@ from captioner.training.completion import with_phrase
 from captioner.training.data import LABELS, load_examples
 from captioner.training.naming import beginning, build_vocabulary, draw, related_words
 from captioner.training.objectives.label_likelihood import FEWEST, continuations
-from captioner.training.options import SourceOptions, TrainOptions
+from captioner.training.options import SourceOptions, StageOptions, TrainOptions
 from captioner.training.start import Start
 
 CAPTIONED = dataclasses.replace(squares.options().data[0], repeat=4)
@@ -257,3 +257,38 @@ def test_labelled_photos_validate_by_what_is_named(labelled: Path, cache: Path, 
     [record] = squares.trainer(alone, tmp_path / "alone", labelled, cache).run()
     assert record["val"]["new"]["named"] == 100  # the only words there are
     assert (tmp_path / "alone" / "best.pt").exists()
+
+
+def test_labels_alone_change_nothing_but_the_embeddings_of_their_words(
+    labelled: Path, cache: Path, tmp_path: Path
+) -> None:
+    first = squares.options((squares.stage(epochs=1),), data=(CAPTIONED,))
+    squares.trainer(first, tmp_path / "first", labelled, cache).run()
+    (tmp_path / "root").mkdir()
+    for name in ("images", "labels.json", "new"):
+        (tmp_path / "root" / name).symlink_to(labelled / name)
+    (tmp_path / "root" / "start.pt").symlink_to(tmp_path / "first" / "last.pt")
+    options = TrainOptions(
+        name="words",
+        start="start.pt",
+        weights="random",
+        stages=(StageOptions(name="words", epochs=2),),
+        data=(source(),),
+    )
+    trainer = squares.trainer(options, tmp_path / "run", tmp_path / "root", cache)
+    before = {name: value.clone() for name, value in trainer.model.named_parameters()}
+    assert trainer.current.label_words_only
+    assert set(trainer.current.objectives) == {"label_likelihood"}
+    trainer.run()
+    changed = {n for n, value in trainer.model.named_parameters() if not torch.equal(value, before[n])}
+    assert changed == {"decoder.embedding.weight", "decoder.embedding.bias"}
+    rows = (trainer.model.decoder.embedding.weight != before["decoder.embedding.weight"]).any(dim=1)
+    assert rows.nonzero().flatten().tolist() == trainer.vocabulary.encode("plum")
+
+
+def test_only_the_words_of_labels_can_be_trained_where_there_are_labels(
+    labelled: Path, cache: Path, tmp_path: Path
+) -> None:
+    options = squares.options((squares.stage(label_words_only=True),), data=(CAPTIONED,))
+    with pytest.raises(DataError, match="label_words_only needs photos with labels"):
+        squares.trainer(options, tmp_path, labelled, cache)
