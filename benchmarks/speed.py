@@ -30,6 +30,7 @@ SECTIONS = {
     "encoder": "the encoder alone in each precision",
     "pipeline": "JPEG bytes to captions: greedy and beam 3, batches, sizes of photos",
     "batch": "captioner batch on folders, cold starts",
+    "lanes": "how many batches at once suit this machine",
     "profile": "where the time goes",
     "pytorch": "the same weights in PyTorch, eager and compiled",
     "peers": "BLIP-base and ViT-GPT2 of transformers",

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SPEED = ROOT / "benchmarks" / "speed.py"
-SECTIONS = ("encoder", "pipeline", "batch", "profile", "serving", "cost")
+SECTIONS = ("encoder", "pipeline", "batch", "lanes", "profile", "serving", "cost")
 YARDSTICK = 'print("batch 32: 2.00 s for 1,000 images")\nprint("batch 1: 4.00 s for 1,000 images")\n'
 
 
