@@ -16,7 +16,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -47,6 +47,7 @@ from captioner.results import Caption, error_to_dict
 _NOTE = ".captioner.json"
 """File in OUT that records state beside the parts."""
 _CONNECT_TIMEOUT_S = 10.0
+_WATCH_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +279,7 @@ class RayRun:
         shards = ray.data.from_items(
             [{"shard": shard.to_json()} for shard in self._pending], override_num_blocks=len(self._pending)
         )
-        rows: Iterator[dict[str, Any]] = shards.map_batches(
+        rows = shards.map_batches(
             ShardCaptioner,
             fn_constructor_args=(self._job,),
             batch_size=1,
@@ -286,7 +287,37 @@ class RayRun:
             num_cpus=settings.cpus_per_actor,
             num_gpus=settings.gpus_per_actor or None,
         ).iter_rows()
-        return rows
+        with watching(ray, actors, settings, self._report):
+            yield from rows
+
+
+@contextmanager
+def watching(ray: Any, actors: int, settings: RayOptions, report: Callable[[str], None]) -> Iterator[None]:
+    """Report when the cluster loses room for actors: Ray then waits for another node, without a word and
+    without an end."""
+    done = threading.Event()
+
+    def watch() -> None:
+        before = actors
+        while not done.wait(_WATCH_S):
+            try:
+                room = min(actors, _count_room(ray.cluster_resources(), settings))
+            except Exception:  # the cluster has gone, which ends the run
+                return
+            if room < before:
+                report(
+                    f"the cluster has room for {room} of {actors} actors; the run waits for another node "
+                    "(the same command with fewer --actors goes on without)"
+                )
+            before = room
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
 
 
 def _check_reachable(address: str) -> None:
@@ -304,15 +335,21 @@ def _check_reachable(address: str) -> None:
 def _count_actors(resources: Mapping[str, float], settings: RayOptions) -> int:
     """The number of actors that fit. Ray would wait forever for resources that this machine lacks; a
     cluster may still grow. Raises `DeviceError` if none fits."""
-    counts = []
-    for kind, wanted in (("CPU", settings.cpus_per_actor), ("GPU", settings.gpus_per_actor)):
-        there = resources.get(kind, 0.0)
-        if there < wanted:
+    for kind, wanted in _wanted(settings).items():
+        if (there := resources.get(kind, 0.0)) < wanted:
             flag = f"--{kind.lower()}s-per-actor {wanted:g}"
             raise DeviceError(f"Ray finds {there:g} {kind}s on this machine, too few for {flag}")
-        if wanted:
-            counts.append(int(there / wanted))
-    return min(counts)
+    return _count_room(resources, settings)
+
+
+def _count_room(resources: Mapping[str, float], settings: RayOptions) -> int:
+    """The number of actors that fit, whatever the nodes that they are on."""
+    return min(int(resources.get(kind, 0.0) / wanted) for kind, wanted in _wanted(settings).items() if wanted)
+
+
+def _wanted(settings: RayOptions) -> dict[str, float]:
+    """What an actor takes."""
+    return {"CPU": settings.cpus_per_actor, "GPU": settings.gpus_per_actor}
 
 
 def _read_note(content: bytes | None) -> dict[str, Any]:

@@ -156,7 +156,8 @@ class Batcher:
                 self._wake.clear()
                 continue
             started = self._clock()
-            trace = begin_batch([job.trace for job in jobs], jobs[0].options.beam_size)
+            widest = max(job.options.beam_size or 1 for job in jobs)
+            trace = begin_batch([job.trace for job in jobs], widest)
             work = trace.observing(compute) if trace else compute
             begun = time.monotonic()
             self._begun.append(begun)

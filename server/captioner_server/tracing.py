@@ -44,11 +44,10 @@ def begin_wait() -> WaitSpans | None:
     return None if image is None else image.begin_wait()
 
 
-def begin_batch(waits: Sequence[WaitSpans | None], beam_size: int | None) -> BatchSpans | None:
-    """What waited is computed from now on, together; None where none of it is traced."""
+def begin_batch(waits: Sequence[WaitSpans | None], beam_size: int) -> BatchSpans | None:
+    """What waited is computed from now on, together; None where none of it is traced. `beam_size` is the
+    largest."""
     traced = [one for one in waits if one]
     if not traced:
         return None
-    return traced[0].begin_batch(
-        traced, {"captioner.images": len(waits), "captioner.beam_size": beam_size or 1}
-    )
+    return traced[0].begin_batch(traced, {"captioner.images": len(waits), "captioner.beam_size": beam_size})

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -191,6 +192,35 @@ def test_a_list_over_a_cluster_of_two_nodes(photos, tmp_path, ray_batch, monkeyp
         "gone.png": "No such file or directory",
         "day0/0.png": None,
     }
+
+
+def test_a_run_says_when_nodes_have_gone(monkeypatch) -> None:
+    from captioner.folder import ray_engine
+
+    cluster, said, asked = {"CPU": 4.0, "GPU": 2.0}, [], threading.Event()
+
+    class Ray:
+        def cluster_resources(self) -> dict[str, float]:
+            asked.set()
+            return cluster
+
+    def wait() -> None:
+        for _ in range(2):  # what has been asked for is also dealt with
+            asked.clear()
+            assert asked.wait(30)
+
+    monkeypatch.setattr(ray_engine, "_WATCH_S", 0.01)
+    settings = ray_engine.RayOptions(cpus_per_actor=2, gpus_per_actor=0.5)
+    with ray_engine.watching(Ray(), 2, settings, said.append):
+        for cpus in (4, 64, 3, 3, 4, 0):
+            cluster["CPU"] = cpus
+            wait()
+        cluster.clear()
+        wait()
+    assert [line.partition(";")[0] for line in said] == [
+        "the cluster has room for 1 of 2 actors",
+        "the cluster has room for 0 of 2 actors",
+    ]
 
 
 @pytest.mark.timeout(600)
