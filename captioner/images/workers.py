@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -70,8 +71,11 @@ class DecodeWorkers:
         worker = self._idle.get()
         try:
             for _ in range(_TRIES):
-                started = worker.busy_since = time.monotonic()
+                worker.busy_since = time.monotonic()
                 try:
+                    worker.start()
+                    worker.wait_until_ready()
+                    started = worker.busy_since = time.monotonic()
                     pixels = worker.load(image)
                     self.image_s += _SMOOTHING * (time.monotonic() - started - self.image_s)
                     return pixels
@@ -159,8 +163,7 @@ class _Worker:
         self._ready = False
 
     def load(self, image: bytes) -> Pixels:
-        self.start()
-        self.wait_until_ready()
+        """The process must be ready."""
         assert self._socket is not None
         try:
             os.ftruncate(self._memory, self._offset + len(image))
@@ -169,6 +172,7 @@ class _Worker:
             status, message = self._reply(self._wall_s)
         except TimeoutError:
             self._stop()
+            self._replace()
             raise self._too_slow() from None
         except OSError:  # the socket is broken
             raise self._reason() from None
@@ -242,12 +246,20 @@ class _Worker:
         status = self._stop()
         if self._closed:
             return WorkersError("the processes that decode images have been closed")
-        self.start()  # the next image is not to wait for it
         if status == -signal.SIGPROF:
+            self._replace()
             return self._too_slow()
         if -status in _CRASHES:
+            self._replace()
             return NotAnImageError("the image crashes its decoder")
+        self.start()
         return _WorkerLost()
+
+    def _replace(self) -> None:
+        """Start another process, in the time of the image that ended this one: the next is not to wait."""
+        with suppress(WorkersError, _WorkerLost):  # the next image says so
+            self.start()
+            self.wait_until_ready()
 
     def _too_slow(self) -> ImageError:
         limit = f"{self._max_cpu_s:g} s of processor time (max_decode_s)"

@@ -62,6 +62,11 @@ class _Lane(Generic[T]):
             kept = {name for name, time in self.times.items() if time > self.now} | self.items.keys()
             self.times = {name: time for name, time in self.times.items() if name in kept}
 
+    def put_back(self, caller: str, cost: float) -> None:
+        """A caller's next item begins so much later."""
+        if cost > 0:
+            self.times[caller] = max(self.times.get(caller, 0.0), self.now) + cost
+
     def order(self) -> Iterator[tuple[T, float]]:
         """The items in the order in which they would be taken, with their costs."""
         left = [iter(items.items()) for items in self.items.values()]
@@ -118,6 +123,10 @@ class FairQueue(Generic[T]):
             self._owed += claim.cost * self._bulk_rate
         return item
 
+    def charge(self, claim: Claim, more: float) -> None:
+        """What was taken has cost its caller more than was claimed."""
+        self._lanes[claim.bulk].put_back(claim.caller, more)
+
     def order(self) -> Iterator[T]:
         """All items, in the order in which they are to be taken. The queue must not change meanwhile."""
         interactive, bulk = (lane.order() for lane in self._lanes)
@@ -158,6 +167,14 @@ class Turns:
     @asynccontextmanager
     async def turn(self, claim: Claim) -> AsyncIterator[None]:
         """Hold a place as soon as there is one."""
+        await self.enter(claim)
+        try:
+            yield
+        finally:
+            self._leave()
+
+    async def enter(self, claim: Claim) -> None:
+        """Take a place as soon as there is one; `leave` it afterwards."""
         if self.free > 0 and not self._waiting:
             self.free -= 1
         else:
@@ -171,10 +188,11 @@ class Turns:
                 elif not place.cancelled():  # it was given its place just then
                     self._leave()
                 raise
-        try:
-            yield
-        finally:
-            self._leave()
+
+    def leave(self, claim: Claim, more: float = 0.0) -> None:
+        """Give a place back, which cost so much more than was claimed."""
+        self._waiting.charge(claim, more)
+        self._leave()
 
     def _leave(self) -> None:
         self.free += 1

@@ -8,9 +8,10 @@ import io
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from PIL import Image
@@ -32,6 +33,9 @@ from captioner_server.tracing import begin_image, begin_wait, image_stage
 if TYPE_CHECKING:
     from captioner_server.spans import WaitSpans
 
+T = TypeVar("T")
+
+_LEAST_DECODE_S = 0.002
 _LEAST_COST = 0.25  # the encoder's part, whatever the search
 
 
@@ -252,14 +256,41 @@ class Pipeline:
                 f"{len(image)} bytes are more than the limit of {limit} (max_image_bytes)"
             )
         started = time.monotonic()
-        loop = asyncio.get_running_loop()
+        claim = dataclasses.replace(claim, cost=1.0)
         with image_stage("decode"):
-            async with self._turns.turn(dataclasses.replace(claim, cost=1.0)):
-                pixels = await loop.run_in_executor(self._decoders, self._workers.load, image)
+            load = partial(self._workers.load, image)
+            pixels = await self._in_turn(self._turns, self._decoders, claim, load, self._decode_cost)
         decode_s = time.monotonic() - started
         self._metrics.decode_seconds.observe(decode_s)
         current_call.get().seconds["decode"] += decode_s
         return pixels
+
+    def _decode_cost(self, seconds: float) -> float:
+        """What decoding an image has cost, in ordinary images."""
+        return seconds / max(self._workers.image_s, _LEAST_DECODE_S)
+
+    @staticmethod
+    async def _in_turn(
+        turns: Turns,
+        pool: ThreadPoolExecutor,
+        claim: Claim,
+        work: Callable[[], T],
+        cost: Callable[[float], float] = lambda seconds: 0.0,
+    ) -> T:
+        """What `work` gives, on a thread. Its turn lasts for as long as the thread works, whether anybody
+        still waits for it or not; `cost` says what it has cost its caller, given the seconds."""
+        loop = asyncio.get_running_loop()
+        await turns.enter(claim)
+        started = time.monotonic()
+
+        def done(_: Future[T]) -> None:
+            more = cost(time.monotonic() - started) - claim.cost
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(turns.leave, claim, more)
+
+        job = pool.submit(work)
+        job.add_done_callback(done)
+        return await asyncio.wrap_future(job)
 
     def _image_s(self) -> float:
         """How long an image takes when there are many: what is slower sets the pace."""
@@ -295,8 +326,7 @@ class Pipeline:
         async def produce_in_turn() -> None:
             work = trace.observing(produce) if trace else produce
             try:
-                async with self._stream_turns.turn(claim):
-                    await loop.run_in_executor(self._streamers, work)
+                await self._in_turn(self._stream_turns, self._streamers, claim, work)
             finally:
                 items.put_nowait(None)
 

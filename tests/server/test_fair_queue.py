@@ -93,6 +93,26 @@ def test_every_item_comes_out_once_in_the_order_that_was_foreseen(asked: list[Cl
     assert not len(queue)
 
 
+def test_who_took_longer_than_foreseen_comes_later() -> None:
+    async def run() -> None:
+        turns, order = Turns(1), []
+
+        async def visit(name: str, seconds: float) -> None:
+            claim = Claim(name)
+            await turns.enter(claim)
+            order.append(name)
+            await asyncio.sleep(0)
+            turns.leave(claim, seconds - claim.cost)
+
+        await asyncio.gather(*[visit(name, 100.0) for name in "abc"])
+        order.clear()
+        await asyncio.gather(*[visit(name, 100.0 if name in "abc" else 1.0) for name in "abcabcxyxy"])
+        assert order.index("x") <= 1 and order.index("y") <= 2
+        assert len(order) == 10 and order.count("x") == order[:6].count("x")
+
+    asyncio.run(run())
+
+
 def test_places_come_back_whatever_becomes_of_those_who_wait() -> None:
     async def run() -> None:
         turns = Turns(2)

@@ -11,6 +11,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.engines import FakeEngine
+from support.processes import server_process
 from support.serving import RunningServer, make_image, serve
 
 from captioner.v1 import captioner_pb2 as pb
@@ -140,6 +141,29 @@ def test_calls_that_stall_are_counted_and_ended(server: RunningServer) -> None:
         assert server.server.door.images.used_bytes == 0
         request = pb.CaptionRequest(image=make_image(1))
         assert CaptionServiceStub(channel).Caption(request, timeout=TIMEOUT_S).caption.text
+
+
+def test_messages_that_wait_for_room_take_no_memory() -> None:
+    with server_process(upload_bytes=1) as running, grpc.insecure_channel(running.address) as channel:
+        before = peak_mib(running.process.pid)
+        method = "/captioner.v1.CaptionService/Caption"
+        stalling = [Stalling(running.address, method, 30 * MIB) for _ in range(4)]
+        for one in stalling:
+            one.call(0)  # has the room for 2 s
+        time.sleep(0.3)
+        request = pb.CaptionRequest(image=bytes(8 * MIB))
+        calls = [CaptionServiceStub(channel).Caption.future(request, timeout=60) for _ in range(12)]
+        time.sleep(1)
+        assert not any(call.done() for call in calls)
+        assert peak_mib(running.process.pid) - before < 40
+        for call in calls:
+            call.cancel()
+
+
+def peak_mib(pid: int) -> float:
+    """The most memory that a process has had so far."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
 def test_health_answers_beside_health_checks_that_stall(server: RunningServer) -> None:
