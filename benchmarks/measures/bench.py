@@ -51,8 +51,9 @@ class Bench:
     work: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="captioner-speed-")))
     """Folder for photos and outputs; the caller deletes it."""
 
-    def captioner(self, precision: str = "auto") -> Captioner:
-        return _load(self.model, self.device, self.threads, precision)
+    def captioner(self, precision: str = "auto", lanes: int | None = 1) -> Captioner:
+        """The model; `lanes` is None for many photos, 1 for single ones and single batches."""
+        return _load(self.model, self.device, self.threads, precision, lanes)
 
     def precisions(self) -> list[str]:
         """Those that can be measured here."""
@@ -102,8 +103,10 @@ SEARCHES = {"greedy": CaptionOptions(beam_size=1), "beam 3": CaptionOptions(beam
 
 
 @cache
-def _load(model: Path | None, device: str, threads: int | None, precision: str) -> Captioner:
-    return Captioner.load(model, device=device, threads=threads, precision=precision)
+def _load(
+    model: Path | None, device: str, threads: int | None, precision: str, lanes: int | None
+) -> Captioner:
+    return Captioner.load(model, device=device, threads=threads, precision=precision, lanes=lanes)
 
 
 def ratio(reference_ms: float | None, ms: float) -> float | None:

@@ -44,8 +44,8 @@ def service(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
     """Callers who ask again as soon as they are answered."""
     clients, seconds = (4, 0.5) if bench.quick else (CLIENTS, 20.0)
     files = photos(SIZES["500 x 375"])
-    captioner = bench.captioner()
-    many = [files[number % len(files)] for number in range(clients)]
+    captioner = bench.captioner(lanes=None)
+    many = [files[number % len(files)] for number in range(clients if bench.quick else 4 * clients)]
     alone = 1000 * len(many) / bench.median_ms(lambda: captioner.caption(many, batch_size=clients))
     args = argparse.Namespace(model=bench.model and str(bench.model), device=bench.device, serve=[])
     with running_server(args, "--max-batch-size", str(clients)) as server:

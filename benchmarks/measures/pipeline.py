@@ -31,7 +31,8 @@ def measure(bench: Bench) -> list[Table]:
 
 
 def _photo_ms(bench: Bench, precision: str, size: str, search: str, batch: int) -> float:
-    captioner, options = bench.captioner(precision), SEARCHES[search]
+    captioner = bench.captioner(precision, lanes=1 if batch == 1 else None)
+    options = SEARCHES[search]
     files = photos(SIZES[size], 1 if bench.quick else 8)
     if batch == 1:
         turn = iter(range(10**9))

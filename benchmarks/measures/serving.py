@@ -72,7 +72,7 @@ def _holds(row: dict[str, Any]) -> bool:
 
 def _in_process(bench: Bench) -> float:
     """Photos a second."""
-    captioner, files = bench.captioner(), photos(SIZES["500 x 375"])
+    captioner, files = bench.captioner(lanes=None), photos(SIZES["500 x 375"])
     many = [files[number % len(files)] for number in range(BATCH if bench.quick else 4 * BATCH)]
     return 1000 * len(many) / bench.median_ms(lambda: captioner.caption(many, batch_size=BATCH))
 
