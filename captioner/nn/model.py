@@ -156,6 +156,12 @@ class CaptionModel(nn.Module):
         evidence.classes.weight.copy_(weight)
         evidence.classes.bias.copy_(bias)
 
+    @torch.no_grad()
+    def strengthen_evidence(self, gain: float) -> None:
+        """Multiply the class evidence of all words."""
+        if self.decoder.evidence is not None:
+            self.decoder.evidence.scale.mul_(gain)
+
     @property
     def letterbox(self) -> Letterbox | None:
         """How photos are fitted into the square, padded with the mean that the backbone subtracts; None if

@@ -102,6 +102,9 @@ class StageOptions:
     some networks of torchvision have."""
     zoom: float = 1.0
     """Half of the images are enlarged to a random part of at least this share of their area."""
+    evidence_gain: float = 1.0
+    """Factor of the class evidence (`ModelOptions.classes`) when the stage begins. Rewards decide better
+    where a name belongs than how strong its evidence should be."""
     label_words_only: bool = False
     """Train nothing but the embeddings of the words that label photos, so that all else stays as it is. A
     run that starts from a trained model and has no captions does so by default: nothing in its data would
@@ -113,7 +116,7 @@ class StageOptions:
         object.__setattr__(self, "objectives", _objectives(self.objectives, "objectives"))
         _at_least(self, 1, "epochs", "runs", "batch_captions")
         _at_least(self, 0, "warmup_steps", "encoder_learning_rate", "weight_decay")
-        _at_least(self, 0, "learning_rate", "final_learning_rate", "gradient_norm")
+        _at_least(self, 0, "learning_rate", "final_learning_rate", "gradient_norm", "evidence_gain")
         if not 0 <= self.tuned_segments <= 3:
             raise DataError("tuned_segments must be from 0 to 3")
         if not 0 < self.zoom <= 1:
@@ -135,6 +138,9 @@ class TrainOptions:
     start: str = ""
     """A trained model to continue from: "default" for the embedded one, or a bundle or a checkpoint below
     the data root. The run has its architecture, and its vocabulary with the words of the captions added."""
+    pretrained_share: float = 0.0
+    """Share of the pretrained backbone in that of the start. The mean of the two knows what captions speak
+    about and most of what it knew before (WiSE-FT, Wortsman et al. 2022, arXiv:2109.01903)."""
     weights: str = "imagenet"
     """Weights of the backbone: imagenet, random, or a file."""
     crops: int = 0
@@ -163,6 +169,8 @@ class TrainOptions:
         if self.crops < 0:
             raise DataError(f"crops must be at least 0, got {self.crops}")
         _at_least(self, 1, "min_count")
+        if not 0 <= self.pretrained_share <= 1 or (self.pretrained_share and not self.start):
+            raise DataError("pretrained_share must be from 0 to 1, and needs a start")
         if self.ema_decay != AUTO and not 0 <= self.ema_decay < 1:
             raise DataError(f"ema_decay must be at least 0 and below 1, got {self.ema_decay}")
         try:

@@ -17,6 +17,7 @@ from torch import Tensor
 from captioner.errors import DataError
 from captioner.model.bundle import Bundle
 from captioner.model.vocabulary import SPECIAL, Vocabulary
+from captioner.nn.encoder import Backbone, build_backbone
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.training.checkpoint import load_model
 from captioner.training.graphs import TRANSPOSED
@@ -127,6 +128,18 @@ class Start:
         if column is None:
             return list(range(len(SPECIAL), len(self.vocabulary)))
         return torch.nonzero(column < self.model.named_words).flatten().tolist()
+
+
+@torch.no_grad()
+def mix_backbone(backbone: Backbone, name: str, share: float) -> None:
+    """Take this share of the pretrained backbone of that name, and what is left of `backbone`'s own weights.
+
+    Raises `DataError` or `RuntimeMissingError` as `build_backbone` does.
+    """
+    pretrained = build_backbone(name).state_dict()
+    for key, value in backbone.state_dict().items():
+        if value.is_floating_point():
+            value.lerp_(pretrained[key].to(value.device), share)
 
 
 def _weights(graph: bytes) -> dict[str, Tensor]:

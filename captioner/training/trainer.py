@@ -31,7 +31,7 @@ from captioner.training.progress import Progress
 from captioner.training.records import in_words, losses_in_words, mean_losses, mean_score
 from captioner.training.schedule import keep_other_words, make_optimizer, set_learning_rate
 from captioner.training.soup import Soup
-from captioner.training.start import Start
+from captioner.training.start import Start, mix_backbone
 from captioner.training.validation import validate
 
 
@@ -82,8 +82,11 @@ class Trainer:
         self.model = CaptionModel(options.model, len(self.vocabulary), weights).to(device)
         if start:
             start.give(self.model, self.vocabulary, related_words(self.train_examples, classes))
+            if options.pretrained_share:
+                mix_backbone(self.model.encoder.backbone, options.model.encoder, options.pretrained_share)
         if named:
             self.model.name_classes(named.membership, named.column)
+        self.model.strengthen_evidence(options.stages[0].evidence_gain)
         self.confidence: Mapping[str, Any] | None = start.confidence if start else None
         self.history: list[dict[str, Any]] = []
         self.stage = self.epoch = self.batch = 0
@@ -198,7 +201,9 @@ class Trainer:
     def _start_stage(self) -> None:
         """Choose what is trained, with a fresh optimizer."""
         if self.options.ema_decay:
-            self._continue_from(self.ema.values)  # the average is the better model
+            copy_weights(self.model, self.ema.values)  # the average is the better model
+        self.model.strengthen_evidence(self.current.evidence_gain)
+        self.ema = MovingAverage(self.model, self.options.ema_decay)
         self.soup = Soup(self.model)
         before = self.losses
         self.losses, self.optimizer = self._prepared_stage()

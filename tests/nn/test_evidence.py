@@ -58,3 +58,17 @@ def test_steps_and_teacher_forcing_agree() -> None:
         step = model.decoder.step(tokens[:, :, position], memory, state)
         torch.testing.assert_close(step.logits, logits[:, :, position])
         state = step.state
+
+
+def test_evidence_can_be_made_stronger() -> None:
+    model = CaptionModel(OPTIONS, 12)
+    deepest = torch.randn(1, 1280, 2, 2)
+    with torch.no_grad():
+        model.decoder.evidence.membership.fill_(1.0)
+        before = model.decoder.evidence(deepest)
+        model.strengthen_evidence(2.5)
+        torch.testing.assert_close(model.decoder.evidence(deepest), 2.5 * before)
+
+
+def test_a_model_without_classes_has_no_evidence_to_strengthen() -> None:
+    CaptionModel(ModelOptions(encoder="efficientnet_lite0", image_size=64), 12).strengthen_evidence(2.0)

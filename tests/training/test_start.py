@@ -13,11 +13,12 @@ from support import squares
 
 from captioner.errors import BundleError, DataError
 from captioner.model.bundle import MANIFEST, Bundle, write_manifest
+from captioner.nn.encoder import build_backbone
 from captioner.nn.model import ModelOptions
 from captioner.training import checkpoint
 from captioner.training.export import export_bundle
 from captioner.training.options import TrainOptions
-from captioner.training.start import Start
+from captioner.training.start import Start, mix_backbone
 from captioner.training.trainer import Trainer
 
 
@@ -146,3 +147,16 @@ def test_a_tuned_model_keeps_the_calibration(trained: Path, data: Path, cache: P
     export_bundle(tmp_path / "run" / "best.pt", tmp_path / "tuned")
     assert Bundle.load(tmp_path / "tuned").manifest["confidence"] == confidence
     assert Start.read("run/best.pt", tmp_path).confidence == confidence
+
+
+def test_the_backbone_of_a_start_can_be_mixed_with_the_pretrained_one() -> None:
+    tuned, pretrained = build_backbone("efficientnet_lite2", None), build_backbone("efficientnet_lite2")
+    name = next(name for name, value in tuned.named_parameters() if value.dim() > 1)
+    own = tuned.state_dict()[name].clone()
+    mix_backbone(tuned, "efficientnet_lite2", 0.25)
+    torch.testing.assert_close(tuned.state_dict()[name], 0.75 * own + 0.25 * pretrained.state_dict()[name])
+
+
+def test_only_a_start_can_be_mixed() -> None:
+    with pytest.raises(DataError, match="pretrained_share must be from 0 to 1, and needs a start"):
+        dataclasses.replace(squares.options((squares.stage(),)), pretrained_share=0.5)
