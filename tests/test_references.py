@@ -133,6 +133,30 @@ def test_csv_has_a_row_for_each_caption(tmp_path: Path) -> None:
         read_references(path)
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_spreadsheets_separate_columns_in_several_ways(separator: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(
+        f'\ufeffimage{separator}caption\r\na.jpg{separator}"a dog{separator} a cat"\r\n', encoding="utf-8"
+    )
+    assert read_references(path)[0].captions == (" ".join(f"a dog{separator} a cat".split()),)
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ("a.jpg,a dog, running", "line 2: more columns than the first line names"),
+        ('a.jpg,"a dog\nb.jpg,a cat', "after line 1: not CSV"),
+        (f"a.jpg,{'x' * 200_000}", "after line 1: not CSV"),
+    ],
+)
+def test_captions_that_would_be_cut_or_swallowed_are_refused(rows: str, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"image,caption\n{rows}\n")
+    with pytest.raises(DataError, match=reason):
+        read_references(path)
+
+
 def test_the_records_of_a_batch_are_references(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(

@@ -4,7 +4,8 @@
   and `objects` where the file has them;
 - COCO captions JSON: `{"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}`;
 - Flickr8k tokens: lines of `NAME.jpg#0<TAB>caption`, the splits in list files of one image name a line;
-- CSV with the columns `image` and `caption`, JSON lines with the same names (`captioner.references.tables`);
+- CSV with the columns `image` and `caption`, between commas, semicolons or tabs, JSON lines with the same
+  names (`captioner.references.tables`);
 - a folder of images with text files beside them.
 
 Images with words instead of captions are read by `captioner.references.labels`.
@@ -60,7 +61,7 @@ def read_label_file(path: Path) -> list[CaptionedImage]:
 
 
 def _parse(path: Path, text: str) -> list[CaptionedImage]:
-    if path.suffix.lower() == ".csv":
+    if path.suffix.lower() in (".csv", ".tsv"):
         return parse_csv(path, text)
     if path.suffix.lower() in (".jsonl", ".ndjson"):
         return parse_lines(path, text)

@@ -19,9 +19,20 @@ REJECTED = "rejected"
 
 
 def parse_csv(path: Path, text: str) -> list[CaptionedImage]:
-    """Columns `image` and `caption`, optionally `split`; one row for each caption. Raises `DataError`."""
+    """Columns `image` and `caption`, optionally `split`, between commas, semicolons or tabs; one row for each
+    caption. Raises `DataError`, also for a row with more columns, which a comma in a caption without quotes
+    makes."""
+    # Spreadsheets write semicolons where the comma is the decimal point.
+    delimiter = max(",;\t", key=text.partition("\n")[0].count)
     # A line break in a quoted caption must reach the reader.
-    rows = csv.DictReader(io.StringIO(text, newline=""))
+    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        return _read_rows(path, rows)
+    except csv.Error as error:
+        raise DataError(f"{path}, after line {rows.line_num}: not CSV ({error})") from None
+
+
+def _read_rows(path: Path, rows: csv.DictReader[str]) -> list[CaptionedImage]:
     columns = {name.strip().lower(): name for name in rows.fieldnames or ()}
     image = next((columns[name] for name in IMAGE_COLUMNS if name in columns), None)
     caption = next((columns[name] for name in CAPTION_COLUMNS if name in columns), None)
@@ -29,6 +40,11 @@ def parse_csv(path: Path, text: str) -> list[CaptionedImage]:
         raise DataError(f"{path}: the first line must name the columns image and caption")
     found = _Images()
     for row in rows:
+        if None in row:
+            raise DataError(
+                f"{path}, line {rows.line_num}: more columns than the first line names; "
+                "a caption that holds the separator must be in quotes"
+            )
         if row[image] and (row[caption] or "").strip():
             found.add(row[image], row[caption], row.get(columns.get("split", "")) or "")
     return found.list()
