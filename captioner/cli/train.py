@@ -69,23 +69,22 @@ def run(args: argparse.Namespace) -> int:
         config = RECIPES / f"{args.config}.toml"
     options = TrainOptions.read(config, _changes(args))
     folder = args.out or Path("runs") / options.name
+    data_root = args.data_root or config.parent
     progress = Progress()
-    trainer = Trainer(
-        options, folder, args.data_root or config.parent, args.cache, _device(args.device), progress
-    )
+    trainer = Trainer(options, folder, data_root, args.cache, _device(args.device), progress)
     try:
         trainer.run()
     except KeyboardInterrupt:
         print(f"captioner: interrupted; the same command goes on from {folder / 'last.pt'}", file=sys.stderr)
         raise
     if (folder / "best.pt").exists():
-        kept, what = folder / "best.pt", "best"
+        kept, what, release = folder / "best.pt", "best", f" --evaluate {data_root}"
     else:
-        kept, what = folder / "last.pt", "last"
+        kept, what, release = folder / "last.pt", "last", ""
         progress.note(
             "there is no best.pt: the data have no images for validation (val_fraction = 0.1 takes a tenth)"
         )
-    progress.note(f"the {what} weights are in {kept}: captioner export {kept} -o BUNDLE")
+    progress.note(f"the {what} weights are in {kept}: captioner export {kept} -o BUNDLE{release}")
     return 0
 
 
