@@ -1,6 +1,6 @@
 """Attack a server as an outsider would, and see how long health and an innocent caller wait.
 
-    python benchmarks/serving/attack.py --seconds 20
+    python benchmarks/serving/attack.py --seconds 20 --markdown
 
 Each attack runs for so long on default settings, attacker and server on a core each. It takes a machine with
 two cores that does nothing else.
@@ -11,9 +11,10 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -35,48 +36,139 @@ INFER = "/inference.GRPCInferenceService/ModelInfer"
 HEALTH = "/grpc.health.v1.Health/Check"
 
 
-def shapes() -> tuple[str, bytes]:
+Once = Callable[[grpc.Channel], object]
+"""Attacks once, over a channel of its own."""
+
+
+def unary(method: str, message: bytes) -> Once:
+    return lambda channel: channel.unary_unary(method)(message, timeout=20)
+
+
+def shapes(address: str) -> Once:
+    """A shape of 60,000 dimensions."""
     request = oip.ModelInferRequest(model_name="captioner")
     request.inputs.add(name="IMAGE", datatype="BYTES", shape=[2**62] * 60_000)
-    return INFER, request.SerializeToString()
+    return unary(INFER, request.SerializeToString())
 
 
-def elements() -> tuple[str, bytes]:
+def elements(address: str) -> Once:
+    """Eight million empty elements."""
     request = oip.ModelInferRequest(model_name="captioner")
     request.inputs.add(name="IMAGE").contents.bytes_contents.extend([b""] * 8_000_000)
-    return INFER, request.SerializeToString()
+    return unary(INFER, request.SerializeToString())
 
 
-def scans() -> tuple[str, bytes]:
+def names(address: str) -> Once:
+    """A model name of 4 KB, for logs and details."""
+    return unary(INFER, oip.ModelInferRequest(model_name="x" * 4000).SerializeToString())
+
+
+def scans(address: str) -> Once:
+    """A progressive JPEG of empty scans."""
     from support.bombs import scan_bomb
 
-    return CAPTION, pb.CaptionRequest(image=scan_bomb()).SerializeToString()
+    return unary(CAPTION, pb.CaptionRequest(image=scan_bomb()).SerializeToString())
 
 
-def maximum() -> tuple[str, bytes]:
-    return CAPTION, pb.CaptionRequest(image=b"P5 4000 4000 100\n" + bytes(16_000_000)).SerializeToString()
+def strips(address: str) -> Once:
+    """A TIFF of a million strips."""
+    from support.bombs import strip_bomb
+
+    return unary(CAPTION, pb.CaptionRequest(image=strip_bomb()).SerializeToString())
 
 
-def memory() -> tuple[str, bytes]:
+def maximum(address: str) -> Once:
+    """A PNM whose values are converted in Python."""
+    image = b"P5 4000 4000 100\n" + bytes(16_000_000)
+    return unary(CAPTION, pb.CaptionRequest(image=image).SerializeToString())
+
+
+def memory(address: str) -> Once:
+    """A PNG of 121 megapixels."""
     from support.bombs import large
 
-    return CAPTION, pb.CaptionRequest(image=large("PNG", 11_000)).SerializeToString()
+    return unary(CAPTION, pb.CaptionRequest(image=large("PNG", 11_000)).SerializeToString())
 
 
-def health() -> tuple[str, bytes]:
-    return HEALTH, b"\x0a\x80\x80\x80\x0f" + bytes(15 * 2**21)
+def refused(address: str) -> Once:
+    """30 MB that are no image."""
+    return unary(CAPTION, pb.CaptionRequest(image=bytes(30 * 2**20)).SerializeToString())
 
 
-ATTACKS: dict[str, Callable[[], tuple[str, bytes]]] = {
-    attack.__name__: attack for attack in (shapes, elements, scans, maximum, memory, health)
+def health(address: str) -> Once:
+    """30 MB to a health check."""
+    return unary(HEALTH, b"\x0a\x80\x80\x80\x0f" + bytes(15 * 2**21))
+
+
+def uploads(address: str) -> Once:
+    """Messages that never arrive."""
+    from support.stalling import Stalling
+
+    def once(channel: grpc.Channel) -> None:
+        stalling = Stalling(address, CAPTION, 30 * 2**20)
+        with suppress(OSError):
+            for _ in range(16):
+                stalling.call(1000)
+                time.sleep(0.1)
+        stalling.socket.close()
+
+    return once
+
+
+def searches(address: str) -> Once:
+    """The most expensive search, each with a length normalisation of its own."""
+    image = load_images(None, 1)[0]
+
+    def once(channel: grpc.Channel) -> None:
+        alpha = random.uniform(0, 2)
+        options = pb.CaptionOptions(beam_size=16, max_words=64, length_normalization=alpha)
+        CaptionServiceStub(channel).Caption(pb.CaptionRequest(image=image, options=options), timeout=20)
+
+    return once
+
+
+def streams(address: str) -> Once:
+    """CaptionBatch streams that never run dry."""
+    image = load_images(None, 1)[0]
+
+    def requests() -> Iterator[pb.CaptionBatchRequest]:
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            yield pb.CaptionBatchRequest(id="x", image=image)
+
+    def once(channel: grpc.Channel) -> None:
+        for _ in CaptionServiceStub(channel).CaptionBatch(requests(), timeout=20):
+            pass
+
+    return once
+
+
+def silent(address: str) -> Once:
+    """CaptionBatch streams that say nothing."""
+
+    def requests() -> Iterator[pb.CaptionBatchRequest]:
+        time.sleep(5)
+        yield from ()
+
+    return lambda channel: list(CaptionServiceStub(channel).CaptionBatch(requests(), timeout=20))
+
+
+ATTACKS: dict[str, Callable[[str], Once]] = {
+    attack.__name__: attack
+    for attack in (
+        *(shapes, elements, names, scans, strips, maximum, memory),
+        *(refused, health, uploads, searches, streams, silent),
+    )
 }
+_CALLERS = {"searches": 40, "streams": 32, "silent": 64}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=20.0, help="for each attack")
     parser.add_argument("--attack", choices=ATTACKS, action="append", help="default: all")
-    parser.add_argument("--callers", type=int, default=8)
+    parser.add_argument("--callers", type=int, default=8, help="attackers at once, where it takes no more")
+    parser.add_argument("--markdown", action="store_true", help="print a table")
     add_arguments(parser)
     args = parser.parse_args()
     image = load_images(args.images, 1)[0]
@@ -88,11 +180,13 @@ def main() -> int:
     for name in args.attack or ATTACKS:
         with running_server(args, cores={server_core}) as server, watched_health(server.address) as times:
             stop = context.Event()
-            attacker = context.Process(target=_attack, args=(server.address, name, args.callers, stop))
+            callers = max(args.callers, _CALLERS.get(name, 0))
+            attacker = context.Process(target=_attack, args=(server.address, name, callers, stop))
             attacker.start()
             innocent, lost = call(server.address, image, args.seconds)
             stop.set()
-            attacker.join()
+            attacker.join(2)
+            attacker.kill()
             resident = server.resident_mib()
         found = {"health_ms": percentiles_ms(times), "innocent_ms": percentiles_ms(innocent or [9e9])}
         result[name] = {**found, "lost": lost, "memory_mib": round(resident)}
@@ -101,7 +195,25 @@ def main() -> int:
         )
         checks[f"{name}: no innocent call is lost"] = not lost
         checks[f"{name}: memory"] = resident <= _MEMORY_MIB
+    if args.markdown:
+        return print_table(result, checks)
     return report(result, checks)
+
+
+def print_table(result: dict[str, Any], checks: dict[str, bool]) -> int:
+    """Print the figures as a Markdown table; returns the exit status."""
+    print("| attack | health: p99, max (ms) | ordinary call: p50, p99 (ms) | lost | memory (MiB) | holds |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for name, found in result.items():
+        what = (ATTACKS[name].__doc__ or name).rstrip(".")
+        health_ms, innocent_ms = found["health_ms"], found["innocent_ms"]
+        holds = all(held for check, held in checks.items() if check.startswith(f"{name}:"))
+        print(
+            f"| {what} | {health_ms['p99']:.0f}, {health_ms['max']:.0f} "
+            f"| {innocent_ms['p50']:.0f}, {innocent_ms['p99']:.0f} | {len(found['lost'])} "
+            f"| {found['memory_mib']} | {'yes' if holds else 'no'} |"
+        )
+    return 0 if all(checks.values()) else 1
 
 
 def call(address: str, image: bytes, seconds: float) -> tuple[list[float], list[str]]:
@@ -122,13 +234,13 @@ def call(address: str, image: bytes, seconds: float) -> tuple[list[float], list[
 def _attack(address: str, name: str, callers: int, stop: Event) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    method, message = ATTACKS[name]()
+    attack = ATTACKS[name](address)
 
     def one(_: int) -> None:
         with grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
             while not stop.is_set():
                 with suppress(grpc.RpcError):
-                    channel.unary_unary(method)(message, timeout=20)
+                    attack(channel)
 
     with ThreadPoolExecutor(callers) as pool:
         list(pool.map(one, range(callers)))

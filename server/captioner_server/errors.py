@@ -82,8 +82,14 @@ _MAX_MESSAGE = 500  # gRPC drops a status whose message and details do not fit i
 
 
 def message_of(error: CaptionerError) -> str:
-    """The error's message, cut to what fits into a status and a log line."""
-    return clip(str(error), _MAX_MESSAGE)
+    """The error's message, cut to what fits into a status and a log line, and without characters that do not
+    belong there."""
+    return _printable(clip(str(error), _MAX_MESSAGE))
+
+
+def _printable(text: str) -> str:
+    """Without control characters and halves of characters, which logs, headers and JSON do not take."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def status_code(error: CaptionerError) -> grpc.StatusCode:
@@ -95,7 +101,8 @@ def field_of(error: CaptionerError) -> str:
     if isinstance(error, ImageError):
         return "image"
     if isinstance(error, OptionsError):
-        return f"options.{error.field}" if error.field else "options"
+        field = _printable(clip(error.field or "", 100))  # callers may have made it up
+        return f"options.{field}" if field else "options"
     return error.field if isinstance(error, RequestError) else ""
 
 

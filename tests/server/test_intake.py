@@ -1,8 +1,6 @@
 """Messages on their way in: bounded in bytes and in time, whoever sends them and however slowly."""
 
 import asyncio
-import socket
-import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.engines import FakeEngine
 from support.processes import server_process
 from support.serving import RunningServer, make_image, serve
+from support.stalling import Stalling
 
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
@@ -79,43 +78,6 @@ def test_what_never_arrives_is_not_waited_for() -> None:
         assert intake.used_bytes == 0
 
     asyncio.run(run())
-
-
-class Stalling:
-    """Calls whose message is announced and sent but for its last byte, over HTTP/2 as it is on the wire."""
-
-    def __init__(self, address: str, path: str, length: int) -> None:
-        host, port = address.split(":")
-        self.socket = socket.create_connection((host, int(port)), TIMEOUT_S)
-        self._path, self._length, self._stream = path, length, -1
-        self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b""))
-
-    def call(self, sent: int) -> None:
-        """Begin a call and send so many bytes of its message."""
-        self._stream += 2
-        headers = b"".join(
-            b"\x00" + text(name) + text(value)
-            for name, value in (
-                (":method", "POST"),
-                (":scheme", "http"),
-                (":path", self._path),
-                (":authority", "x"),
-                ("te", "trailers"),
-                ("content-type", "application/grpc"),
-            )
-        )
-        self.socket.sendall(frame(1, 4, self._stream, headers))
-        data = struct.pack(">BI", 0, self._length) + bytes(sent)
-        for start in range(0, len(data), 16_384):
-            self.socket.sendall(frame(0, 0, self._stream, data[start : start + 16_384]))
-
-
-def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
-
-
-def text(value: str) -> bytes:
-    return bytes([len(value)]) + value.encode()
 
 
 @pytest.fixture

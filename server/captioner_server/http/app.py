@@ -91,7 +91,8 @@ def _cors(options: ServerOptions) -> list[Middleware]:
 async def _not_found(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 404
     what = "has no such method" if status == 405 else "is not here"
-    response = error_response(NotFoundError(f"{request.method} {request.url.path} {what}"))
+    # Not `request.url`, which cannot be made of every Host header.
+    response = error_response(NotFoundError(f"{request.method} {request.scope['path']} {what}"))
     response.status_code = status
     if isinstance(error, HTTPException) and error.headers:
         response.headers.update(error.headers)

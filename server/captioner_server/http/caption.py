@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from captioner import __version__
 from captioner.options import OPTION_SPECS
-from captioner.results import Caption
+from captioner.results import Caption, Word
 from captioner_server.http.body import MODEL, Asked, read_request
 from captioner_server.http.stream import EventStream, encode_event
 from captioner_server.models import Models
@@ -86,12 +86,22 @@ def describe(pipeline: Pipeline, options: ServerOptions) -> dict[str, Any]:
     }
 
 
-async def encode(item: Any) -> bytes:
+async def encode(item: Caption | Word) -> bytes:
     """A caption or a word as JSON. Off the event loop where it has maps, which can be large."""
-
-    def dump() -> bytes:
-        return json.dumps(item.to_dict(), allow_nan=False, separators=(",", ":")).encode()
 
     words = item.words if isinstance(item, Caption) else (item,)
     has_maps = any(word.attention is not None for word in words)
-    return await asyncio.to_thread(dump) if has_maps else dump()
+    return await asyncio.to_thread(_encode, item) if has_maps else _encode(item)
+
+
+def _dump(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _encode(item: Caption | Word) -> bytes:
+    if not isinstance(item, Caption):
+        return _dump(item.to_dict())
+    # Word by word: Python's lock is held for as long as one text is made, and maps are large.
+    head = _dump(dataclasses.replace(item, words=()).to_dict())
+    words = b"[%s]" % b",".join(_dump(word.to_dict()) for word in item.words)
+    return head.replace(b'"words":[]', b'"words":' + words, 1)

@@ -1,0 +1,43 @@
+"""Calls that never end, written frame by frame: what no gRPC client would send."""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+
+class Stalling:
+    """Calls whose message is announced and sent but for its last byte, over HTTP/2 as it is on the wire."""
+
+    def __init__(self, address: str, path: str, length: int) -> None:
+        host, port = address.split(":")
+        self.socket = socket.create_connection((host, int(port)), 20)
+        self._path, self._length, self._stream = path, length, -1
+        self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0, b""))
+
+    def call(self, sent: int) -> None:
+        """Begin a call and send so many bytes of its message."""
+        self._stream += 2
+        headers = b"".join(
+            b"\x00" + _text(name) + _text(value)
+            for name, value in (
+                (":method", "POST"),
+                (":scheme", "http"),
+                (":path", self._path),
+                (":authority", "x"),
+                ("te", "trailers"),
+                ("content-type", "application/grpc"),
+            )
+        )
+        self.socket.sendall(_frame(1, 4, self._stream, headers))
+        data = struct.pack(">BI", 0, self._length) + bytes(sent)
+        for start in range(0, len(data), 16_384):
+            self.socket.sendall(_frame(0, 0, self._stream, data[start : start + 16_384]))
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def _text(value: str) -> bytes:
+    return bytes([len(value)]) + value.encode()
