@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Iterator
 from typing import Any
 from xml.etree import ElementTree
@@ -14,8 +13,7 @@ from captioner.errors import ImageError
 from captioner.images.formats import HEAD_BYTES, format_of, open_format
 from captioner.images.sources import DEFAULT_LIMITS, ImageInput, ImageLimits, read_file
 
-# XMP is plain text in every format, so that it can be found without a decoder for each.
-_XMP = re.compile(rb"<rdf:RDF\b.*?</rdf:RDF>", re.DOTALL)
+_BEGIN, _END = b"<rdf:RDF", b"</rdf:RDF>"
 _SUBJECT = "{http://purl.org/dc/elements/1.1/}subject"
 _ITEM = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}li"
 _IPTC_KEYWORDS = (2, 25)
@@ -32,13 +30,24 @@ def read_keywords(image: ImageInput, limits: ImageLimits = DEFAULT_LIMITS) -> tu
 
 
 def _from_xmp(content: bytes) -> Iterator[str]:
-    for packet in _XMP.findall(content):
+    for packet in _packets(content):
         try:
             tree = ElementTree.fromstring(packet)
         except ElementTree.ParseError:
             continue
         for subject in tree.iter(_SUBJECT):
             yield from (item.text or "" for item in subject.iter(_ITEM))
+
+
+def _packets(content: bytes) -> Iterator[bytes]:
+    # XMP is plain text in every format, so that it can be found without a decoder for each.
+    end = 0
+    while (start := content.find(_BEGIN, end)) >= 0:
+        last = content.find(_END, start)
+        if last < 0:
+            return
+        end = last + len(_END)
+        yield content[start:end]
 
 
 def _from_iptc(content: bytes) -> Iterator[str]:

@@ -26,7 +26,9 @@ def test_keywords_of_xmp(format: str) -> None:
 def test_photos_without_keywords_and_files_that_are_no_photos() -> None:
     plain = io.BytesIO()
     Image.new("RGB", (8, 8)).save(plain, "PNG")
-    for content in (plain.getvalue(), b"", b"text", photo_with("dog").replace(b"</rdf:Bag>", b"</rdf:Gab>")):
+    many = b"\xff\xd8\xff" + b"<rdf:RDF " * 200_000
+    damaged = photo_with("dog").replace(b"</rdf:Bag>", b"</rdf:Gab>")
+    for content in (plain.getvalue(), b"", b"text", many, damaged):
         assert read_keywords(content) == ()
 
 
