@@ -22,7 +22,7 @@ from captioner_server.tls import server_context
 _IDLE_S = 10.0
 """Time for the head of a request to arrive, and for a connection between requests."""
 _MAX_HEAD_BYTES = 2**15
-_PIECE_BYTES = 2**11
+_PIECE_BYTES = 2**12
 _FEED_S = 0.002
 
 
