@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections import Counter
 from collections.abc import Sequence
 
@@ -12,7 +13,7 @@ from captioner.protocol import PixelModel
 
 
 class KeywordOptions:
-    """Caption options for each photo: the same for all, with the photo's keywords in `include`."""
+    """Caption options for each photo: the same for all, with the photo's keywords in `include`. Thread-safe."""
 
     def __init__(self, model: PixelModel, options: CaptionOptions | None = None) -> None:
         """Raises `OptionsError` for options that the model cannot fulfil."""
@@ -22,6 +23,7 @@ class KeywordOptions:
         while resolved.widest_beam * 2**most > MAX_HYPOTHESES:
             most -= 1
         self._most = max(most, len(self._options.include))
+        self._lock = threading.Lock()
         self.unknown: Counter[str] = Counter()
         """Keywords that were skipped, because they are no single words that the model knows, and the number
         of photos that had each."""
@@ -32,7 +34,8 @@ class KeywordOptions:
         found = list(self._options.include)
         for keyword in dict.fromkeys(keyword.lower() for keyword in keywords):
             if not self._knows(keyword):
-                self.unknown[keyword] += 1
+                with self._lock:
+                    self.unknown[keyword] += 1
             elif keyword not in found and len(found) < self._most:
                 found.append(keyword)
         return dataclasses.replace(self._options, include=tuple(found))
