@@ -13,7 +13,7 @@ from captioner.protocol import PixelModel
 
 
 class KeywordOptions:
-    """Caption options for each photo: the same for all, with the photo's keywords in `include`. Thread-safe."""
+    """Caption options for each photo: those given, with the photo's keywords in `include`. Thread-safe."""
 
     def __init__(self, model: PixelModel, options: CaptionOptions | None = None) -> None:
         """Raises `OptionsError` for options that the model cannot fulfil."""
