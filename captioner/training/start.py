@@ -56,6 +56,10 @@ class Start:
         except (KeyError, TypeError):
             raise DataError(f"the bundle {place} does not say how its model is built") from None
         weights = {**_weights(bundle.encoder), **_weights(bundle.decoder)}
+        if options.named_words:  # at export, the named words became the last of the vocabulary, in order
+            others = len(bundle.vocabulary) - options.named_words
+            names = torch.arange(options.named_words)
+            weights["decoder.evidence.column"] = torch.cat([names.new_full((others,), len(names)), names])
         return cls(bundle.vocabulary, options, weights, bundle.manifest.get("confidence"))
 
     def architecture(self, wanted: ModelOptions) -> ModelOptions:

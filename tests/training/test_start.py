@@ -13,8 +13,9 @@ from support import squares
 
 from captioner.errors import BundleError, DataError
 from captioner.model.bundle import MANIFEST, Bundle, write_manifest
+from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.encoder import build_backbone
-from captioner.nn.model import ModelOptions
+from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.training import checkpoint
 from captioner.training.export import export_bundle
 from captioner.training.options import TrainOptions
@@ -160,3 +161,36 @@ def test_the_backbone_of_a_start_can_be_mixed_with_the_pretrained_one() -> None:
 def test_only_a_start_can_be_mixed() -> None:
     with pytest.raises(DataError, match="pretrained_share must be from 0 to 1, and needs a start"):
         dataclasses.replace(squares.options((squares.stage(),)), pretrained_share=0.5)
+
+
+def test_a_bundle_with_class_evidence_gives_it_to_a_run_with_new_words(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    options = squares.options((squares.stage(),))
+    small = {
+        "image_size": 64,
+        "features": 16,
+        "hidden": 16,
+        "embedding": 16,
+        "attention": "scaled_dot_product",
+    }
+    classes = {"encoder": "efficientnet_lite0", "decoder": "two_lstm", "classes": 3, "named_words": 2}
+    options = dataclasses.replace(options, model=ModelOptions(**small, **classes))
+    words = Vocabulary([*SPECIAL, "a", "cat", "sits", "dog", "on"])
+    model = CaptionModel(options.model, len(words)).eval()
+    model.decoder.evidence.membership.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]))
+    model.decoder.evidence.column[words.encode("dog cat")] = torch.tensor([0, 1])
+    contents = {"options": options.to_dict(), "vocabulary": list(words.words), "model": model.state_dict()}
+    checkpoint.save(tmp_path / "model.pt", contents)
+    export_bundle(tmp_path / "model.pt", tmp_path / "bundle")
+
+    start = Start.read("bundle", tmp_path)
+    extended = start.extended(Vocabulary([*SPECIAL, "owl"]))
+    again = CaptionModel(start.model, len(extended)).eval()
+    start.give(again, extended)
+
+    def said(model: CaptionModel, words: Vocabulary) -> torch.Tensor:
+        pixels = torch.full((1, 64, 64, 3), 99, dtype=torch.uint8)
+        logits, _ = model.decoder(torch.tensor([[words.encode("a cat sits")]]), *model.encode(pixels))
+        return logits[0, 0][:, words.encode("a cat sits dog on")]
+
+    torch.testing.assert_close(said(again, extended), said(model, words), atol=2e-3, rtol=2e-3)
