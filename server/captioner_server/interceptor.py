@@ -10,7 +10,6 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from traceback import clear_frames
 from typing import Any
 
 import grpc
@@ -160,14 +159,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             except CaptionerError as error:
                 code, reason = error.grpc_code, message_of(error)
                 self._metrics.refused.labels(error.code).inc()
-                clear_frames(error.__traceback__)  # gRPC keeps the error for a while, but not the message
                 if isinstance(error, NotServingError):
                     await self._gate.held()
                 await context.abort(status_code(error), reason, (*_trailers(call), *to_trailers(error)))
             except Exception as error:
                 code, reason = "INTERNAL", type(error).__name__
                 log.exception("a defect, in %s %s", method, call.request_id)
-                clear_frames(error.__traceback__)
                 internal = CaptionerError(INTERNAL)
                 await context.abort(
                     status_code(internal), str(internal), (*_trailers(call), *to_trailers(internal))
