@@ -13,10 +13,8 @@ from captioner.model.calibration import mean_log_prob
 from captioner.model.vocabulary import tokenize
 from captioner.training.data import Example
 
-EVENT = (
-    "as close to people's captions (CIDEr-D) as the median human caption; for labelled photos, that one of"
-    " their words is in the caption"
-)
+CLOSE = "as close to people's captions (CIDEr-D) as the median human caption"
+NAMED = "one of the photo's words is in the caption"
 FEWEST = 200
 """Images; a curve fitted on fewer says little."""
 
@@ -24,18 +22,21 @@ FEWEST = 200
 def calibrate(
     examples: Sequence[Example], captions: Sequence[tuple[str, float]]
 ) -> dict[str, float | str] | None:
-    """The entry `confidence` of a bundle, from captions of validation images, each with its log-probability;
-    images with a single human caption are left out. None if the images are fewer than `FEWEST`, or the
-    captions all good or all bad."""
+    """The entry `confidence` of a bundle, from captions of validation images, each with its log-probability.
+
+    Images with several human captions count, or where these are too few, labelled ones. Not both: the two
+    events differ in how often they happen, and a curve through both only tells the kinds of photos apart.
+    None if there are fewer than `FEWEST` images, or the captions are all good or all bad.
+    """
     texts = [text for text, _ in captions]
-    good = {**_close(examples, texts), **_named(examples, texts)}
-    rows = sorted(good)
-    truth = np.array([good[row] for row in rows], dtype=bool)
-    if len(rows) < FEWEST or truth.all() or not truth.any():
-        return None
-    scores = np.array([mean_log_prob(*captions[row]) for row in rows])
-    slope, intercept = fit_platt(scores, truth)
-    return {"slope": round(slope, 5), "intercept": round(intercept, 5), "event": EVENT}
+    for good, event in ((_close(examples, texts), CLOSE), (_named(examples, texts), NAMED)):
+        truth = np.array(list(good.values()), dtype=bool)
+        if len(good) < FEWEST or truth.all() or not truth.any():
+            continue
+        scores = np.array([mean_log_prob(*captions[row]) for row in good])
+        slope, intercept = fit_platt(scores, truth)
+        return {"slope": round(slope, 5), "intercept": round(intercept, 5), "event": event}
+    return None
 
 
 def _close(examples: Sequence[Example], texts: Sequence[str]) -> dict[int, bool]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from captioner.references import CaptionedImage
-from captioner.training.calibrate import FEWEST, calibrate, fit_platt
+from captioner.training.calibrate import FEWEST, NAMED, calibrate, fit_platt
 from captioner.training.data import Example
 
 
@@ -37,14 +37,29 @@ def test_labelled_photos_are_good_if_one_of_their_words_is_said() -> None:
     assert calibrate(photos, [said("dog", -3)] * len(photos)) is None
 
 
-def test_captioned_photos_are_good_if_close_to_people() -> None:
+def captioned(count: int) -> tuple[list[Example], list[tuple[str, float]]]:
+    """Photos and captions, of which every other one is right, and likely."""
     names = ("dog", "cat", "snail")
     photos, found = [], []
-    for number in range(2 * FEWEST):
+    for number in range(count):
         name, right = names[number % 3], number % 2 == 0
         photos.append(example(number, captions=(f"a {name}", f"one {name}", f"a {name} there")))
         found.append(said(name if right else names[(number + 1) % 3], -2 if right else -5))
+    return photos, found
+
+
+def test_captioned_photos_are_good_if_close_to_people() -> None:
+    photos, found = captioned(2 * FEWEST)
     entry = calibrate(photos, found)
     assert entry is not None and entry["slope"] > 1
     alone = [example(number, captions=("a dog",)) for number in range(2 * FEWEST)]
     assert calibrate(alone, found) is None
+
+
+def test_labelled_photos_decide_only_where_captioned_ones_are_few() -> None:
+    photos, found = captioned(FEWEST)
+    labelled = [example(FEWEST + number, ("snail",)) for number in range(FEWEST)]
+    named = [said("snail", -9)] * (FEWEST - 1) + [said("dog", -2)]
+    assert calibrate([*photos, *labelled], [*found, *named]) == calibrate(photos, found) is not None
+    entry = calibrate([*photos[:9], *labelled], [*found[:9], *named])
+    assert entry is not None and entry["event"] == NAMED
