@@ -217,7 +217,7 @@ def _repeats(sequences: Ints | None, sizes: Ints) -> Ints:
     parts = [np.zeros((1, 1, 0), dtype=np.int64)]
     if sequences is not None:
         length = sequences.shape[-1]
-        for size in np.unique(sizes[(sizes > 0) & (sizes <= length)]).tolist():
+        for size in sorted(set(sizes[(sizes > 0) & (sizes <= length)].tolist())):
             last = sequences[..., length - size + 1 :]
             found = sequences[..., size - 1 :].copy()
             found[sizes != size] = Vocabulary.pad_id

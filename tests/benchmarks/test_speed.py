@@ -53,13 +53,13 @@ def test_every_section_is_measured_or_named_as_left_out(results: Path) -> None:
 @pytest.mark.timeout(900)
 def test_results_are_written_between_the_markers_of_a_document(results: Path, tmp_path: Path) -> None:
     document = tmp_path / "performance.md"
-    document.write_text("before\n<!-- figures: begin -->\nold\n<!-- figures: end -->\nafter\n")
+    document.write_text("before\n<!-- figures: begin -->\nlast time\n<!-- figures: end -->\nafter\n")
     speed("--results", results, "--markdown", document)
     text = document.read_text()
     assert text.startswith("before\n<!-- figures: begin -->\n\nMeasured on ") and text.endswith(
         "-->\nafter\n"
     )
-    assert "### Encoder alone, ms an image" in text and "old" not in text
+    assert "### Encoder alone, ms an image" in text and "last time" not in text
 
 
 def test_sections_that_are_not_there_are_refused() -> None:

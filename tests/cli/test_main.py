@@ -101,7 +101,7 @@ def test_an_interrupt_is_130(monkeypatch, tiny_bundle: Path) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("captioner.captioner.Captioner.caption_each", interrupt)
+    monkeypatch.setattr("captioner.captioner.Captioner.caption", interrupt)
     assert main(["caption", "--model", str(tiny_bundle), PHOTO]) == 130
 
 
