@@ -45,14 +45,14 @@ def score_naming(captions: Mapping[str, str], words: Mapping[str, Sequence[str]]
     phrases = {key: [tuple(tokenize(word)) for word in own] for key, own in words.items()}
     photos_of: dict[Phrase, set[str]] = defaultdict(set)
     for key, own in phrases.items():
-        for form in set().union(*map(_forms, own)):
+        for form in set().union(*map(forms_of, own)):
             photos_of[form].add(key)
     longest = max(map(len, photos_of), default=0)
     named, exactly, chance = 0, 0, 0.0
     for key, own in phrases.items():
         caption = tokenize(captions.get(key, ""))
         forms = set().union(
-            *(_forms(run) for length in range(1, longest + 1) for run in _runs(caption, length))
+            *(forms_of(run) for length in range(1, longest + 1) for run in _runs(caption, length))
         )
         fits = set().union(*(photos_of[form] for form in forms if form in photos_of))
         named += key in fits
@@ -64,11 +64,11 @@ def score_naming(captions: Mapping[str, str], words: Mapping[str, Sequence[str]]
 
 def has_phrase(caption: Sequence[str], phrase: Sequence[str]) -> bool:
     """Whether a tokenized caption has a tokenized phrase, its last word as a singular or a plural."""
-    forms = _forms(phrase)
-    return any(not forms.isdisjoint(_forms(run)) for run in _runs(caption, len(phrase)))
+    forms = forms_of(phrase)
+    return any(not forms.isdisjoint(forms_of(run)) for run in _runs(caption, len(phrase)))
 
 
-def _forms(phrase: Sequence[str]) -> set[Phrase]:
+def forms_of(phrase: Sequence[str]) -> set[Phrase]:
     """The phrase with its last word as it is, and as a singular."""
     if not phrase:
         return set()

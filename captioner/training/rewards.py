@@ -14,7 +14,7 @@ from captioner.errors import DataError
 from captioner.metrics.chair import find_mentions
 from captioner.metrics.cider import CiderReward
 from captioner.metrics.diversity import UNFINISHED
-from captioner.metrics.naming import has_phrase
+from captioner.metrics.naming import forms_of, has_phrase
 from captioner.model.vocabulary import END, tokenize
 from captioner.training.data import NAMED, Example, Group, make_image_groups
 
@@ -90,12 +90,17 @@ class Naming:
 
     EXACT for its first word, RIGHT for another one. A caption that is no sentence gets less: for a bad
     ending, for a length outside LENGTHS, for repeated words, and for neighbouring names that no caption or
-    label has ("a seal dolphin").
+    label has ("a seal dolphin"). So does one that guesses several times ("a crab on a octopus in a shrimp"):
+    for a right name after the first, and for a wrong one, unless captions say it so often that it may well
+    stand in the background.
     """
 
     EXACT, RIGHT = 0.9, 0.6
     BAD_ENDING, WORD, REPEATED, UNSEEN_PAIR = 0.5, 0.06, 0.05, 0.25
+    RIGHT_AGAIN, WRONG = 0.35, 0.45
     LENGTHS = range(7, 14)
+    FREQUENT = 400
+    """Times that captions say a name which may stand in the background."""
 
     def __init__(self, examples: Sequence[Example], factor: float, samples: int) -> None:
         """`factor` of the reward; at 0 there are no groups."""
@@ -112,6 +117,14 @@ class Naming:
             for text in (*example.image.captions, *example.image.words)
             for pair in pairwise(tokenize(text))
         }
+        frequent = Counter(
+            word
+            for example in (examples if factor else ())
+            for caption in example.image.captions
+            for word in tokenize(caption)
+        )
+        self._background = {word for word, count in frequent.items() if count >= self.FREQUENT}
+        self._things = set().union(*(forms_of(own[-1:]) for all_ in self._words.values() for own in all_))
         self.groups: Sequence[Group] = [
             Group(index, (), can_mirror=True, kind=NAMED, sampled=samples)
             for index in (self._words if factor else ())
@@ -140,4 +153,11 @@ class Naming:
             pair for pair in pairwise(words) if self._names.issuperset(pair) and pair not in self._pairs
         ]
         score -= self.UNSEEN_PAIR * len(unseen)
+        right = set().union(*(forms_of((part,)) for own in self._words[image] for part in own))
+        named = [word for word in words if not forms_of((word,)).isdisjoint(self._things)]
+        again = [word for word in named if not forms_of((word,)).isdisjoint(right)][1:]
+        wrong = [
+            word for word in named if forms_of((word,)).isdisjoint(right) and word not in self._background
+        ]
+        score -= self.RIGHT_AGAIN * len(again) + self.WRONG * len(wrong)
         return score - self.REPEATED * sum(n - 1 for word, n in Counter(words).items() if word != "a")

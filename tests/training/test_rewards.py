@@ -50,7 +50,24 @@ def test_names_beside_each_other_pay_less_unless_a_label_has_them_so() -> None:
     reward = Naming(examples, 1.0, 5)
     said = (SENTENCE.format(word).split() for word in ("seal", "seal dolphin"))
     plain, doubled = reward.scores([0, 0], [[*words, END] for words in said])
-    assert plain - doubled == pytest.approx(Naming.UNSEEN_PAIR)
+    assert plain - doubled == pytest.approx(Naming.UNSEEN_PAIR + Naming.WRONG)
+
+
+def test_guessing_several_times_pays_less() -> None:
+    crab, octopus = example(words=("crab", "animal")), example(words=("octopus",))
+    reward = Naming([crab, octopus], 1.0, 5)
+    said = ("crab near a large rock", "crab near a wild animal", "crab near a large octopus")
+    one, again, wrong = reward.scores([0] * 3, [[*SENTENCE.format(text).split(), END] for text in said])
+    assert one - again == pytest.approx(Naming.RIGHT_AGAIN)
+    assert one - wrong == pytest.approx(Naming.WRONG)
+
+
+def test_what_captions_often_say_may_stand_in_the_background() -> None:
+    beach = ("a crab on the beach",) * Naming.FREQUENT
+    examples = [example(words=("crab",)), example(words=("beach",)), example(captions=beach)]
+    said = [*SENTENCE.format("crab on a beach").split(), END]
+    [known], [guessed] = (Naming(part, 1.0, 5).scores([0], [said]) for part in (examples, examples[:2]))
+    assert known - guessed == pytest.approx(Naming.WRONG)
 
 
 def test_a_caption_without_an_end_pays_less() -> None:
