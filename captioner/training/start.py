@@ -101,7 +101,8 @@ class Start:
             if name == "decoder.evidence.column":
                 value.fill_(model.options.named_words)  # a new word names none of the classes
             rows = slice(None)
-            if given is not None and len(given) == old and value.shape[1:] == given.shape[1:]:
+            grown = given is not None and (len(given), len(value)) == (old, len(vocabulary))
+            if given is not None and grown and value.shape[1:] == given.shape[1:]:
                 rows = slice(old)
             if given is None or value[rows].numel() != given.numel():
                 raise DataError(f"the model to start from does not hold {name}, or of another shape")

@@ -73,7 +73,7 @@ def test_distillation_by_hand() -> None:
 
 
 def test_teachers_that_cannot_teach_are_refused(runs: Path, data: Path, cache: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="stage words, distillation: distillation needs teachers"):
+    with pytest.raises(DataError, match=r"objectives\.distillation: distillation needs teachers"):
         squares.stage(objectives={"distillation": 0.5})
     stage = squares.stage(
         epochs=1, objectives={"cross_entropy": 0.5, "distillation": {"teachers": names(runs)}}
