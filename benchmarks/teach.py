@@ -59,7 +59,8 @@ def main() -> None:
     write_corrections(taught, out / "corrections.jsonl")
     write_references(held_out, out / "held-out.json")
 
-    places = [str(path.resolve()) for path in (args.data, *sorted(args.data.glob("*.zip")))]
+    inside = sorted(path for path in args.data.iterdir() if path.is_dir() or path.suffix == ".zip")
+    places = [str(path.resolve()) for path in (args.data, *inside)]
     start = "default" if args.model is None else str(args.model.resolve())
     config = {"start": start, "captions": str(out / "corrections.jsonl"), "images": places}
     (out / "teach.toml").write_text(
@@ -68,7 +69,8 @@ def main() -> None:
     changes = [part for change in args.set for part in ("--set", change)]
     run(["train", str(out / "teach.toml"), "-o", str(out / "run"), "--cache", str(out / "cache"), *changes])
     if not (out / "bundle").exists():
-        run(["export", str(out / "run" / "best.pt"), "-o", str(out / "bundle")])
+        best = out / "run" / "best.pt"  # few photos leave none to validate on
+        run(["export", str(best if best.exists() else out / "run" / "last.pt"), "-o", str(out / "bundle")])
 
     before = caption(held_out, out / "before.jsonl", places, args.model)
     after = caption(held_out, out / "after.jsonl", places, out / "bundle")
