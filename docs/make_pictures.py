@@ -28,13 +28,13 @@ from captioner_client import render_overlay
 
 DOCS = Path(__file__).parent
 EXAMPLES = DOCS.parent / "examples"
-OPENING, INCLUDE = EXAMPLES / "cameraman.jpg", ("camera",)
+OPENING = EXAMPLES / "cameraman.jpg"
 SHOWN_IN_PAGE = EXAMPLES / "coffee.jpg"
 WINDOW = {"width": 1200, "height": 860}
 
 
 def main() -> None:
-    caption = Captioner.load().caption(OPENING, include=INCLUDE)
+    caption = Captioner.load().caption(OPENING)
     print(f"overlay: {caption}")
     save(render_overlay(OPENING, caption, width=1400), "overlay.webp")
     with sync_playwright() as playwright:
