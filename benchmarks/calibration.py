@@ -25,9 +25,8 @@ from captioner.metrics.cider import CiderReward
 from captioner.model.bundle import MANIFEST, write_manifest
 from captioner.model.calibration import mean_log_prob
 from captioner.references import image_key, read_references
-from captioner.training.calibrate import fit_platt
+from captioner.training.calibrate import CLOSE, fit_platt
 
-EVENT = "as close to people's captions (CIDEr-D) as the median human caption"
 BINS = 10
 
 
@@ -60,7 +59,7 @@ def main() -> None:
         kept = predicted >= threshold
         share = truth[kept].mean() if kept.any() else float("nan")
         print(f"--min-confidence {threshold}: {kept.mean():.1%} of captions stay, {share:.1%} of them good")
-    entry = {"slope": round(slope, 5), "intercept": round(intercept, 5), "event": EVENT}
+    entry = {"slope": round(slope, 5), "intercept": round(intercept, 5), "event": CLOSE}
     print(json.dumps({"confidence": entry}))
     if args.plot:
         draw(table, error, args.plot)

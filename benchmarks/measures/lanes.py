@@ -36,7 +36,7 @@ def measure(bench: Bench) -> list[Table]:
 
 
 def _server(bench: Bench, lanes: int) -> dict[str, Any]:
-    """Of `captioner serve`: photos a second and the latency of many callers, the latency of one."""
+    """Measure `captioner serve`: photos a second and latency with many callers, latency with one."""
     files = photos(SIZES["500 x 375"])
     args = argparse.Namespace(model=bench.model and str(bench.model), device=bench.device, serve=[])
     flags = ["--lanes", str(lanes), *(["--threads", str(bench.threads)] if bench.threads else [])]

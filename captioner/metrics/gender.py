@@ -21,9 +21,9 @@ class Gender:
     women: int
     """Photos that show women or girls only, by their references."""
     women_as_men: int
-    """Of these, photos whose caption names a man or a boy and no woman or girl."""
+    """Photos of women whose caption names only men or boys."""
     women_named: int
-    """Of these, photos whose caption names a gender."""
+    """Photos of women whose caption names any gender."""
     men: int
     men_as_women: int
     men_named: int

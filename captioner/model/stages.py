@@ -1,4 +1,4 @@
-"""What a model's time goes into, for whoever wants to know: traces of the server, say."""
+"""The stages of captioning and their times, for example for traces of the server."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class Admission:
 
     @property
     def backlog_s(self) -> float:
-        """How long an image takes that comes after all that is in the house."""
+        """How long a new image takes, including the wait for all images before it."""
         return self._work_s(1 + sum(self._costs.values()), self._batch)
 
     def _work_s(self, ahead: float, at_once: float) -> float:

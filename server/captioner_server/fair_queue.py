@@ -156,7 +156,7 @@ class Turns:
 
     @contextmanager
     def held(self, count: int) -> Iterator[None]:
-        """Hold so many places, which must be free; for whoever does not wait for a turn."""
+        """Take this many places without waiting for a turn. They must be free."""
         self.free -= count
         try:
             yield
