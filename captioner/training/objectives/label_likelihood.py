@@ -57,7 +57,8 @@ class LabelLikelihood(Objective[LabelLikelihoodOptions]):
         }
         self._completed = self._complete() if options.complete and run.options.start else {}
         labelled = {index: run.examples[index].image.words for index in self._words}
-        following, self._rows = continuations(run.examples, labelled, run.vocabulary)
+        captioned = () if self._completed else run.examples  # whole captions need no continuation
+        following, self._rows = continuations(captioned, labelled, run.vocabulary)
         self.register_buffer("following", following.to(run.device), persistent=False)
 
     following: Tensor
@@ -101,7 +102,7 @@ class LabelLikelihood(Objective[LabelLikelihoodOptions]):
 
     def loss(self, step: Step) -> Tensor:
         named = cross_entropy(step.logits, step.targets, self.options.label_smoothing)
-        if self._completed or not self.options.continuation or not len(self.following):
+        if not self.options.continuation or not len(self.following):
             return named
         behind = (step.targets[:, 0] != Vocabulary.pad_id).sum(dim=-1)
         logits = step.logits[torch.arange(len(behind), device=behind.device), 0, behind].float()
