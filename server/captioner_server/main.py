@@ -63,6 +63,9 @@ async def _run(
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, on_signal, number)
+    # From the start, as SIGHUP ends a process that does not handle it.
+    hung_up = asyncio.Event()
+    loop.add_signal_handler(signal.SIGHUP, hung_up.set)
     server = CaptionServer(options)
     if writer is not None:
         server.metrics.log_lines_dropped.set_function(lambda: writer.dropped)
@@ -70,6 +73,7 @@ async def _run(
     _log("listening", address=f"{options.host}:{port}")
     if server.http_url:
         _log("http", url=server.http_url)
+    reloader = Reloader(sources, server.models, server.metrics)  # notes the files before they load
     opening = asyncio.create_task(_open(server, sources, options))
     stopping = asyncio.create_task(told.wait())
     try:
@@ -78,8 +82,7 @@ async def _run(
             opening.result()  # raises what went wrong
             if ready and server.http_url:
                 ready(server.http_url)
-        reloader = Reloader(sources, server.models, server.metrics)
-        reloads = _reload_on_signal(reloader, options.watch_s) if opening.done() else set()
+        reloads = _reloads(reloader, hung_up, options.watch_s) if opening.done() else []
         failing = asyncio.create_task(server.failed())
         await asyncio.wait({failing, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if failing.done() and not told.is_set():
@@ -127,18 +130,18 @@ async def _open(server: CaptionServer, sources: Sequence[ModelSource], options: 
         )
 
 
-def _reload_on_signal(reloader: Reloader, watch_s: float) -> set[asyncio.Task[None]]:
-    """Reload on SIGHUP, and where files change; the tasks that do so."""
-    tasks: set[asyncio.Task[None]] = set()
+def _reloads(reloader: Reloader, hung_up: asyncio.Event, watch_s: float) -> list[asyncio.Task[None]]:
+    """The tasks that reload models: on SIGHUP, and where files change."""
 
-    def reload() -> None:
-        task = asyncio.create_task(reloader.reload())
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+    async def reload_on_signal() -> None:
+        while True:
+            await hung_up.wait()
+            hung_up.clear()
+            await reloader.reload()
 
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+    tasks = [asyncio.create_task(reload_on_signal())]
     if watch_s:
-        tasks.add(asyncio.create_task(reloader.watch(watch_s)))
+        tasks.append(asyncio.create_task(reloader.watch(watch_s)))
     return tasks
 
 

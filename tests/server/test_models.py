@@ -229,7 +229,10 @@ def test_a_process_reloads_a_bundle_on_sighup(tmp_path, tiny_bundle) -> None:
     limits = ["--decode-workers", "1", "--max-batch-size", "1", "--device", "cpu", "--threads", "1"]
     process = ServerProcess([sys.executable, "-m", "captioner", "serve", *flags, *limits])
     try:
+        process.wait_for("listening")
+        process.tell(signal.SIGHUP)  # while the model is loaded: it is loaded again afterwards
         process.wait_for("serving")
+        process.wait_for("model unchanged")
         manifest = json.loads((bundle / "bundle.json").read_text())
         (bundle / "bundle.json").write_text(json.dumps(manifest | {"name": "changed"}))
         process.tell(signal.SIGHUP)
