@@ -34,30 +34,21 @@ class ImageFiles:
     def read(self, name: str) -> bytes:
         """The content of the image with this name: matched by full path, then by the end of its path, then
         by its last part. Raises `DataError` if there is none, or several match equally well."""
-        place, image = self._find(name)
+        place, read = self._find(name)
         try:
-            return image.read()
+            return read()
         except Exception as error:  # zipfile and its decompressors share no base
             reason = getattr(error, "strerror", None) or "damaged in the archive"
             raise DataError(f"{place}: {reason}") from error
 
-    def stamp(self, name: str) -> str:
-        """What changes when the image of this name is replaced: size and checksum in an archive, size and
-        time of the last change in a folder. Nothing is read. Raises `DataError` as `read` does."""
-        place, image = self._find(name)
-        try:
-            return image.stamp()
-        except OSError as error:
-            raise DataError(f"{place}: {error.strerror}") from None
-
-    def _find(self, name: str) -> tuple[str, _File | _Member]:
+    def _find(self, name: str) -> tuple[str, Callable[[], bytes]]:
         for find in (self._with_path, self._with_end_of_path, self._with_last_part):
             found = find(name)
             if len(found) > 1:
                 where = " and ".join(sorted(found)[:2])
                 raise DataError(f"the image {name} is ambiguous: it may be {where}")
-            for where, image in found.items():
-                return where, image
+            for where, read in found.items():
+                return where, read
         raise DataError(f"the image {name} is in none of the places named")
 
     def _with_path(self, name: str) -> _Found:
@@ -71,23 +62,11 @@ class ImageFiles:
 
     def _in_folders(self, name: str) -> _Found:
         paths = (folder / name for folder in self._folders)
-        return {str(path): _File(path) for path in paths if path.is_file()}
+        return {str(path): path.read_bytes for path in paths if path.is_file()}
 
     def _in_archives(self, name: str, fits: Callable[[str], bool]) -> _Found:
         members = self._members.get(PurePosixPath(name).name, ())
-        return {str(member): member for member in members if fits(member.name)}
-
-
-class _File:
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def read(self) -> bytes:
-        return self._path.read_bytes()
-
-    def stamp(self) -> str:
-        status = self._path.stat()
-        return f"{status.st_size}-{status.st_mtime_ns}"
+        return {str(member): member.read for member in members if fits(member.name)}
 
 
 class _Member:
@@ -97,13 +76,9 @@ class _Member:
     def read(self) -> bytes:
         return self._archive.read(self.name)
 
-    def stamp(self) -> str:
-        info = self._archive.getinfo(self.name)
-        return f"{info.file_size}-{info.CRC:08x}"
-
     def __str__(self) -> str:
         return f"{self.name} in {self._path}"
 
 
-_Found = dict[str, _File | _Member]
-"""Images by where they were found."""
+_Found = dict[str, Callable[[], bytes]]
+"""What reads the images that fit a name, by where they are."""

@@ -57,7 +57,6 @@ class FeatureCache:
 def build_cache(
     folder: Path,
     encoder: GridEncoder,
-    weights: str,
     encoder_name: str,
     image_size: int,
     frozen_segments: int,
@@ -72,10 +71,9 @@ def build_cache(
     Raises `ImageError` for an image that cannot be read, `DataError` for one that is missing, and
     `OutputError` if there is no space for the cache.
     """
-    frozen_layers = encoder.backbone.segments[:frozen_segments]
     identity: dict[str, Any] = {
         "encoder": encoder_name,
-        "weights": weights if weights == "imagenet" else _fingerprint(frozen_layers),
+        "weights": _fingerprint(encoder.backbone.segments[:frozen_segments]),
         "image_size": image_size,
         "stride": encoder.stride,
         "frozen_segments": frozen_segments,
@@ -109,11 +107,11 @@ def fill(
     """Memory-mapped arrays by name, in order, with a row for each example; missing rows are computed.
 
     `compute` returns the rows of some examples. The arrays are stored in a subfolder that is named after
-    their `kind`, their `identity`, and the names and stamps of the images, so that a replaced image is
+    their `kind`, their `identity`, and the names and digests of the images, so that a replaced image is
     computed again. If several runs need the same arrays, one computes them and the others wait. Raises
     `OutputError` if there is no space.
     """
-    names = "\n".join(f"{example.key}\t{example.stamp}" for example in examples)
+    names = "\n".join(f"{example.key}\t{example.digest}" for example in examples)
     images = hashlib.sha256(names.encode()).hexdigest()
     identity = {**identity, "images": images}
     name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
@@ -194,7 +192,7 @@ def naming(example: Example) -> Iterator[None]:
 
 
 def _fingerprint(layers: nn.Module) -> str:
-    """A digest of weights without a public name: random ones, or those of a file."""
+    """A digest of the weights."""
     digest = hashlib.sha256()
     for value in layers.state_dict().values():
         digest.update((value + 0).cpu().numpy().tobytes())  # -0, which a mean of weights makes 0, is 0

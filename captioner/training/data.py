@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,10 +48,10 @@ class Example:
     def key(self) -> str:
         return f"{self.source}/{self.image.name}"
 
-    @property
-    def stamp(self) -> str:
-        """Changes when the image is replaced by another one of the same name. Raises `DataError`."""
-        return self.files.stamp(self.image.name)
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the image file in hexadecimal. Raises `DataError`."""
+        return hashlib.sha256(self.files.read(self.image.name)).hexdigest()
 
 
 def load_examples(sources: Sequence[SourceOptions], root: Path, split: str) -> list[Example]:

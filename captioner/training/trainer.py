@@ -323,7 +323,6 @@ class Trainer:
             return build_cache(
                 self.cache_folder,
                 self.model.encoder,
-                self.options.start or self.options.weights,
                 model.encoder,
                 model.image_size,
                 3 - self.options.tuned_segments,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import shutil
 import time
 from collections.abc import Sequence
@@ -44,7 +46,7 @@ def make_encoder(color_levels: int = 0) -> GridEncoder:
 
 
 def build(folder: Path, encoder: GridEncoder, examples: list[Example], **changes) -> FeatureCache:
-    values = {"weights": "imagenet", "encoder_name": "tiny", "image_size": squares.SIZE, "frozen_segments": 0}
+    values = {"encoder_name": "tiny", "image_size": squares.SIZE, "frozen_segments": 0}
     values |= {"progress": lambda done, total: None, **changes}
     return build_cache(folder, encoder, examples=examples, device=CPU, **values)
 
@@ -159,16 +161,16 @@ def test_another_question_is_another_cache(tmp_path, encoder, examples, monkeypa
     assert counter.take() == 20
 
 
-def test_random_weights_of_another_seed_are_another_cache(tmp_path, encoder, examples, monkeypatch) -> None:
-    """All random weights have the same name, and features of one network are of no use to another."""
+def test_other_weights_of_the_same_encoder_are_another_cache(
+    tmp_path, encoder, examples, monkeypatch
+) -> None:
     monkeypatch.setattr(cache, "_session", lambda frozen, _: _Session(frozen))
     few = examples[:2]
-    build(tmp_path, encoder, few, weights="random", frozen_segments=2)
+    build(tmp_path, encoder, few, frozen_segments=2)
     torch.manual_seed(1)
     other = GridEncoder(build_backbone(tiny_cnn.NAME, None), 16, 6).eval()
-    [maps] = build(tmp_path, other, few, weights="random", frozen_segments=2).maps(
-        torch.tensor([0]), torch.tensor([0]), CPU
-    )
+    kept = build(tmp_path, other, few, frozen_segments=2)
+    [maps] = kept.maps(torch.tensor([0]), torch.tensor([0]), CPU)
     with torch.inference_mode():
         normal = other.backbone.normalize(pixels_of(few, [0], [0]))
         [expected] = other.stages([normal], 0, 2)
@@ -222,12 +224,23 @@ def test_a_disk_without_room_is_noticed_at_the_start(tmp_path, encoder, examples
     assert torch.equal(found.maps(*everything, CPU)[0], expected.maps(*everything, CPU)[0])
 
 
-def test_a_replaced_image_is_computed_anew(tmp_path: Path, encoder, data: Path) -> None:
+def test_a_replaced_image_of_the_same_size_and_time_is_computed_anew(
+    tmp_path: Path, encoder, data: Path
+) -> None:
     root = tmp_path / "data"
     shutil.copytree(data, root)
     sources = squares.options().data
+    replaced = root / "images" / "24.png"
+
+    def draw(number: int) -> None:
+        content = io.BytesIO()
+        squares.draw("red", "left", number).save(content, "PNG")
+        replaced.write_bytes(content.getvalue().ljust(1000, b"\0"))
+        os.utime(replaced, (1, 1))
+
+    draw(24)
     before = build(tmp_path / "cache", encoder, load_examples(sources, root, "val"))
-    squares.draw("red", "left", 900).save(root / "images" / "24.png")
+    draw(900)
     after = build(tmp_path / "cache", encoder, load_examples(sources, root, "val"))
     images, views = torch.arange(6), torch.zeros(6, dtype=torch.int64)
     one, two = (kept.maps(images, views, CPU)[0] for kept in (before, after))

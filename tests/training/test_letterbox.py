@@ -52,9 +52,7 @@ def encoder() -> GridEncoder:
 
 def build(folder: Path, encoder: GridEncoder, examples: list[Example], **changes) -> FeatureCache:
     values = {"frozen_segments": 0, "letterbox": BOX, "progress": lambda done, total: None, **changes}
-    return build_cache(
-        folder, encoder, "imagenet", "tiny", squares.SIZE, examples=examples, device=CPU, **values
-    )
+    return build_cache(folder, encoder, "tiny", squares.SIZE, examples=examples, device=CPU, **values)
 
 
 def shown(examples: list[Example], rows: list[int], mirrored: list[int]) -> np.ndarray:
