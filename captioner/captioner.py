@@ -376,7 +376,7 @@ class Captioner:
             resized = resample(grid, options.attention_size)
             # A word that went wholly to the sentinel has a map of zeros, which stays one.
             grid = resized * (grid.sum() / max(float(resized.sum()), np.finfo(np.float32).tiny))
-        return Word(text, log_prob, np.array(grid, dtype=np.float32), sentinel)
+        return Word(text, log_prob, np.asarray(grid, dtype=np.float32), sentinel)
 
     def _masks(self, pixels: Pixels) -> Mask:
         """Cells that belong to the photo, bool (batch, rows, columns)."""

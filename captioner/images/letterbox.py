@@ -55,4 +55,6 @@ def fit(width: int, height: int, size: int) -> tuple[int, int]:
 
 def crop(grid: npt.NDArray[np.float32], mask: Mask) -> npt.NDArray[np.float32]:
     """The rows and columns of (rows, columns) that contain cells of the photo; `mask` has the same shape."""
+    if mask.all():
+        return grid
     return grid[np.ix_(mask.any(axis=1), mask.any(axis=0))]

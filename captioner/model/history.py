@@ -40,8 +40,9 @@ class Ended:
 class Finished:
     """The ended hypotheses of one image."""
 
-    def __init__(self, capacity: int, alpha: float) -> None:
-        self.capacity, self.alpha = capacity, alpha
+    def __init__(self, wanted: int, alpha: float, *, greedy: bool) -> None:
+        """The best `wanted` of them will be read."""
+        self.wanted, self.alpha, self._greedy = wanted, alpha, greedy
         self.ended: list[Ended] = []
 
     def add(self, log_prob: float, length: int, beam: int, end_log_prob: float) -> None:
@@ -59,11 +60,11 @@ class Finished:
 
     @property
     def to_beat(self) -> float:
-        """The score that a hypothesis must exceed to enter the best `capacity`. A greedy one that has ended
-        is never replaced."""
-        if len(self.ended) < self.capacity:
+        """The score that a hypothesis must exceed to enter the best `wanted`. A greedy one that has ended is
+        never replaced."""
+        if len(self.ended) < self.wanted:
             return -np.inf
-        return np.inf if self.capacity == 1 else self.best(self.capacity)[-1].score
+        return np.inf if self._greedy else self.best(self.wanted)[-1].score
 
 
 class History:
@@ -91,7 +92,7 @@ class History:
         if self.sequences is None:
             self.sequences = tokens[..., None]
         else:
-            before = np.take_along_axis(self.sequences, parents[..., None], axis=1)
+            before = self.sequences[np.arange(len(parents))[:, None], parents]
             self.sequences = np.concatenate([before, tokens[..., None]], axis=-1)
 
     def keep(self, images: Ints) -> None:

@@ -33,13 +33,19 @@ class Candidates(NamedTuple):
 
     def joined(self, *others: Candidates) -> Candidates:
         """These, then others of the same images."""
+        if not others:
+            return self
         parts: Iterable[Any] = zip(self, *others, strict=True)
         return Candidates._make(np.concatenate(part, axis=1) for part in parts)
 
     def best(self, count: int) -> Candidates:
         """The best ones, best first; of equal ones the first."""
-        order = np.argsort(-self.scores, axis=1, kind="stable")[:, :count]
-        return Candidates._make(np.take_along_axis(part, order, axis=1) for part in self)
+        return self.take(np.argsort(-self.scores, axis=1, kind="stable")[:, :count])
+
+    def take(self, places: Ints) -> Candidates:
+        """Those at the places (images, any) among those of each image."""
+        images = np.arange(len(places))[:, None]
+        return Candidates._make(part[images, places] for part in self)
 
 
 class Required:
@@ -57,6 +63,8 @@ class Required:
         ids = sorted({token for own in words for forms in own for token in forms})
         self.tokens: Ints = np.array(ids, dtype=np.int64)
         """All forms of the words of all images."""
+        self.asked: Ints = np.array([Vocabulary.end_id, *ids], dtype=np.int64)
+        """What a search asks about at each step: the end, then `tokens`."""
         self._bits: Ints = np.array(
             [
                 [sum(1 << bit for bit, forms in enumerate(own) if token in forms) for token in ids]
@@ -79,18 +87,19 @@ class Required:
         kept._bits, kept.forbidden = self._bits[images], self.forbidden[images]
         return kept
 
-    def groups_of(self, totals: Floats, choices: Choices, barred: Bools) -> list[Candidates]:
+    def groups_of(self, totals: Floats, choices: Choices, repeats: Ints, full: Bools) -> list[Candidates]:
         """The best 2 * beams continuations into each group.
 
         `totals` (images, rows) are the scores of the hypotheses, `choices` continuations that stay in the
-        group of their row, with the log-probabilities of `tokens` as the last ones asked for. `barred`
-        (images, rows, `tokens`) says which of those may not follow."""
+        group of their row, with the log-probabilities of what is `asked`. Of `tokens`, those in `repeats`
+        (images, rows, any) may not follow, and none may for images that are `full`."""
         count = 2 * self.beams
         rows = np.arange(totals.shape[1])
         own = _flatten(totals, rows, choices.tokens, choices.log_probs)
         if self.groups == 1:
             return [own.best(count)]
-        moves = np.where(barred, NEVER, choices.asked[..., -len(self.tokens) :])
+        barred = (self.tokens[:, None] == repeats[..., None, :]).any(axis=-1) | full[:, None, None]
+        moves = np.where(barred, NEVER, choices.asked[..., 1:])
         per_group = own.scores.shape[1] // self.groups
         found = []
         for group in range(self.groups):
@@ -110,6 +119,7 @@ class Required:
 def _flatten(totals: Floats, rows: Ints, tokens: Ints, log_probs: Floats) -> Candidates:
     """Tokens (images, rows, count) after these rows, as candidates (images, rows * count)."""
     images = len(totals)
-    spread = np.broadcast_to(rows[:, None], log_probs.shape)
+    spread = np.empty(log_probs.shape, dtype=np.int64)
+    spread[:] = rows[:, None]
     scores = totals[:, :, None] + log_probs
     return Candidates._make(part.reshape(images, -1) for part in (scores, spread, tokens, log_probs))

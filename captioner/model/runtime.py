@@ -146,7 +146,8 @@ class Runtime:
         self, wanted: tuple[str, ...], feeds: Mapping[str, Any], heads: Ints | None
     ) -> tuple[dict[str, Any], Floats, dict[str, Any]]:
         if heads is None or self.heads == 1:
-            heads = np.full(len(feeds["tokens"]), _MEAN)
+            fetched, kept = self._decoder.run(feeds, (*wanted, "attention"), self._next)
+            return fetched, fetched["attention"], _as_state(kept)
         maps = [name for name, needed in (("attention", heads < 0), (HEADS, heads >= 0)) if needed.any()]
         fetched, kept = self._decoder.run(feeds, (*wanted, *maps), self._next)
         if HEADS in fetched:
@@ -155,7 +156,7 @@ class Runtime:
                 attention = np.where(heads[:, None, None] < 0, fetched["attention"], attention)
         else:
             attention = fetched["attention"]
-        return fetched, attention, {f"state.{name[5:]}": value for name, value in kept.items()}
+        return fetched, attention, _as_state(kept)
 
     def place(self, value: npt.NDArray[Any]) -> Any:
         """An array in the memory of the device that computes."""
@@ -375,10 +376,14 @@ def _fetch(value: Any) -> npt.NDArray[Any]:
     return value if isinstance(value, np.ndarray) else value.numpy()
 
 
+def _as_state(outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The state that a step leaves, under the names by which the next one reads it."""
+    return {f"state.{name[5:]}": value for name, value in outputs.items()}
+
+
 def _unmoved(tokens: Ints) -> Ints:
     """The parents of beams that have not been reordered."""
-    rows, beams = tokens.shape
-    return np.tile(np.arange(beams, dtype=np.int64), (rows, 1))
+    return np.arange(tokens.shape[1])[None].repeat(len(tokens), axis=0)
 
 
 def _import_onnxruntime() -> Any:

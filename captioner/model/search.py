@@ -22,7 +22,8 @@ from captioner.options import CaptionOptions
 
 Doubles = npt.NDArray[np.float64]
 
-_SPECIAL = (Vocabulary.pad_id, Vocabulary.start_id, Vocabulary.unknown_id)
+_SPECIAL = np.array((Vocabulary.pad_id, Vocabulary.start_id, Vocabulary.unknown_id))
+_NEVER_FIRST = np.array((*_SPECIAL.tolist(), Vocabulary.end_id))
 _SHRINK_AT = 0.75
 """A batch is made smaller when no more than this share of its images is left: to copy what is kept of the
 others costs about as much as a step."""
@@ -127,13 +128,18 @@ def _best(
 def _search(
     stepper: Stepper, options: Sequence[CaptionOptions], required: Required
 ) -> list[list[Hypothesis]]:
-    """All that ended for each image, best first, at most `required.beams`."""
+    """The best that ended for each image, best first: as many as its options want, of those that the beam
+    holds."""
     images, beams = len(options), required.beams
     rows = required.groups * beams
     rules = _Rules.of(options)
     found: list[list[Hypothesis]] = [[] for _ in options]
     places = np.arange(images)  # in `found`, of the images in the batch
-    finished = [Finished(beams, one.length_normalization or 0.0) for one in options]
+    finished = [
+        # All that the beam holds, where others come from a wider search (`_best`).
+        Finished(min(beams, one.alternatives + 1), one.length_normalization or 0.0, greedy=beams == 1)
+        for one in options
+    ]
     to_beat = np.full(images, -np.inf)
     closed = np.zeros(images, dtype=np.bool_)
     history = History()
@@ -149,13 +155,11 @@ def _search(
         full = rules.max_words <= length
         if full.any():
             choices = _only_the_end(choices, full, required)
-        barred = (required.tokens[:, None] == repeats[..., None, :]).any(axis=-1) | full[:, None, None]
-        *partial, whole = required.groups_of(totals, choices, barred)
+        *partial, whole = required.groups_of(totals, choices, repeats, full)
         for image in _end(whole, length, finished, closed, beams):
             to_beat[image] = finished[image].to_beat
-        parts = [_pad(best, beams) for best in partial]
-        parts.append(_pad(_going(whole, beams), beams))
-        totals, kept, tokens, log_probs = (np.concatenate(part, axis=1) for part in zip(*parts, strict=True))
+        first, *others = (_pad(best, beams) for best in (*partial, _going(whole, beams)))
+        totals, kept, tokens, log_probs = first.joined(*others)
         # A total only falls and a length only grows to the limit: no live beam can end above this.
         bound = totals.max(axis=1).astype(np.float64) / rules.longest
         done = (bound <= to_beat) | ~np.isfinite(totals).any(axis=1) | full
@@ -202,30 +206,30 @@ def stream(stepper: Stepper, options: CaptionOptions) -> Iterator[tuple[int, flo
 def _question(tokens: Ints, repeats: Ints, length: int, required: Required) -> Question:
     """What a search with words to include asks before it chooses the word after `length` others; of the
     asked tokens the end comes first."""
-    never = np.array([*_SPECIAL, Vocabulary.end_id] if length == 0 else _SPECIAL)
-    parts = (never[None, None], required.forbidden, repeats)
-    forbidden = np.concatenate(
-        [np.broadcast_to(part, (*tokens.shape, part.shape[-1])) for part in parts], axis=-1
-    )
-    asked = np.concatenate([[Vocabulary.end_id], required.tokens])
-    return Question(2 * required.beams, forbidden, asked)
+    parts = (_NEVER_FIRST if length == 0 else _SPECIAL, required.forbidden, repeats)
+    forbidden = np.empty((*tokens.shape, sum(part.shape[-1] for part in parts)), dtype=np.int64)
+    begin = 0
+    for part in parts:
+        end = begin + part.shape[-1]
+        forbidden[..., begin:end] = part
+        begin = end
+    return Question(2 * required.beams, forbidden, required.asked)
 
 
 def _repeats(sequences: Ints | None, sizes: Ints) -> Ints:
     """Tokens that would complete an n-gram, of each image's size, for a second time in the hypotheses so far,
     (images, rows, any); the same width for all, filled up with padding."""
-    parts = [np.zeros((1, 1, 0), dtype=np.int64)]
-    if sequences is not None:
-        length = sequences.shape[-1]
-        for size in sorted(set(sizes[(sizes > 0) & (sizes <= length)].tolist())):
+    parts = []
+    length = 0 if sequences is None else sequences.shape[-1]
+    for size in sorted(set(sizes.tolist())):
+        if sequences is not None and 0 < size <= length:
             last = sequences[..., length - size + 1 :]
-            found = sequences[..., size - 1 :].copy()
-            found[sizes != size] = Vocabulary.pad_id
+            same = (sizes == size)[:, None, None]
             for offset in range(size - 1):
-                same = sequences[..., offset : length - size + 1 + offset] == last[..., offset : offset + 1]
-                found[~same] = Vocabulary.pad_id
-            parts.append(found)
-    return parts[-1] if len(parts) <= 2 else np.concatenate(parts[1:], axis=-1)
+                before = sequences[..., offset : length - size + 1 + offset]
+                same = same & (before == last[..., offset : offset + 1])
+            parts.append(np.where(same, sequences[..., size - 1 :], Vocabulary.pad_id))
+    return np.concatenate(parts, axis=-1) if parts else np.zeros((1, 1, 0), dtype=np.int64)
 
 
 def _only_the_end(choices: Choices, full: Bools, required: Required) -> Choices:
@@ -256,15 +260,15 @@ def _going(whole: Candidates, beams: int) -> Candidates:
     """The best continuations that do not end."""
     ends = whole.tokens == Vocabulary.end_id
     order = np.argsort(ends, axis=1, kind="stable")[:, :beams]
-    going = Candidates._make(np.take_along_axis(part, order, axis=1) for part in whole)
+    going = whole.take(order)
     return going._replace(scores=np.where(going.tokens == Vocabulary.end_id, NEVER, going.scores))
 
 
 def _pad(best: Candidates, beams: int) -> Candidates:
     """The first `beams`; where there are fewer, filled up with hypotheses that are lost."""
-    missing = max(0, beams - best.scores.shape[1])
-    if not missing:
-        return Candidates._make(part[:, :beams] for part in best)
+    missing = beams - best.scores.shape[1]
+    if missing <= 0:
+        return best if missing == 0 else Candidates._make(part[:, :beams] for part in best)
     shape = (len(best.scores), missing)
     lost = np.full(shape, NEVER)
     rows = np.zeros(shape, dtype=np.int64)
@@ -280,4 +284,4 @@ def _read(
     if required.beams > 1 and required.groups == 1:
         while done.ended and (cut := history.cut(image, done.best(1)[0], limit)):
             done.replace_best(*cut)
-    return [history.read(image, ended) for ended in done.best(required.beams)]
+    return [history.read(image, ended) for ended in done.best(done.wanted)]

@@ -212,6 +212,17 @@ def test_the_search_stops_when_nothing_better_can_come() -> None:
     assert sure.steps < 10
 
 
+def test_who_wants_the_best_alone_does_not_wait_for_others() -> None:
+    steps = {}
+    for others in (0, 2):
+        steps[others] = 0
+        for image in range(20):
+            speaker = Speaker(Language(words=6, end_bias=1), [image])
+            search(speaker, 1, options(3, 30, alternatives=others, length_normalization=0.5))
+            steps[others] += speaker.steps
+    assert steps[0] < 0.8 * steps[2]
+
+
 def test_a_beam_wider_than_the_vocabulary() -> None:
     language = Language(words=1)
     [found] = search(Speaker(language, [3]), 1, options(16, 3, alternatives=15))
