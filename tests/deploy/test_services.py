@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from captioner_server.options import ServerOptions
+
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "deploy" / "systemd" / "captioner.service"
 ENVOY = Path(sys.executable).with_name("envoy")
+COLLECTED_S = 5.0
+"""How long OpenTelemetry collects spans before it sends them (OTEL_BSP_SCHEDULE_DELAY)."""
 
 
 def analyze(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -70,3 +74,10 @@ def test_what_the_collector_keeps_is_what_servers_send() -> None:
     policies = config["processors"]["tail_sampling"]["policies"]
     [key] = [policy["numeric_attribute"]["key"] for policy in policies if "numeric_attribute" in policy]
     assert key in sent
+
+
+def test_the_collector_decides_after_the_longest_call_has_ended() -> None:
+    """Else it would drop most of the slowest calls: what it has of them by then is neither slow nor wrong."""
+    config = yaml.safe_load((ROOT / "deploy" / "otel" / "collector.yaml").read_text())
+    wait = config["processors"]["tail_sampling"]["decision_wait"]
+    assert float(wait.removesuffix("s")) > ServerOptions().max_wait_s + COLLECTED_S
