@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from captioner.errors import DataError, ImageUnreadableError
 from captioner.folder.items import Found
-from captioner.folder.sources import Selection, Source, too_many_bytes
+from captioner.folder.sources import Selection, Source, stamp_of, too_many_bytes
 
 _SUFFIXES = {
     ".zip": "zip",
@@ -50,12 +50,15 @@ def open_archive(path: Path, selection: Selection | None = None) -> Source:
 
 
 class ZipSource:
-    """The images in a zip archive. The table of contents is held in memory, about 1 KB a file."""
+    """The images in a zip archive. The table of contents is held in memory, about 1 KB a file.
+
+    Each has the stamp of the archive, so that all are read again when the archive has changed.
+    """
 
     keeps_order = sequential = False
 
     def __init__(self, path: Path, selection: Selection) -> None:
-        self._archive = zipfile.ZipFile(path)
+        self._archive, self._stamp = zipfile.ZipFile(path), stamp_of(path.stat())
         self._selection = selection
 
     def find(self) -> Iterator[Found]:
@@ -63,8 +66,7 @@ class ZipSource:
             if member.is_dir() or not self._selection.takes_path(member.filename):
                 continue
             problem = "encrypted" if member.flag_bits & 1 else ""
-            locator = str(number).encode()
-            yield Found(member.filename, locator, f"{member.file_size}-{member.CRC:08x}", problem)
+            yield Found(member.filename, str(number).encode(), self._stamp, problem)
 
     def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
         member = self._archive.infolist()[int(locator)]
@@ -75,7 +77,7 @@ class ZipSource:
             raise ImageUnreadableError("damaged in the archive") from error
         if len(data) > max_bytes:
             raise too_many_bytes(max_bytes)
-        return data, f"{member.file_size}-{member.CRC:08x}"
+        return data, self._stamp
 
 
 _OPENERS: tuple[tuple[bytes, Callable[[Path], Any]], ...] = (
@@ -87,14 +89,14 @@ _OPENERS: tuple[tuple[bytes, Callable[[Path], Any]], ...] = (
 
 class TarSource:
     """The images in a tar archive, compressed or not, in their order there: a compressed archive can only
-    be read from start to end."""
+    be read from start to end. Stamps are as in `ZipSource`."""
 
     keeps_order = sequential = True
 
     def __init__(self, path: Path, selection: Selection) -> None:
         self._path, self._selection = path, selection
         tarfile.open(path).close()
-        self._stream = _decompress(path)
+        self._stream, self._stamp = _decompress(path), stamp_of(path.stat())
         self._turn = threading.Lock()
 
     def find(self) -> Iterator[Found]:
@@ -106,9 +108,8 @@ class TarSource:
                     if member.isdir() or not self._selection.takes_path(name):
                         continue
                     plain = member.isreg() and not member.issparse()
-                    stamp = f"{member.size}-{member.mtime}"
-                    locator = f"{member.offset_data} {member.size} {stamp}".encode()
-                    yield Found(name, locator, stamp, "" if plain else "not a regular file")
+                    locator = f"{member.offset_data} {member.size}".encode()
+                    yield Found(name, locator, self._stamp, "" if plain else "not a regular file")
                 # tarfile takes a damaged header for the end, and what follows would be lost in silence.
                 stream.seek(archive.offset)
                 if any(stream.read(tarfile.BLOCKSIZE)):
@@ -117,7 +118,7 @@ class TarSource:
             raise DataError(f"{self._path}: damaged or cut short ({error})") from None
 
     def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
-        offset, size, stamp = locator.decode().split(" ")
+        offset, size = locator.decode().split(" ")
         if int(size) > max_bytes:
             raise too_many_bytes(max_bytes)
         with self._turn:
@@ -128,7 +129,7 @@ class TarSource:
                 raise ImageUnreadableError("damaged in the archive") from error
         if len(data) < int(size):
             raise ImageUnreadableError("cut short in the archive")
-        return data, stamp
+        return data, self._stamp
 
 
 def _decompress(path: Path) -> IO[bytes]:

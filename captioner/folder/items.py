@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 from captioner.errors import CaptionerError
 from captioner.results import Caption
+
+
+def digest_of(content: bytes) -> bytes:
+    """16 bytes that identify a content."""
+    return blake2b(content, digest_size=16).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +24,7 @@ class Found:
     locator: bytes
     """Locates the image in its source."""
     stamp: str
-    """Changes when the image does: size and modification time, or size and checksum."""
+    """Changes when the image does: size and times of its file, or of the archive that holds it."""
     problem: str = ""
     """Why it cannot be read, if listing it showed that already."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
 import uuid
@@ -35,19 +34,19 @@ def hold(folder: PartFolder, report: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    # SQLite knows how to lock a file on every system, and the system lets go of it when the process dies.
-    connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path)
     try:
-        connection.execute("BEGIN EXCLUSIVE")
-    except sqlite3.Error as error:
-        connection.close()
-        if error.sqlite_errorname == "SQLITE_BUSY":
-            raise OutputError(f"another run is writing this output ({path} is in use)") from None
-        raise OutputError(f"cannot write {path}: {error}") from None
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise OutputError(f"another run is writing this output ({path} is in use)") from None
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from None
     try:
         yield
     finally:
-        connection.close()
+        lock.release()
 
 
 class _Lease:

@@ -7,12 +7,11 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from hashlib import blake2b
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
 from captioner.errors import ImageError, ImageUnreadableError
-from captioner.folder.items import Done, Item, Loaded
+from captioner.folder.items import Done, Item, Loaded, digest_of
 from captioner.folder.sources import Source
 from captioner.images.keywords import read_keywords
 from captioner.images.workers import DecodeWorkers
@@ -79,7 +78,7 @@ class Loader:
         finally:
             if mine is not None:
                 mine.set()
-        digest = blake2b(content, digest_size=16).digest()
+        digest = digest_of(content)
         if digest == item.known_digest:
             return Loaded(item, stamp, digest, None)
         try:

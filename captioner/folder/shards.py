@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from captioner.folder.items import Found
+from captioner.folder.items import Found, digest_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,4 +55,4 @@ def _file_name(number: int, count: int, found: Sequence[Found], fingerprint: str
 
 
 def _hash(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).digest()
+    return digest_of(text.encode("utf-8", "surrogateescape"))

@@ -182,7 +182,9 @@ def too_many_bytes(limit: int) -> ImageTooLargeError:
 
 
 def stamp_of(status: os.stat_result) -> str:
-    return f"{status.st_size}-{status.st_mtime_ns}"
+    """Changes when the file does: copying and archiving tools can restore the modification time, but not the
+    time of the last change of the inode (on Windows, that of creation)."""
+    return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}"
 
 
 def _look(name: str, path: Path, locator: bytes) -> Found:

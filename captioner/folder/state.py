@@ -148,16 +148,8 @@ class State:
 
     def names(self) -> Iterator[str]:
         """The images of this run, in order. The state may be changed meanwhile."""
-        after = -1
-        while True:
-            with self._guard():
-                query = f"SELECT number, name FROM listing WHERE number > ? ORDER BY number LIMIT {_CHUNK}"
-                rows = self._query(query, (after,)).fetchall()
-            if not rows:
-                return
-            for _, name in rows:
-                yield os.fsdecode(name)
-            after = rows[-1][0]
+        for _, name in self._rows("SELECT l.number, l.name FROM listing l WHERE l.number > :after"):
+            yield os.fsdecode(name)
 
     def forget_failures(self) -> None:
         with self._guard():
@@ -180,36 +172,16 @@ class State:
         """The finished images in order, whether or not earlier ones are finished; with `failed`, only
         those that did or did not fail. The state may be changed meanwhile."""
         only = "" if failed is None else f" AND {'' if failed else 'NOT '}r.failed"
-        after = -1
-        while True:
-            with self._guard():
-                rows = self._query(
-                    f"SELECT l.number, l.name, r.record, r.published {_DONE}{only}"
-                    f" AND l.number > :after ORDER BY l.number LIMIT {_CHUNK}",
-                    {"fingerprint": self._fingerprint, "after": after},
-                ).fetchall()
-            if not rows:
-                return
-            for number, name, record, published in rows:
-                yield Entry(number, os.fsdecode(name), _unpack(record), published)
-            after = rows[-1][0]
+        yield from self._entries(only, -1)
 
     def pending(self) -> Iterator[Item]:
         """The images to be captioned, in order. The state may be changed meanwhile."""
-        after = -1
-        while True:
-            with self._guard():
-                rows = self._query(
-                    "SELECT l.number, l.source, l.name, l.locator, l.stamp, l.problem,"
-                    " CASE WHEN r.asked = :fingerprint AND NOT r.failed THEN r.digest END"
-                    f" {_PENDING} ORDER BY l.number LIMIT {_CHUNK}",
-                    {"fingerprint": self._fingerprint, "after": after},
-                ).fetchall()
-            if not rows:
-                return
-            for number, source, name, locator, stamp, problem, digest in rows:
-                yield Item(number, source, Found(os.fsdecode(name), locator, stamp, problem), digest)
-            after = rows[-1][0]
+        query = (
+            "SELECT l.number, l.source, l.name, l.locator, l.stamp, l.problem,"
+            f" CASE WHEN r.asked = :fingerprint AND NOT r.failed THEN r.digest END {_PENDING}"
+        )
+        for number, source, name, locator, stamp, problem, digest in self._rows(query):
+            yield Item(number, source, Found(os.fsdecode(name), locator, stamp, problem), digest)
 
     def save(self, batch: Sequence[Done], *, words: bool, alternatives: bool) -> None:
         """Save the results of some images in one transaction."""
@@ -242,20 +214,30 @@ class State:
 
     def ready(self, after: int) -> Iterator[Entry]:
         """The finished images in order, from `after` + 1 up to the first unfinished one."""
+        for expected, entry in enumerate(self._entries("", after), after + 1):
+            if entry.number != expected:
+                return
+            yield entry
+
+    def _entries(self, only: str, after: int) -> Iterator[Entry]:
+        """Finished images behind the one numbered `after` that fulfil the SQL condition `only`."""
+        query = f"SELECT l.number, l.name, r.record, r.published {_DONE}{only} AND l.number > :after"
+        for number, name, record, published in self._rows(query, after):
+            yield Entry(number, os.fsdecode(name), _unpack(record), published)
+
+    def _rows(self, query: str, after: int = -1) -> Iterator[tuple[Any, ...]]:
+        """The rows, in order, of a query whose first column is `l.number` and that starts behind `:after`; in
+        chunks, so that the state may be changed meanwhile."""
         while True:
             with self._guard():
                 rows = self._query(
-                    f"SELECT l.number, l.name, r.record, r.published {_DONE}"
-                    f" AND l.number > :after ORDER BY l.number LIMIT {_CHUNK}",
+                    f"{query} ORDER BY l.number LIMIT {_CHUNK}",
                     {"fingerprint": self._fingerprint, "after": after},
                 ).fetchall()
-            for number, name, record, published in rows:
-                if number != after + 1:
-                    return
-                after = number
-                yield Entry(number, os.fsdecode(name), _unpack(record), published)
+            yield from rows
             if len(rows) < _CHUNK:
                 return
+            after = rows[-1][0]
 
     def mark_published(self, name: str, digest: bytes | None) -> None:
         with self._guard():

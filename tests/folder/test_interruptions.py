@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -166,6 +168,26 @@ def test_changes_are_captioned_again_and_nothing_else(
     captioned.clear()
     assert batch(photos, "-o", out, "--beam", "1") == 1
     assert sum(captioned) == len(_records(out)) - 1
+
+
+@pytest.mark.parametrize("place", ["photos", "photos.tar", "photos.zip"])
+def test_a_photo_replaced_by_one_of_the_same_size_and_time_is_captioned_again(
+    tmp_path, batch, monkeypatch, place
+) -> None:
+    """As `cp --preserve` does, and packing into archives of reproducible times."""
+    folder, out = tmp_path / "photos", tmp_path / "out.jsonl"
+    folder.mkdir()
+    captioned = _count_captioned(monkeypatch)
+    for replaced in (0, 9):
+        for number in (replaced, 1, 2):
+            photo = folder / f"{number % 9}.png"
+            photo.write_bytes(make_image(number).ljust(10_000, b"\0"))
+            os.utime(photo, (1e9, 1e9))
+        if place != "photos":
+            shutil.make_archive(str(folder), place.removeprefix("photos."), folder)
+            os.utime(tmp_path / place, (1e9, 1e9))
+        assert batch(tmp_path / place, "-o", out) == 0
+    assert sum(captioned) == 3 + 1
 
 
 def test_failures_are_retried_when_asked(photos: Path, tmp_path: Path, batch, capsys) -> None:

@@ -6,10 +6,10 @@ import errno
 import itertools
 import os
 from collections.abc import Iterator
-from hashlib import blake2b
 from pathlib import Path
 
 from captioner.errors import OptionsError, OutputError
+from captioner.folder.items import digest_of
 from captioner.folder.outputs.files import partial_path, writing
 from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.state import Entry, State
@@ -19,8 +19,8 @@ _OF_ALL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 
 class SidecarOutput:
-    """Record that the caption of this photo cannot be written. Raises `OutputError` instead if the cause
-    affects all photos, such as a full disk."""
+    """One file for each photo. A file that something else wrote or edited is kept, unless
+    `OutputOptions.replace_existing` is set."""
 
     suffix = ".txt"
     keeps_suffix = False
@@ -114,7 +114,7 @@ class SidecarOutput:
         self._options.report(entry.name, error)
 
     def digest(self, record: Record) -> bytes:
-        return _digest(self.make_content(record))
+        return digest_of(self.make_content(record))
 
     def make_content(self, record: Record) -> bytes:
         return f"{record['caption']}\n".encode("utf-8", "surrogateescape")
@@ -137,12 +137,8 @@ class CaptionOutput(SidecarOutput):
     suffix = ".caption"
 
 
-def _digest(content: bytes) -> bytes:
-    return blake2b(content, digest_size=16).digest()
-
-
 def _is_ours(target: Path, digest: bytes | None) -> bool:
-    return target.is_file() and _digest(target.read_bytes()) == digest
+    return target.is_file() and digest_of(target.read_bytes()) == digest
 
 
 def _has_content(path: Path) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from captioner.errors import OptionsError
-from captioner.folder.outputs.files import check_folder, claim, replacing, writing
+from captioner.folder.outputs.files import check_folder, claim, partial_path, replacing, writing
 from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.state import State
 
@@ -29,7 +29,7 @@ class Table(ABC):
 
     def begin(self, state: State) -> None:
         claim(self._path, state)
-        with writing(self._path), self._path.parent.joinpath(f"{self._path.name}.partial").open("wb"):
+        with writing(self._path), partial_path(self._path).open("wb"):
             pass  # better to know now than after hours that it cannot be written
 
     def advance(self, state: State) -> None:  # noqa: B027
@@ -40,7 +40,7 @@ class Table(ABC):
             self.write(file, (self._options.transform(entry.record) for entry in state.ready(-1)))
 
     def close(self) -> None:
-        self._path.with_name(f"{self._path.name}.partial").unlink(missing_ok=True)
+        partial_path(self._path).unlink(missing_ok=True)
 
     @abstractmethod
     def write(self, file: IO[bytes], records: Iterator[Record]) -> None:

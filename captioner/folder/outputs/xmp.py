@@ -8,11 +8,11 @@ alone what it is not asked to change; its libraries' rivals are either under the
 from __future__ import annotations
 
 import os
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from captioner.errors import ImageError, OptionsError
+from captioner.folder.items import digest_of
 from captioner.folder.outputs.exiftool import ExifTool, ExifToolError
 from captioner.folder.outputs.files import partial_path
 from captioner.folder.outputs.options import OutputOptions, Record
@@ -72,7 +72,7 @@ class XmpOutput(SidecarOutput):
             self.kept += kept
             if self._options.embed:
                 content, stamp = read_file(target, _MAX_BYTES)
-                state.restamp(entry, stamp, blake2b(content, digest_size=16).digest())
+                state.restamp(entry, stamp, digest_of(content))
         except (ExifToolError, ImageError, OSError, ValueError) as error:
             cause = error if isinstance(error, OSError) else _try_writing(target)
             self.reject(entry, f"exiftool cannot write {target.name}: {_reason(error)}", state, cause)
@@ -130,7 +130,7 @@ def keywords_of(text: str) -> list[str]:
 
 
 def _digest(text: str) -> bytes:
-    return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).digest()
+    return digest_of(text.encode("utf-8", "surrogateescape"))
 
 
 def _try_writing(target: Path) -> OSError | None:
