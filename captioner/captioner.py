@@ -17,8 +17,9 @@ from captioner.images.preparation import Preparation
 from captioner.images.sources import DEFAULT_LIMITS, ImageInput, ImageLimits, is_single, rereadable
 from captioner.model.bundle import Bundle
 from captioner.model.calibration import Calibration
+from captioner.model.decoder import OnnxStepper
 from captioner.model.graph_cache import GraphCache
-from captioner.model.runtime import OnnxStepper, Runtime
+from captioner.model.runtime import Runtime
 from captioner.model.search import Floats, Hypothesis, search_each, stream
 from captioner.model.stages import stage
 from captioner.options import CaptionOptions, merge_options

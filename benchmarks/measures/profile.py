@@ -76,7 +76,7 @@ def _watched(
     """Count the time in the two graphs and their runs, and keep what each was fed first."""
     graphs: dict[str, Graph] = {
         "encoder": captioner._runtime._encoder,
-        "decoder": captioner._runtime._decoder,
+        "decoder": captioner._runtime._decoder.graph,
     }
 
     def watch(name: str, graph: Graph) -> None:

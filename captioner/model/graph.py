@@ -16,6 +16,7 @@ class Graph:
     def __init__(self, session: Any, device: tuple[str, int]) -> None:
         """`device` is the kind of memory and its number, as ONNX Runtime names them."""
         self._session, self._device = session, device
+        self.on_cpu = device[0] == "cpu"
         self.inputs: dict[str, list[Any]] = {value.name: value.shape for value in session.get_inputs()}
         """Shapes by name; an axis of any length is a string."""
         self.outputs: dict[str, list[Any]] = {value.name: value.shape for value in session.get_outputs()}
@@ -24,7 +25,7 @@ class Graph:
         self, feeds: Mapping[str, Any], fetched: Sequence[str], kept: Sequence[str]
     ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Compute outputs: `fetched` as arrays, `kept` to be fed to a graph on the same device."""
-        if self._device[0] == "cpu":
+        if self.on_cpu:
             values = self._session.run([*fetched, *kept], feeds)
             split = len(fetched)
             return dict(zip(fetched, values, strict=False)), dict(zip(kept, values[split:], strict=True))
@@ -44,3 +45,12 @@ class Graph:
             {name: value.numpy() for name, value in zip(fetched, values, strict=False)},
             dict(zip(kept, values[len(fetched) :], strict=True)),
         )
+
+    def place(self, value: npt.NDArray[Any]) -> Any:
+        """An array in the memory of the device."""
+        value = np.ascontiguousarray(value)
+        if self.on_cpu:
+            return value
+        from onnxruntime import OrtValue
+
+        return OrtValue.ortvalue_from_numpy(value, *self._device)

@@ -17,7 +17,7 @@ from captioner.captioner import DEFAULT_BATCH_SIZE, Captioner, Pixels
 from captioner.errors import CaptionerError, DataError
 from captioner.metrics.tables import label
 from captioner.model import bundle as bundles
-from captioner.model.runtime import OnnxStepper
+from captioner.model.decoder import OnnxStepper
 from captioner.model.search import search
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.model import CaptionModel

@@ -17,7 +17,7 @@ from captioner.errors import DataError
 from captioner.images.opening import ImageInput
 from captioner.model import bundle as bundles
 from captioner.model.choices import Ints
-from captioner.model.runtime import OnnxStepper
+from captioner.model.decoder import OnnxStepper
 from captioner.model.search import search
 from captioner.model.vocabulary import Vocabulary
 from captioner.training.quantization import Array, Quantizer, Range, session, widen
