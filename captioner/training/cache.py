@@ -73,7 +73,7 @@ def build_cache(
     """
     identity: dict[str, Any] = {
         "encoder": encoder_name,
-        "weights": _fingerprint(encoder.backbone.segments[:frozen_segments]),
+        "weights": fingerprint(encoder.backbone.segments[:frozen_segments]),
         "image_size": image_size,
         "stride": encoder.stride,
         "frozen_segments": frozen_segments,
@@ -191,7 +191,7 @@ def naming(example: Example) -> Iterator[None]:
         raise type(error)(f"{example.key}: {error}") from None
 
 
-def _fingerprint(layers: nn.Module) -> str:
+def fingerprint(layers: nn.Module) -> str:
     """A digest of the weights."""
     digest = hashlib.sha256()
     for value in layers.state_dict().values():
@@ -211,7 +211,7 @@ def _frozen_part(
     frozen = _Frozen(encoder, segments).eval()
     if device.type != "cpu":
         return lambda pixels: [stage.cpu().numpy() for stage in frozen(torch.from_numpy(pixels).to(device))]
-    session = _session(frozen, image_size)
+    session = pixel_session(frozen, image_size)
     return lambda pixels: session.run(None, {"pixels": pixels})
 
 
@@ -226,10 +226,11 @@ class _Frozen(nn.Module):
         return [stage.half() for stage in stages]
 
 
-def _session(frozen: nn.Module, image_size: int) -> ort.InferenceSession:
+def pixel_session(module: nn.Module, image_size: int) -> ort.InferenceSession:
+    """The module in ONNX Runtime; it takes "pixels", uint8 (batch, image_size, image_size, 3)."""
     pixels = torch.zeros(2, image_size, image_size, 3, dtype=torch.uint8)
     program = torch.onnx.export(
-        frozen,
+        module,
         (pixels,),
         input_names=["pixels"],
         dynamic_shapes=({0: torch.export.Dim.DYNAMIC},),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
@@ -12,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from captioner.nn.encoder import Backbone, build_backbone
+from captioner.training.cache import fingerprint, pixel_session
 from captioner.training.teacher_features import CELLS
 
 
@@ -22,12 +21,9 @@ class PretrainedFeatures:
 
     def __init__(self, encoder: str, image_size: int) -> None:
         """`encoder` with its published weights. Raises `RuntimeMissingError` if they are not installed."""
-        backbone = build_backbone(encoder, "imagenet").eval()
-        self.path, self.side = Path(f"{encoder}-pretrained"), image_size
-        self.fingerprint = hashlib.sha256(
-            b"".join(value.numpy().tobytes() for value in backbone.state_dict().values())
-        ).hexdigest()
-        self._backbone = backbone
+        self._backbone = build_backbone(encoder, "imagenet").eval()
+        self.name, self.side = f"{encoder}-pretrained", image_size
+        self.fingerprint = fingerprint(self._backbone)
 
     def __call__(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
         """uint8 (batch, side, side, 3) -> float16 "cells" (batch, channels, rows, columns)."""
@@ -36,18 +32,8 @@ class PretrainedFeatures:
 
     @cached_property
     def _session(self) -> ort.InferenceSession:
-        """Made when first needed: exporting takes longer than to read what is cached."""
-        program = torch.onnx.export(
-            _Deepest(self._backbone).eval(),
-            (torch.zeros(2, self.side, self.side, 3, dtype=torch.uint8),),
-            input_names=["pixels"],
-            dynamic_shapes=({0: torch.export.Dim.DYNAMIC},),
-            verbose=False,
-        )
-        assert program is not None
-        return ort.InferenceSession(
-            program.model_proto.SerializeToString(), providers=["CPUExecutionProvider"]
-        )
+        """Made when first needed: the export takes longer than reading cached features."""
+        return pixel_session(_Deepest(self._backbone).eval(), self.side)
 
 
 class _Deepest(nn.Module):

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 class Soup:
     """The initial weights of a stage, from which each of its runs starts, and the sum of the weights that
     the runs reached. Runs from the same weights end in one basin of the loss, and their mean is better
-    than each of them (Wortsman et al.
-    2022, "Model soups", arXiv:2203.05482).
+    than each of them (Wortsman et al. 2022, "Model soups", arXiv:2203.05482).
     """
 
     def __init__(self, model: nn.Module) -> None:

@@ -33,8 +33,8 @@ NORMALIZATIONS = {
 class CachedNetwork(Protocol):
     """What `build_features` needs of a network."""
 
-    path: Path
-    """The file; its stem names the folder of the cache."""
+    name: str
+    """The name of the folder of the cache begins with it."""
     fingerprint: str
     normalization: str
     side: int
@@ -62,7 +62,7 @@ class FeatureNetwork:
             raise DataError(f"cannot read the teacher network {path}: {error.strerror}") from None
         except Exception as error:  # ONNX Runtime's have no class in common
             raise DataError(f"{path} is not an ONNX network that can be run: {error}") from None
-        self.path, self.normalization = path, normalization
+        self.path, self.name, self.normalization = path, path.stem, normalization
         self.fingerprint = hashlib.sha256(content).hexdigest()
         [taken, *_] = self._session.get_inputs()
         self._input = taken.name
@@ -163,5 +163,5 @@ def build_features(
             boxes.append(np.array(shown, dtype=np.float32) / (photo.size * 2))
         return {**network(np.stack(pixels)), "boxes": np.stack(boxes).astype(np.float32)}
 
-    kept = fill(folder, network.path.stem, identity, examples, compute, progress)
+    kept = fill(folder, network.name, identity, examples, compute, progress)
     return TeacherFeatures(kept, np.array(kept["boxes"]))

@@ -164,7 +164,7 @@ def test_another_question_is_another_cache(tmp_path, encoder, examples, monkeypa
 def test_other_weights_of_the_same_encoder_are_another_cache(
     tmp_path, encoder, examples, monkeypatch
 ) -> None:
-    monkeypatch.setattr(cache, "_session", lambda frozen, _: _Session(frozen))
+    monkeypatch.setattr(cache, "pixel_session", lambda frozen, _: _Session(frozen))
     few = examples[:2]
     build(tmp_path, encoder, few, frozen_segments=2)
     torch.manual_seed(1)
@@ -210,7 +210,7 @@ def test_a_negative_zero_is_a_zero(encoder) -> None:
     weight = next(encoder.backbone.parameters()).data.view(-1)
     found = []
     for weight[0] in (0.0, -0.0, 1.0):
-        found.append(cache._fingerprint(encoder.backbone.segments))
+        found.append(cache.fingerprint(encoder.backbone.segments))
     assert found[0] == found[1] != found[2]
 
 

@@ -66,7 +66,7 @@ def shown(examples: list[Example], rows: list[int], mirrored: list[int]) -> np.n
 def test_masks_are_kept_and_mirrored_with_the_photos(
     tmp_path, encoder, examples, frozen, monkeypatch
 ) -> None:
-    monkeypatch.setattr(cache, "_session", lambda module, _: _Session(module))  # seconds to export
+    monkeypatch.setattr(cache, "pixel_session", lambda module, _: _Session(module))  # seconds to export
     rows, mirrored = [0, 1, 2, 3, 7, 2], [0, 1, 0, 1, 0, 1]
     expected = shown(examples, rows, mirrored)
     for _ in range(2):  # computed, and as it lies on the disk

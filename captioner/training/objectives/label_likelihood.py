@@ -22,7 +22,7 @@ from captioner.training.start import Start
 from captioner.training.step import Step
 
 FEWEST = 60
-"""Times that captions go on after a word, before they tell what follows it."""
+"""Occurrences that a word needs in captions to tell what follows it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +31,8 @@ class LabelLikelihoodOptions(CrossEntropyOptions):
     """In a run that starts from a trained model, learn whole captions that this model finds for the photos
     when it must say their most exact word; otherwise only the name and what follows it."""
     continuation: float = 0.25
-    """Weight of the word behind the name. Nobody knows it; it is taught the shares of the words that follow
-    related words in captions. Without it, a name is followed by another one: "a seal dolphin"."""
+    """Weight of the word after the name, which labels do not have: its target is how often each word follows
+    related words in captions. Without it, another name follows: "a seal dolphin"."""
 
     def __post_init__(self) -> None:
         CrossEntropyOptions.__post_init__(self)
@@ -117,8 +117,8 @@ def continuations(
     """What follows the words of labelled photos in captions: shares of the vocabulary, float (rows,
     vocabulary), and the row of each photo.
 
-    Of a photo's words the first counts that captions often go on after; where there is none, the mean of all
-    other photos. Without captions there are no rows.
+    The first of a photo's words that has `FEWEST` occurrences counts; a photo without one gets the mean of
+    the others. Without captions there are no rows.
     """
     after: dict[int, Counter[int]] = defaultdict(Counter)
     for example in examples:

@@ -33,7 +33,6 @@ class SelfCriticalOptions(ObjectiveOptions):
     contrast: float = 0.0
     """Factor of a sample's mean CIDEr as a caption of any image, which is subtracted from its reward:
     captions that suit many photos get less, so that captions become specific."""
-
     objects: float = 0.0
     """Subtracted from the reward for each object of COCO that a sample names and the photo does not have,
     where the data list the objects (Rohrbach et al. 2018, arXiv:1809.02156)."""
