@@ -116,8 +116,13 @@ class AsyncCaptionClient:
         """
         options = merge_options(options, fields)
         if not is_single(images):
-            many = cast(Iterable[ImageInput], images)
-            return await self.caption_many(many, options, return_errors=return_errors)
+            found = []
+            async with aclosing(self.caption_each(cast(Iterable[ImageInput], images), options)) as outcomes:
+                async for outcome in outcomes:
+                    if isinstance(outcome, CaptionerError) and not return_errors:
+                        raise outcome
+                    found.append(outcome)
+            return found
         try:
             image = await asyncio.to_thread(rereadable, images)
             payload = await asyncio.to_thread(make_payload, image, self._settings)
@@ -186,36 +191,6 @@ class AsyncCaptionClient:
                 while following in early:
                     yield early.pop(following)
                     following += 1
-
-    @overload
-    async def caption_many(
-        self,
-        images: Iterable[ImageInput],
-        options: CaptionOptions | None = ...,
-        *,
-        return_errors: Literal[False] = ...,
-    ) -> list[Caption]: ...
-
-    @overload
-    async def caption_many(
-        self, images: Iterable[ImageInput], options: CaptionOptions | None = ..., *, return_errors: bool
-    ) -> list[Caption | CaptionerError]: ...
-
-    async def caption_many(
-        self,
-        images: Iterable[ImageInput],
-        options: CaptionOptions | None = None,
-        *,
-        return_errors: bool = False,
-    ) -> list[Any]:
-        """What `caption` does for an iterable."""
-        found = []
-        async with aclosing(self.caption_each(images, options)) as outcomes:
-            async for outcome in outcomes:
-                if isinstance(outcome, CaptionerError) and not return_errors:
-                    raise outcome
-                found.append(outcome)
-        return found
 
     async def get_model(self, *, timeout_s: float | None = None) -> ModelInfo:
         """The model that the server serves, and the server's limits."""

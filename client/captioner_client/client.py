@@ -191,30 +191,6 @@ class CaptionClient:
         """
         return self._iterate(self._client.caption_batch(images, options))
 
-    @overload
-    def caption_many(
-        self,
-        images: Iterable[ImageInput],
-        options: CaptionOptions | None = ...,
-        *,
-        return_errors: Literal[False] = ...,
-    ) -> list[Caption]: ...
-
-    @overload
-    def caption_many(
-        self, images: Iterable[ImageInput], options: CaptionOptions | None = ..., *, return_errors: bool
-    ) -> list[Caption | CaptionerError]: ...
-
-    def caption_many(
-        self,
-        images: Iterable[ImageInput],
-        options: CaptionOptions | None = None,
-        *,
-        return_errors: bool = False,
-    ) -> list[Any]:
-        """What `caption` does for an iterable."""
-        return self._run(self._client.caption_many(images, options, return_errors=return_errors))
-
     def get_model(self, *, timeout_s: float | None = None) -> ModelInfo:
         """The model that the server serves, and the server's limits."""
         return self._run(self._client.get_model(timeout_s=timeout_s))

@@ -86,7 +86,7 @@ def test_paths_bytes_and_pillow_images_are_the_same(client: CaptionClient, tmp_p
     path = tmp_path / "a.png"
     path.write_bytes(make_image(3))
     with Image.open(path) as opened:
-        captions = client.caption_many([path, str(path), path.read_bytes(), opened])
+        captions = client.caption([path, str(path), path.read_bytes(), opened])
         assert captions[3].source is opened
     assert captions[0].source is path
     for caption in captions[1:]:
@@ -106,13 +106,13 @@ def test_many_are_answered_in_order_each_failing_on_its_own(
 ) -> None:
     images = [make_image(number) for number in range(100)]
     images[10], images[20], images[30] = b"no image", str(tmp_path / "none.jpg"), bytes(150_000)
-    answers = client.caption_many(images, return_errors=True)
+    answers = client.caption(images, return_errors=True)
     kinds = {10: NotAnImageError, 20: ImageUnreadableError, 30: ImageTooLargeError}
     assert {n: type(answer) for n, answer in enumerate(answers) if not isinstance(answer, Caption)} == kinds
     for number in set(range(100)) - set(kinds):
         assert_same(answers[number], server.engine.describe(server.engine.preprocess(images[number])))
     with pytest.raises(NotAnImageError):
-        client.caption_many(images)
+        client.caption(images)
 
 
 def test_of_many_the_first_that_failed_is_raised(client: CaptionClient, tmp_path: Path) -> None:
@@ -120,9 +120,9 @@ def test_of_many_the_first_that_failed_is_raised(client: CaptionClient, tmp_path
     missing = str(tmp_path / "none.jpg")
     for _ in range(5):
         with pytest.raises(NotAnImageError):
-            client.caption_many([make_image(1), b"no image", missing])
+            client.caption([make_image(1), b"no image", missing])
         with pytest.raises(ImageUnreadableError):
-            client.caption_many([make_image(1), missing, b"no image"])
+            client.caption([make_image(1), missing, b"no image"])
 
 
 def test_a_batch_is_read_ahead_by_a_window_only(server: RunningServer) -> None:
@@ -147,7 +147,7 @@ def test_what_the_images_iterator_raises_is_raised(client: CaptionClient) -> Non
         raise LookupError("mine")
 
     with pytest.raises(LookupError, match="mine"):
-        client.caption_many(images())
+        client.caption(images())
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_large_photos_are_shrunk_when_asked(server: RunningServer, tmp_path: Pat
     (tmp_path / "photo.png").write_bytes(photo)
     with CaptionClient(server.address, ClientOptions(shrink_to=128)) as client:
         assert client.caption(tmp_path / "photo.png").words[0].attention.shape == server.engine.grid
-        assert client.caption_many([photo, Image.new("RGB", (3000, 20))])
+        assert client.caption([photo, Image.new("RGB", (3000, 20))])
     with CaptionClient(server.address) as client, pytest.raises(ImageTooLargeError):
         client.caption(photo)
 
@@ -211,14 +211,14 @@ def test_deadlines_are_kept() -> None:
         with pytest.raises(DeadlineExceededError, match=late):
             list(client.stream(make_image(1)))
         with pytest.raises(DeadlineExceededError, match=late):
-            client.caption_many([make_image(1)])
+            client.caption([make_image(1)])
         engine.hold.set()
 
 
 def test_without_a_server_it_says_so_in_time() -> None:
     for call in (
         lambda c: c.get_model(),
-        lambda c: c.caption_many([b""]),
+        lambda c: c.caption([b""]),
         lambda c: c.caption(make_image(1)),
     ):
         with (
@@ -345,7 +345,7 @@ def test_a_token_is_sent(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret")
     with serve(FakeEngine(), token_file=tmp_path / "token") as server:
         with CaptionClient(server.address, ClientOptions(token="secret")) as client:
-            assert client.caption_many([make_image(1)])
+            assert client.caption([make_image(1)])
         with CaptionClient(server.address) as client, pytest.raises(AuthenticationError):
             client.caption(make_image(1))
 
@@ -384,7 +384,7 @@ def test_the_asynchronous_client_does_the_same(server: RunningServer) -> None:
         async with AsyncCaptionClient(server.address) as client:
             captions = await asyncio.gather(*(client.caption(make_image(number)) for number in range(20)))
             assert [caption.text for caption in captions] == [
-                caption.text for caption in await client.caption_many(make_image(n) for n in range(20))
+                caption.text for caption in await client.caption(make_image(n) for n in range(20))
             ]
             items = [item async for item in client.stream(make_image(1))]
             assert items[-1].text == " ".join(word.text for word in items[:-1])

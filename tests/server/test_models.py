@@ -251,7 +251,7 @@ def test_the_client_names_its_model(server) -> None:
 
     with CaptionClient(server.address, ClientOptions(model="dogs")) as client:
         assert client.caption([IMAGE])[0].model == "dogs@1"
-        assert client.caption_many([IMAGE])[0].model == "dogs@1"
+        assert client.caption([IMAGE])[0].model == "dogs@1"
         assert list(client.stream(IMAGE))[-1].model == "dogs@1"
         assert client.get_model().name == "dogs"
 

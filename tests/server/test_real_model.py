@@ -90,7 +90,7 @@ def test_streams_and_batches_give_the_local_captions_too(captioner: Captioner, c
         [local] = captioner.caption([photo], greedy)
         assert_close(caption, local)
         assert [word.text for word in words] == [word.text for word in local.words]
-    for caption, local in zip(client.caption_many(PHOTOS), captioner.caption(PHOTOS), strict=True):
+    for caption, local in zip(client.caption(PHOTOS), captioner.caption(PHOTOS), strict=True):
         assert_close(caption, local)
 
 

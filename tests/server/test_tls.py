@@ -2,6 +2,7 @@
 mistake."""
 
 import asyncio
+import os
 import socket
 import ssl
 import time
@@ -212,9 +213,16 @@ def test_tokens_have_names_and_are_read_again(tmp_path: Path) -> None:
         path.write_text("carol secret-c\ndave d\n")
         tokens._checked_s = 0
         assert await tokens.name_of("Bearer secret-c", "") == "carol"
+        times = path.stat()
+        path.write_text("carol secret-d\ndave d\n")
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        tokens._checked_s = 0
+        with pytest.raises(UnauthenticatedError):
+            await tokens.name_of("Bearer secret-c", "")
+        assert await tokens.name_of("Bearer secret-d", "") == "carol"
         path.write_text("one two three\n")
         tokens._checked_s = 0
-        assert await tokens.name_of("Bearer secret-c", "") == "carol"  # a broken file changes nothing
+        assert await tokens.name_of("Bearer secret-d", "") == "carol"  # a broken file changes nothing
 
     asyncio.run(run())
 
