@@ -46,13 +46,13 @@ class _Walk:
             elif wire_type == _DELIMITED:
                 length, position = self._varint(position, end)
                 if position + length > end:
-                    raise _cut_short()
+                    raise malformed()
                 self._delimited(position, length, field)
                 position += length
             else:  # groups, which none of our messages have
                 raise RequestError("the message is of another type", "request")
         if position != end:
-            raise _cut_short()
+            raise malformed()
 
     def _delimited(self, position: int, length: int, field: FieldDescriptor | None) -> None:
         if field is not None and field.type == FieldDescriptor.TYPE_MESSAGE:
@@ -69,8 +69,8 @@ class _Walk:
             value |= (byte & 0x7F) << (7 * index)
             if byte < 0x80:
                 return value, position + index + 1
-        raise _cut_short()
+        raise malformed()
 
 
-def _cut_short() -> RequestError:
+def malformed() -> RequestError:
     return RequestError("the request is not a message of this call's type", "request")

@@ -15,7 +15,7 @@ from captioner_server.models import Models
 
 log = logging.getLogger(__name__)
 
-Stamp = tuple[tuple[str, int, int], ...]
+Stamp = tuple[tuple[str, int, int, int], ...]
 
 
 class Reloader:
@@ -73,10 +73,11 @@ class Reloader:
 
 
 def stamp_of(folder: Path | None) -> Stamp:
-    """Names, sizes and times of a bundle's files; empty where there are none."""
+    """Names, sizes and times of a bundle's files, which show that it was replaced; empty where there are
+    none."""
     try:
         files = sorted(folder.iterdir()) if folder else []
         statuses = [(file.name, file.stat()) for file in files]
     except OSError:
         return ()
-    return tuple((name, status.st_size, status.st_mtime_ns) for name, status in statuses)
+    return tuple((name, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for name, one in statuses)

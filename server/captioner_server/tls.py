@@ -10,12 +10,11 @@ from typing import Any
 
 import grpc
 
+from captioner_server.content import content_digest
 from captioner_server.errors import ServerStartError
 from captioner_server.options import ServerOptions
 
 log = logging.getLogger(__name__)
-
-Stamp = tuple[tuple[int, int] | None, ...]
 
 
 def server_credentials(options: ServerOptions) -> grpc.ServerCredentials | None:
@@ -69,7 +68,7 @@ class _Files:
 
     def __init__(self, certificate: Path, key: Path, client_ca: Path | None) -> None:
         self._certificate, self._key, self._client_ca = certificate, key, client_ca
-        self._stamp = self._look()
+        self._digests = self._digest()
 
     def context(self) -> ssl.SSLContext:
         """Raises `ServerStartError` for files that cannot be read, are not PEM, or do not fit together."""
@@ -98,25 +97,17 @@ class _Files:
     def read_again(self) -> ssl.SSLContext | None:
         """Asked at each handshake: None while the files are the same. Files that do not fit together, as when
         only one has been replaced yet, change nothing."""
-        stamp = self._look()
-        if stamp == self._stamp:
+        digests = self._digest()
+        if digests == self._digests:
             return None
         try:
             context = self.context()
         except (ServerStartError, OSError) as error:
             log.warning("certificate not read again", extra={"fields": {"reason": str(error)}})
             return None
-        self._stamp = stamp
+        self._digests = digests
         log.info("certificate read again")
         return context
 
-    def _look(self) -> Stamp:
-        return tuple(_stamp(path) for path in (self._certificate, self._key, self._client_ca) if path)
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino
+    def _digest(self) -> tuple[bytes | None, ...]:
+        return tuple(content_digest(path) for path in (self._certificate, self._key, self._client_ca) if path)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from captioner_server.allowance import Allowance, Limits
+from captioner_server.content import content_digest
 from captioner_server.errors import BusyError, ServerStartError, UnauthenticatedError
 
 log = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ class Tokens:
         self._path = path
         self._tokens = read_tokens(path)
         self._allowances: dict[str, Allowance] = {}
-        self._stamp = _stamp(path)
+        self._digest = content_digest(path)
         self._checked_s = time.monotonic()
         self._failures: dict[str, tuple[int, float]] = {}  # by address: how many, and when the last was
         self._delayed = 0
@@ -83,9 +84,9 @@ class Tokens:
         if now - self._checked_s < _RELOAD_S:
             return
         self._checked_s = now
-        if (stamp := _stamp(self._path)) == self._stamp:
+        if (digest := content_digest(self._path)) == self._digest:
             return
-        self._stamp = stamp
+        self._digest = digest
         try:
             self._tokens = read_tokens(self._path)
             kept = self._allowances.keys() & self._tokens.keys()
@@ -131,11 +132,3 @@ def read_tokens(path: Path) -> dict[str, Token]:
 def address_of(peer: str) -> str:
     """The address in gRPC's name of a peer, ipv4:ADDRESS:PORT, without the port."""
     return peer.rpartition(":")[0] if peer.startswith(("ipv4:", "ipv6:")) else peer
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino

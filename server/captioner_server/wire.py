@@ -13,7 +13,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from captioner_server.errors import DeadlineError, RequestError
-from captioner_server.message_guard import check_message
+from captioner_server.message_guard import check_message, malformed
 from captioner_server.tracing import call_stage
 
 
@@ -62,10 +62,6 @@ async def read_one(context: grpc.aio.ServicerContext) -> Received:
     if (received := await read(context)) is None:
         raise malformed()
     return received
-
-
-def malformed() -> RequestError:
-    return RequestError("the request is not a message of this call's type", "request")
 
 
 def deadline_of(context: grpc.aio.ServicerContext) -> float:
