@@ -59,7 +59,8 @@ def _get(url: str, max_bytes: int, deadline: float) -> tuple[bytes | None, str]:
             content += chunk
             if len(content) > max_bytes:
                 raise ImageTooLargeError(f"more bytes than the limit of {max_bytes} (max_bytes)")
-            assert connection.sock is None or connection.sock.settimeout(_left_s(deadline)) is None
+            if connection.sock is not None:
+                connection.sock.settimeout(_left_s(deadline))
         return bytes(content), url
     finally:
         connection.close()
