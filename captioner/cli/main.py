@@ -143,7 +143,7 @@ def _build_parser(
     """The parser, and that of each command; only those of `whole` know their arguments."""
     parser = argparse.ArgumentParser(
         prog="captioner",
-        description="Captions images and shows where the model looked for every word.",
+        description="Captions images and shows where the model looked for each word.",
         epilog="captioner COMMAND --help says more about a command.",
     )
     parser.add_argument("-V", "--version", action="version", version=f"captioner {captioner.__version__}")

@@ -12,15 +12,15 @@ from captioner_server.fair_queue import BULK_SHARE, Claim, Turns
 
 _SHORTEST_RETRY_S, _LONGEST_RETRY_S = 0.1, 5.0
 _PRUDENCE = 0.75
-"""Share of a caller's time that an answer may be expected to take: one that comes a moment too late has
-cost as much as one in time, and in a storm everybody waits as long as is allowed."""
+"""Largest expected time of an answer, as a share of the caller's patience: an answer that comes slightly too
+late has cost as much as one in time, and under overload all callers wait as long as they may."""
 _BULK_BATCHES = 3
-"""So many batches of bulk images are in the house at once: enough for the model never to wait for them, and
-few enough for an interactive call not to."""
+"""Batches of bulk images that are admitted at once: enough to keep the model busy, and few enough that
+interactive calls do not wait for them."""
 
 
 class Admission:
-    """Counts images in and out. For use on one event loop."""
+    """Counts admitted images. For use on one event loop."""
 
     def __init__(
         self,
@@ -29,15 +29,15 @@ class Admission:
         image_s: Callable[[], float],
         decoder_wait_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`image_s` says how long an image with the default search takes at present when there are many, in
-        batches of `batch`, and `decoder_wait_s` how long one that comes now waits to be decoded."""
+        """`image_s` returns the current time per image with the default search in batches of `batch`,
+        `decoder_wait_s` how long a new image waits for a decoding process."""
         self.limit = limit
         self.caller_limit = limit - limit // 4 if limit >= 8 else limit
-        """Most images of one caller: some places are always left to others."""
+        """Most images of one caller, so that others find room."""
         self.inside = 0
         self._bulk_inside = 0
-        self._callers: defaultdict[str, int] = defaultdict(int)  # images of each that waits for an answer
-        self._costs: defaultdict[str, float] = defaultdict(float)  # and what they cost
+        self._callers: defaultdict[str, int] = defaultdict(int)  # interactive images by caller
+        self._costs: defaultdict[str, float] = defaultdict(float)  # their costs
         self._batch = batch
         self._image_s = image_s
         self._decoder_wait_s = decoder_wait_s
@@ -45,17 +45,17 @@ class Admission:
 
     @property
     def idle(self) -> bool:
-        """Whether no image has a place or waits for one."""
+        """Whether no image is admitted or waits for admission."""
         return not self.inside and not self._bulk.waiting
 
     @contextmanager
     def enter(
         self, images: int = 1, patience_s: float = math.inf, caller: str = "", cost: float = 1.0
     ) -> Iterator[None]:
-        """Hold places for some images, or raise `BusyError` at once: for callers that wait for one answer,
-        and no longer than `patience_s`. `cost` is that of each image, in default searches.
+        """Admit the images of an interactive call that waits at most `patience_s`, or raise `BusyError` at
+        once. `cost` is that of each image, in default searches.
 
-        Raises `RequestError` for more images than there will ever be places."""
+        Raises `RequestError` for more images than could ever be admitted."""
         if images > self.caller_limit:
             raise RequestError(
                 f"{images} images are more than the limit of {self.caller_limit} (of queue_size)", "inputs"
@@ -76,8 +76,8 @@ class Admission:
 
     @asynccontextmanager
     async def wait(self, claim: Claim) -> AsyncIterator[None]:
-        """Hold a place as soon as there is one for bulk work, in fair order: for streams, which push back on
-        their callers by not reading on."""
+        """Admit an image of a stream, in fair order, as soon as bulk work has room. Meanwhile the stream is
+        not read, which slows its caller down."""
         async with self._bulk.turn(claim):
             self.inside += 1
             self._bulk_inside += 1
@@ -90,10 +90,10 @@ class Admission:
     def refusal(
         self, images: int = 1, patience_s: float = math.inf, caller: str = "", cost: float = 1.0
     ) -> BusyError | None:
-        """Why so many images would be refused now, if they would.
+        """The error that these images would be rejected with now; None if they would be admitted.
 
-        What cannot be answered in time is better refused than computed for nobody; and who is refused at
-        once can ask elsewhere."""
+        Images that cannot be answered in time are rejected at once: computing them would be wasted, and the
+        caller can try another server."""
         if self.inside + images > self.limit:
             message = f"all {self.limit} places for images in work are taken (queue_size)"
         elif self._callers.get(caller, 0) + images > self.caller_limit:
@@ -108,22 +108,22 @@ class Admission:
         return BusyError(message, min(max(all_done_s, _SHORTEST_RETRY_S), _LONGEST_RETRY_S))
 
     def expected_s(self, images: int = 1, caller: str = "", cost: float = 1.0) -> float:
-        """How long interactive images take that come in now. Callers take turns: of the work of each other
-        one, no more is ahead than the caller has itself.
+        """Expected time of interactive images that arrive now. Callers take turns, so no caller has more work
+        ahead of them than they have themselves.
 
-        What fits into one batch always comes in, so that a model that was slow once is tried again."""
+        Work that fits into one batch is always admitted, so that a model that was slow is tried again."""
         own = self._costs.get(caller, 0.0) + images * cost
         others = sum(min(work, own) for other, work in self._costs.items() if other != caller)
         return self._work_s(own + others, max(self._batch, cost))
 
     @property
     def backlog_s(self) -> float:
-        """How long a new image takes, including the wait for all images before it."""
+        """Expected time of a new image behind all admitted ones."""
         return self._work_s(1 + sum(self._costs.values()), self._batch)
 
     def _work_s(self, ahead: float, at_once: float) -> float:
-        """How long interactive work takes, beside the share that bulk work keeps and the batch that is
-        computed; as good as nothing if it is done `at_once`."""
+        """Expected time of interactive work, with the share of bulk work and the batch in progress; only the
+        wait for a decoder if it fits into one batch, `at_once`."""
         if ahead <= at_once:
             return self._decoder_wait_s()
         if self._bulk_inside:

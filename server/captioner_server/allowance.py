@@ -1,4 +1,4 @@
-"""What one caller may use, and uses now: calls open at once, images in work at once, images a second."""
+"""The limits of one caller and their use: open calls, admitted images, images per second."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _RETRY_AFTER_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """None is no limit but the server's."""
+    """None means that only the limits of the server apply."""
 
     calls: int | None = None
-    """Calls open at once."""
+    """Most open calls."""
     images: int | None = None
-    """Images in work at once."""
+    """Most admitted images."""
     rate: float | None = None
-    """Images a second; those of one second may come at once."""
+    """Images per second, with bursts of up to one second."""
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> Limits:
@@ -47,15 +47,15 @@ class Allowance:
     def __init__(self, limits: Limits = Limits(), clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
         self.calls = 0
-        """Open now."""
+        """Open calls."""
         self._clock = clock
         self._places = Turns(limits.images or sys.maxsize)
         self._burst = max(1.0, limits.rate or 0.0)
-        self._saved, self._saved_at = self._burst, clock()  # images that may come at once
+        self._saved, self._saved_at = self._burst, clock()  # images that are allowed now
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """An open call. Raises `BusyError` when there are too many."""
+        """Count an open call. Raises `BusyError` if there are too many."""
         if self.limits.calls is not None and self.calls >= self.limits.calls:
             raise BusyError(f"the token allows {self.limits.calls} calls at once", _RETRY_AFTER_S)
         self.calls += 1
@@ -65,7 +65,7 @@ class Allowance:
             self.calls -= 1
 
     def refusal(self, images: int = 1) -> BusyError | None:
-        """Why so many images would be refused now, if they would."""
+        """The error that these images would be rejected with now, if any."""
         if self._places.free < images:
             return BusyError(f"the token allows {self.limits.images} images in work", _RETRY_AFTER_S)
         if (wait_s := self._wait_s(images)) > 0:
@@ -74,8 +74,8 @@ class Allowance:
 
     @contextmanager
     def enter(self, images: int) -> Iterator[None]:
-        """Images of a call that waits for one answer. Raises `BusyError` when they are too many now, and
-        `RequestError` when they always would be."""
+        """Admit the images of an interactive call. Raises `BusyError` if they are too many now, and
+        `RequestError` if they always would be."""
         if images > (self.limits.images or images):
             raise RequestError(
                 f"the token allows {self.limits.images} images in work, not {images}", "inputs"
@@ -88,7 +88,7 @@ class Allowance:
 
     @asynccontextmanager
     async def wait(self) -> AsyncIterator[None]:
-        """An image of a stream, as soon as it may come."""
+        """Admit an image of a stream, as soon as the limits allow."""
         async with self._places.turn(Claim()):
             while (wait_s := self._wait_s(1)) > 0:
                 await asyncio.sleep(wait_s)
@@ -96,7 +96,7 @@ class Allowance:
             yield
 
     def _wait_s(self, images: int) -> float:
-        """How long it takes until so many images may come; more than may come at once wait for those."""
+        """Time until this many images are allowed, or a full burst if they are more."""
         if self.limits.rate is None:
             return 0.0
         now = self._clock()

@@ -29,8 +29,8 @@ _MAX_ID_BYTES = 1024
 
 
 class BatchCall:
-    """Reads on only while fewer than `stream_window` images are unanswered, an answer counting until the
-    caller has taken it: who sends too fast or reads too slowly is held up by flow control."""
+    """Reads only while fewer than `stream_window` images are unanswered; an answer counts until the caller
+    has taken it. Flow control thus slows down callers that send too fast or read too slowly."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class BatchCall:
         self._unanswered = 0
 
     async def run(self) -> None:
-        """Answer until the caller has no more images, or the server drains; then every image that was
-        read is answered before the call ends, with `NotServingError` where it was the server's doing."""
+        """Answer until the caller has sent all images, or the server drains. Every image that was read is
+        answered before the call ends; it ends with `NotServingError` if the server drains."""
         await begin_stream(self._context)
         reader = asyncio.create_task(self._read())
         try:
@@ -60,7 +60,7 @@ class BatchCall:
             await reader
         finally:
             reader.cancel()
-            await asyncio.gather(reader, return_exceptions=True)  # what it held is free when the call ends
+            await asyncio.gather(reader, return_exceptions=True)  # frees what it holds before the call ends
 
     async def _read(self) -> None:
         try:
@@ -72,7 +72,7 @@ class BatchCall:
             self._answers.put_nowait(None)
 
     async def _start_all(self, tasks: asyncio.TaskGroup) -> CaptionerError | None:
-        """Start work on each image that comes; returns why the call fails, if it does."""
+        """Start work on each image; returns the error that ends the call, if any."""
         draining = tasks.create_task(self._gate.draining())
         try:
             while True:
@@ -90,7 +90,7 @@ class BatchCall:
                     if received.error:
                         return received.error
                     self._unanswered += 1
-                    # One image is read ahead of its place, no more: places bound the memory of all streams.
+                    # Only one image is read before admission, which bounds the memory of all streams.
                     pipeline = self._pipeline(received.message.model)
                     with call_stage("admit"):
                         await held.enter_async_context(pipeline.wait())
@@ -99,8 +99,7 @@ class BatchCall:
             draining.cancel()
 
     async def _next(self, receipt: Receipt, draining: asyncio.Task[None]) -> Received | None:
-        """The next message, None after the last. Raises why there will be none, if that is the server's
-        doing."""
+        """The next message, None after the last. Raises the error if the server ends the call."""
         reading = asyncio.ensure_future(read(self._context))
         events: set[asyncio.Future[Any]] = {reading, draining, receipt.evicted}
         try:
@@ -124,13 +123,13 @@ class BatchCall:
             reading.cancel()
 
     def _pipeline(self, name: str) -> Pipeline:
-        """The model of an image; the default where there is none of its name, until `_caption` says so."""
+        """The model of an image; the default if the name is unknown, which `_caption` then reports."""
         return self._models.get(name if name in self._models.names else "")
 
     async def _answer(
         self, request: pb.CaptionBatchRequest, pipeline: Pipeline, held: AsyncExitStack
     ) -> None:
-        """Answer one image; `held` is its room and its place."""
+        """Answer one image; `held` are its room and its admission."""
         async with held:
             answer = await self._caption(request, pipeline)
         await self._answers.put(answer)

@@ -1,8 +1,8 @@
-"""Batches in front of the model: requests that arrive while it is busy are answered together.
+"""Batching: images that arrive while the model is busy are captioned together.
 
-A batch leaves at once when the model is idle; nothing waits for company. Callers take turns, whatever options
-they ask for; what has been cancelled, has waited too long or cannot be answered before its deadline costs no
-compute.
+When the model is idle, a batch starts at once; no image waits for others. Callers take turns, whatever their
+options. Images that were cancelled, have waited too long or cannot be captioned before their deadline are
+dropped before they cost compute.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RETRY_AFTER_S = 1.0
-_DEAREST_BATCH = 2.0  # times what the largest batch of default searches costs
+_DEAREST_BATCH = 2.0  # largest cost of a batch, in largest batches of default searches
 _SMOOTHING = 0.2  # weight of the newest batch in the running estimates
 
 
@@ -57,9 +57,9 @@ class _Job:
 
 
 class Batcher:
-    """Runs the engine on threads of its own, as many batches at a time as the engine has lanes.
+    """Runs the model on its own threads, as many batches at a time as the model has lanes.
 
-    `run` must be running on the event loop for anything to be answered. Times are the clock's, in seconds.
+    `run` must be running on the event loop. Times are those of `clock`, in seconds.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Batcher:
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`sizes` are the batch sizes that the engine may be given, ascending from 1."""
+        """`sizes` are the allowed batch sizes, ascending from 1."""
         self._engine = engine
         self._sizes = tuple(sizes)
         self._max_wait_s = max_wait_s
@@ -81,17 +81,17 @@ class Batcher:
         self._wake = asyncio.Event()
         self._threads = ThreadPoolExecutor(engine.lanes, thread_name_prefix="model")
         self._unit_s: dict[int, float] = {}  # time for a unit of cost, by batch size
-        # Time and cost of the latest batches, the newest counting most.
-        self._lately_s, self._lately = 0.0, 0.0
+        # Time and cost of recent batches, decaying exponentially.
+        self._recent_s, self._recent_cost = 0.0, 0.0
         self.failures = 0
-        """Batches that have failed since the last one that did not."""
+        """Consecutive batches that failed."""
         self._begun: list[float] = []
-        """When the batches that are computed were begun, on `time.monotonic`'s clock."""
+        """Start times of the batches that are being computed, by `time.monotonic`."""
         self.running = False
 
     @property
     def busy_since(self) -> float | None:
-        """When the oldest batch that is computed was begun, on `time.monotonic`'s clock."""
+        """Start time of the oldest batch that is being computed, by `time.monotonic`."""
         return min(self._begun, default=None)
 
     @property
@@ -101,25 +101,24 @@ class Batcher:
 
     @property
     def image_s(self) -> float:
-        """How long the model takes for an image with its default search, by its latest batches; 0 before the
-        first."""
-        return self._lately_s / self._lately / self._engine.lanes if self._lately else 0.0
+        """Recent time per image with the default search; 0 before the first batch."""
+        return self._recent_s / self._recent_cost / self._engine.lanes if self._recent_cost else 0.0
 
     def learn(self, size: int, compute_s: float, cost: float | None = None) -> None:
-        """A batch of that size, and of that cost if it was not of default searches, took so long."""
+        """Record that a batch took `compute_s`. Its cost is its size unless given."""
         cost = cost or size
         known_s = self._unit_s.get(size, compute_s / cost)
         self._unit_s[size] = known_s + _SMOOTHING * (compute_s / cost - known_s)
-        self._lately_s = (1 - _SMOOTHING) * self._lately_s + compute_s
-        self._lately = (1 - _SMOOTHING) * self._lately + cost
+        self._recent_s = (1 - _SMOOTHING) * self._recent_s + compute_s
+        self._recent_cost = (1 - _SMOOTHING) * self._recent_cost + cost
 
     async def submit(
         self, pixels: Pixels, options: CaptionOptions, deadline_s: float, claim: Claim | None = None
     ) -> Computed:
         """Wait for the caption of one image, (size, size, channels), with resolved options.
 
-        Cancelling the call takes the image out of the queue. Raises `DeadlineError` when the deadline
-        passes there and `BusyError` after the longest wait allowed.
+        Cancelling the call removes the image from the queue. Raises `DeadlineError` if the deadline passes in
+        the queue and `BusyError` after the longest wait allowed.
         """
         loop = asyncio.get_running_loop()
         claim = claim or Claim()
@@ -138,7 +137,7 @@ class Batcher:
                 self._drop(job)
 
     async def run(self) -> None:
-        """Serve until cancelled; what waits then is left unanswered."""
+        """Process the queue until cancelled; images that still wait are left unanswered."""
         self.running = True
         try:
             async with asyncio.TaskGroup() as lanes:
@@ -164,7 +163,7 @@ class Batcher:
             try:
                 pixels, options = [job.pixels for job in jobs], [job.options for job in jobs]
                 outcomes = await loop.run_in_executor(self._threads, work, self._engine, pixels, options)
-            except Exception as error:  # a defect, of the model or ours: it fails this batch only
+            except Exception as error:  # a defect, in the model or here: only this batch fails
                 self.failures += 1
                 self._metrics.failed_batches.inc()
                 log.exception("the model failed on a batch of %d", len(jobs))
@@ -182,7 +181,7 @@ class Batcher:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _take(self, now: float) -> list[_Job]:
-        """The next batch, in the order of turns."""
+        """The next batch, in fair order."""
         for job in self._queue:
             if job.answer.done() or job.deadline_s <= now:
                 self._drop(job, DeadlineError("the deadline passed in the queue"), "deadline")
@@ -195,21 +194,21 @@ class Batcher:
         return jobs
 
     def _choose(self, waiting: Sequence[_Job], now: float) -> list[_Job]:
-        """The largest batch whose deadlines all leave time to compute it, in the order given. Expensive
-        searches go in smaller batches, for others not to wait longer for one of them."""
+        """The largest batch that can be computed before all its deadlines, in the given order. Batches of
+        expensive searches are smaller, so that others do not wait longer for them."""
         for size in reversed(self._sizes):
             end = now + self._estimate_s(size, _cost(waiting[:size]))
             in_time = [job for job in waiting if end <= job.deadline_s][:size]
             dear = _cost(in_time) > _DEAREST_BATCH * self._sizes[-1]
             if len(in_time) == size and (size == 1 or not dear):
                 return in_time
-        # Not one can be answered in time, by the estimate: try the one with the most time left, so that an
-        # estimate that was too long once does not stay so.
+        # By the estimate, none can be computed in time. Try the one with the most time left: otherwise an
+        # estimate that is too long would never be corrected.
         return [max(waiting, key=lambda job: job.deadline_s)]
 
     def _estimate_s(self, size: int, cost: float) -> float:
-        """How long a batch takes: as measured, or less where smaller ones have become faster, for an image
-        takes no longer in a larger batch."""
+        """Estimated time of a batch, by the best time per unit of cost among the sizes up to this one: an
+        image takes no longer in a larger batch."""
         return cost * min((unit_s for known, unit_s in self._unit_s.items() if known <= size), default=0.0)
 
     def _answer(self, jobs: list[_Job], outcomes: list[Outcome], started: float) -> None:
@@ -235,7 +234,7 @@ class Batcher:
             self._drop(job, BusyError(message, _RETRY_AFTER_S), "max_wait")
 
     def _drop(self, job: _Job, error: Exception | None = None, reason: str = "cancelled") -> None:
-        """Take a job out of the queue; it fails with the error, unless its caller has gone."""
+        """Remove a job from the queue; it fails with the error, unless its caller has gone."""
         self._queue.discard(job)
         if error is None or job.answer.done():
             reason = "cancelled"

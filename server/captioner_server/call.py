@@ -1,4 +1,4 @@
-"""What is known of the call that is being answered: for its log line and its trailing metadata."""
+"""The record of the current call, for its log line and its trailing metadata."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 @dataclass(slots=True)
 class Call:
-    """A record that whoever works on a call adds to."""
+    """A record of a call that all parts of the server add to."""
 
     method: str
     request_id: str
     peer: str = ""
     caller: str = ""
-    """The name of its token, else its address."""
+    """The name of its token, or its address."""
     allowance: Allowance = field(default_factory=Allowance)
-    """What its caller may use beside the limits of the server."""
+    """The limits of its caller, besides those of the server."""
     images: int = 0
     failed: int = 0
     image_bytes: int = 0
@@ -45,7 +45,7 @@ class Call:
         self.seconds["compute"] += computed.compute_s
 
     def server_timing(self) -> str:
-        """As the header of that name (W3C Server Timing): durations in milliseconds."""
+        """The value of the header Server-Timing (W3C): durations in milliseconds."""
         return ", ".join(f"{name};dur={1000 * seconds:.1f}" for name, seconds in self.seconds.items())
 
     def to_dict(self) -> dict[str, Any]:
@@ -61,10 +61,10 @@ class Call:
 
 
 current_call: ContextVar[Call] = ContextVar("current_call")
-"""Set for the task that answers a call, and so for every task it starts."""
+"""Set for the task that answers a call, and all tasks that it starts."""
 
 
 def request_id_of(metadata: Mapping[str, Any]) -> str:
-    """The one in a call's metadata or headers, where it fits into a log line; else a new one."""
+    """The request id in the metadata or headers if it is valid, else a new one."""
     given = str(metadata.get("x-request-id", ""))
     return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex

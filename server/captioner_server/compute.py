@@ -1,4 +1,4 @@
-"""One batch on the engine; one that fails for some image is split."""
+"""Captions one batch; a batch that fails because of one image is split."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ _OUT_OF_MEMORY = re.compile(
 
 
 def compute(engine: PixelModel, pixels: Sequence[Pixels], options: Sequence[CaptionOptions]) -> list[Outcome]:
-    """The outcomes of a batch, each with its own options.
+    """The outcomes of a batch, each image with its own options.
 
-    Where the memory does not suffice, or the model computes no finite numbers, the halves are tried, so that
-    an image that fails alone fails none but itself.
-    Raises whatever else the engine raises."""
+    If memory runs out or the model's output is not finite, the halves are tried, so that only the images that
+    cause it fail. Raises whatever else the model raises."""
     try:
         return list(engine.caption_pixels(np.stack(pixels), options))
     except Exception as error:
@@ -46,5 +45,5 @@ def compute(engine: PixelModel, pixels: Sequence[Pixels], options: Sequence[Capt
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error of the engine means that memory, of the GPU or the system, did not suffice."""
+    """Whether an error of the model means that the memory of the GPU or the system ran out."""
     return isinstance(error, MemoryError) or bool(_OUT_OF_MEMORY.search(str(error)))

@@ -1,4 +1,4 @@
-"""Where the settings come from: flags before `CAPTIONER_*` variables before a TOML file before defaults."""
+"""Merges the sources of settings: flags over `CAPTIONER_*` variables over a TOML file over defaults."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _PREFIX = "CAPTIONER_"
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The value of every setting, and which source gave it."""
+    """The value and the source of every setting."""
 
     values: Mapping[str, Any]
     sources: Mapping[str, str]
 
     def make(self, options: type[Options]) -> Options:
-        """The dataclass of options, filled in. Raises `OptionsError` for values out of their range."""
+        """An instance of the dataclass `options`. Raises `OptionsError` for values out of range."""
         names = [field.name for field in dataclasses.fields(options)]  # type: ignore[arg-type]
         return options(**{name: self.values[name] for name in names})
 
     def to_toml(self) -> str:
-        """A file that `--config` reads, each line with its source. A setting without a value is a comment."""
+        """The settings as a file for `--config`, each with its source; those without a value are comments."""
         blocks = []
         for group, settings in GROUPS.items():
             lines = [f"# {group}"]
@@ -47,7 +47,7 @@ class Config:
 
 
 def resolve(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None = None) -> Config:
-    """Merge the sources. `flags` holds only those that were given, checked by the parser.
+    """Merge the sources. `flags` are those that were given, already checked by the parser.
 
     Raises `OptionsError` for a file that cannot be read, for a key that is not a setting, and for a value of
     the wrong type. Paths in the file are relative to the file."""
@@ -69,8 +69,8 @@ def resolve(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """Remarks on variables that look like misspelled settings. They are no errors: Kubernetes sets variables
-    such as CAPTIONER_SERVICE_HOST for a service that is called captioner."""
+    """Warnings about variables that look like misspelled settings. They are not errors: Kubernetes sets
+    variables such as CAPTIONER_SERVICE_HOST for a service called captioner."""
     known = {setting.variable for setting in SETTINGS.values()}
     remarks = []
     for name in sorted(environment):

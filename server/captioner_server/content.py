@@ -1,4 +1,4 @@
-"""Tells whether a small file has changed by its content: size and time can stay the same."""
+"""Detects changes of small files by their content, since size and time can stay the same."""
 
 from __future__ import annotations
 

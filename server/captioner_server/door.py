@@ -1,6 +1,6 @@
-"""The way in, whatever the protocol: who calls, whether the call is taken now, and how its body comes.
+"""Admission of calls for every protocol: identify the caller, accept or reject the call, receive its body.
 
-A front end identifies the caller, enters, and only then receives the body:
+The body is received only after the call was accepted:
 
     caller = await door.identify(authorization, peer)
     async with door.enter(caller, Kind.IMAGE, deadline_s) as entry, entry.receive(read, len) as body:
@@ -26,19 +26,19 @@ from captioner_server.tracing import call_stage
 T = TypeVar("T")
 
 MAX_SMALL_BYTES = 64 * 1024
-"""Largest message of a call that brings no image."""
-_SMALL_MESSAGES = 4  # that arrive at once: they are there as soon as their call is
+"""Largest message of a call without images."""
+_SMALL_MESSAGES = 4  # that arrive at the same time: they usually come with their call
 _SMALL_ARRIVAL_S, _SMALL_CONTENDED_S = 5.0, 0.2
 _RETRY_AFTER_S = 0.2
 
 
 class Kind(Enum):
-    """What a call brings."""
+    """Kinds of calls by what they carry."""
 
-    PROBE = "a question that is answered at any time"
-    SMALL = "a question"
-    IMAGE = "an image whose caller waits for the answer"
-    WORDS = "an image whose caller waits for a stream of words"
+    PROBE = "a query that is answered in any state"
+    SMALL = "a query"
+    IMAGE = "an image"
+    WORDS = "an image, answered by a stream of words"
     BATCH = "a stream of images"
 
     @property
@@ -59,8 +59,8 @@ class Door:
         options: ServerOptions,
         overload: Callable[[float, str], CaptionerError | None],
     ) -> None:
-        """`overload` says why one more image would be refused now, if it would, given its deadline and its
-        caller. Raises `ServerStartError` for a token file that cannot be used."""
+        """`overload` returns the error that an image with a deadline and a caller would be rejected with now,
+        or None. Raises `ServerStartError` for a token file that cannot be used."""
         self.gate = gate
         self._tokens = None if options.token_file is None else Tokens(options.token_file)
         self._anyone = Allowance()
@@ -73,18 +73,18 @@ class Door:
         )
         self.streams = 0
         self.receiving = 0
-        """Calls whose message is still to come."""
+        """Calls whose message is still arriving."""
 
     async def identify(self, authorization: str, peer: str) -> str:
-        """The name of the caller: of its token, else its address. Raises `UnauthenticatedError`."""
+        """The caller: the name of its token, or its address. Raises `UnauthenticatedError`."""
         return peer if self._tokens is None else await self._tokens.name_of(authorization, peer)
 
     def allowance(self, caller: str) -> Allowance:
-        """What a caller may use beside the limits of the server."""
+        """The limits of a caller, besides those of the server."""
         return self._anyone if self._tokens is None else self._tokens.allowance(caller)
 
     def refusal(self, kind: Kind, caller: str, deadline_s: float) -> CaptionerError | None:
-        """Why a call would be refused now, if it would."""
+        """The error that a call would be rejected with now; None if it would be accepted."""
         if kind is Kind.PROBE:
             return None
         if refusal := self.gate.refusal():
@@ -94,14 +94,14 @@ class Door:
         return self._overload(deadline_s, caller) if kind in (Kind.IMAGE, Kind.WORDS) else None
 
     def _no_stream(self) -> CaptionerError | None:
-        """Why another stream would be refused now: all are taken, and none has long been silent."""
+        """The error if all streams are taken and none can be evicted for its silence; else None."""
         if self.streams < self._max_streams or self.images.evict_silent():
             return None
         return BusyError(f"all {self._max_streams} streams at once are taken (max_streams)", _RETRY_AFTER_S)
 
     @asynccontextmanager
     async def enter(self, caller: str, kind: Kind, deadline_s: float) -> AsyncIterator[Entry]:
-        """A call that is not refused. Raises a `CaptionerError` before anything of its body is read."""
+        """Accept a call, or raise a `CaptionerError` before its body is read."""
         refusal = self.refusal(kind, caller, deadline_s) or (self._no_stream() if kind.streams else None)
         if refusal:
             raise refusal
@@ -114,7 +114,7 @@ class Door:
 
 
 class Entry:
-    """A call that has been let in, before its body."""
+    """An accepted call whose body has not been received."""
 
     def __init__(self, door: Door, caller: str, kind: Kind, deadline_s: float) -> None:
         self.caller = caller
@@ -129,8 +129,8 @@ class Entry:
     async def receive(
         self, read: Callable[[], Awaitable[T]], size_of: Callable[[T], int]
     ) -> AsyncIterator[T]:
-        """The one message of a call; its bytes are held until the context ends. While it arrives the call is
-        one of those open, and when it is there the call may still be refused."""
+        """The one message of a call; its bytes count until the context ends. The call counts as open while
+        the message arrives, and may still be rejected afterwards."""
         async with AsyncExitStack() as held:
             self._door.receiving += 1
             try:

@@ -1,4 +1,4 @@
-"""Errors of serving, and what any error looks like on the wire."""
+"""Errors of the server, and how all errors are sent."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from captioner.v1 import captioner_pb2 as pb
 
 DOMAIN = "captioner"
 INTERNAL = "internal error; the server's log has more under the request id"
-"""What callers are told of a defect."""
+"""The message that callers get for a defect."""
 
 
 class RetryableError(CaptionerError):
-    """The same call can succeed later."""
+    """The call can succeed if it is repeated later."""
 
     def __init__(self, message: str, retry_after_s: float) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class NotServingError(RetryableError):
 
 
 class DeadlineError(CaptionerError):
-    """The caller's deadline has passed, or would before the answer is there."""
+    """The deadline of the caller has passed, or would pass before the answer."""
 
     code = "deadline_exceeded"
     grpc_code = "DEADLINE_EXCEEDED"
@@ -60,7 +60,7 @@ class ModelNotFoundError(CaptionerError):
 
 
 class RequestError(CaptionerError):
-    """A request that is malformed in one field."""
+    """One field of the request is invalid."""
 
     code = "invalid_request"
     grpc_code = "INVALID_ARGUMENT"
@@ -71,7 +71,7 @@ class RequestError(CaptionerError):
 
 
 class ServerStartError(CaptionerError):
-    """The server cannot start as it was told to."""
+    """The server cannot start with its options."""
 
     code = "cannot_start"
     exit_status = 2
@@ -82,13 +82,12 @@ _MAX_MESSAGE = 500  # gRPC drops a status whose message and details do not fit i
 
 
 def message_of(error: CaptionerError) -> str:
-    """The error's message, cut to what fits into a status and a log line, and without characters that do not
-    belong there."""
+    """The message of the error, shortened for a status or a log line and without control characters."""
     return _printable(clip(str(error), _MAX_MESSAGE))
 
 
 def _printable(text: str) -> str:
-    """Without control characters and halves of characters, which logs, headers and JSON do not take."""
+    """Escapes control characters and lone surrogates, which logs, headers and JSON do not accept."""
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
@@ -97,17 +96,17 @@ def status_code(error: CaptionerError) -> grpc.StatusCode:
 
 
 def field_of(error: CaptionerError) -> str:
-    """The request's field that the error is about, "" if none is."""
+    """The field of the request that the error is about; "" if none."""
     if isinstance(error, ImageError):
         return "image"
     if isinstance(error, OptionsError):
-        field = _printable(clip(error.field or "", 100))  # callers may have made it up
+        field = _printable(clip(error.field or "", 100))  # may come from the caller
         return f"options.{field}" if field else "options"
     return error.field if isinstance(error, RequestError) else ""
 
 
 def to_status(error: CaptionerError) -> status_pb2.Status:
-    """The error with details that a program can read."""
+    """The error with machine-readable details."""
     details: list[Message] = [error_details_pb2.ErrorInfo(reason=error.code.upper(), domain=DOMAIN)]
     if field := field_of(error):
         violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=message_of(error))
@@ -125,7 +124,7 @@ def to_status(error: CaptionerError) -> status_pb2.Status:
 def to_trailers(error: CaptionerError) -> tuple[tuple[str, str | bytes], ...]:
     """Trailing metadata of a call that fails with the error.
 
-    `grpc-retry-pushback-ms` is RetryInfo in the form that gRPC's own retries obey.
+    `grpc-retry-pushback-ms` is the RetryInfo for the retries of gRPC itself.
     """
     trailers: list[tuple[str, str | bytes]] = [
         ("grpc-status-details-bin", to_status(error).SerializeToString())

@@ -1,9 +1,9 @@
-"""What waits, in a fair order: callers take turns by what they cost, and interactive calls come before bulk.
+"""A fair queue: callers take turns by the cost of their work, and interactive calls come before bulk.
 
-Weighted fair queueing, with the virtual time of Bennett and Zhang (WF2Q+, 1997): each caller has a time,
-which grows by the cost of what it was given; whose next item would end first comes next. So an item waits for
-about its own cost of each other caller's work, however expensive that work is. A caller who comes back after
-a pause starts where the others are.
+Weighted fair queueing with the virtual time of Bennett and Zhang (WF2Q+, 1997): each caller has a virtual
+time, which grows by the cost of its items; the item that would end first comes next. An item therefore waits
+for about its own cost of each other caller's work, however expensive that work is. A caller that returns
+after a pause starts at the current virtual time.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 BULK_SHARE = 0.25
-"""What bulk work gets of the whole, at least, while it waits beside interactive calls."""
+"""Minimum share of bulk work while interactive calls wait too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Who asks, for what kind of work."""
+    """The caller of an item, and the kind and cost of the work."""
 
     caller: str = ""
     bulk: bool = False
@@ -38,9 +38,9 @@ class _Lane(Generic[T]):
     items: dict[str, dict[T, float]] = field(default_factory=dict)
     """The waiting items of each caller in order, with their costs."""
     times: dict[str, float] = field(default_factory=dict)
-    """When each caller's next item begins, in units of cost."""
+    """Virtual start time of each caller's next item, in units of cost."""
     now: float = 0.0
-    """The time of a caller who comes now."""
+    """Virtual start time of a new caller."""
 
     def add(self, item: T, caller: str, cost: float) -> None:
         if caller not in self.items:
@@ -53,9 +53,9 @@ class _Lane(Generic[T]):
             del self.items[caller]
 
     def charge(self, caller: str, cost: float) -> None:
-        """A caller was given an item, which has been taken out."""
+        """Charge a caller for an item that has been taken."""
         self.times[caller] += cost
-        # Time passes for all who have waited, equally; and nobody comes in before those who are left.
+        # Virtual time passes equally for all waiting callers, and new callers do not overtake them.
         self.now += cost / (len(self.items) + (caller not in self.items))
         self.now = max(self.now, min((self.times[waits] for waits in self.items), default=0.0))
         if len(self.times) > 2 * len(self.items) + 64:
@@ -63,12 +63,12 @@ class _Lane(Generic[T]):
             self.times = {name: time for name, time in self.times.items() if name in kept}
 
     def put_back(self, caller: str, cost: float) -> None:
-        """A caller's next item begins so much later."""
+        """Delay the caller's next item by this cost."""
         if cost > 0:
             self.times[caller] = max(self.times.get(caller, 0.0), self.now) + cost
 
     def order(self) -> Iterator[tuple[T, float]]:
-        """The items in the order in which they would be taken, with their costs."""
+        """The items in fair order, with their costs."""
         left = [iter(items.items()) for items in self.items.values()]
         ends: list[tuple[float, int, T, float]] = []  # of the next item of each caller
 
@@ -92,7 +92,7 @@ class FairQueue(Generic[T]):
         self._bulk_rate = bulk_share / (1 - bulk_share)
         self._lanes: tuple[_Lane[T], _Lane[T]] = (_Lane(), _Lane())  # interactive, bulk
         self._claims: dict[T, Claim] = {}
-        self._owed = 0.0  # to bulk work, for the interactive calls that were taken before it
+        self._owed = 0.0  # to bulk work, for interactive items taken before it
 
     def __len__(self) -> int:
         return len(self._claims)
@@ -108,12 +108,12 @@ class FairQueue(Generic[T]):
         self._lanes[claim.bulk].add(item, claim.caller, claim.cost)
 
     def discard(self, item: T) -> None:
-        """Take an item out that is not wanted any more."""
+        """Remove an item that is no longer wanted."""
         claim = self._claims.pop(item)
         self._lanes[claim.bulk].discard(item, claim.caller)
 
     def take(self, item: T) -> T:
-        """Take an item out, at its caller's cost."""
+        """Remove an item and charge its caller."""
         claim = self._claims[item]
         self.discard(item)
         self._lanes[claim.bulk].charge(claim.caller, claim.cost)
@@ -124,11 +124,11 @@ class FairQueue(Generic[T]):
         return item
 
     def charge(self, claim: Claim, more: float) -> None:
-        """What was taken has cost its caller more than was claimed."""
+        """Charge what an item has cost beyond its claim."""
         self._lanes[claim.bulk].put_back(claim.caller, more)
 
     def order(self) -> Iterator[T]:
-        """All items, in the order in which they are to be taken. The queue must not change meanwhile."""
+        """All items in fair order. The queue must not change meanwhile."""
         interactive, bulk = (lane.order() for lane in self._lanes)
         owed = self._owed
         first, other = next(interactive, None), next(bulk, None)
@@ -144,7 +144,7 @@ class FairQueue(Generic[T]):
 
 
 class Turns:
-    """A number of places that are handed over in fair order. For use on one event loop."""
+    """A fixed number of places, given to callers in fair order. For use on one event loop."""
 
     def __init__(self, places: int) -> None:
         self.free = places
@@ -156,7 +156,7 @@ class Turns:
 
     @contextmanager
     def held(self, count: int) -> Iterator[None]:
-        """Take this many places without waiting for a turn. They must be free."""
+        """Take this many free places without waiting."""
         self.free -= count
         try:
             yield
@@ -166,7 +166,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, claim: Claim) -> AsyncIterator[None]:
-        """Hold a place as soon as there is one."""
+        """Hold a place, in fair order."""
         await self.enter(claim)
         try:
             yield
@@ -174,23 +174,23 @@ class Turns:
             self._leave()
 
     async def enter(self, claim: Claim) -> None:
-        """Take a place as soon as there is one; `leave` it afterwards."""
+        """Take a place in fair order; call `leave` afterwards."""
         if self.free > 0 and not self._waiting:
             self.free -= 1
         else:
             place = asyncio.get_running_loop().create_future()
             self._waiting.add(place, claim)
             try:
-                await place  # whoever leaves hands its place over
+                await place  # set by `_leave`
             except asyncio.CancelledError:
                 if place in self._waiting:
                     self._waiting.discard(place)
-                elif not place.cancelled():  # it was given its place just then
+                elif not place.cancelled():  # it was granted just before the cancellation
                     self._leave()
                 raise
 
     def leave(self, claim: Claim, more: float = 0.0) -> None:
-        """Give a place back, which cost so much more than was claimed."""
+        """Return a place that has cost this much more than claimed."""
         self._waiting.charge(claim, more)
         self._leave()
 

@@ -1,4 +1,4 @@
-"""Whether the server takes calls: not yet, now, or not any more; and what is still open."""
+"""Whether the server accepts calls, and how many are open."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Gate:
         self.state = State.STARTING
         self.open_calls = 0
         self.leaving = False
-        """Calls are still taken, but callers are to go elsewhere: the server is about to drain."""
+        """The lame-duck period: calls are accepted, but the server reports that it is not ready."""
         self._retry_after_s = retry_after_s
         self._empty = asyncio.Event()
         self._empty.set()
@@ -38,18 +38,18 @@ class Gate:
 
     @property
     def ready(self) -> bool:
-        """Whether callers are to come."""
+        """Whether new callers should use this server."""
         return self.serving and not self.leaving
 
     def refusal(self) -> NotServingError | None:
-        """Why a call that comes now is refused, if it is."""
+        """The error that a new call is rejected with; None if it is accepted."""
         if self.serving:
             return None
         self._refused_s = time.monotonic()
         return NotServingError(self.state.value, self._retry_after_s)
 
     def enter(self) -> None:
-        """An accepted call is open, until its answer has been sent."""
+        """Count an accepted call as open; call `leave` when its answer has been sent."""
         self.open_calls += 1
         self._empty.clear()
 
@@ -63,18 +63,18 @@ class Gate:
         self._draining.set()
 
     async def draining(self) -> None:
-        """Returns once the server drains: for calls without an end of their own."""
+        """Wait until the server drains: for calls that would otherwise not end."""
         await self._draining.wait()
 
     async def empty(self) -> None:
-        """Returns once no call is open."""
+        """Wait until no call is open."""
         await self._empty.wait()
 
     async def quiet(self, quiet_s: float, limit_s: float) -> None:
-        """Hold refused calls from now on; returns once none has come for `quiet_s`, or after `limit_s`.
+        """Hold rejected calls from now on, and wait until none has arrived for `quiet_s`, at most `limit_s`.
 
-        What reaches a port that is just being closed is cancelled by gRPC. Callers who were refused stay
-        away for a while; those who do not are held, and who waits for an answer does not call again.
+        gRPC cancels calls that arrive while a port is being closed. Rejected callers stay away for a while;
+        a caller that is held waits for its answer instead of calling again.
         """
         self._holding = True
         limit = time.monotonic() + limit_s
@@ -83,10 +83,10 @@ class Gate:
             await asyncio.sleep(min(self._refused_s + quiet_s, limit) - now)
 
     async def held(self) -> None:
-        """To be awaited before a call is told that it is refused."""
+        """Await this before rejecting a call."""
         if self._holding:
             await self._closed.wait()
 
     def close(self) -> None:
-        """The port is closed: release held calls."""
+        """Release held calls, after the port was closed."""
         self._closed.set()

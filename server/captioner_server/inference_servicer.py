@@ -1,6 +1,6 @@
-"""inference.GRPCInferenceService: the Open Inference Protocol, for tritonclient, KServe and their kin.
+"""inference.GRPCInferenceService: the Open Inference Protocol, for tritonclient, KServe and similar tools.
 
-Each model goes by the name that it is served under, the default also by `captioner`. Input IMAGE (BYTES,
+Each model has the name that it is served under; the default is also called `captioner`. Input IMAGE (BYTES,
 [images]), outputs CAPTION (BYTES, [images]) and LOG_PROB (FP32, [images]). Request parameters named like the
 fields of `CaptionOptions` set them.
 """
@@ -35,7 +35,7 @@ _PARAMETERS = [name for name, spec in OPTION_SPECS.items() if spec.changes_text]
 
 
 class InferenceServicer(grpc_predict_v2_pb2_grpc.GRPCInferenceServiceServicer):
-    """Captions as tensors; errors are raised and become statuses in the interceptor."""
+    """Captions as tensors. Errors are raised; the interceptor turns them into statuses."""
 
     def __init__(self, models: Models, gate: Gate) -> None:
         self._models = models
@@ -136,7 +136,7 @@ def _options(request: pb.ModelInferRequest) -> CaptionOptions:
 
 
 def _outputs(request: pb.ModelInferRequest) -> list[str]:
-    """The names of the outputs that the request wants, each once."""
+    """The names of the requested outputs."""
     wanted = [output.name for output in request.outputs]
     for name in wanted:
         if name not in OUTPUTS:
@@ -147,7 +147,7 @@ def _outputs(request: pb.ModelInferRequest) -> list[str]:
 
 
 def _images(request: pb.ModelInferRequest, most: int) -> tuple[list[bytes], list[int]]:
-    """The images of the request, `most` of them at most, and the shape of the tensor that they came in."""
+    """The images of the request, at most `most`, and the shape of their tensor."""
     if len(request.inputs) != 1 or request.inputs[0].name != INPUT:
         raise RequestError(f"there is one input, {INPUT}", "inputs")
     [tensor] = request.inputs
@@ -197,7 +197,7 @@ def _too_many(most: int) -> RequestError:
 
 
 def _fill(response: pb.ModelInferResponse, name: str, captions: list[Caption], *, raw: bool) -> None:
-    """Add the last output's values, in the form that the request used for its own."""
+    """Add the values of the last output, in the encoding that the request used for its input."""
     contents = response.outputs[-1].contents
     if name == "LOG_PROB":
         values = [caption.log_prob for caption in captions]

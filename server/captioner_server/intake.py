@@ -1,8 +1,8 @@
-"""Messages on their way in: how many bytes they may take together, and how long each may take to arrive.
+"""Limits on incoming messages: their bytes in total, and the time that each may take to arrive.
 
-gRPC says nothing of a message's size before it is there, so the largest is reserved while one arrives, and
-what it really takes is held until its call is over. Who makes others wait for a reservation and sends nothing
-loses its own.
+gRPC reveals the size of a message only when it is complete. The size of the largest message is therefore
+reserved while one arrives, and its real size is held until its call is over. A caller that sends nothing
+while others wait for a reservation loses its own.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Intake:
     def __init__(
         self, budget_bytes: int, message_bytes: int, arrival_s: float, contended_s: float = 2.0
     ) -> None:
-        """`message_bytes` is the largest message. One may take `arrival_s` to arrive, and `contended_s` where
-        others wait for it."""
+        """`message_bytes` is the size of the largest message. A message may take `arrival_s` to arrive, and
+        `contended_s` while others wait for its room."""
         self.budget_bytes = max(budget_bytes, message_bytes)
         self.used_bytes = 0
         self.arrival_s = arrival_s
@@ -41,8 +41,8 @@ class Intake:
 
     @asynccontextmanager
     async def receive(self, caller: str) -> AsyncIterator[Receipt]:
-        """Room for one message, until the context ends. Raises `BusyError` when there is none for as long as
-        a message may take."""
+        """Room for one message, until the context ends. Raises `BusyError` if there is none within
+        `arrival_s`."""
         if self._waiting or not self._fits():
             await self._wait(caller)
         else:
@@ -55,8 +55,8 @@ class Intake:
             receipt.settle(0)
 
     def evict_silent(self) -> bool:
-        """Take the place of whoever has kept a message waiting longest, if that is long; whether there was
-        one."""
+        """Evict the message that has been arriving for longest, if for `contended_s`; returns whether there
+        was one."""
         now = time.monotonic()
         receipt = next((one for one in self._arriving if not one.evicted.done()), None)
         if receipt is None or now - receipt.since < self._contended_s:
@@ -81,11 +81,11 @@ class Intake:
         finally:
             if room in self._waiting:
                 self._waiting.discard(room)
-            elif not granted and not room.cancelled():  # it was given its room just then
+            elif not granted and not room.cancelled():  # it was granted just before the cancellation
                 self._give(self._message_bytes)
 
     def _give(self, count: int) -> None:
-        """Some bytes are free; hand them on."""
+        """Free some bytes and give them to waiting calls."""
         self.used_bytes -= count
         while self._waiting and self._fits():
             room = self._waiting.take(next(self._waiting.order()))
@@ -94,7 +94,7 @@ class Intake:
                 room.set_result(None)
 
     def _watch(self) -> None:
-        """While somebody waits, evict who keeps a reservation without sending."""
+        """While calls wait, evict silent reservations periodically."""
         if self._check is None:
             self._check = asyncio.get_running_loop().call_later(self._contended_s / 4, self._evict)
 
@@ -116,17 +116,16 @@ class Receipt:
     def __init__(self, intake: Intake, reserved: int) -> None:
         self.since = time.monotonic()
         self.evicted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when another needs the room more: the message is not to be waited for any longer."""
+        """Done when the message is evicted: stop waiting for it."""
         self._intake, self._held = intake, reserved
 
     def settle(self, count: int) -> None:
-        """The message is there, of so many bytes; 0 when it is not needed any more."""
+        """Record that the message takes `count` bytes; 0 when it is no longer needed."""
         freed, self._held = max(0, self._held - count), min(count, self._held)
         self._intake._settled(self, freed)
 
     async def arrive(self, read: Awaitable[T]) -> T:
-        """What `read` gives. Raises `DeadlineError` when it takes too long, `BusyError` when others need the
-        room."""
+        """The result of `read`. Raises `DeadlineError` if it takes too long, `BusyError` if it is evicted."""
         reading: asyncio.Future[T] = asyncio.ensure_future(read)
         events: set[asyncio.Future[Any]] = {reading, self.evicted}
         try:

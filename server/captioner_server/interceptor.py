@@ -1,7 +1,7 @@
-"""Around every call: who may come in, what it is called, how it ended.
+"""Wraps every call: admission, request id, metrics, log line and errors.
 
-Handlers raise `CaptionerError`s; here they become statuses with details. Calls that are refused are
-refused before their message is read, which keeps a storm cheap.
+Handlers raise `CaptionerError`s, which become statuses with details here. Calls are rejected before their
+message is read, so that overload is cheap.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ log = logging.getLogger("captioner_server.calls")
 Behaviour = Callable[[Any, grpc.aio.ServicerContext], Awaitable[Any]]
 
 _HEALTH = "/grpc.health.v1.Health/"
-"""Answers anybody, at any time, and is not worth a log line."""
+"""Answered for everyone in any state, and not logged."""
 _REFLECTION = "/grpc.reflection."
 _PROBES = frozenset(
     f"/inference.GRPCInferenceService/{name}"
     for name in ("ServerLive", "ServerReady", "ModelReady", "ServerMetadata")
 )
-"""Calls that answer while the server starts or drains."""
+"""Calls that are answered while the server starts or drains."""
 _KINDS = {
     "/captioner.v1.CaptionService/Caption": Kind.IMAGE,
     "/captioner.v1.CaptionService/StreamCaption": Kind.WORDS,
@@ -50,7 +50,7 @@ _KINDS = {
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
-    """Admits, names, counts and logs calls. Streaming handlers are coroutines that use `context.write`."""
+    """Admits, counts and logs calls. Streaming handlers are coroutines that use `context.write`."""
 
     def __init__(self, door: Door, metrics: Metrics, journal: Journal) -> None:
         self._door, self._gate, self._metrics, self._journal = door, door.gate, metrics, journal
@@ -81,7 +81,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         )
 
     def _reflection(self, handler: grpc.RpcMethodHandler, metadata: dict[str, Any]) -> grpc.RpcMethodHandler:
-        """Reflection is a stream of small messages, for those who may call; it counts as no call."""
+        """Reflection: a stream of small messages for authorised callers, which does not count as a call."""
         answers: Any = handler.stream_stream
 
         async def behaviour(_: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
@@ -101,9 +101,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return await self._door.identify(str(metadata.get("authorization", "")), context.peer())
 
     def _admitted(self, handler: grpc.RpcMethodHandler, method: str, metadata: dict[str, Any]) -> Behaviour:
-        """Reads the message only of a call that is not refused, and checks again once it is there; from
-        then on the call counts as accepted. For a handler of the streaming kind: others begin with the
-        message."""
+        """Admit a call before its message is read, and check again once it has arrived; from then on the call
+        counts as accepted. The handler is of the streaming kind, as others start after the message."""
         kinds = (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
         behaviour: Any = next(filter(None, kinds))
         kind = _kind(method)
@@ -137,12 +136,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             raise
         if answer is not None and (trace := current_trace.get()):
             trace.begin_send()
-        # Only when the answer has been sent is the call over.
+        # The call is over when its answer has been sent.
         context.add_done_callback(lambda _: self._gate.leave())  # type: ignore[arg-type]
         return answer
 
     def _around(self, behaviour: Behaviour, method: str, metadata: dict[str, Any]) -> Behaviour:
-        """Turns errors into statuses; sets the trailing metadata; counts and logs."""
+        """Turn errors into statuses, set the trailing metadata, count and log."""
         probe = _kind(method) is Kind.PROBE
 
         async def around(request: Any, context: grpc.aio.ServicerContext) -> Any:

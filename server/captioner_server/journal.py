@@ -1,4 +1,4 @@
-"""What is noted of every call, whatever its protocol: its name, its trace, its counts, its log line."""
+"""The record of every call, for all protocols: request id, trace, metrics and log line."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ log = logging.getLogger("captioner_server.calls")
 
 
 class Journal:
-    """A call is begun in the task that answers it."""
+    """Begin a call in the task that answers it."""
 
     def __init__(self, metrics: Metrics, tracing: Tracing | None) -> None:
         self._metrics, self._tracing = metrics, tracing
 
     def begin(self, method: str, headers: Mapping[str, Any], peer: str, *, probe: bool = False) -> Call:
-        """The call becomes the current one, with a trace where calls are traced; probes are not. The trace is
-        to be ended when the answer has been sent."""
+        """Make a call the current one, with a trace if calls are traced; probes are not. The caller ends the
+        trace when the answer has been sent."""
         call = Call(method, request_id_of(headers), peer, peer)
         current_call.set(call)
         current_trace.set(self._tracing.begin(call, headers) if self._tracing and not probe else None)
         return call
 
     def finish(self, call: Call, code: str, reason: str, seconds: float, *, probe: bool = False) -> None:
-        """Count and log a call that has ended. `reason` says why it failed; probes are logged for debugging
-        only."""
+        """Count and log a call that has ended. `reason` says why it failed; probes are logged at level
+        DEBUG."""
         self._metrics.calls.labels(call.method, code).inc()
         self._metrics.call_seconds.labels(call.method).observe(seconds)
         trace = current_trace.get()

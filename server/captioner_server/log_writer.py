@@ -1,7 +1,7 @@
-"""Writing log lines without ever waiting for whoever reads them.
+"""Writes log lines without blocking the server.
 
-A pipe that nobody reads is full after some hundred lines, and a process that writes to it then stands still.
-Lines go through a queue of bounded length to a thread of their own; what does not fit is dropped and counted.
+A pipe that is not read is full after some hundred lines, and then blocks the process that writes to it. Lines
+therefore pass through a bounded queue to a thread; lines that do not fit are dropped and counted.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ QUEUE_LINES = 10_000
 
 
 class LogWriter(logging.Handler):
-    """A handler that writes to a file descriptor. A closed one, or a full disk, costs lines, nothing else."""
+    """A handler that writes to a file descriptor. A closed one or a full disk costs lines, nothing else."""
 
     def __init__(self, descriptor: int, queue_lines: int = QUEUE_LINES) -> None:
         super().__init__()
         self.dropped = 0
-        """Lines that were not written."""
+        """Number of lines that were not written."""
         self._descriptor = descriptor
         self._records: queue.Queue[logging.LogRecord] = queue.Queue(queue_lines)
         self._dropped_before = 0
@@ -34,13 +34,13 @@ class LogWriter(logging.Handler):
             self.dropped += 1
 
     def drain(self, timeout_s: float) -> None:
-        """Wait until all lines are written, or for so long."""
+        """Wait until all lines are written, at most `timeout_s`."""
         end = time.monotonic() + timeout_s
         while self._records.unfinished_tasks and time.monotonic() < end:
             time.sleep(0.005)
 
     def close(self) -> None:
-        """For the end of the process: what cannot be written in a moment is lost."""
+        """Wait briefly for the remaining lines, at the end of the process."""
         self.drain(0.5)
         super().close()
 
@@ -52,7 +52,7 @@ class LogWriter(logging.Handler):
                     self._dropped_before += missing
                     self._write(_dropped_lines(missing))
                 self._write(record)
-            except Exception:  # a line that cannot be formatted is no reason to stop
+            except Exception:  # a line that cannot be formatted must not stop the thread
                 self.dropped += 1
             finally:
                 self._records.task_done()

@@ -1,4 +1,4 @@
-"""Log lines for people (`text`) or for programs (`json`), on stderr, which nothing ever waits for."""
+"""Log lines on stderr for people (`text`) or programs (`json`), written without blocking."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Format = Literal["text", "json"]
 
 
 def set_up(format: Format, level: int = logging.INFO) -> LogWriter:
-    """Send the server's log lines to stderr, and what other libraries have to say from warnings on.
+    """Send the server's log lines to stderr, and those of other libraries from level WARNING.
 
-    A record's fields are its `extra={"fields": {...}}`."""
+    The fields of a record are its `extra={"fields": {...}}`."""
     writer = LogWriter(_stderr())
     writer.setFormatter(_JsonFormatter() if format == "json" else _TextFormatter())
     logger = logging.getLogger("captioner_server")
@@ -35,7 +35,7 @@ def set_up(format: Format, level: int = logging.INFO) -> LogWriter:
 
 
 def _stderr() -> int:
-    """Its descriptor, whatever stands in for it in Python; nowhere, where it is closed."""
+    """The descriptor of stderr; that of the null device if it is closed."""
     try:
         return os.dup(sys.stderr.fileno())
     except (AttributeError, OSError, ValueError):

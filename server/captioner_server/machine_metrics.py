@@ -1,4 +1,4 @@
-"""Metrics that are read when Prometheus asks: the build, GPU memory, counts kept elsewhere."""
+"""Metrics that are read on demand: the build, GPU memory, counters of other modules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RUNTIMES = ("onnxruntime", "onnxruntime-gpu")
 
 
 class BuildCollector(Collector):
-    """`captioner_build_info`: 1, with the versions of what runs."""
+    """`captioner_build_info`: 1, with the versions as labels."""
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         help = "1, with the versions of the server, Python and ONNX Runtime"
@@ -25,7 +25,7 @@ class BuildCollector(Collector):
 
 
 class CallbackCounter(Collector):
-    """A counter whose value is a function's."""
+    """A counter whose value is that of a function."""
 
     def __init__(self, name: str, help: str, count: Callable[[], int]) -> None:
         self._name, self._help, self._count = name, help, count
@@ -35,7 +35,7 @@ class CallbackCounter(Collector):
 
 
 class GpuCollector(Collector):
-    """`captioner_gpu_memory_bytes`: of each whole GPU, not of this process alone. Without one, no samples."""
+    """`captioner_gpu_memory_bytes`: the memory of each GPU, of all processes. No samples without a GPU."""
 
     def __init__(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Run a server as a process: load, say so, serve until told to stop."""
+"""Runs a server as a process: load the models, serve, and stop on a signal."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def run(
 ) -> int:
     """Serve models until SIGTERM or SIGINT; returns the exit status. SIGHUP loads the models again.
 
-    The first signal drains: 0 when everything in flight was finished within the grace period, else 1. A
-    second ends the process at once, with 128 + its number; so does a model that fails for good, with
-    `EXIT_STATUS`. Raises a `CaptionerError` when the server cannot start. `writer` is that of `logs.set_up`;
-    `ready` is given the URL of HTTP once captions are made.
+    The first signal drains: 0 if all work in flight was finished within the grace period, else 1. A second
+    signal ends the process at once with 128 + its number; a model that fails permanently ends it with
+    `EXIT_STATUS`. Raises a `CaptionerError` if the server cannot start. `writer` is that of `logs.set_up`;
+    `ready` is called with the HTTP URL once the server captions images.
     """
     return asyncio.run(_run(sources, options, writer, ready))
 
@@ -50,15 +50,15 @@ async def _run(
     def end(status: int) -> None:
         if writer is not None:
             writer.drain(0.5)
-        os._exit(status)  # threads of the model may compute for long yet
+        os._exit(status)  # model threads may go on computing for a long time
 
-    told = asyncio.Event()
+    signalled = asyncio.Event()
 
     def on_signal(number: int) -> None:
-        if told.is_set():
+        if signalled.is_set():
             _log("ended", signal=number)
             end(128 + number)
-        told.set()
+        signalled.set()
 
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
@@ -73,9 +73,11 @@ async def _run(
     _log("listening", address=f"{options.host}:{port}")
     if server.http_url:
         _log("http", url=server.http_url)
-    reloader = Reloader(sources, server.models, server.metrics)  # notes the files before they load
+    reloader = Reloader(
+        sources, server.models, server.metrics
+    )  # records the state of the files before they are loaded
     opening = asyncio.create_task(_open(server, sources, options))
-    stopping = asyncio.create_task(told.wait())
+    stopping = asyncio.create_task(signalled.wait())
     try:
         await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if opening.done():
@@ -85,7 +87,7 @@ async def _run(
         reloads = _reloads(reloader, hung_up, options.watch_s) if opening.done() else []
         failing = asyncio.create_task(server.failed())
         await asyncio.wait({failing, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if failing.done() and not told.is_set():
+        if failing.done() and not signalled.is_set():
             _log("ended", reason=failing.result())
             end(EXIT_STATUS)
         failing.cancel()
@@ -131,7 +133,7 @@ async def _open(server: CaptionServer, sources: Sequence[ModelSource], options: 
 
 
 def _reloads(reloader: Reloader, hung_up: asyncio.Event, watch_s: float) -> list[asyncio.Task[None]]:
-    """The tasks that reload models: on SIGHUP, and where files change."""
+    """The tasks that reload models: on SIGHUP, and when files change."""
 
     async def reload_on_signal() -> None:
         while True:

@@ -1,7 +1,7 @@
-"""A look at a message's bytes before they are parsed: bounded in time, whatever they hold.
+"""Checks the bytes of a message before they are parsed, in bounded time.
 
 Parsing builds an object for every element, so a few megabytes of empty elements cost seconds and gigabytes.
-The guard walks the wire format of Protocol Buffers and stops at the first thing beyond the limits. Only
+The guard walks the wire format of Protocol Buffers and stops at the first violation. Only
 fields of type `bytes` (images) may be large.
 """
 
@@ -12,9 +12,9 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from captioner_server.errors import RequestError
 
 MAX_FIELDS = 4096
-"""Most fields of a message, those of the messages in it included."""
+"""Most fields of a message, including those of nested messages."""
 MAX_TEXT_BYTES = 4096
-"""Longest text, and longest packed list of numbers, in bytes."""
+"""Longest text or packed list of numbers, in bytes."""
 
 _VARINT, _FIXED_64, _DELIMITED, _FIXED_32 = 0, 1, 2, 5
 _MAX_VARINT_BYTES = 10

@@ -1,4 +1,4 @@
-"""Counters and times for the people who operate a server, as Prometheus reads them."""
+"""The Prometheus metrics of a server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 _MODEL = ("name", "model", "device", "provider", "precision")
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 OTHER = "other"
-"""Callers without a token of their own, and those beyond the first hundred: each name is a time series."""
+"""The label of callers without a token and of those after the first hundred, which bounds the time series."""
 _MOST_CALLERS = 100
 
 
@@ -37,28 +37,28 @@ class Metrics:
         self.dropped = self._counter("dropped_images", "Images dropped before they cost compute", "reason")
         self.in_flight = self._gauge("in_flight_calls", "Calls open")
         self.admitted = self._gauge("admitted_images", "Images accepted and not yet answered")
-        self.waiting = self._gauge("waiting_images", "Decoded images that wait for the model")
+        self.waiting = self._gauge("waiting_images", "Decoded images in the queue of the model")
         self.image_bytes = self._gauge(
-            "in_flight_bytes", "Bytes of image messages that are held, and room for those arriving"
+            "in_flight_bytes", "Bytes of image messages, including room reserved for arriving ones"
         )
         self.expected_wait = self._gauge(
-            "expected_wait_seconds", "How long an image that arrives now is expected to take"
+            "expected_wait_seconds", "Expected time to answer an image that arrives now"
         )
-        self.batch_size = self._histogram("batch_size_images", "Images that the model saw at once", _SIZES)
+        self.batch_size = self._histogram("batch_size_images", "Images in a batch", _SIZES)
         self.decode_seconds = self._histogram("decode_seconds", "Time to decode an image", _SECONDS)
         self.queue_seconds = self._histogram("queue_seconds", "Time an image waited for the model", _SECONDS)
         self.compute_seconds = self._histogram(
             "compute_seconds", "Time of the model for a batch", _SECONDS, "precision"
         )
-        self.log_lines_dropped = self._gauge("log_lines_dropped", "Log lines that nobody took")
+        self.log_lines_dropped = self._gauge("log_lines_dropped", "Log lines that were dropped")
         self.failed_batches = self._counter("failed_batches", "Batches on which the model failed")
-        about_model = "1 for the model that is served and where it runs"
+        about_model = "1 for each served model, with its device"
         self.model = self._gauge("model_info", about_model, *_MODEL)
         self.shadow = self._counter("shadow_images", "Images that the shadow model captioned too", "outcome")
         self.reloads = self._counter("reloads", "Attempts to load a model again", "name", "outcome")
 
     def count_share(self, caller: str | None, compute_s: float) -> None:
-        """An image has been captioned; it took so much of the model's time. `caller` is its token's name."""
+        """Count a captioned image and its share of compute time. `caller` is the name of its token."""
         name = OTHER if caller is None else caller
         if name not in self._callers and len(self._callers) >= _MOST_CALLERS:
             name = OTHER
@@ -76,6 +76,6 @@ class Metrics:
         return Histogram(f"captioner_{name}", help, labels, buckets=buckets, registry=self.registry)
 
     def count_decoder_restarts(self, count: Callable[[], int]) -> None:
-        """`count` says how many decoding processes have been replaced since the start."""
-        help = "Processes that decode images and had to be replaced"
+        """`count` returns how many decoding processes have been replaced since the start."""
+        help = "Decoding processes that were replaced"
         self.registry.register(CallbackCounter("captioner_decoder_restarts", help, count))

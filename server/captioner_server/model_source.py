@@ -1,4 +1,4 @@
-"""Which models are served, under which names, and from where: `--model NAME=BUNDLE`."""
+"""The models to serve, with their names and bundles: `--model NAME=BUNDLE`."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """A model that is served under a name; `load` reads it, again each time."""
+    """A model to serve under a name; every call of `load` reads it again."""
 
     name: str
     load: Callable[[], PixelModel]
     folder: Path | None = None
-    """Its bundle, None where its files do not change."""
+    """Its bundle; None if its files do not change."""
 
 
 def parse_models(given: Sequence[str]) -> dict[str, Path | None]:
-    """Names and bundles, None for the embedded one; without any, the embedded one.
+    """Bundles by name; None for the embedded model, which is the default.
 
-    Each is NAME=BUNDLE or BUNDLE, whose name is the folder's. Raises `OptionsError` for a name that is taken
-    or is not one."""
+    Each text is NAME=BUNDLE, or BUNDLE, named like its folder. Raises `OptionsError` for a name that is
+    invalid or used twice."""
     found: dict[str, Path | None] = {}
     for text in given or (DEFAULT,):
         name, path = _split(text)

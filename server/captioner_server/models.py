@@ -1,4 +1,4 @@
-"""The models of a server by name, and how one replaces another without losing a request."""
+"""The models of a server by name, which can be replaced without losing a request."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from captioner_server.shadow import Shadow
 log = logging.getLogger(__name__)
 
 _IDLE_S = 0.5
-"""How long a replaced model has to be without images before it is closed."""
+"""A replaced model is closed after this time without images."""
 
 
 class Models:
-    """For use on one event loop. The first model is the default: it answers requests that name none."""
+    """For use on one event loop. The first model is the default, for requests without a model name."""
 
     def __init__(
         self, options: ServerOptions, metrics: Metrics, report: Callable[[bool], Awaitable[None]]
     ) -> None:
-        """`report` is told whether all models work."""
+        """`report` receives whether all models work."""
         self._options, self._metrics, self._report = options, metrics, report
         self._pipelines: dict[str, Pipeline] = {}
         self._supervisors: dict[str, asyncio.Task[None]] = {}
@@ -61,7 +61,7 @@ class Models:
         )
 
     async def prepare(self, engine: PixelModel) -> Pipeline:
-        """Warm a model up beside those that are served. Raises what the model raises."""
+        """Warm up a model while others are served. Raises what the model raises."""
         pipeline = Pipeline(engine, self._options, self._metrics)
         try:
             await pipeline.warm_up()
@@ -71,8 +71,7 @@ class Models:
         return pipeline
 
     def put(self, name: str, pipeline: Pipeline) -> None:
-        """Serve a model that has been prepared; new requests go to it. The one that it replaces finishes what
-        it has."""
+        """Serve a prepared model: new requests go to it. The model that it replaces finishes its requests."""
         pipeline.start()
         old = self._pipelines.get(name)
         if supervisor := self._supervisors.get(name):
@@ -89,7 +88,7 @@ class Models:
         self._metrics.model.labels(*_labels(name, pipeline.engine)).set(1)
 
     async def failed(self) -> str:
-        """Returns once a model has failed for good, with the reason."""
+        """Wait until a model has failed permanently; returns the reason."""
         return await self._failures.get()
 
     def close(self) -> None:
@@ -112,7 +111,7 @@ class Models:
         self._failures.put_nowait(await pipeline.supervise(report).run())
 
     async def _retire(self, pipeline: Pipeline) -> None:
-        """Close a model once nobody has used it for a moment."""
+        """Close a model once it has been idle for a moment."""
         idle = False
         while not (idle and pipeline.idle):
             idle = pipeline.idle

@@ -1,4 +1,4 @@
-"""How to serve: one frozen dataclass, checked where it is made, from which the command's flags derive."""
+"""The options of the server: a frozen dataclass, from which the flags of the command derive."""
 
 # ruff: noqa: RUF009  (`_option` is `dataclasses.field`)
 from __future__ import annotations
@@ -29,43 +29,51 @@ class ServerOptions:
 
     host: str = _option("127.0.0.1", "address to listen on; 0.0.0.0 or [::] for every interface")
     port: int = _option(50051, "port to listen on; 0 takes a free one", 0, 65535)
-    max_batch_size: int = _option(16, "most images that the model sees at once", 1, 1024)
+    max_batch_size: int = _option(16, "most images in a batch", 1, 1024)
     queue_size: int = _option(256, "most images accepted and not yet answered", 1)
     max_wait_s: float = _option(
-        20.0, "longest wait for an answer, in seconds; who would wait longer is refused at once", 0.001
+        20.0,
+        "longest wait for an answer, in seconds; reject at once if the expected wait exceeds this",
+        0.001,
     )
-    max_calls: int = _option(1024, "most calls open at once, of any kind", 1)
-    max_streams: int = _option(64, "most StreamCaption and CaptionBatch calls open at once", 1)
-    stream_window: int = _option(32, "most images in flight for one CaptionBatch call", 1)
-    stream_workers: int = _option(2, "StreamCaption calls that decode words at once", 1)
-    stream_idle_s: float = _option(60.0, "longest silence of a stream's caller, in seconds", 0.001)
-    upload_bytes: int = _option(0, "most bytes of messages in work at once; 0 is a quarter of the memory", 0)
+    max_calls: int = _option(1024, "most open calls of any kind", 1)
+    max_streams: int = _option(64, "most open StreamCaption and CaptionBatch calls", 1)
+    stream_window: int = _option(32, "most unanswered images of a CaptionBatch call", 1)
+    stream_workers: int = _option(2, "StreamCaption calls that are computed at the same time", 1)
+    stream_idle_s: float = _option(
+        60.0, "longest time that a caller may neither send nor read, in seconds", 0.001
+    )
+    upload_bytes: int = _option(0, "most bytes of messages in memory; 0 means a quarter of the memory", 0)
     upload_s: float = _option(30.0, "longest time for a message to arrive, in seconds", 0.01)
     max_image_bytes: int = _option(32 * 2**20, "largest image in bytes", 1, 2**30)
     max_image_pixels: int = _option(100_000_000, "largest image in pixels, width x height", 1)
-    max_beam_size: int = _option(MAX_BEAM_SIZE, "largest beam that callers may ask for", 1, MAX_BEAM_SIZE)
-    max_words: int = _option(MAX_WORDS, "longest caption in words that callers may ask for", 1, MAX_WORDS)
+    max_beam_size: int = _option(
+        MAX_BEAM_SIZE, "largest beam size that callers may request", 1, MAX_BEAM_SIZE
+    )
+    max_words: int = _option(MAX_WORDS, "longest caption that callers may request, in words", 1, MAX_WORDS)
     max_image_memory: int = _option(
         512 * 2**20, "most memory that decoding an image may take, in bytes", 2**20
     )
     max_decode_s: float = _option(
         DEFAULT_MAX_CPU_S, "most processor time that decoding an image may take, in seconds", 0.01
     )
-    decode_workers: int = _option(min(8, os.cpu_count() or 1), "processes that decode images", 1, 256)
+    decode_workers: int = _option(min(8, os.cpu_count() or 1), "image decoding processes", 1, 256)
     formats: str = _option(",".join(SAFE_FORMATS), "image formats to accept, or all")
-    failing_s: float = _option(30.0, "how long every batch may fail before the server ends, in seconds", 0.0)
-    stuck_s: float = _option(300.0, "longest time for a batch, in seconds; more counts as failing", 0.1)
-    shadow: str | None = _option(
-        None, "name of a model that captions a share of the default model's images too, to compare them"
+    failing_s: float = _option(30.0, "exit if all batches fail for this long, in seconds", 0.0)
+    stuck_s: float = _option(
+        300.0, "longest time for a batch, in seconds; a longer one counts as failed", 0.1
     )
-    shadow_share: float = _option(0.05, "share of the images that --shadow captions too", 0.0, 1.0)
+    shadow: str | None = _option(
+        None, "name of a model that also captions a share of the images of the default model, for comparison"
+    )
+    shadow_share: float = _option(0.05, "share of the images that --shadow also captions", 0.0, 1.0)
     watch_s: float = _option(
-        5.0, "how often to look for changed bundles, in seconds; 0 leaves reloading to SIGHUP", 0.0
+        5.0, "interval of checks for changed bundles, in seconds; 0 reloads on SIGHUP only", 0.0
     )
     lame_duck_s: float = _option(
-        5.0, "how long calls are accepted after SIGTERM, health saying NOT_SERVING, in seconds", 0.0
+        5.0, "how long to accept calls after SIGTERM while health reports NOT_SERVING, in seconds", 0.0
     )
-    grace_s: float = _option(30.0, "time to finish what is in flight after SIGTERM, in seconds", 0.0)
+    grace_s: float = _option(30.0, "longest time to finish open calls after SIGTERM, in seconds", 0.0)
     metrics_port: int | None = _option(
         None, "port of Prometheus metrics over HTTP; none by default", 0, 65535
     )
@@ -73,22 +81,22 @@ class ServerOptions:
         None, "URL of a collector for traces, OTLP over gRPC, such as http://localhost:4317; none by default"
     )
     trace_share: float = _option(
-        1.0, "share of the calls that are traced; a caller's traceparent decides for its own", 0.0, 1.0
+        1.0, "share of calls to trace; a call with a traceparent follows that", 0.0, 1.0
     )
     http_port: int | None = _option(
-        None, "port of HTTP, with a page for people; none by default; 0 takes a free one", 0, 65535
+        None, "port of HTTP, with a web page; none by default; 0 takes a free one", 0, 65535
     )
     http_cors: str | None = _option(
-        None, "origins whose pages may call over HTTP, separated by commas, or *; none by default"
+        None, "origins whose pages may call over HTTP (CORS), separated by commas, or *; none by default"
     )
     tls_certificate: Path | None = _option(None, "PEM file with the server's certificate chain")
     tls_key: Path | None = _option(None, "PEM file with the certificate's private key")
     tls_client_ca: Path | None = _option(
-        None, "PEM file with the authorities whose certificates callers must show (mutual TLS)"
+        None, "PEM file with the authorities that must have signed callers' certificates (mutual TLS)"
     )
     insecure: bool = _option(False, "allow plaintext on an address that can be reached from elsewhere")
     token_file: Path | None = _option(
-        None, "file with the bearer tokens that callers may send, a NAME TOKEN a line, or one token"
+        None, "file with bearer tokens, one NAME TOKEN per line, or a single token"
     )
     reflection: bool = _option(True, "answer server reflection")
     inference: bool = _option(True, "answer the Open Inference Protocol")
@@ -112,10 +120,10 @@ class ServerOptions:
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
-        """The batch sizes that the model is given, ascending: powers of two, and the largest allowed.
+        """The batch sizes in use, ascending: powers of two and the largest allowed.
 
-        A few sizes, all tried before the server is ready, so that no caller pays for the first use of a
-        shape (memory planning, choice of kernels).
+        These few sizes are all run before the server is ready, so that no call is slowed by the first use of
+        a shape (memory planning, choice of kernels).
         """
         powers = [2**power for power in range(self.max_batch_size.bit_length())]
         return tuple(sorted({*powers, self.max_batch_size}))
@@ -131,6 +139,6 @@ class ServerOptions:
 
     @property
     def max_message_bytes(self) -> int:
-        """Room for an image somewhat over the limit, so that a caller learns which limit it broke, and for
-        some images in one request; what is larger still, gRPC itself refuses."""
+        """Room for an image slightly over the limit, so that the error can name the limit, and for several
+        images in a request. gRPC itself rejects larger messages."""
         return min(max(self.max_image_bytes, 2**25) + 2**20, 2**31 - 1)

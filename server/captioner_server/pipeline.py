@@ -1,4 +1,4 @@
-"""From the bytes of an image to its caption: decoded, batched; everything slow off the event loop."""
+"""Captions the bytes of an image: decoding and batching, with all slow work off the event loop."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LEAST_DECODE_S = 0.002
-_LEAST_COST = 0.25  # the encoder's part, whatever the search
+_LEAST_COST = 0.25  # the share of the encoder, which does not depend on the search
 
 
 class Pipeline:
-    """Captions images with one engine, within the server's limits."""
+    """Captions images with one model, within the limits of the server."""
 
     def __init__(self, engine: PixelModel, options: ServerOptions, metrics: Metrics) -> None:
         self.engine = engine
@@ -49,9 +49,9 @@ class Pipeline:
             beam_size=min(engine.defaults.beam_size or 1, options.max_beam_size),
             max_words=min(engine.defaults.max_words or 1, options.max_words),
         )
-        """The model's, as far as the server's limits allow."""
+        """The default options of the model, reduced to the limits of the server."""
         self.observe: Callable[[bytes, CaptionOptions, Caption], None] | None = None
-        """Is given each image that has been captioned whole."""
+        """Called with each image that has been captioned."""
         self._options = options
         self._metrics = metrics
         self._batcher = Batcher(engine, options.batch_sizes, options.max_wait_s, metrics)
@@ -70,7 +70,7 @@ class Pipeline:
         self._worker = asyncio.create_task(self._batcher.run())
 
     def supervise(self, report: Callable[[bool], Awaitable[None]]) -> Supervisor:
-        """What watches over the model; `report` is told whether it works."""
+        """The supervisor of the model; `report` receives whether the model works."""
         pixels = np.full(self.engine.preparation.shape, 128, dtype=np.uint8)
 
         async def attempt() -> None:
@@ -85,7 +85,7 @@ class Pipeline:
         )
 
     def close(self) -> None:
-        """Stop without waiting for threads that still compute."""
+        """Stop without waiting for running threads."""
         if self._worker:
             self._worker.cancel()
         self._batcher.close()
@@ -94,7 +94,7 @@ class Pipeline:
         self._workers.close()
 
     async def warm_up(self) -> None:
-        """Use every path and every batch size once, so that no caller pays for a first use."""
+        """Run every code path and batch size once, so that the first calls are not slow."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._workers.warm_up)
         pixels = await loop.run_in_executor(self._decoders, self._workers.load, _grey_png())
@@ -109,8 +109,8 @@ class Pipeline:
             pass
 
     def resolve(self, options: CaptionOptions) -> CaptionOptions:
-        """The options with `defaults` filled in. Raises `OptionsError` for what is over the limits, and for a
-        head that the model lacks."""
+        """The options with `defaults` filled in. Raises `OptionsError` for values beyond the limits and for a
+        head that the model does not have."""
         resolved = options.resolve(self.defaults)
         most = self._options.max_beam_size
         if resolved.alternatives >= most > 1 or resolved.hypotheses > 4 * most:
@@ -126,22 +126,22 @@ class Pipeline:
 
     @property
     def most_images(self) -> int:
-        """Most images that one call may bring."""
+        """Most images in one call."""
         return self._options.queue_size
 
     @property
     def admitted(self) -> int:
-        """Images accepted and not yet answered."""
+        """Admitted images: accepted and not yet answered."""
         return self._admission.inside
 
     @property
     def waiting(self) -> int:
-        """Decoded images that wait for the model."""
+        """Decoded images in the queue of the model."""
         return self._batcher.waiting
 
     @property
     def idle(self) -> bool:
-        """Whether no image has a place or waits for one."""
+        """Whether no image is admitted or waits for admission."""
         return self._admission.idle
 
     @property
@@ -153,15 +153,15 @@ class Pipeline:
         return self._workers.restarts
 
     def refusal(self, deadline_s: float, caller: str) -> CaptionerError | None:
-        """Why one more image of a caller who waits for it would be refused now, if it would."""
+        """The error that another interactive image would be rejected with now, if any."""
         if refusal := current_call.get().allowance.refusal():
             return refusal
         return self._admission.refusal(1, self._patience_s(deadline_s), caller)
 
     @contextmanager
     def enter(self, options: CaptionOptions, deadline_s: float, images: int = 1) -> Iterator[None]:
-        """Places for images of a call that is refused when there are none, or its deadline is too close;
-        `options` are resolved."""
+        """Admit the images of an interactive call. Raises `BusyError` if there is no room or the deadline is
+        too close; `options` are resolved."""
         call, patience_s = current_call.get(), self._patience_s(deadline_s)
         with (
             self._admission.enter(images, patience_s, call.caller, self._cost(options)),
@@ -171,7 +171,7 @@ class Pipeline:
 
     @asynccontextmanager
     async def wait(self) -> AsyncIterator[None]:
-        """A place for an image of a call that can wait for one."""
+        """Admit an image of a bulk call, as soon as there is room."""
         call = current_call.get()
         async with call.allowance.wait(), self._admission.wait(Claim(call.caller, bulk=True)):
             yield
@@ -179,8 +179,8 @@ class Pipeline:
     async def caption(
         self, image: bytes, options: CaptionOptions, deadline_s: float, *, bulk: bool = False
     ) -> Caption:
-        """The caption of an admitted image; `options` are resolved. One that is not `bulk` has somebody who
-        waits for it alone."""
+        """The caption of an admitted image; `options` are resolved. `bulk` images give way to interactive
+        ones."""
         with self._counted(image):
             claim = Claim(current_call.get().caller, bulk, self._cost(options))
             pixels = await self._decode(image, claim)
@@ -190,7 +190,7 @@ class Pipeline:
         return computed.caption
 
     async def stream(self, image: bytes, options: CaptionOptions) -> AsyncGenerator[Word | Caption]:
-        """The words of an admitted image as they are decoded, last the caption."""
+        """The words of an admitted image as they are decoded, then the caption."""
         with self._counted(image):
             claim = Claim(current_call.get().caller, cost=self._cost(options))
             pixels = await self._decode(image, claim)
@@ -200,8 +200,8 @@ class Pipeline:
     async def stream_search(
         self, image: bytes, options: CaptionOptions, deadline_s: float
     ) -> AsyncGenerator[Word | Caption]:
-        """The words of an admitted image as greedy search decodes them, last the caption of the search that
-        the options ask for."""
+        """The words of an admitted image as greedy search decodes them, then the caption of the requested
+        search."""
         with self._counted(image):
             claim = Claim(current_call.get().caller, cost=self._cost(options))
             pixels = await self._decode(image, claim)
@@ -266,7 +266,7 @@ class Pipeline:
         return pixels
 
     def _decode_cost(self, seconds: float) -> float:
-        """What decoding an image has cost, in ordinary images."""
+        """Cost of decoding an image that took so many seconds, in units of an average image."""
         return seconds / max(self._workers.image_s, _LEAST_DECODE_S)
 
     @staticmethod
@@ -277,8 +277,8 @@ class Pipeline:
         work: Callable[[], T],
         cost: Callable[[float], float] = lambda seconds: 0.0,
     ) -> T:
-        """What `work` gives, on a thread. Its turn lasts for as long as the thread works, whether anybody
-        still waits for it or not; `cost` says what it has cost its caller, given the seconds."""
+        """Run `work` on a thread of the pool, in fair order. The turn lasts until the thread is done, even if
+        the call is cancelled; `cost` converts its seconds to the cost that the caller is charged."""
         loop = asyncio.get_running_loop()
         await turns.enter(claim)
         started = time.monotonic()
@@ -293,11 +293,11 @@ class Pipeline:
         return await asyncio.wrap_future(job)
 
     def _image_s(self) -> float:
-        """How long an image takes when there are many: what is slower sets the pace."""
+        """Time per image under load: that of the slower stage."""
         return max(self._batcher.image_s, self._workers.image_s / self._workers.count)
 
     def _decoder_wait_s(self) -> float:
-        """How long an image that comes now waits until a process is free to decode it."""
+        """How long a new image waits for a decoding process."""
         return self._workers.expected_wait_s(self._turns.waiting)
 
     def _patience_s(self, deadline_s: float) -> float:
@@ -311,7 +311,7 @@ class Pipeline:
         begin: Callable[[], None],
         trace: WaitSpans | None = None,
     ) -> AsyncGenerator[Word | Caption]:
-        """`begin` is called when it has a turn, which it keeps however slowly the words are taken."""
+        """`begin` is called when the work starts. A slow reader does not hold it up: words are buffered."""
         loop = asyncio.get_running_loop()
         items: asyncio.Queue[Word | Caption | None] = asyncio.Queue()  # never more than max_words + 2
         gone = threading.Event()
@@ -363,7 +363,7 @@ class Pipeline:
 
 
 def _hypotheses(options: CaptionOptions) -> int:
-    """Hypotheses that the searches for an image compute at most, all steps together."""
+    """Upper bound of the hypotheses that the searches for an image compute, over all steps."""
     beams = options.beam_size or 1
     if options.alternatives >= beams:
         beams += options.alternatives + 1

@@ -1,8 +1,7 @@
-"""Ask a server for its health: `python -m captioner_server.probe [HOST:PORT]`; exits with 0 if it serves.
+"""Queries the health of a server: `python -m captioner_server.probe [HOST:PORT]` exits with 0 if it serves.
 
-For container health checks, where no other probe is at hand. It speaks TLS where the server does. It asks a
-server on its own machine, so it takes the certificate that it is shown; --root-certificates names whose to
-take.
+For container health checks without another probe. It uses TLS if the server does. As it queries a server on
+the same machine, it accepts any certificate, unless --root-certificates is given.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ TIMEOUT_S = 3.0
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="captioner_server.probe", description="Ask a server for its health."
+        prog="captioner_server.probe", description="Query the health of a server."
     )
     parser.add_argument("address", nargs="?", default="127.0.0.1:50051", metavar="HOST:PORT")
     parser.add_argument("--root-certificates", type=Path, metavar="PEM", help="authorities to trust")
@@ -56,7 +55,7 @@ def _channel(args: argparse.Namespace) -> grpc.Channel:
 
 
 def _certificate_of(address: str) -> tuple[str, str] | None:
-    """The certificate that a server shows, as PEM, and a name in it; None where it does not speak TLS."""
+    """The certificate of a server as PEM, and a name in it; None if it does not use TLS."""
     host, _, port = address.rpartition(":")
     place = host.strip("[]"), int(port)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -70,13 +69,13 @@ def _certificate_of(address: str) -> tuple[str, str] | None:
             pem = ssl.DER_cert_to_PEM_cert(secure.getpeercert(binary_form=True) or b"")
     except ssl.SSLError:
         return None
-    except (ConnectionResetError, TimeoutError):  # what a server without TLS may do with a handshake
+    except (ConnectionResetError, TimeoutError):  # possible reactions of a server without TLS
         return None
     return pem, _name_in(pem, place)
 
 
 def _name_in(pem: str, place: tuple[str, int]) -> str:
-    """The first name of a certificate, "" where it has none."""
+    """The first name in a certificate; "" if it has none."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["h2"])
     context.check_hostname = False

@@ -1,4 +1,4 @@
-"""What the server process loads and how it logs: the settings beside `ServerOptions`."""
+"""The options of the server process besides `ServerOptions`: its models and its log."""
 
 # ruff: noqa: RUF009  (`_option` is `dataclasses.field`)
 from __future__ import annotations
@@ -15,19 +15,21 @@ Precision = Literal["auto", "float32", "int8"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessOptions:
-    """Which model is loaded, where it runs, and the form of the log."""
+    """The models to load, their device, and the log format."""
 
     model: tuple[str, ...] = _option(
         (),
-        "model bundle, a folder; NAME=BUNDLE, several times, serves several models, the first by default; "
-        "the name default is the embedded model (default: default)",
+        "model bundle (a folder); repeat as NAME=BUNDLE to serve several models, of which the first is the "
+        'default; "default" is the embedded model (default: default)',
     )
-    device: Device = _option("auto", "auto uses CUDA where it works; cuda refuses to start where it does not")
-    precision: Precision = _option("auto", "auto computes in INT8 where the model has it and the CPU gains")
+    device: Device = _option("auto", "auto uses CUDA if it works; cuda fails to start if it does not")
+    precision: Precision = _option(
+        "auto", "auto computes in INT8 if the model has it and the CPU gains from it"
+    )
     threads: int | None = _option(None, "CPU threads of the model (default: one per core)", 1)
     lanes: int | None = _option(
         None,
         "batches computed at once, each by its share of the threads (default: by the number of cores)",
         1,
     )
-    log_format: Format = _option("text", "form of the log lines on stderr")
+    log_format: Format = _option("text", "format of log lines on stderr")

@@ -1,4 +1,4 @@
-"""Reflection: telling callers without .proto files what the server's services look like."""
+"""Server reflection, which describes the services to callers without .proto files."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 
 def add_reflection(server: grpc.aio.Server, services: Sequence[str], files: Sequence[FileDescriptor]) -> None:
-    """Describe the services, which the files define; and health, and reflection itself."""
+    """Describe the services that the files define, health, and reflection itself."""
     names = (*services, health.SERVICE_NAME, reflection.SERVICE_NAME)
     pool = _pool_of((*files, health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR))
     reflection.enable_server_reflection(names, server, pool)
 
 
 def _pool_of(files: Sequence[FileDescriptor]) -> DescriptorPool:
-    """One pool with these files and all they import, whatever pools they are in."""
+    """One pool with these files and all their imports."""
     pool = DescriptorPool()
     known: set[str] = set()
 

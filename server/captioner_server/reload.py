@@ -1,4 +1,4 @@
-"""Replacing models while they serve: on SIGHUP, and when the files of a bundle change."""
+"""Replaces models while the server runs: on SIGHUP, and when the files of a bundle change."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Stamp = tuple[tuple[str, int, int, int], ...]
 
 
 class Reloader:
-    """Loads and warms up a new model beside the one that serves, then swaps. A model that cannot be loaded
-    changes nothing."""
+    """Loads and warms up a new model while the old one serves, then swaps them. If the new one cannot be
+    loaded, the old one stays."""
 
     def __init__(self, sources: Sequence[ModelSource], models: Models, metrics: Metrics) -> None:
         self._sources, self._models, self._metrics = sources, models, metrics
-        self._lock = asyncio.Lock()  # one at a time: each takes the memory of another model
+        self._lock = asyncio.Lock()  # one at a time: each needs the memory of another model
         self._served = {source.name: stamp_of(source.folder) for source in sources}
 
     async def reload(self) -> None:
@@ -33,8 +33,8 @@ class Reloader:
             await self._reload(source)
 
     async def watch(self, interval_s: float) -> None:
-        """Reload, until cancelled, each model whose files have changed and then stayed the same for an
-        interval: a bundle that is being written is left alone."""
+        """Until cancelled, reload each model whose files have changed and then stayed the same for an
+        interval, so that no incomplete bundle is loaded."""
         seen = dict(self._served)
         while True:
             await asyncio.sleep(interval_s)
@@ -58,7 +58,7 @@ class Reloader:
                     self._models.put(source.name, await self._models.prepare(engine))
                     outcome = "replaced"
                 fields["model"] = engine.model
-            except Exception as error:  # whatever is wrong with the new one, the old one serves on
+            except Exception as error:  # whatever is wrong with the new one, the old one keeps serving
                 outcome = "failed"
                 fields["reason"] = clip(str(error) or type(error).__name__)
                 if not isinstance(error, CaptionerError):

@@ -1,4 +1,4 @@
-"""The server as a whole: its port, its services, and the way from loading over serving to draining."""
+"""The server as a whole: its ports, its services, and its states from loading to draining."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 _FILES = (captioner_pb2.DESCRIPTOR, grpc_predict_v2_pb2.DESCRIPTOR)
 SERVICES = tuple(service.full_name for file in _FILES for service in file.services_by_name.values())
 LIVE = "live"
-"""A name that health always reports as SERVING: the answer says that the process is not stuck."""
+"""A service name that health always reports as SERVING: any answer shows that the process is alive."""
 _INFERENCE = "inference.GRPCInferenceService"
 _RETRY_AFTER_S = 1.0
 _QUIET_S, _QUIET_LIMIT_S = 0.2, 2.0  # well under and over _RETRY_AFTER_S
-_GO_AWAY_S = 0.1  # for callers to learn that the port is closed
+_GO_AWAY_S = 0.1  # time for callers to receive GOAWAY
 _LAST_SPANS_S = 2.0
-"""Longest time for a collector to take the last spans."""
-_FLUSH_S = 2.0  # for the last refusals; streams that watch health use it up
+"""Longest time to send the last spans."""
+_FLUSH_S = 2.0  # to send the last rejections; streams that watch health take all of it
 
 
 class CaptionServer:
-    """`start` listens, `open` serves a model, `drain` ends; all on one event loop."""
+    """`start` listens, `open` begins to serve models, `drain` shuts down. For use on one event loop."""
 
     def __init__(self, options: ServerOptions) -> None:
-        """Raises `ServerStartError` when a file that the options name cannot be read."""
+        """Raises `ServerStartError` if a file in the options cannot be read."""
         self.options = options
         self.metrics = Metrics()
         self.gate = Gate(_RETRY_AFTER_S)
@@ -61,7 +61,7 @@ class CaptionServer:
         journal = Journal(self.metrics, self._tracing)
         interceptor = CallInterceptor(self.door, self.metrics, journal)
         self.http_url: str | None = None
-        """Where HTTP is served, once the server has started, if it is."""
+        """The HTTP address after the start; None without HTTP."""
         self._http: HttpServer | None = None
         if options.http_port is not None:
             app = make_app(self.models, options, self.door, journal)
@@ -80,7 +80,7 @@ class CaptionServer:
             add_reflection(self._server, self.services, _FILES)
 
     async def start(self) -> int:
-        """Listen, not serving yet; returns the port. Raises `ServerStartError`."""
+        """Open the ports without serving yet; returns the gRPC port. Raises `ServerStartError`."""
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._health.set(LIVE, health_pb2.HealthCheckResponse.SERVING)
         address = f"{self.options.host}:{self.options.port}"
@@ -101,7 +101,7 @@ class CaptionServer:
         return int(port)
 
     async def open(self, engines: Mapping[str, PixelModel]) -> None:
-        """Warm the models up, then serve them by name; the first is the default."""
+        """Warm up the models, then serve them by name; the first is the default."""
         ready = {name: await self.models.prepare(engine) for name, engine in engines.items()}
         if self.gate.state is not State.STARTING:  # a signal came meanwhile
             for pipeline in ready.values():
@@ -113,11 +113,11 @@ class CaptionServer:
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
 
     async def failed(self) -> str:
-        """Returns once a model has failed for good, with the reason."""
+        """Wait until a model has failed permanently; returns the reason."""
         return await self.models.failed()
 
     async def _report(self, works: bool) -> None:
-        """Take the server out of service, or back."""
+        """Report whether the server serves."""
         if self.gate.state is State.DRAINING:
             return
         self.gate.state = State.SERVING if works else State.FAILING
@@ -125,8 +125,9 @@ class CaptionServer:
         await self._set_health(statuses.SERVING if works else statuses.NOT_SERVING)
 
     async def drain(self) -> bool:
-        """Say that it does not serve, for balancers to send calls elsewhere, and go on for a while; then
-        refuse what is new, finish what is open, stop. Returns whether all finished in the grace period."""
+        """Report NOT_SERVING, so that load balancers send calls elsewhere, and accept calls for
+        `lame_duck_s`; then reject new calls, finish open ones and stop. Returns whether all open calls were
+        finished within the grace period."""
         self.gate.leaving = True
         await self._health.enter_graceful_shutdown()
         await asyncio.sleep(self.options.lame_duck_s)
@@ -170,14 +171,14 @@ def _tracing(options: ServerOptions) -> Tracing | None:
 
 def _channel_options(options: ServerOptions) -> Sequence[tuple[str, int]]:
     return (
-        ("grpc.so_reuseport", 0),  # a second server on the port is an error, not a silent half of the calls
+        ("grpc.so_reuseport", 0),  # a second server on the port is an error and does not share its calls
         ("grpc.max_receive_message_length", options.max_message_bytes),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_concurrent_streams", options.max_calls),
-        # No guesses at the bandwidth: by them gRPC takes in megabytes of every message that waits to be read,
-        # where nobody counts them, instead of 64 KiB. One that is read comes as fast without.
+        # Without bandwidth probes, gRPC buffers 64 KiB of a message that is not read yet, not megabytes that
+        # the budget does not count. Messages that are read arrive as fast.
         ("grpc.http2.bdp_probe", 0),
-        # Callers that vanished without a word are noticed by their silence.
+        # Pings detect callers that vanished without closing their connection.
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.keepalive_permit_without_calls", 1),

@@ -26,7 +26,7 @@ from captioner_server.wire import begin_stream, deadline_of, write
 
 
 class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
-    """Answers with what the pipeline makes; errors are raised and become statuses in the interceptor."""
+    """Answers with the results of the pipeline. The interceptor turns raised errors into statuses."""
 
     def __init__(self, models: Models, options: ServerOptions, gate: Gate) -> None:
         self._models = models
@@ -59,7 +59,7 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
                     await write(context, event, self._options.stream_idle_s)
 
     async def CaptionBatch(self, entry: Entry, context: grpc.aio.ServicerContext) -> None:
-        """The interceptor gives the call's entry in the place of an iterator over its messages."""
+        """The interceptor passes the entry of the call instead of an iterator over its messages."""
         await BatchCall(self._models, self._options, self._gate, entry, context).run()
 
     async def GetModel(

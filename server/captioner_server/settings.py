@@ -1,4 +1,4 @@
-"""The settings of `captioner serve`: one list, from which flags, variables and the file's keys derive."""
+"""The settings of `captioner serve`: one list, from which flags, variables and file keys derive."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting, whatever it is given by."""
+    """One setting, independent of its source."""
 
     name: str
     kind: type
@@ -38,14 +38,14 @@ class Setting:
         return f"CAPTIONER_{self.name.upper()}"
 
     def from_text(self, text: str, where: str) -> Any:
-        """The value that a variable's text stands for; commas separate the items where there are many.
-        `where` names the source in errors. Raises `OptionsError`."""
+        """The value of a variable; commas separate the items of a setting with many. `where` names the source
+        in errors. Raises `OptionsError`."""
         if self.many:
             return tuple(self._item(item.strip(), where) for item in text.split(",") if item.strip())
         return self._item(text, where)
 
     def from_toml(self, value: Any, where: str) -> Any:
-        """The value of a key, checked. Raises `OptionsError`."""
+        """The checked value of a key. Raises `OptionsError`."""
         if self.many:
             items = value if isinstance(value, list) else [value]
             return tuple(self._checked(item, where) for item in items)
@@ -74,7 +74,7 @@ class Setting:
 
 
 def settings_of(options: type) -> tuple[Setting, ...]:
-    """The settings that are the fields of a dataclass of options."""
+    """The settings for the fields of a dataclass."""
     hints = typing.get_type_hints(options)
     return tuple(_setting(field, hints[field.name]) for field in dataclasses.fields(options))
 

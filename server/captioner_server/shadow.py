@@ -1,5 +1,5 @@
-"""Trying a new model on real requests: a share of what the default model captions goes to another model too,
-whose captions are compared and thrown away."""
+"""Tries a new model on real requests: it also captions a share of the images of the default model, and its
+captions are compared and discarded."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ log = logging.getLogger(__name__)
 
 _PATIENCE_S = 60.0
 _MOST = 16
-"""Images compared at once; further ones are left out."""
+"""Most images that are compared at the same time; others are skipped."""
 
 
 class Shadow:
-    """Counts how often another model says something else. For use on one event loop."""
+    """Counts how often the captions of another model differ. For use on one event loop."""
 
     def __init__(self, share: float, metrics: Metrics) -> None:
         self.pipeline: Pipeline | None = None
@@ -34,7 +34,7 @@ class Shadow:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def observe(self, image: bytes, options: CaptionOptions, caption: Caption) -> None:
-        """An image has been captioned; perhaps caption it again. Nobody waits for that."""
+        """Caption an image again, with the probability `share`, without delaying its call."""
         if self.pipeline is None or random.random() >= self._share:
             return
         if len(self._tasks) >= _MOST:
@@ -48,7 +48,7 @@ class Shadow:
         self, pipeline: Pipeline, image: bytes, options: CaptionOptions, caption: Caption
     ) -> None:
         current_call.set(Call("shadow", "", caller="shadow"))
-        current_trace.set(None)  # nobody waits for this part of the call
+        current_trace.set(None)  # not part of the call
         deadline_s = time.monotonic() + _PATIENCE_S
         try:
             options = pipeline.resolve(options)

@@ -36,30 +36,30 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _MOST_TRACESTATE = 512
-"""Longest `tracestate` that is passed on, in characters: every span of a call carries it."""
+"""Longest `tracestate` that is kept, in characters: every span of a call carries it."""
 _SERVER_FAULTS = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "INTERNAL", "UNAVAILABLE"})
-"""Codes that make a call's span an error, as the semantic conventions have it."""
+"""Codes that make the span of a call an error, by the semantic conventions."""
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 class Tracing:
-    """Starts the traces of calls and sends them away."""
+    """Starts the traces of calls and exports them."""
 
     def __init__(self, endpoint: str, share: float) -> None:
-        """`endpoint` is the URL of a collector that speaks OTLP over gRPC. Of calls without a trace of their
-        caller's, a share is recorded. Variables such as OTEL_EXPORTER_OTLP_HEADERS apply as well."""
+        """`endpoint` is the URL of a collector for OTLP over gRPC. `share` is the share of calls to record
+        among those without a parent trace. Variables such as OTEL_EXPORTER_OTLP_HEADERS apply too."""
         own = {"service.name": "captioner", "service.version": __version__}
         named = Resource.create({**own, "service.instance.id": socket.gethostname()})
         self._provider = TracerProvider(
             sampler=ParentBased(root=_Sampler(share)),
             resource=named.merge(OTELResourceDetector().detect()),
-            shutdown_on_exit=False,  # it would wait for a collector that is gone
+            shutdown_on_exit=False,  # it would wait for a collector that has gone
         )
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
         self._tracer = self._provider.get_tracer("captioner_server", __version__)
 
     def begin(self, call: Call, headers: Mapping[str, Any]) -> CallSpans | None:
-        """The spans of a call with these metadata or headers; None where it is not recorded."""
+        """The spans of a call with these metadata or headers; None if it is not recorded."""
         carrier = {"traceparent": str(headers.get("traceparent", ""))}
         state = str(headers.get("tracestate", ""))
         if state and len(state) <= _MOST_TRACESTATE:
@@ -72,15 +72,15 @@ class Tracing:
         return CallSpans(self._tracer, root) if root.is_recording() else None
 
     def close(self, patience_s: float) -> None:
-        """Send what is left, for no longer than `patience_s`."""
-        # It ends late where the collector does not answer.
+        """Export the remaining spans, for at most `patience_s`."""
+        # Shutting down takes long if the collector does not answer.
         closing = threading.Thread(target=self._provider.shutdown, daemon=True)
         closing.start()
         closing.join(patience_s)
 
 
 class _Spans:
-    """A span, and others in it."""
+    """A span and its child spans."""
 
     def __init__(self, tracer: Tracer, span: Span) -> None:
         self._tracer, self._span = tracer, span
@@ -103,7 +103,7 @@ class _Spans:
             span.end()
 
     def observing(self, work: Callable[P, T]) -> Callable[P, T]:
-        """Work of a model, on whatever thread, with its stages noted."""
+        """The function, with the stages of the model recorded; it may run on any thread."""
 
         def observed(*args: P.args, **kwargs: P.kwargs) -> T:
             with observe() as self._stages:
@@ -119,7 +119,7 @@ class _Spans:
         for one in self._stages:
             steps = {"captioner.steps": one.steps} if one.steps else None
             span = self._tracer.start_span(one.name, context, attributes=steps, start_time=one.start_ns)
-            span.end(one.end_ns or None)  # it may still go on, where nobody waits for it any more
+            span.end(one.end_ns or None)  # it may still be running if the call was cancelled
 
 
 class CallSpans(_Spans):
@@ -134,11 +134,11 @@ class CallSpans(_Spans):
         return ImageSpans(self._tracer, self._start("image"))
 
     def begin_send(self) -> None:
-        """The answer is made; it is sent until the call ends."""
+        """The answer is ready; sending it lasts until the call ends."""
         self._sending = self._start("send")
 
     def finish(self, call: Call, code: str) -> None:
-        """How the call went."""
+        """Record the outcome of the call."""
         self._span.set_attribute("captioner.code", code)
         self._span.set_attribute("captioner.images", call.images)
         if call.token is not None:
@@ -159,13 +159,13 @@ class ImageSpans(_Spans):
         return WaitSpans(self._tracer, self._span)
 
     def end(self, outcome: str) -> None:
-        """`outcome` is the label that the metric of images has."""
+        """`outcome` is the label of the image in the metrics."""
         self._span.set_attribute("captioner.outcome", outcome)
         self._span.end()
 
 
 class WaitSpans(_Spans):
-    """The spans of an image from when it waits for the model until the model is done with it."""
+    """The spans of an image while it waits for the model and is computed."""
 
     def __init__(self, tracer: Tracer, image: Span) -> None:
         super().__init__(tracer, image)
@@ -176,7 +176,7 @@ class WaitSpans(_Spans):
         self._current = self._start("compute", links=batch)
 
     def begin_batch(self, waits: Sequence[WaitSpans], attributes: dict[str, int]) -> BatchSpans:
-        """The waits end; the batch is a trace of its own."""
+        """End the waits and start the batch, which is a trace of its own."""
         links = [one.link for one in waits]
         span = self._tracer.start_span("batch", Context(), links=links, attributes=attributes)
         return BatchSpans(self._tracer, span, waits)
@@ -206,7 +206,7 @@ class BatchSpans(_Spans):
 
 
 class _Sampler(Sampler):
-    """What to record of what has no parent: batches with images that are recorded, and a share of calls."""
+    """Samples spans without a parent: batches with recorded images, and a share of the calls."""
 
     def __init__(self, share: float) -> None:
         self._calls = TraceIdRatioBased(share)
@@ -230,7 +230,7 @@ class _Sampler(Sampler):
 
 
 def _method_attributes(method: str) -> dict[str, str]:
-    """By the semantic conventions: of gRPC for /package.Service/Method, of HTTP for VERB /path."""
+    """Attributes by the semantic conventions of gRPC (/package.Service/Method) or HTTP (VERB /path)."""
     if method.startswith("/"):
         service, _, name = method[1:].partition("/")
         return {"rpc.system": "grpc", "rpc.service": service, "rpc.method": name}

@@ -1,5 +1,5 @@
-"""Watching over the model: one that fails again and again, or hangs, is taken out of service; and the process
-ends if it does not recover."""
+"""Watches the model: if it fails repeatedly or hangs, it is taken out of service, and the process exits if it
+does not recover."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ log = logging.getLogger(__name__)
 EXIT_STATUS = 70
 """Exit status when the model does not recover (EX_SOFTWARE): an orchestrator restarts the process."""
 FAILURES = 3
-"""Batches that fail in a row before the server says that it does not serve."""
+"""Consecutive failed batches after which the server reports NOT_SERVING."""
 
 
 class Watched(Protocol):
-    """What the supervisor asks of a batcher."""
+    """What the supervisor needs of a batcher."""
 
     @property
     def failures(self) -> int:
-        """Batches that have failed since the last one that did not."""
+        """Consecutive batches that failed."""
 
     @property
     def busy_since(self) -> float | None:
-        """When the batch that is computed was begun, on `time.monotonic`'s clock."""
+        """Start time of the oldest batch that is being computed, by `time.monotonic`."""
 
     @property
     def running(self) -> bool:
-        """Whether batches are taken at all."""
+        """Whether the batcher runs."""
 
 
 class Supervisor:
-    """Reports whether the model works, and tries it while it does not."""
+    """Reports whether the model works, and keeps trying it while it does not."""
 
     def __init__(
         self,
@@ -47,13 +47,13 @@ class Supervisor:
         stuck_s: float,
         interval_s: float = 0.5,
     ) -> None:
-        """`attempt` captions something, which counts among the model's batches; `report` is told whether the
-        server serves. A batch that takes longer than `stuck_s` counts as failing."""
+        """`attempt` captions a test image, which counts as a batch; `report` receives whether the model
+        works. A batch that takes longer than `stuck_s` counts as failed."""
         self._model, self._attempt, self._report = model, attempt, report
         self._failing_s, self._stuck_s, self._interval_s = failing_s, stuck_s, interval_s
 
     async def run(self) -> str:
-        """Returns why the process is to end, when the model has not recovered for `failing_s`."""
+        """Run until the model has failed for `failing_s`; returns the reason, for the process to exit."""
         failing_since: float | None = None
         while True:
             await asyncio.sleep(self._interval_s)
@@ -74,12 +74,12 @@ class Supervisor:
             elif now - failing_since >= self._failing_s:
                 return reason
             elif self._model.busy_since is None:
-                with suppress(Exception):  # it is counted where it happened
+                with suppress(Exception):  # the batcher counts failures
                     await asyncio.wait_for(self._attempt(), self._stuck_s)
 
     def _trouble(self, now: float) -> str:
         if not self._model.running:
-            return "batches are not taken any more"
+            return "batches are no longer processed"
         if self._model.failures >= FAILURES:
             return f"{self._model.failures} batches in a row have failed"
         since = self._model.busy_since

@@ -1,4 +1,4 @@
-"""The server's certificate, read again when its files change; and whose certificates callers must show."""
+"""TLS: the certificate of the server, which is reloaded when its files change, and mutual TLS."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def server_credentials(options: ServerOptions) -> grpc.ServerCredentials | None:
     files = _Files(options.tls_certificate, options.tls_key, options.tls_client_ca)
     mutual = options.tls_client_ca is not None
 
-    def fetch() -> Any:  # it may return None, which its type does not say
+    def fetch() -> Any:  # may return None, contrary to its type
         return files.configuration() if files.read_again() else None
 
     files.context()
@@ -38,7 +38,7 @@ def server_credentials(options: ServerOptions) -> grpc.ServerCredentials | None:
 
 
 def server_context(options: ServerOptions) -> ssl.SSLContext | None:
-    """The same for HTTP; None for plaintext. Raises `ServerStartError` for files that cannot be used."""
+    """The TLS context for HTTP; None for plaintext. Raises `ServerStartError` for unusable files."""
     if options.tls_certificate is None or options.tls_key is None:
         return None
     files = _Files(options.tls_certificate, options.tls_key, options.tls_client_ca)
@@ -49,12 +49,12 @@ def server_context(options: ServerOptions) -> ssl.SSLContext | None:
         current = files.read_again() or current
         connection.context = current
 
-    context.sni_callback = renew  # called at each handshake, also where the caller names no server
+    context.sni_callback = renew  # called at each handshake, also without a server name
     return context
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine can reach what listens there."""
+    """Whether only this machine can reach the address."""
     if host == "localhost" or host.startswith("unix:"):
         return True
     try:
@@ -89,14 +89,14 @@ class _Files:
         return context
 
     def configuration(self) -> grpc.ServerCertificateConfiguration:
-        """What is in the files, for gRPC."""
+        """The content of the files for gRPC."""
         roots = None if self._client_ca is None else self._client_ca.read_bytes()
         pair = self._key.read_bytes(), self._certificate.read_bytes()
         return grpc.ssl_server_certificate_configuration([pair], roots)
 
     def read_again(self) -> ssl.SSLContext | None:
-        """Asked at each handshake: None while the files are the same. Files that do not fit together, as when
-        only one has been replaced yet, change nothing."""
+        """A new context if the files have changed, else None; called at each handshake. Files that do not
+        match, for instance while only one has been replaced, change nothing."""
         digests = self._digest()
         if digests == self._digests:
             return None

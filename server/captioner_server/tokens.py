@@ -1,4 +1,4 @@
-"""Bearer tokens by name, with what each may use, read again when their file changes; guesses are slowed."""
+"""Bearer tokens by name, with their limits, reloaded when their file changes; wrong tokens are delayed."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _NAME = re.compile(r"[\w.@-]{1,64}")
 
 
 class Tokens:
-    """Who may call. A line of the file is `NAME TOKEN`, perhaps with limits (`calls=8 images=32 rate=10`);
-    a file of one token and nothing else names it "token". Empty lines and lines that begin with # do not
-    count."""
+    """The authorised callers. A line of the file is `NAME TOKEN`, optionally with limits (`calls=8 images=32
+    rate=10`); the only token of a file may have no name and is then called "token". Empty lines and lines
+    that start with # are ignored."""
 
     def __init__(self, path: Path) -> None:
         """Raises `ServerStartError` for a file that cannot be read or holds no token."""
@@ -41,12 +41,12 @@ class Tokens:
     async def name_of(self, authorization: str, peer: str) -> str:
         """The name of the token in a header `Bearer TOKEN`.
 
-        Raises `UnauthenticatedError`, later for each further failure from the same address."""
+        Raises `UnauthenticatedError`, with a growing delay for each failure from the same address."""
         self._reload()
         scheme, _, token = authorization.strip().partition(" ")
         if scheme.lower() == "bearer":
             given = token.strip().encode()
-            # All are compared, so that the time does not tell which one was near.
+            # All tokens are compared, so that the time does not depend on which one is similar.
             names = [name for name, one in self._tokens.items() if hmac.compare_digest(given, one.secret)]
             if names:
                 return names[0]
@@ -54,7 +54,7 @@ class Tokens:
         raise UnauthenticatedError("the call carries no valid token (authorization: Bearer ...)")
 
     def allowance(self, name: str) -> Allowance:
-        """What the token of that name may use. It starts anew when its limits change."""
+        """The allowance of the token of that name; a new one when its limits change."""
         limits = self._tokens[name].limits if name in self._tokens else Limits()
         known = self._allowances.get(name)
         if known is None or known.limits != limits:
@@ -79,7 +79,7 @@ class Tokens:
             self._delayed -= 1
 
     def _reload(self) -> None:
-        """A file that has become unreadable changes nothing: callers keep the tokens they have."""
+        """Read the tokens again if the file has changed. If that fails, the known tokens stay valid."""
         now = time.monotonic()
         if now - self._checked_s < _RELOAD_S:
             return
@@ -130,5 +130,5 @@ def read_tokens(path: Path) -> dict[str, Token]:
 
 
 def address_of(peer: str) -> str:
-    """The address in gRPC's name of a peer, ipv4:ADDRESS:PORT, without the port."""
+    """The name that gRPC gives a peer, ipv4:ADDRESS:PORT, without the port."""
     return peer.rpartition(":")[0] if peer.startswith(("ipv4:", "ipv6:")) else peer

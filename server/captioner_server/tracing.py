@@ -1,5 +1,5 @@
-"""Which call and which image are traced, for whoever works on them. Nothing here needs OpenTelemetry:
-`captioner_server.spans`, which does, is imported where traces are on."""
+"""The traces of the current call and image. This module does not need OpenTelemetry;
+`captioner_server.spans`, which does, is imported only if traces are enabled."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from captioner_server.spans import BatchSpans, CallSpans, ImageSpans, WaitSpans
 
 current_trace: ContextVar[CallSpans | None] = ContextVar("current_trace", default=None)
-"""Set for the task that answers a call, and so for every task it starts."""
+"""Set for the task that answers a call, and all tasks that it starts."""
 current_image: ContextVar[ImageSpans | None] = ContextVar("current_image", default=None)
 """Set for the task that captions an image."""
 _NOT_TRACED: AbstractContextManager[None] = nullcontext()
@@ -31,7 +31,7 @@ def image_stage(name: str) -> AbstractContextManager[None]:
 
 
 def begin_image() -> ImageSpans | None:
-    """An image of the current call, which becomes the current one."""
+    """Start the span of an image of the current call, and make it the current image."""
     trace = current_trace.get()
     image = None if trace is None else trace.begin_image()
     current_image.set(image)
@@ -39,14 +39,13 @@ def begin_image() -> ImageSpans | None:
 
 
 def begin_wait() -> WaitSpans | None:
-    """The current image waits for the model from now on."""
+    """Start the wait of the current image for the model."""
     image = current_image.get()
     return None if image is None else image.begin_wait()
 
 
 def begin_batch(waits: Sequence[WaitSpans | None], beam_size: int) -> BatchSpans | None:
-    """What waited is computed from now on, together; None where none of it is traced. `beam_size` is the
-    largest."""
+    """Start a batch of these waiting images; None if none of them is traced. `beam_size` is the largest."""
     traced = [one for one in waits if one]
     if not traced:
         return None

@@ -1,4 +1,4 @@
-"""Small things that every servicer needs of a call."""
+"""Reading and writing the messages of a call, for all servicers."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from captioner_server.tracing import call_stage
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A message as it came."""
+    """A received message."""
 
     message: Any
-    """None where the bytes are not a message of its type, or are beyond the limits."""
+    """None if the bytes are not a message of the right type or exceed the limits."""
     size: int
     """In bytes."""
     error: RequestError | None = None
@@ -35,8 +35,8 @@ class Received:
 
 
 def lenient(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Received]:
-    """A deserializer that notes an error where gRPC would end the call with UNKNOWN. It checks the bytes with
-    `check_message` before it parses them."""
+    """A deserializer that returns errors; with an exception, gRPC would end the call with UNKNOWN. It checks
+    the bytes with `check_message` before parsing them."""
     descriptor = getattr(getattr(deserialize, "__self__", None), "DESCRIPTOR", None)
 
     def parse(raw: bytes) -> Received:
@@ -58,32 +58,32 @@ async def read(context: grpc.aio.ServicerContext) -> Received | None:
 
 
 async def read_one(context: grpc.aio.ServicerContext) -> Received:
-    """The one message of a call. Raises `RequestError` when there is none."""
+    """The one message of a call. Raises `RequestError` if there is none."""
     if (received := await read(context)) is None:
         raise malformed()
     return received
 
 
 def deadline_of(context: grpc.aio.ServicerContext) -> float:
-    """The caller's deadline on `time.monotonic`'s clock; infinity where there is none."""
+    """The deadline of the caller by `time.monotonic`; infinity if there is none."""
     remaining = context.time_remaining()
     return math.inf if remaining is None else time.monotonic() + remaining
 
 
 async def begin_stream(context: grpc.aio.ServicerContext) -> None:
-    """To be called before anything is written: a write that is stuck would hold the initial metadata
-    back, and with them every means to end the call."""
+    """Call this before the first write: a blocked write would also block the initial metadata, without which
+    the call cannot be ended."""
     await context.send_initial_metadata(())
 
 
 async def write(context: grpc.aio.ServicerContext, message: Message, patience_s: float) -> None:
-    """Send a message of a stream. Raises `DeadlineError` when the caller does not read for so long, and
-    `asyncio.CancelledError` when the caller has gone."""
+    """Send a message of a stream. Raises `DeadlineError` if the caller does not read for `patience_s`, and
+    `asyncio.CancelledError` if the caller has gone."""
     try:
         with call_stage("send"):
             async with asyncio.timeout(patience_s):
                 await context.write(message)
     except TimeoutError:
         raise DeadlineError(f"the caller has read nothing for {patience_s:g} s (stream_idle_s)") from None
-    except Exception as error:  # gRPC's own kinds are private; a write fails only when the call is over
+    except Exception as error:  # gRPC's own errors are private; a write fails only when the call is over
         raise asyncio.CancelledError from error

@@ -97,7 +97,7 @@ def test_batches_that_end_for_good_are_noticed() -> None:
         pipeline = server.server.models.get()
         assert pipeline._worker is not None
         pipeline._worker.get_loop().call_soon_threadsafe(pipeline._worker.cancel)
-        assert server.call(server.server.failed()) == "batches are not taken any more"
+        assert server.call(server.server.failed()) == "batches are no longer processed"
 
 
 @pytest.mark.parametrize("fits", [1, 2, 3])

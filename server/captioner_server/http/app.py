@@ -1,4 +1,4 @@
-"""All that answers over HTTP, as one ASGI application."""
+"""The ASGI application with all HTTP routes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _RETRY_AFTER_S = 1.0
 
 
 def make_app(models: Models, options: ServerOptions, door: Door, journal: Journal) -> Starlette:
-    """The application."""
+    """Build the application."""
     calls = CaptionCalls(models, options)
     api = describe_api(options)
 
@@ -74,7 +74,7 @@ def make_app(models: Models, options: ServerOptions, door: Door, journal: Journa
 
 
 def _cors(options: ServerOptions) -> list[Middleware]:
-    """Pages of other origins may not read answers, unless `http_cors` names them."""
+    """CORS for the origins in `http_cors`; without it, pages of other origins cannot read answers."""
     if options.http_cors is None:
         return []
     return [
@@ -91,7 +91,7 @@ def _cors(options: ServerOptions) -> list[Middleware]:
 async def _not_found(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 404
     what = "has no such method" if status == 405 else "is not here"
-    # Not `request.url`, which cannot be made of every Host header.
+    # Not `request.url`, which fails for some Host headers.
     response = error_response(NotFoundError(f"{request.method} {request.scope['path']} {what}"))
     response.status_code = status
     if isinstance(error, HTTPException) and error.headers:

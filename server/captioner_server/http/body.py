@@ -1,4 +1,4 @@
-"""From an HTTP request to an image and options, within limits, without a file on disk."""
+"""Reads the image and the options of an HTTP request, within limits and without temporary files."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from captioner.options import OPTION_SPECS, CaptionOptions, merge_options
 from captioner_server.errors import RequestError
 
 TIMEOUT = "timeout_s"
-"""The query parameter that is not an option of the caption: how long the caller waits."""
+"""The query parameter for how long the caller waits; it is not a caption option."""
 _RAW = (
     "image/",
     "application/octet-stream",
     "application/x-www-form-urlencoded",
 )  # the last is curl's default
 _EXTRA_BYTES = 2**16
-"""Room for what surrounds an image in JSON and multipart bodies."""
+"""Room for the rest of a JSON or multipart body beside the image."""
 _MOST_VALUES = 64
-"""Most values in a JSON body; base64 has none of the letters that separate them."""
+"""Most values in a JSON body; base64 does not contain the characters that separate them."""
 MODEL = "model"
 """The query parameter that names the model."""
 _DEFAULTS = CaptionOptions(attention=False)
@@ -35,15 +35,15 @@ _DEFAULTS = CaptionOptions(attention=False)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request asks for."""
+    """A parsed request."""
 
     image: bytes
     options: CaptionOptions
     model: str = ""
-    """The name that it is served under; "" for the default."""
+    """The name of the model; "" for the default."""
 
     def size_of(self) -> int:
-        """Bytes that it takes."""
+        """Its size in bytes."""
         return len(self.image)
 
 
@@ -74,7 +74,7 @@ async def read_request(request: Request, max_image_bytes: int, max_body_bytes: i
 
 
 def parse_options(fields: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Options given as text, each by its name. Raises `OptionsError`."""
+    """Options from pairs of name and text. Raises `OptionsError`."""
     values = {}
     for name, text in fields:
         spec = OPTION_SPECS.get(name)
@@ -89,7 +89,7 @@ def parse_options(fields: Iterable[tuple[str, str]]) -> dict[str, Any]:
 
 
 async def _chunks(request: Request, max_bytes: int, max_image_bytes: int) -> AsyncGenerator[bytes]:
-    """The body as it arrives, never more than `max_bytes`."""
+    """The body as it arrives. Raises `ImageTooLargeError` after `max_bytes`."""
     too_large = ImageTooLargeError(
         f"the request is larger than the limit of {max_image_bytes} bytes for an image (max_image_bytes)"
     )

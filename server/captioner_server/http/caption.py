@@ -1,4 +1,4 @@
-"""The calls that caption, and the one that says what does."""
+"""The calls that caption, and the one that describes the model."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from captioner_server.pipeline import Pipeline
 
 
 class CaptionCalls:
-    """Answers with what the pipeline makes; errors are raised."""
+    """Answers with the results of the pipeline. Errors are raised."""
 
     def __init__(self, models: Models, options: ServerOptions) -> None:
         self._models, self._options = models, options
 
     async def read(self, request: Request) -> Asked:
-        """What a request for a caption asks for."""
+        """Parse a request for a caption."""
         limits = self._options
         asked = await read_request(request, limits.max_image_bytes, limits.max_message_bytes)
         return dataclasses.replace(asked, options=self._models.get(asked.model).resolve(asked.options))
@@ -40,7 +40,7 @@ class CaptionCalls:
         return Response(await encode(caption), media_type="application/json")
 
     async def stream(self, asked: Asked, deadline_s: float) -> Response:
-        """Every word as it is decoded, last the caption, as server-sent events."""
+        """Every word as it is decoded, then the caption, as server-sent events."""
 
         async def events() -> Any:
             pipeline = self._models.get(asked.model)
@@ -52,18 +52,18 @@ class CaptionCalls:
         return await EventStream.begin(events())
 
     async def read_name(self, request: Request) -> str:
-        """The model that a request without a body names, "" for the default."""
+        """The model in the query of a request without a body; "" for the default."""
         return request.query_params.get(MODEL, "")
 
     async def model(self, name: str, deadline_s: float) -> Response:
-        """What is served, and within which limits."""
+        """The model and the limits of the server."""
         names = self._models.names
         described = describe(self._models.get(name), self._options)
         return JSONResponse({**described, "served_as": name or names[0], "models": names})
 
 
 def describe(pipeline: Pipeline, options: ServerOptions) -> dict[str, Any]:
-    """The fields of GetModel (captioner.proto) that are about one model, as JSON."""
+    """The fields of GetModel (captioner.proto) about one model, as JSON."""
     engine, defaults = pipeline.engine, pipeline.defaults
     given = {name: getattr(defaults, name) for name in OPTION_SPECS}
     calibration = engine.calibration
@@ -87,8 +87,7 @@ def describe(pipeline: Pipeline, options: ServerOptions) -> dict[str, Any]:
 
 
 async def encode(item: Caption | Word) -> bytes:
-    """A caption or a word as JSON. Off the event loop where it has maps, which can be large."""
-
+    """A caption or a word as JSON, encoded off the event loop if it has maps, which can be large."""
     words = item.words if isinstance(item, Caption) else (item,)
     has_maps = any(word.attention is not None for word in words)
     return await asyncio.to_thread(_encode, item) if has_maps else _encode(item)
@@ -101,7 +100,7 @@ def _dump(record: dict[str, Any]) -> bytes:
 def _encode(item: Caption | Word) -> bytes:
     if not isinstance(item, Caption):
         return _dump(item.to_dict())
-    # Word by word: Python's lock is held for as long as one text is made, and maps are large.
+    # Word by word, because encoding holds Python's lock and maps are large.
     head = _dump(dataclasses.replace(item, words=()).to_dict())
     words = b"[%s]" % b",".join(_dump(word.to_dict()) for word in item.words)
     return head.replace(b'"words":[]', b'"words":' + words, 1)

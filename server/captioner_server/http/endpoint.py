@@ -1,7 +1,7 @@
-"""Around every HTTP call: it enters by the server's door, is named, counted, logged; its errors are answered.
+"""Wraps every HTTP call: admission, request id, metrics, log line and errors.
 
-The counterpart of `captioner_server.interceptor`: a call that is refused is refused before its body is read;
-what is accepted is finished before the server stops.
+The counterpart of `captioner_server.interceptor`: calls are rejected before their body is read, and accepted
+calls are finished before the server stops.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint(Generic[T]):
-    """An ASGI application that reads a call, if it is not refused, and answers it.
+    """An ASGI application that admits, reads and answers a call.
 
-    Reading and answering raise `CaptionerError`s, which become answers here. The call counts as open from the
-    time it was read until its answer has been sent."""
+    `read` and `answer` raise `CaptionerError`s, which become answers here. The call counts as open from when
+    it was read until its answer has been sent."""
 
     method: str
-    """Names it in logs and metrics."""
+    """Its name in logs and metrics."""
     kind: Kind
     read: Callable[[Request], Awaitable[T]]
     size_of: Callable[[T], int]
-    """Bytes that what was read takes."""
+    """The size in bytes of what was read."""
     answer: Callable[[T, float], Awaitable[Response]]
-    """Is given the deadline, on `time.monotonic`'s clock, and cancelled when the caller goes."""
+    """Receives the deadline by `time.monotonic`; cancelled if the caller disconnects."""
     door: Door
     journal: Journal
     write_s: float
-    """Longest time that a caller may take to read an answer, or a part of a stream."""
+    """Longest time for the caller to read an answer, or a part of a stream."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -93,7 +93,7 @@ class Endpoint(Generic[T]):
 
 
 class _Sending:
-    """Sends an answer. Raises `DeadlineError` when the caller does not read for `patience_s`."""
+    """Sends an answer. Raises `DeadlineError` if the caller does not read for `patience_s`."""
 
     def __init__(self, send: Send, patience_s: float) -> None:
         self._send, self._patience_s = send, patience_s
@@ -125,13 +125,13 @@ async def _answer(making: Awaitable[Response], request: Request, send: Send) -> 
 
 
 async def _fail(error: CaptionerError, request: Request, sending: _Sending) -> None:
-    """Answer with an error, unless an answer was begun: then the connection is closed instead."""
+    """Answer with an error. If an answer has begun, the connection is closed instead."""
     if not sending.started:
         await _send(error_response(error), request, sending)
 
 
 async def _while_connected(receive: Receive, work: Awaitable[None]) -> None:
-    """Cancel the work when the caller goes. Raises `ClientDisconnect` then."""
+    """Cancel the work and raise `ClientDisconnect` if the caller disconnects."""
 
     async def gone() -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -150,7 +150,7 @@ async def _while_connected(receive: Receive, work: Awaitable[None]) -> None:
 
 
 def _peer(request: Request) -> str:
-    """The caller's address in the form that gRPC has for it."""
+    """The address of the caller in the form of gRPC."""
     if request.client is None:
         return "unknown"
     host, port = request.client
@@ -158,7 +158,7 @@ def _peer(request: Request) -> str:
 
 
 def _deadline_of(request: Request) -> float:
-    """The caller's deadline on `time.monotonic`'s clock; infinity where there is none."""
+    """The deadline of the caller by `time.monotonic`; infinity if there is none."""
     text = request.query_params.get(TIMEOUT)
     if text is None:
         return math.inf

@@ -1,4 +1,4 @@
-"""What an error looks like over HTTP."""
+"""Errors as HTTP answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STATUS = {
 
 
 class NotFoundError(CaptionerError):
-    """There is nothing at this path, or not with this method."""
+    """The path does not exist, or not with this method."""
 
     code = "not_found"
     grpc_code = "NOT_FOUND"
@@ -33,7 +33,7 @@ def status_of(error: CaptionerError) -> int:
 
 
 def error_to_json(error: CaptionerError) -> dict[str, Any]:
-    """The body of an answer that is an error; `field` is there where one field of the request is at fault."""
+    """The body of an error; it has `field` if one field of the request is invalid."""
     content = {"code": error.code.upper(), "message": message_of(error)}
     if field := field_of(error):
         content["field"] = field

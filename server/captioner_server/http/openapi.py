@@ -1,4 +1,4 @@
-"""The description of the HTTP interface (OpenAPI 3.1), made from the options and limits that are in force."""
+"""The description of the HTTP interface (OpenAPI 3.1), generated from the options and limits."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from captioner_server.options import ServerOptions
 
 _ERRORS = {
     "400": "Not an image (NOT_AN_IMAGE), an option out of range (INVALID_OPTIONS), a malformed request",
-    "401": "No token, or a wrong one (UNAUTHENTICATED)",
-    "404": "There is no model of that name (MODEL_NOT_FOUND)",
-    "413": "More bytes or pixels than the limits allow (TOO_LARGE)",
-    "429": "No place, or no time (BUSY); Retry-After says when to try again",
+    "401": "The token is missing or wrong (UNAUTHENTICATED)",
+    "404": "No model has that name (MODEL_NOT_FOUND)",
+    "413": "The image exceeds a limit of bytes or pixels (TOO_LARGE)",
+    "429": "The server is overloaded (BUSY); Retry-After says when to try again",
     "503": "The model is loading, or the server is shutting down (NOT_SERVING)",
     "504": f"{TIMEOUT} has passed, or the request arrived too slowly (DEADLINE_EXCEEDED)",
 }
@@ -27,7 +27,7 @@ def describe_api(options: ServerOptions) -> dict[str, Any]:
         "info": {
             "title": "captioner",
             "version": __version__,
-            "description": "Captions of images, and where the model looked for every word.",
+            "description": "Captions images and shows where the model looked for each word.",
         },
         "paths": {
             "/v1/caption": {"post": _caption_call("Caption an image", _answer("Caption"), options)},
@@ -36,8 +36,8 @@ def describe_api(options: ServerOptions) -> dict[str, Any]:
                     "Caption an image, word by word",
                     {
                         "description": "Server-sent events: `word` for each word of greedy search as it is "
-                        "decoded, then `caption` with the caption that the options ask for; `error` where "
-                        "something goes wrong after the first word.",
+                        "decoded, then `caption` with the caption for the options; `error` if "
+                        "something fails after the first word.",
                         "content": {"text/event-stream": {"schema": {"type": "string"}}},
                     },
                     options,
@@ -45,7 +45,7 @@ def describe_api(options: ServerOptions) -> dict[str, Any]:
             },
             "/v1/model": {
                 "get": {
-                    "summary": "The model that is served, and the limits of this server",
+                    "summary": "The model and the limits of this server",
                     "operationId": "getModel",
                     "security": _SECURITY,
                     "parameters": [_MODEL],
@@ -53,7 +53,7 @@ def describe_api(options: ServerOptions) -> dict[str, Any]:
                 }
             },
             "/healthz": {"get": _health("Whether the process answers", "healthz")},
-            "/readyz": {"get": _health("Whether captions are made", "readyz", "503")},
+            "/readyz": {"get": _health("Whether the server captions images", "readyz", "503")},
         },
         "components": {
             "schemas": {**_SCHEMAS, "Options": _options_schema()},
@@ -66,7 +66,7 @@ _SECURITY: list[dict[str, list[str]]] = [{}, {"token": []}]
 _MODEL = {
     "name": MODEL,
     "in": "query",
-    "description": "the name that a model is served under; the default model if there is none",
+    "description": "name of the model (default: the default model)",
     "schema": {"type": "string"},
 }
 
@@ -184,7 +184,7 @@ _SCHEMAS: dict[str, Any] = {
             "type": "number",
             "minimum": 0,
             "maximum": 1,
-            "description": "calibrated chance that the caption is good",
+            "description": "calibrated probability that the caption is good",
         },
         model=_TEXT,
     ),

@@ -1,4 +1,4 @@
-"""The page for people: a few files, ready when the server starts, and a policy that lets nothing else in."""
+"""The web page: a few files built at the start, with a policy that forbids everything else."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _HEADERS = {
 
 
 def page_routes() -> list[Route]:
-    """The page at / and the files that it loads, all of them from here."""
+    """The page at / and the files that it loads."""
     view = template.fill(
         template.load("view.html"),
         {

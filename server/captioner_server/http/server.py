@@ -1,4 +1,4 @@
-"""The HTTP port: uvicorn on the server's own event loop, without its signals and its logs."""
+"""The HTTP port: uvicorn on the event loop of the server, without its signal handlers and logs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from captioner_server.options import ServerOptions
 from captioner_server.tls import server_context
 
 _IDLE_S = 10.0
-"""Time for the head of a request to arrive, and for a connection between requests."""
+"""Longest time for the head of a request to arrive, and between the requests of a connection."""
 _MAX_HEAD_BYTES = 2**15
 _PIECE_BYTES = 2**12
 _FEED_S = 0.002
 
 
 class HttpServer:
-    """`start` listens; `stop` closes the port and what is still open."""
+    """`start` listens; `stop` closes the port and open connections."""
 
     def __init__(self, app: ASGIApp, options: ServerOptions) -> None:
         self._options = options
@@ -49,12 +49,12 @@ class HttpServer:
 
     async def start(self) -> int:
         """Listen; returns the port. Raises `ServerStartError`."""
-        # What it has to say is in the server's own logs.
+        # The server has its own logs.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self._config.load()
         self._config.ssl = server_context(self._options)
         listening = _listen(self._options.host, self._options.http_port or 0)
-        # `serve` would take the process's signals.
+        # `serve` would install signal handlers.
         self._serving = asyncio.create_task(self._server._serve([listening]))
         while not self._server.started:
             if self._serving.done():
@@ -73,8 +73,9 @@ class HttpServer:
 
 
 class _Feeder:
-    """Hands what has arrived to the parsers in small pieces, connections in turn, for a moment in each round
-    of the event loop. A body in chunks of one byte costs a thousand times what others of its size cost."""
+    """Feeds received bytes to the parsers in small pieces, taking turns between connections, for a limited
+    time in each iteration of the event loop: a body in chunks of one byte is a thousand times as expensive as
+    others of its size."""
 
     def __init__(self) -> None:
         self._waiting: deque[_Protocol] = deque()
@@ -99,7 +100,7 @@ class _Feeder:
 
 
 class _Flow(FlowControl):
-    """Says when the application takes more."""
+    """Resumes parsing when the application accepts more."""
 
     def __init__(self, transport: asyncio.Transport, protocol: _Protocol) -> None:
         super().__init__(transport)
@@ -111,8 +112,8 @@ class _Flow(FlowControl):
 
 
 class _Protocol(H11Protocol):
-    """Reads in small pieces. Closes connections without a request under way: a head that never ends, a body
-    that nobody wants."""
+    """Reads in small pieces, and closes idle connections, also those with an incomplete head or an unwanted
+    body."""
 
     def __init__(self, *args: Any, feeder: _Feeder, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -127,7 +128,7 @@ class _Protocol(H11Protocol):
             self._feeder.add(self)
 
     def feed(self) -> bool:
-        """Parse a piece; returns whether more is to be parsed now."""
+        """Parse a piece; returns whether there is more to parse now."""
         if self.transport.is_closing():
             self._arrived.clear()
         if self._arrived and not self.flow.read_paused:

@@ -1,4 +1,4 @@
-"""Server-sent events: an answer in parts, each sent as soon as it is there."""
+"""Server-sent events: an answer in parts, each sent as soon as it is ready."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def encode_event(kind: str, data: bytes) -> bytes:
 
 
 class EventStream(Response):
-    """Sends events as they are made. What goes wrong after the first one is an event called error."""
+    """Sends events as they are produced. An error after the first one is sent as an event "error"."""
 
     media_type = "text/event-stream"
 
@@ -28,11 +28,11 @@ class EventStream(Response):
         self.status_code = 200
         self.background = None
         self._first, self._events = first, events
-        self.init_headers({"X-Accel-Buffering": "no"})  # proxies are not to collect events
+        self.init_headers({"X-Accel-Buffering": "no"})  # proxies must not buffer events
 
     @classmethod
     async def begin(cls, events: AsyncGenerator[bytes]) -> EventStream:
-        """Wait for the first event, so that what goes wrong until then has a status of its own."""
+        """Wait for the first event, so that errors before it have their own status."""
         try:
             return cls(await anext(events), events)
         except BaseException:
