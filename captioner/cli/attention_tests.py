@@ -24,7 +24,7 @@ _FAITHFULNESS = {
     "fall_top": ("top cells", ".2f"),
     "fall_random": ("random cells", ".2f"),
     "fall_shuffled": ("another word's", ".2f"),
-    "fall_uniform": ("all made alike", ".2f"),
+    "fall_uniform": ("all cells equal", ".2f"),
     "top_to_random": ("top / random", "ratio"),
     "top_to_shuffled": ("top / another's", "ratio"),
     "hidden": ("share hidden", ".2f"),

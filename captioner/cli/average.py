@@ -13,8 +13,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "average",
         help="average the weights of several runs",
-        description="Write the mean of the weights of runs that started from the same model, which is often "
-        "better than each of them. A checkpoint given twice counts double.",
+        description="Write the mean of the weights of runs that started from the same model; it is often "
+        "better than each of them. A checkpoint given twice counts twice.",
     )
     parser.add_argument("checkpoints", type=Path, nargs="+", metavar="CHECKPOINT", help="best.pt of a run")
     parser.add_argument(

@@ -115,7 +115,7 @@ def _run_once(
     if progress.done < run.left:
         progress.say(
             f"interrupted; {progress.done} images are done and kept, {run.left - progress.done} are left; "
-            "the same command goes on"
+            "the same command resumes"
         )
         return _INTERRUPTED
     if kept := getattr(output, "kept", 0):

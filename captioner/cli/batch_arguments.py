@@ -21,7 +21,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("sources", nargs="*", metavar="FOLDER", help="folder, zip or tar archive of images")
     parser.add_argument("-o", "--output", required=True, metavar="OUT")
-    parser.add_argument("--format", choices=FORMATS, help="default: as the name of OUT says")
+    parser.add_argument("--format", choices=FORMATS, help="default: by the suffix of OUT")
     _add_input(parser.add_argument_group("input"))
     run = parser.add_argument_group("run")
     again = run.add_mutually_exclusive_group()
@@ -41,7 +41,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--lanes",
         type=_count,
         metavar="N",
-        help="batches captioned at once, each by its share of the threads (default: by the number of cores)",
+        help="batches captioned at the same time, which share the threads (default: by the number of cores)",
     )
     _add_cluster(parser.add_argument_group("cluster (--engine ray)"))
     _add_output(parser.add_argument_group("output"))
@@ -97,18 +97,18 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--keywords",
         action="store_true",
-        help="with xmp: also write what the caption names as keywords, where there are none yet",
+        help="with xmp: also write the nouns of the caption as keywords, unless the photo has keywords",
     )
     group.add_argument(
         "--corrections",
         type=Path,
         metavar="FILE",
-        help="write what was approved or edited in a gallery, and nothing for what was rejected",
+        help="write captions as approved or edited in a gallery, and none for rejected ones",
     )
     group.add_argument(
         "--replace-existing",
         action="store_true",
-        help="replace sidecars and descriptions that something else has written (default: keep them)",
+        help="replace sidecars and descriptions of other programs (default: keep them)",
     )
     group.add_argument(
         "--coco-ids",
@@ -129,7 +129,7 @@ def _add_text(group: argparse._ArgumentGroup) -> None:
         "--style",
         choices=("caption", "alt"),
         default="caption",
-        help="alt: as alt text, a sentence of at most 125 characters that does not guess who people are",
+        help="alt: alt text, a sentence of at most 125 characters that does not guess people's gender",
     )
     group.add_argument("--prefix", default="", metavar="TEXT", help="put TEXT before each caption")
     group.add_argument("--suffix", default="", metavar="TEXT", help="put TEXT after each caption")

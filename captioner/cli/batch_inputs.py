@@ -64,7 +64,7 @@ def make_transform(args: argparse.Namespace, calibration: Calibration | None) ->
     believe = unchanged
     if args.min_confidence is not None:
         believe = ConfidenceFilter.of(calibration, args.min_confidence).transform
-    if args.corrections is not None:  # what a person wrote is neither doubted nor worded anew
+    if args.corrections is not None:  # corrections are neither filtered nor reworded
         decide = Corrections.read(args.corrections).decide
         return lambda record: decide(record) or reword(believe(record))
     if believe is unchanged:

@@ -92,7 +92,7 @@ def _work(run: RayRun) -> int:
     except KeyboardInterrupt:
         _say(
             f"interrupted; {done} images are done and kept, {run.left - done} are left; "
-            "the same command goes on"
+            "the same command resumes"
         )
         return _INTERRUPTED
     _say(f"{run.total} images in all, {run.failed} of them failed")

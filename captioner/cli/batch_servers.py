@@ -123,7 +123,7 @@ def _ask(addresses: Sequence[str], options: ClientOptions) -> list[ModelInfo]:
     if not infos:
         raise OptionsError(f"--server: {away[0]}", "server")
     for reason in away:
-        print(f"captioner: {reason}; going on with the others", file=sys.stderr)
+        print(f"captioner: {reason}; continuing with the others", file=sys.stderr)
     return infos
 
 
@@ -134,7 +134,7 @@ def _take(done: queue.SimpleQueue[_Message]) -> list[Done]:
         messages.append(done.get())
     for message in messages:
         if isinstance(message, ServerError):
-            raise OutputError(f"{message}; the same command goes on") from message
+            raise OutputError(f"{message}; the same command resumes") from message
         if isinstance(message, BaseException):
             raise message
     return [message for message in messages if isinstance(message, Done)]

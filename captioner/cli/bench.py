@@ -1,4 +1,4 @@
-"""`captioner bench`: how fast a model is on this machine."""
+"""`captioner bench`: measure the speed of a model on this machine."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _LOCAL_FLAGS = {
     "max_pixels": "--max-pixels",
     "include_keywords": "--include-keywords",
 }
-"""Flags for a local captioner only; a server has its own settings."""
+"""Flags for a local captioner; a server has its own settings."""
 _KEYWORDS_SHOWN = 10
 
 
@@ -80,7 +80,7 @@ def add_caption_arguments(parser: argparse.ArgumentParser) -> None:
     server.add_argument(
         "--server",
         metavar="HOST:PORT",
-        help="caption on this server; several addresses, separated by commas, are used in turn",
+        help="caption on this server, or on several (addresses separated by commas)",
     )
     server.add_argument("--timeout-s", type=float, metavar="S", help="maximum wait for an answer, in seconds")
     server.add_argument("--tls", action="store_true", help="use TLS, and verify the server's certificate")
@@ -137,7 +137,7 @@ def open_captioner(args: argparse.Namespace, *, draws: bool = False) -> Iterator
 
 
 def check_local_flags(args: argparse.Namespace, *, draws: bool = False) -> None:
-    """Raise `OptionsError` for a flag that says nothing to a server."""
+    """Raise `OptionsError` for a flag that does not apply to a server."""
     for name, flag in _LOCAL_FLAGS.items():
         if getattr(args, name, None) is not None and not (draws and name == "max_pixels"):
             raise OptionsError(f"{flag} is for captioning here, not with --server", name)
@@ -149,8 +149,8 @@ def add_keywords_argument(parser: argparse._ActionsContainer) -> None:
         "--include-keywords",
         action="store_true",
         default=None,
-        help="each caption must hold the first XMP or IPTC keywords of its photo that the model knows, "
-        f"at most {MAX_INCLUDE} with those of --include",
+        help="each caption must contain the first XMP or IPTC keywords of its photo that the model knows, "
+        f"at most {MAX_INCLUDE} together with --include",
     )
 
 

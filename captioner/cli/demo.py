@@ -1,4 +1,4 @@
-"""`captioner demo`: caption photos and the camera's picture on a page in the browser."""
+"""`captioner demo`: caption photos and camera pictures in the browser."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "demo",
         help="caption photos in the browser",
-        description="Open a page in the browser that captions photos and the camera's picture. It is served "
-        "for this machine only, until Ctrl-C.",
+        description="Open a page in the browser that captions photos and camera pictures. Only this machine "
+        "can reach it. Ctrl-C ends it.",
     )
     parser.add_argument(
         "--model", type=Path, metavar="BUNDLE", help="model bundle (default: the embedded model)"

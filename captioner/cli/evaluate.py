@@ -1,4 +1,4 @@
-"""`captioner evaluate`: caption a data set with a bundle and score the captions."""
+"""`captioner evaluate`: caption a data set and score the captions."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "evaluate",
         help="caption a data set and score the captions",
-        description="Caption the images of a data set and score the captions against its own; if asked, test "
-        "whether the attention maps tell what the words depend on.",
+        description="Caption the images of a data set and score the captions against its references; "
+        "optionally test whether the attention maps show what the words depend on.",
     )
     parser.add_argument(
         "references", type=Path, metavar="REFERENCES", help="Karpathy or COCO JSON, or Flickr8k tokens"

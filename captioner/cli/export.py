@@ -42,7 +42,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="scores to record, by the name of their data: files of captioner evaluate --json "
         "(default: those of the validation in training)",
     )
-    add_search_arguments(parser, "those of the run; given ones become the bundle's", BUNDLE_OPTIONS)
+    add_search_arguments(parser, "those of the run; these become the defaults of the bundle", BUNDLE_OPTIONS)
     parser.add_argument(
         "--checklist-weight",
         type=float,
@@ -58,7 +58,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=Path,
         nargs="+",
         metavar="IMAGE",
-        help="photos of the kind it was trained on, some 200: the bundle then also holds INT8 graphs",
+        help="about 200 photos like those of the training; adds INT8 graphs to the bundle",
     )
 
 

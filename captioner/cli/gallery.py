@@ -1,4 +1,4 @@
-"""`captioner gallery`: a page for a folder of photos, captioned now or by `captioner batch` before."""
+"""`captioner gallery`: a page for a folder of photos, captioned now or earlier by `captioner batch`."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "gallery",
         help="make a page of a folder's photos and captions",
-        description="Make a page that searches and sorts the captions of a folder of photos and shows where "
-        "the model looked. Beside OUT.html a folder OUT.files is written; move them together.",
+        description="Make a page for searching and sorting the captions of a folder of photos, which also "
+        "shows where the model looked. It consists of OUT.html and the folder OUT.files; move both together.",
         epilog="Exit status: 0 all done; 1 some photos failed, which the page shows too; 2 wrong usage.",
     )
     parser.add_argument(
         "source",
         metavar="FOLDER|CAPTIONS.jsonl",
         type=Path,
-        help="photos to caption, or what captioner batch --attention wrote",
+        help="photos to caption, or the output of captioner batch --attention",
     )
     parser.add_argument("-o", "--output", metavar="OUT.html", required=True, type=Path)
     parser.add_argument(
         "--images",
         metavar="ROOT",
         type=Path,
-        help="the folder that names in CAPTIONS.jsonl are relative to (default: where that file lies)",
+        help="folder that names in CAPTIONS.jsonl are relative to (default: that of the file)",
     )
     parser.add_argument("--title", help="of the page (default: the folder's name)")
     parser.add_argument(

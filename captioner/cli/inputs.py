@@ -1,4 +1,4 @@
-"""What people name as an image: a file, a folder, stdin, a URL."""
+"""Images that are named on the command line: a file, a folder, stdin, a URL."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from captioner.protocol import ImageCaptioner, Outcome
 
 BATCH_SIZE = 16
-"""Images captioned between two prints: some to keep the model busy, few enough to see it go on."""
+"""Images captioned at a time: enough to keep the model busy, few enough to show progress."""
 FETCHES_AT_ONCE = 8
 
 
 def add_input_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags that `caption_inputs` reads."""
     parser.add_argument(
-        "--recursive", action="store_true", help="a folder stands for the images in it and below it"
+        "--recursive", action="store_true", help="replace a folder by the images in it and below it"
     )
     parser.add_argument(
         "--allow-urls", action="store_true", help="fetch http and https URLs, from public addresses only"

@@ -20,8 +20,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "score",
         help="score captions against references",
         description="Score captions with BLEU, METEOR, ROUGE-L and CIDEr-D, times 100, with 95% confidence "
-        "intervals over images, and count how varied they are; where the references list objects, also the "
-        "mentioned objects that are not there (CHAIR). Images are matched by file name, without "
+        "intervals over images, and measure their diversity; if the references list objects, also measure "
+        "mentioned objects that are absent (CHAIR). Images are matched by file name, without "
         "folder and extension; every image of the references must have a caption.",
     )
     parser.add_argument(
@@ -34,12 +34,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     part.add_argument("--split", help="score this split of the references only; several with +")
     part.add_argument("--split-list", metavar="FILE", help="score the images named in FILE only, one a line")
     parser.add_argument(
-        "--compare", metavar="OTHER", help="score OTHER too, and CAPTIONS less OTHER (paired bootstrap)"
+        "--compare",
+        metavar="OTHER",
+        help="also score OTHER, and the difference CAPTIONS minus OTHER (paired bootstrap)",
     )
     parser.add_argument(
         "--labels",
         action="store_true",
-        help="REFERENCES is a label file, words for each photo: count the captions that name what is there",
+        help="REFERENCES is a label file (words for each photo): count captions that name a label",
     )
     parser.add_argument("--json", action="store_true", help="print a JSON object instead of a table")
     meteor = parser.add_mutually_exclusive_group()

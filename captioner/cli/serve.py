@@ -1,4 +1,4 @@
-"""`captioner serve`: answer caption requests over gRPC."""
+"""`captioner serve`: answer caption requests over gRPC and HTTP."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from captioner_server.settings import GROUPS, Setting
 
 _CONFIG_HELP = (
     "TOML file with settings, named like the flags with underscores: queue_size = 64. "
-    "Flags come before CAPTIONER_* variables (CAPTIONER_QUEUE_SIZE=64), and those before the file"
+    "Flags take precedence over CAPTIONER_* variables (CAPTIONER_QUEUE_SIZE=64), variables over the file"
 )
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "serve",
-        help="answer caption requests over gRPC",
-        description="Serve a model over gRPC until SIGTERM or Ctrl-C; what is in flight is then finished.",
-        epilog="Exit status: 0 stopped with everything answered; 1 the grace period was too short; 2 the "
-        "server could not start; 70 the model failed and did not recover. A second signal ends it at once.",
+        help="answer caption requests over gRPC and HTTP",
+        description="Serve models over gRPC and HTTP until SIGTERM or Ctrl-C; open calls are then finished.",
+        epilog="Exit status: 0 stopped after all calls were answered; 1 the grace period was too short; 2 "
+        "the server could not start; 70 the model did not recover. A second signal ends it at once.",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help=_CONFIG_HELP)
     parser.add_argument(
@@ -40,7 +40,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it writes to stderr itself, and waits for who reads it
+    os.environ.setdefault(
+        "GRPC_VERBOSITY", "NONE"
+    )  # gRPC writes to stderr itself, which blocks if nobody reads it
     from captioner.captioner import Captioner
     from captioner_server import logs
     from captioner_server.main import run as serve
@@ -74,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _add_flag(group: argparse._ArgumentGroup, setting: Setting) -> None:
-    """A flag whose value is set only where it is given, so that it can be told from a default."""
+    """Add a flag that sets a value only if given, so that it is distinguished from a default."""
     shown = setting.default not in (None, (), False)
     described: dict[str, Any] = {
         "dest": setting.name,

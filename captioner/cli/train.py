@@ -19,12 +19,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "train",
         help="train a model",
-        description="Train a model as a configuration says. The same command again goes on where it stopped.",
+        description="Train a model from a configuration. Run the same command again to resume.",
     )
     parser.add_argument(
         "config",
         metavar="CONFIG",
-        help="a TOML file, or the name of a recipe that comes with captioner: default",
+        help="a TOML file, or the name of an included recipe: default, coco, encoder, reward or world",
     )
     parser.add_argument(
         "-o", "--out", type=Path, metavar="RUN", help="folder of the run (default: runs/NAME)", default=None
@@ -33,14 +33,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--data-root",
         type=Path,
         metavar="DIR",
-        help="what the paths in CONFIG are relative to (default: the folder of CONFIG)",
+        help="folder that paths in CONFIG are relative to (default: that of CONFIG)",
     )
     parser.add_argument(
         "--cache",
         type=Path,
         metavar="DIR",
         default=Path("runs/cache"),
-        help="where features are kept (%(default)s)",
+        help="folder for computed features (default: %(default)s)",
     )
     parser.add_argument(
         "--set",
@@ -52,7 +52,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     for part in ("attention", "decoder", "encoder"):
         parser.add_argument(f"--{part}", metavar="NAME", help=f"short for --set model.{part}=NAME")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: one a core)")
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: one per core)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         trainer.run()
     except KeyboardInterrupt:
-        print(f"captioner: interrupted; the same command goes on from {folder / 'last.pt'}", file=sys.stderr)
+        print(f"captioner: interrupted; the same command resumes from {folder / 'last.pt'}", file=sys.stderr)
         raise
     if (folder / "best.pt").exists():
         kept, what, release = folder / "best.pt", "best", f" --evaluate {data_root}"

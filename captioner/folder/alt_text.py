@@ -1,7 +1,7 @@
-"""Captions as alt text: what a screen reader says in a photo's place.
+"""Captions as alt text for screen readers.
 
-Alt text begins with what is in the photo, not with "a photo of"; it is a sentence, and short, because a
-listener cannot skim it; and it does not say of a person what a photo cannot settle.
+Alt text starts with the content, not with "a photo of". It is one short sentence, because listeners cannot
+skim it, and does not guess the gender of people.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What people decided about captions in a gallery: approved, edited, rejected."""
+"""Decisions about captions from a gallery: approved, edited, rejected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from captioner.overlay.text import clean
 
 STATUSES = ("approved", "edited", "rejected")
 REJECTED = "rejected"
-"""The code of the error that stands in the place of a caption that a person rejected; it is no failure."""
+"""The error code of a caption that a person rejected; it does not count as a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Corrections:
         return cls(decisions)
 
     def decide(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The record that a person has decided on; None where nobody has."""
+        """The record after a person's decision; None if there is none."""
         decision = self.decisions.get(clean(record["image"]))
         if decision is None:
             return None

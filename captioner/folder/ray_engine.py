@@ -231,7 +231,7 @@ class RayRun:
         if self._pending:
             for row in self._work():
                 if problem := json.loads(row["problem"]):
-                    raise OutputError(f"an actor gave up: {problem}; the same command goes on")
+                    raise OutputError(f"an actor gave up: {problem}; the same command resumes")
                 done = ShardDone(int(row["images"]), json.loads(row["failed"]))
                 self.failed += len(done.failed)
                 yield done
@@ -262,7 +262,7 @@ class RayRun:
             yield from self._start(ray)
         except (ray.exceptions.RayError, ConnectionError) as error:
             reason = str(error).strip().splitlines()[-1]
-            raise OutputError(f"Ray gave up: {reason}; the same command goes on") from error
+            raise OutputError(f"Ray gave up: {reason}; the same command resumes") from error
 
     def _start(self, ray: Any) -> Iterator[dict[str, Any]]:
         # RAY_ADDRESS in the environment names the cluster; without it, Ray starts on this machine.
@@ -307,7 +307,7 @@ def watching(ray: Any, actors: int, settings: RayOptions, report: Callable[[str]
             if room < before:
                 report(
                     f"the cluster has room for {room} of {actors} actors; the run waits for another node "
-                    "(the same command with fewer --actors goes on without)"
+                    "(or stop it, and resume with fewer --actors)"
                 )
             before = room
 

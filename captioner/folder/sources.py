@@ -164,7 +164,7 @@ def read_file(path: Path, max_bytes: int) -> tuple[bytes, str]:
     """The content and the stamp of a file, both of the same moment: a file that is being written gets
     another stamp next time."""
     try:
-        # Not blocking: a pipe that nobody writes to would otherwise stop the run for good.
+        # Non-blocking: opening a pipe without a writer would otherwise block forever.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)

@@ -195,7 +195,7 @@ class PartFolder:
     def put(self, name: str, content: bytes) -> None:
         """Write a file atomically. Object stores do so by themselves."""
         if self.local is not None:
-            # Hidden until it is whole: whoever reads the folder should not meet it.
+            # Hidden until it is complete, so that readers of the folder do not see it.
             with replacing(self.local / name, self.local / f".{name}.partial") as file:
                 file.write(content)
             return

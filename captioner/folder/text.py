@@ -13,7 +13,7 @@ from typing import Any
 from captioner.errors import OptionsError
 from captioner.folder.alt_text import alt_text
 
-# "a photo of a dog", "there is a dog", "a close up of a dog": nothing is said of the picture yet.
+# Openings without content: "a photo of a dog", "there is a dog", "a close up of a dog".
 _OPENING = re.compile(
     r"(?:there (?:is|are)|this is|(?:an? |the )?(?:(?:black and white|colou?r|blurry|close|closeup) )*"
     r"(?:photo|photograph|picture|image|view|shot|close[- ]up|up|closeup) (?:of|showing))\s+",

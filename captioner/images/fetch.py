@@ -1,4 +1,4 @@
-"""Images from the web, for those who ask for it: a bounded GET that reaches public addresses only."""
+"""Fetches images over HTTP, within limits and from public addresses only."""
 
 from __future__ import annotations
 

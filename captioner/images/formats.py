@@ -1,4 +1,4 @@
-"""The image formats that are read: how they are recognised, who decodes them, what memory that takes."""
+"""The supported image formats: their signatures, decoders and memory use."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ FORMATS = {
 }
 ALL_FORMATS = tuple(FORMATS)
 SAFE_FORMATS = tuple(name for name in FORMATS if name not in ("JPEG 2000", "HEIC", "RAW"))
-"""Without JPEG 2000, whose decoder takes ten times as long a pixel as the others, and without those that few
-send and that other libraries or our own code read."""
+"""Without JPEG 2000, whose decoder takes ten times as long per pixel as the others, and without rare formats
+that other libraries or our own code read."""
 
 _UNSUPPORTED = {
     "JPEG XL": rb"\xff\x0a|\0\0\0\x0cJXL ",
 }
 HEAD_BYTES = 64
-"""So many bytes from the beginning tell the format."""
+"""Bytes from the beginning that determine the format."""
 
 # Bytes of memory a pixel that decoding takes at its peak, measured; others need what their mode needs.
 _DECODER_BYTES = {"WebP": 16, "AVIF": 9, "JPEG 2000": 20, "HEIC": 9}

@@ -1,7 +1,7 @@
-"""Photos as cameras keep them (RAW): the largest JPEG preview inside, which every camera puts there.
+"""RAW photos of cameras: reads the largest embedded JPEG preview.
 
-Developing a RAW file takes seconds and decides about its colours; the preview is the camera's own picture of
-it. Previews are found by their first bytes, so that no library of camera formats is needed.
+Developing a RAW file takes seconds and requires choices about colour; the preview is the picture that the
+camera made. Previews are found by their signature, so that no library of camera formats is needed.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def read_preparation(given: dict[str, Any]) -> Preparation:
-    """The inverse of `dataclasses.asdict`, after a journey as JSON."""
+    """The inverse of `dataclasses.asdict` and JSON."""
     box = given["letterbox"]
     letterbox = None if box is None else Letterbox(box["stride"], tuple(box["color"]))
     limits = ImageLimits(**{**given["limits"], "formats": tuple(given["limits"]["formats"])})
@@ -94,7 +94,7 @@ def _failure(error: CaptionerError) -> tuple[int, bytes]:
 
 
 def _limit(max_memory: int) -> None:
-    """No more than that on top of what the process has now; and if the system runs out, take this first."""
+    """Limit the memory beyond its present use; if the system runs out, this process is killed first."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -106,7 +106,7 @@ def _limit(max_memory: int) -> None:
 
 
 def _receive(source: socket.socket, count: int) -> bytes:
-    """So many bytes; none at the end of the socket."""
+    """Exactly `count` bytes; none at the end of the socket."""
     found = b""
     while len(found) < count:
         part = source.recv(count - len(found))

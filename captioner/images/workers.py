@@ -50,13 +50,13 @@ class DecodeWorkers:
     def __init__(
         self, preparation: Preparation, count: int | None = None, max_cpu_s: float = DEFAULT_MAX_CPU_S
     ) -> None:
-        """`count` processes (None: one a core), started when they are first needed; an image may take
-        `max_cpu_s` seconds of processor time, and the memory that the limits of `preparation` say."""
+        """`count` processes (None: one per core), started when first needed. An image may take `max_cpu_s`
+        seconds of processor time and the memory in the limits of `preparation`."""
         self.count = count or os.cpu_count() or 1
         self.image_s = 0.0
-        """How long an image takes, lately, in seconds."""
+        """Recent time to decode an image, in seconds."""
         self.lost = 0
-        """Processes that were killed from outside, by the system for want of memory, say."""
+        """Processes that were killed from outside, for instance by the system when memory ran out."""
         self._max_cpu_s = max_cpu_s
         self._idle: queue.LifoQueue[_Worker] = queue.LifoQueue()  # those that have been started come first
         self._workers = [_Worker(preparation, max_cpu_s) for _ in range(self.count)]
@@ -64,7 +64,7 @@ class DecodeWorkers:
             self._idle.put(worker)
 
     def load(self, image: bytes) -> Pixels:
-        """The model's input, as `Preparation.load` makes it; waits for a process that is free.
+        """The model's input, as from `Preparation.load`; waits for a free process.
 
         Raises an `ImageError`, also for an image that takes too long or too much memory, or crashes its
         decoder; `WorkersError` when no process can be started."""
@@ -82,13 +82,13 @@ class DecodeWorkers:
                 except _WorkerLost:  # killed from outside: most likely it was not this image's fault
                     self.lost += 1
                     worker = self._exchange(worker)
-            raise ImageTooLargeError("the process that decoded the image was killed, again and again")
+            raise ImageTooLargeError("the process that decoded the image was killed repeatedly")
         finally:
             worker.busy_since = None
             self._idle.put(worker)
 
     def _exchange(self, worker: _Worker) -> _Worker:
-        """Another process that is free, if there is one: this one has only just been started again."""
+        """Another free process, if there is one, because this one has just been restarted."""
         try:
             other = self._idle.get_nowait()
         except queue.Empty:
@@ -99,13 +99,13 @@ class DecodeWorkers:
 
     @property
     def restarts(self) -> int:
-        """Processes that replaced one that was killed or crashed."""
+        """Restarts of processes that were killed or crashed."""
         return sum(max(0, worker.starts - 1) for worker in self._workers)
 
     def expected_wait_s(self, ahead: int = 0) -> float:
-        """How long an image that comes now waits for a process, with so many waiting already.
+        """Expected wait of a new image for a process, behind `ahead` others.
 
-        A process that has been busy for longer than usual is expected to stay so for as long again."""
+        A process that has been busy for longer than usual is expected to need as long again."""
         now = time.monotonic()
         busy = [since for worker in self._workers if (since := worker.busy_since) is not None]
         if len(busy) < self.count:
@@ -143,7 +143,7 @@ class _Worker:
 
     def __init__(self, preparation: Preparation, max_cpu_s: float) -> None:
         self.busy_since: float | None = None
-        """Since when it decodes, on `time.monotonic`'s clock."""
+        """Since when it has been decoding, by `time.monotonic`; None if idle."""
         self.starts = 0
         self._shape = preparation.shape
         self._offset = int(np.prod(self._shape))
@@ -242,7 +242,7 @@ class _Worker:
         return status, _receive(self._socket, length).decode(errors="replace") if length else ""
 
     def _reason(self) -> Exception:
-        """Why the process ended while it had an image. It is replaced."""
+        """The reason why the process ended while decoding. It is restarted."""
         status = self._stop()
         if self._closed:
             return WorkersError("the processes that decode images have been closed")
@@ -256,7 +256,7 @@ class _Worker:
         return _WorkerLost()
 
     def _replace(self) -> None:
-        """Start another process, in the time of the image that ended this one: the next is not to wait."""
+        """Restart the process at once, so that the next image does not wait for it."""
         with suppress(WorkersError, _WorkerLost):  # the next image says so
             self.start()
             self.wait_until_ready()
@@ -272,7 +272,7 @@ class _Worker:
             if process is None:
                 return 0
             self._ready = False
-            # A process that ended by itself is given the moment that it takes to say how.
+            # A process that has exited needs a moment until its status is known.
             try:
                 status = process.wait(0 if self._closed else 0.5)
             except subprocess.TimeoutExpired:

@@ -1,6 +1,6 @@
-"""Scores of captions against references that people wrote, each with its paper, in Python and numpy.
+"""Scores of captions against human references, each after its paper, in Python and numpy.
 
-`evaluate_captions` gives them all; the modules give them one by one.
+`evaluate_captions` computes all of them, the modules single ones.
 """
 
 from captioner.metrics.evaluation import Comparison, Difference, Scores, compare_captions, evaluate_captions

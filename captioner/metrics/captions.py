@@ -1,4 +1,4 @@
-"""Captions to score, from the files that captioners write, matched with their references.
+"""Reads captions to score, and matches them with their references.
 
 - JSON lines, as `captioner batch` writes them: `{"image": …, "caption": …}`; lines of failed images, which
   have an `error`, are no captions;
@@ -28,8 +28,8 @@ def references_by_image(images: Sequence[CaptionedImage]) -> dict[str, tuple[str
 
 
 def objects_by_image(images: Sequence[CaptionedImage]) -> dict[str, tuple[str, ...]] | None:
-    """The objects by `CaptionedImage.key`; None where the references know of none at all. An image without
-    any, among others that have some, has none in it."""
+    """The objects by `CaptionedImage.key`; None if the references list no objects. If others have objects, an
+    image without any shows none."""
     if not any(image.objects for image in images):
         return None
     return {image.key: image.objects for image in images}

@@ -1,4 +1,4 @@
-"""How often captions call women "man" and men "woman".
+"""How often captions confuse the gender of people.
 
 Captioners guess the gender of a person from the surroundings (Hendricks et al. 2018, "Women also Snowboard",
 arXiv:1803.09797). The references tell what is right, for photos of which most references name one gender and

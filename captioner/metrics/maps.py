@@ -1,6 +1,6 @@
-"""How spread out attention maps are, and how much they differ from each other.
+"""The spread of attention maps, and the differences between them.
 
-Maps are (maps, cells) and count as distributions: what a visual sentinel took of a word is left out.
+Maps are (maps, cells) and treated as distributions: the share of a visual sentinel is ignored.
 """
 
 from __future__ import annotations

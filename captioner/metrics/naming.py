@@ -1,7 +1,7 @@
-"""Does a caption name what a labelled photo shows?
+"""Whether captions name what labelled photos show.
 
-A caption that lists frequent nouns would often be right. So the score is the share of captions that have a
-right word, less the share that would be right by chance, on other photos.
+A caption that lists frequent nouns would often be right. The score is therefore the share of captions with a
+right word minus the share that would be right by chance, for other photos.
 """
 
 from __future__ import annotations

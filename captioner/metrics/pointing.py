@@ -25,8 +25,8 @@ from captioner.references import CaptionedImage, image_key, read_text
 from captioner.results import Caption
 
 NAMES = ("pointing", "pointing_by_chance", "correctness", "correctness_of_uniform")
-"""The share of words whose most attended cell has its centre in a box; what a cell by chance would get; the
-share of their attention that lies in the boxes; what a uniform map would get."""
+"""The share of words whose most attended cell has its centre in a box, and that of a random cell; the share
+of their attention inside the boxes, and that of a uniform map."""
 
 Boxes = Mapping[str, Array]
 """Boxes of an image by category, (boxes, 4): left, top, right, bottom as fractions of its sides."""
@@ -89,7 +89,7 @@ def covered(boxes: Array, grid: tuple[int, int]) -> Array:
     rows, columns = grid
     across = np.unique(np.concatenate([np.linspace(0, 1, columns + 1), boxes[:, [0, 2]].clip(0, 1).ravel()]))
     down = np.unique(np.concatenate([np.linspace(0, 1, rows + 1), boxes[:, [1, 3]].clip(0, 1).ravel()]))
-    # Between these lines nothing changes, so that the middle of each patch tells of all of it.
+    # Coverage is constant between these lines, so the centre of each patch represents it.
     x, y = (across[1:] + across[:-1]) / 2, (down[1:] + down[:-1]) / 2
     area = _inside(boxes, x, y) * np.diff(down)[:, None] * np.diff(across)
     share = np.zeros(grid)

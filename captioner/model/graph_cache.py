@@ -1,9 +1,9 @@
-"""Optimised graphs on disk, so that ONNX Runtime need not optimise them, nor round weights, at every start.
+"""Optimised graphs on disk, so that ONNX Runtime does not optimise them and round weights at every start.
 
-A graph lies in a folder of its own in the user's cache: `graph.onnx`, its weights in `weights.bin`, which
-ONNX Runtime maps into memory, and `checksums.json`. The folder's name says what it was made from: bundle,
-graph, precision, ONNX Runtime and processor. It appears whole or not at all, and may be deleted at any time.
-What cannot be read, written or trusted is done without: a start then takes longer, and nothing else changes.
+Each graph has a folder in the user's cache with `graph.onnx`, its weights in `weights.bin`, which ONNX
+Runtime maps into memory, and `checksums.json`. The name of the folder is a digest of what the graph was made
+from: bundle, graph, precision, ONNX Runtime and processor. A folder appears whole or not at all, and may be
+deleted at any time. If the cache cannot be read, written or trusted, the start only takes longer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from captioner.model.precision import processor
 
 GRAPH, WEIGHTS, CHECKSUMS = "graph.onnx", "weights.bin", "checksums.json"
 MOST_ENTRIES = 8
-"""Graphs that are kept, those used last: two for each precision of a model."""
+"""Graphs to keep, those used last; each precision of a model has two."""
 _VERSION = 1
 """Version of the contents of a folder."""
 _IN_WORK, _ABANDONED_S = ".new-", 3600.0
@@ -34,10 +34,10 @@ _CHUNK = 2**20
 
 
 class GraphCache:
-    """The cache of one user. Safe to use from several threads and processes."""
+    """The cache of a user. Safe for several threads and processes."""
 
     def __init__(self, folder: Path | None) -> None:
-        """`folder` is made when it is first written to; with None nothing is cached."""
+        """`folder` is created when first written to; with None, nothing is cached."""
         self._folder = folder
 
     @classmethod
@@ -49,8 +49,8 @@ class GraphCache:
     ) -> Any:
         """A session with the graph that `made_from` identifies.
 
-        `build` makes one, and leaves the optimised graph in the folder that it may be given, in `GRAPH` and
-        `WEIGHTS`; `load` makes one of such a graph. Raises what `build` raises.
+        `build` creates it, and saves the optimised graph in the folder that it receives, if any, as `GRAPH`
+        and `WEIGHTS`; `load` creates it from such a graph. Raises what `build` raises.
         """
         name = hashlib.sha256(f"{_VERSION} {made_from} {processor()}".encode()).hexdigest()[:32]
         with suppress(Exception):  # ONNX Runtime's own exceptions share no public base
@@ -61,7 +61,7 @@ class GraphCache:
         return build(None)
 
     def _find(self, name: str) -> Path | None:
-        """The folder of a graph whose files are those that were written; one that is damaged is deleted."""
+        """The folder of a graph, if its files are intact; a damaged one is deleted."""
         if self._folder is None or not _is_ours(self._folder):
             return None
         entry = self._folder / name
@@ -80,7 +80,7 @@ class GraphCache:
 
     @contextmanager
     def _new(self, name: str) -> Iterator[Path]:
-        """A folder to write a graph to, which is kept if nothing is raised. Raises `OSError`."""
+        """A folder to write a graph to; it is kept unless an error is raised. Raises `OSError`."""
         if self._folder is None:
             raise OSError("there is no cache")
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ class GraphCache:
             shutil.rmtree(place, ignore_errors=True)
 
     def _prune(self) -> None:
-        """Delete the graphs that were not used for longest, and what interrupted processes left."""
+        """Delete the least recently used graphs, and folders of interrupted processes."""
         assert self._folder is not None
         ages = {entry: time.time() - entry.stat().st_mtime for entry in self._folder.iterdir()}
         kept = sorted((one for one in ages if not one.name.startswith(_IN_WORK)), key=ages.__getitem__)
@@ -107,7 +107,7 @@ class GraphCache:
 
 
 def user_folder() -> Path | None:
-    """Where the system keeps what programs can make again; None for a user without a home."""
+    """The cache folder of the system; None for a user without a home."""
     try:
         if sys.platform == "win32":
             base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
@@ -122,7 +122,7 @@ def user_folder() -> Path | None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether it is a folder, not a link, that nobody else can write to."""
+    """Whether it is a folder, not a link, that only this user can write to."""
     try:
         status = folder.lstat()
     except OSError:
@@ -133,7 +133,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _checksums(folder: Path) -> dict[str, int]:
-    """Checksums of the files of a graph, to detect damage. Raises `OSError`."""
+    """Checksums of the files of a graph, against damage. Raises `OSError`."""
     return {name: _checksum(folder / name) for name in (GRAPH, WEIGHTS) if (folder / name).exists()}
 
 

@@ -1,4 +1,4 @@
-"""What a search has chosen and seen: hypotheses that ended, and the steps they are read off from."""
+"""The record of a search: finished hypotheses, and the steps from which they are read."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Finished:
         self.ended.append(Ended(score, length, beam, end_log_prob))
 
     def replace_best(self, log_prob: float, length: int, beam: int, end_log_prob: float) -> None:
-        """By a part of it, which may have ended by itself before."""
+        """Replace the best hypothesis by a part of it, unless that part has already finished."""
         self.ended.remove(self.best(1)[0])
         if not any((ended.length, ended.beam) == (length, beam) for ended in self.ended):
             self.add(log_prob, length, beam, end_log_prob)
@@ -106,8 +106,8 @@ class History:
         self.sequences = self.sequences[images]
 
     def cut(self, image: int, ended: Ended, limit: int) -> tuple[float, int, int, float] | None:
-        """What `Finished.add` wants of a hypothesis of `limit` words that is ended after the word where that
-        was most likely; None if that is where it is, or if it is shorter."""
+        """The arguments of `Finished.add` for a hypothesis of `limit` words, cut after the word where its end
+        was most likely; None if that is its end already, or if it is shorter."""
         if ended.length < limit:
             return None
         beam, steps = ended.beam, []

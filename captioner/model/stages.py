@@ -1,4 +1,4 @@
-"""The stages of captioning and their times, for example for traces of the server."""
+"""Records the stages of captioning and their times, for example for traces of the server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Stage:
     start_ns: int
     end_ns: int = 0
     steps: int = 0
-    """How often the decoder ran."""
+    """Number of decoder steps."""
 
 
 _observed: ContextVar[list[Stage] | None] = ContextVar("observed", default=None)
@@ -26,7 +26,7 @@ _observed: ContextVar[list[Stage] | None] = ContextVar("observed", default=None)
 
 @contextmanager
 def observe() -> Iterator[list[Stage]]:
-    """The stages that models go through in this context, in order."""
+    """The stages of models within this context, in order."""
     stages: list[Stage] = []
     token = _observed.set(stages)
     try:
@@ -37,7 +37,7 @@ def observe() -> Iterator[list[Stage]]:
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """A stage, if somebody observes."""
+    """Record a stage, within `observe`."""
     stages = _observed.get()
     if stages is None:
         yield
@@ -50,6 +50,6 @@ def stage(name: str) -> Iterator[None]:
 
 
 def count_step() -> None:
-    """The decoder runs once, in the latest stage."""
+    """Count a decoder step in the current stage."""
     if stages := _observed.get():
         stages[-1].steps += 1

@@ -1,4 +1,4 @@
-"""The caption typed out word by word while the gaze moves over the photo, as GIF or animated WebP."""
+"""Animations: the caption appears word by word while its maps move over the photo (GIF or WebP)."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def render_animation(
 
 
 def _share_palette(pictures: list[Image.Image]) -> list[Image.Image]:
-    # One palette for all, made from a few pictures of the whole run, and ordered dithering: what stands
-    # still keeps its very pixels, and is left out of the file.
+    # One palette for all frames, from a sample of them, and ordered dithering: unchanged pixels stay
+    # identical between frames and are not stored again.
     sample = [*pictures[:1] * 3, *pictures[:: max(1, len(pictures) // 12)]]
     small = [picture.resize((160, max(1, picture.height * 160 // picture.width))) for picture in sample]
     sheet = Image.new("RGB", (160, sum(picture.height for picture in small)))
@@ -107,7 +107,7 @@ def _bayer(height: int, width: int) -> npt.NDArray[np.float32]:
 
 
 def draw_frames(scene: Scene, style: Style) -> Iterator[Frame]:
-    """The frames: the photo, then for every word a move and a rest of the gaze, then the photo again."""
+    """The frames: the photo, then a transition and a still for each word, then the photo again."""
     stage = _Stage(scene)
     yield Frame(stage.draw(stage.photo, -1, 1.0), OPENING_MS)
     before: ShownWord | None = None

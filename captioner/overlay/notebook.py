@@ -46,7 +46,7 @@ _CAPTION = "font-size:1.25em;margin:.25em 0 .6em"
 
 
 def _panel(photo: Image.Image | None, word: Word) -> str:
-    percent = f"{float(np.exp(word.log_prob)):.0%}"
+    percent = f"{word.probability:.0%}"
     text = html.escape(_encodable(word.text))
     picture = ""
     if photo is not None and word.attention is not None:
@@ -114,7 +114,7 @@ def plot(caption: Caption, columns: int = 5) -> npt.NDArray[np.object_]:
     for place, (word, attention) in zip(
         axes.flat[1:], words, strict=False
     ):  # the last row may have empty places
-        place.set_title(f"{word.text}  {np.exp(word.log_prob):.0%}", fontsize=10, parse_math=False)
+        place.set_title(f"{word.text}  {word.probability:.0%}", fontsize=10, parse_math=False)
         place.imshow(_map_over(photo, attention))
     return axes
 

@@ -19,7 +19,7 @@ FAINTEST_PEAK = 3.0
 """A map reaches full colour at its peak, or at this multiple of the uniform weight if its peak is lower:
 the map of a word that looked everywhere stays faint instead of showing amplified noise."""
 OPACITY_EXPONENT = 0.7
-"""Below 1, a small glow has a wide dark rim, by which it is seen from afar on any photo."""
+"""Below 1, small peaks get a wide rim, which makes them visible on any photo."""
 
 # 33 stops of each table of 256, spread evenly; linear interpolation is within 2 of 255 of the original
 # (6 for cividis). viridis, magma and inferno: N. Smith, S. van der Walt and E. Firing, dedicated to the
@@ -64,7 +64,7 @@ def _spline(cells: int, pixels: int, shift: float) -> Map:
     margin = int(np.ceil(2 * width + abs(shift))) + 1
     distance = np.abs(centres[:, None] - np.arange(-margin, cells + margin)[None]) / width
     basis = np.where(distance < 1, 2 / 3 - distance**2 + distance**3 / 2, (2 - distance).clip(0) ** 3 / 6)
-    # Beyond its border the map goes on as at its border.
+    # Beyond its border the map continues with the border's values.
     matrix = basis[:, margin : margin + cells].copy()
     matrix[:, 0] += basis[:, :margin].sum(axis=1)
     matrix[:, -1] += basis[:, margin + cells :].sum(axis=1)
@@ -127,7 +127,7 @@ def blend(photo: Image.Image, values: Map, colormap: str, alpha: float) -> Image
 
 
 def mute(photo: Image.Image) -> Image.Image:
-    """Mute an RGB photo: a red coat is not mistaken for attention, and a glow stands out from a wall."""
+    """Mute the colours of an RGB photo, so that they are not mistaken for attention."""
     return ImageEnhance.Brightness(ImageEnhance.Color(photo).enhance(0.35)).enhance(0.72)
 
 

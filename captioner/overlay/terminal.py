@@ -47,7 +47,7 @@ def show_caption(
     and terminals without colours get maps of shaded blocks; a pipe or a file gets the words alone.
     """
     console = console or Console()
-    words = [(clean(word.text) or "(empty)", float(np.exp(word.log_prob))) for word in caption.words]
+    words = [(clean(word.text) or "(empty)", word.probability) for word in caption.words]
     columns = [_word_column(text, probability, console.width) for text, probability in words]
     if not columns:
         console.print(Text(clean(caption.text)), highlight=False)

@@ -10,14 +10,14 @@ import numpy as np
 from PIL import Image
 
 _KITTY_CHUNK = 4096
-"""Largest part of a picture that kitty takes in one escape sequence, in characters."""
+"""Longest part of a picture in one escape sequence of kitty, in characters."""
 _SIXEL_TERMINALS = ("foot", "mlterm", "contour", "yaft")
 _SIXEL_COLORS = 128
 
 
 def protocol_of(environment: Mapping[str, str]) -> str | None:
-    """The protocol of the terminal that the environment tells of: "kitty", "iterm2" or "sixel"; None where it
-    has none, and inside tmux and screen, which swallow them."""
+    """The image protocol of the terminal, by its environment variables: "kitty", "iterm2" or "sixel"; None if
+    it has none, and inside tmux and screen, which do not pass images on."""
     term, program = environment.get("TERM", ""), environment.get("TERM_PROGRAM", "")
     if "TMUX" in environment or term.startswith(("screen", "tmux")):
         return None
@@ -51,7 +51,7 @@ def encode(picture: Image.Image, protocol: str) -> str:
 
 
 def _sixel(picture: Image.Image) -> str:
-    """Six rows at a time, and of each colour in them a line of letters whose bits say where it is."""
+    """Encode six rows at a time; each colour is a line of characters whose bits mark its pixels."""
     paletted = picture.quantize(_SIXEL_COLORS)
     palette = np.array(paletted.getpalette(), dtype=int).reshape(-1, 3) * 100 // 255
     pixels = np.asarray(paletted)

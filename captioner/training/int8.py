@@ -1,5 +1,5 @@
-"""The INT8 graphs of a bundle: ranges from calibration photos, the better of two ways to take them, and a
-record of what rounding changes."""
+"""Adds INT8 graphs to a bundle: activation ranges from calibration photos, with the better of two rules, and
+a record of the effect of quantisation."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from captioner.model.vocabulary import Vocabulary
 from captioner.training.quantization import Array, Quantizer, Range, session, widen
 
 SHARES = (0.0, 1e-4)
-"""Shares of the values of a photo, at either end, that a range may leave out."""
+"""Shares of the values of a photo, at either end, that may lie outside a range."""
 LEAST_PHOTOS = 8
 _BATCH = 4  # the values of all layers are kept at once
 
 
 @dataclass(frozen=True, slots=True)
 class Int8Record:
-    """What rounding changes, on a quarter of the photos that did not set the ranges."""
+    """The effect of quantisation, on a quarter of the photos, which were not used for the ranges."""
 
     photos: int
-    """That set the ranges."""
+    """Photos that set the ranges."""
     share: float
     """The share that was chosen from `SHARES`."""
     memory_cosine: float
-    """Mean cosine of what the decoder sees of a cell in INT8 and in float32."""
+    """Mean cosine of the cells that the decoder reads, between INT8 and float32."""
     map_cosine: float
-    """Mean cosine of the maps of the words that the float32 model says."""
+    """Mean cosine of the maps, for the captions of the float32 model."""
     same_words: float
-    """Share of those words that are the likeliest in INT8 too."""
+    """Share of the words of these captions that are also the most likely ones in INT8."""
 
 
 def add_int8(folder: Path, photos: Sequence[ImageInput]) -> Int8Record:
@@ -97,7 +97,7 @@ def _encoder(exact: Captioner, calibration: Pixels, test: Pixels) -> tuple[bytes
 
 
 def encoder_feeds(captioner: Captioner, pixels: Pixels) -> dict[str, npt.NDArray[Any]]:
-    """What the graph of the encoder reads of a batch."""
+    """The inputs of the encoder graph for a batch."""
     letterbox = captioner.bundle.letterbox
     if letterbox is None:
         return {"pixels": pixels}
@@ -106,7 +106,7 @@ def encoder_feeds(captioner: Captioner, pixels: Pixels) -> dict[str, npt.NDArray
 
 
 def _decoder(exact: Captioner, calibration: Pixels) -> bytes:
-    """The decoder, its ranges from the captions that it gives the photos itself."""
+    """The decoder, with ranges from its own captions of the photos."""
     quantizer = Quantizer(exact.bundle.decoder)
     observed = quantizer.observed()
     ranges: dict[str, Range] = {}
@@ -126,7 +126,7 @@ def _captioned(exact: Captioner, pixels: Pixels) -> Iterator[tuple[OnnxStepper, 
 
 
 def _teach(stepper: OnnxStepper, captions: list[tuple[int, ...]]) -> Iterator[dict[str, Any]]:
-    """What the graph of the decoder reads at each step of the captions."""
+    """The inputs of the decoder graph at each step of the captions."""
     state = stepper.start(1)
     tokens = np.full((len(captions), 1), Vocabulary.start_id, dtype=np.int64)
     for step in range(max(map(len, captions), default=0) + 1):
@@ -136,13 +136,13 @@ def _teach(stepper: OnnxStepper, captions: list[tuple[int, ...]]) -> Iterator[di
 
 
 def _said(captions: list[tuple[int, ...]], step: int) -> Ints:
-    """The token that each caption has at a step; the end token where it is over."""
+    """The token of each caption at a step; the end token after its end."""
     tokens = [caption[step] if step < len(caption) else Vocabulary.end_id for caption in captions]
     return np.array(tokens, dtype=np.int64)
 
 
 def _compare(exact: Captioner, folder: Path, pixels: Pixels) -> tuple[float, float]:
-    """Mean cosine of the maps, and share of equal likeliest words, over the captions of the exact model."""
+    """Mean cosine of the maps, and share of equal most likely words, over the captions of the exact model."""
     rounded = Captioner.load(folder, device="cpu", precision="int8")
     cosines, same, words = 0.0, 0, 0
     for start, (stepper, captions) in zip(range(0, len(pixels), 32), _captioned(exact, pixels), strict=True):
@@ -168,7 +168,7 @@ def _cosine(first: Array, second: Array) -> float:
 
 
 def _rewrite_manifest(folder: Path, changes: dict[str, Any]) -> None:
-    """Write the manifest anew, with the digests of all files there are."""
+    """Rewrite the manifest with the digests of all files."""
     manifest = json.loads((folder / bundles.MANIFEST).read_bytes())
     kept = {name: value for name, value in manifest.items() if name not in ("format", "files")}
     bundles.write_manifest(folder, {**kept, **changes})

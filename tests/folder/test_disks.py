@@ -1,4 +1,4 @@
-"""Disks that are full or may not be written: one line, nothing lost, and the same command goes on."""
+"""Disks that are full or may not be written: one line, nothing lost, and the same command resumes."""
 
 from __future__ import annotations
 

@@ -286,7 +286,7 @@ def test_what_ends_a_run_is_one_line(photos, tmp_path, ray_batch, monkeypatch) -
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, env=child_environment())
     assert done.stderr.splitlines()[-1] == (
         "captioner.errors.OutputError: an actor gave up: /gone is not a model bundle: it does not exist; "
-        "the same command goes on"
+        "the same command resumes"
     )
     assert done.stderr.count("Traceback") == 1  # of this program
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")

@@ -1,8 +1,8 @@
-"""XMP metadata, through exiftool: `dc:description`, and `Iptc4xmpCore:AltTextAccessibility`, the alt text
-that screen readers are given; on request `dc:subject`, the keywords that photo managers search.
+"""XMP metadata, through exiftool: `dc:description`, `Iptc4xmpCore:AltTextAccessibility` (alt text for screen
+readers) and optionally `dc:subject` (keywords).
 
-exiftool is a program of its own that is kept well, knows every format of photos, and on writing leaves
-alone what it is not asked to change; its libraries' rivals are either under the GPL or read fewer formats.
+exiftool is well maintained, supports all photo formats and preserves all other metadata. The alternatives are
+under the GPL or support fewer formats.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _OLDER = ("IPTC:Caption-Abstract", "IPTC:Keywords")
 """Where older programs keep the description and the keywords."""
 _MAX_BYTES = 2**40
 _KEPT = b"kept"
-"""Stands in the state after the digest of what was written, where another program's words were kept: a rerun
-then says so without reading the file."""
+"""Suffix of the digest in the state if another program's text was kept, so that a rerun can report it without
+reading the file."""
 
 
 class XmpOutput(SidecarOutput):
