@@ -100,7 +100,7 @@ class CaptionModel(nn.Module):
     decoder: Decoder
 
     def __init__(self, options: ModelOptions, vocabulary: int, weights: str | None = None) -> None:
-        """`vocabulary` is its size; `weights` those of the backbone (see `build_backbone`)."""
+        """`vocabulary` is the number of words; `weights` are the backbone's (see `build_backbone`)."""
         super().__init__()
         self.options = options
         refiner = None
@@ -143,7 +143,7 @@ class CaptionModel(nn.Module):
 
     @torch.no_grad()
     def name_classes(self, membership: Tensor, column: Tensor) -> None:
-        """Begin to score classes: with the encoder's pretrained classifier, and the words that name them.
+        """Add class evidence, with the encoder's pretrained classifier and the words that name its classes.
 
         `membership` float (classes, named words), `column` int64 (vocabulary), as in `WordEvidence`. For
         models with `ModelOptions.classes`. Raises `DataError` for an encoder without a classifier.
@@ -158,7 +158,7 @@ class CaptionModel(nn.Module):
 
     @torch.no_grad()
     def strengthen_evidence(self, gain: float) -> None:
-        """Multiply the class evidence of all words."""
+        """Multiply the class evidence of all words by `gain`."""
         if self.decoder.evidence is not None:
             self.decoder.evidence.scale.mul_(gain)
 

@@ -141,7 +141,7 @@ def _fill(
         }
         for name, array in computed.items():
             arrays[name][start:stop] = array
-        # The note follows the data: after a kill, what it counts is really there.
+        # The count is written after the data, so that after a kill the counted rows exist.
         if start // BATCH % 16 == 15 or stop == count:
             for array in arrays.values():
                 array.flush()  # type: ignore[attr-defined]
@@ -156,8 +156,8 @@ def _opened(folder: Path, mode: Literal["r", "r+"]) -> dict[str, np.ndarray]:
 
 
 def _make_file(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    """A memory-mapped array with disk space allocated in advance: writing to one without ends the process
-    with a bus error."""
+    """A memory-mapped array whose disk space is allocated in advance. Without that, a full disk would end the
+    process with a bus error at the first write."""
     try:
         array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
         if hasattr(os, "posix_fallocate"):
@@ -249,7 +249,7 @@ def trained_stages(
     """
     if frozen_segments == 0:
         maps = encoder.inputs(maps[0])
-    # The layout that convolutions are fastest in, forward and more so backward.
+    # Convolutions are fastest in this layout, above all the backward pass.
     maps = [stage.contiguous(memory_format=torch.channels_last) for stage in maps]
     still = len(STRIDES) - tuned_segments
     if still > frozen_segments:

@@ -16,7 +16,7 @@ from captioner.training.data import Example
 CLOSE = "as close to people's captions (CIDEr-D) as the median human caption"
 NAMED = "one of the photo's words is in the caption"
 FEWEST = 200
-"""Images; a curve fitted on fewer says little."""
+"""Minimum number of images; a curve fitted to fewer says little."""
 
 
 def calibrate(
@@ -24,9 +24,9 @@ def calibrate(
 ) -> dict[str, float | str] | None:
     """The entry `confidence` of a bundle, from captions of validation images, each with its log-probability.
 
-    Images with several human captions count, or where these are too few, labelled ones. Not both: the two
-    events differ in how often they happen, and a curve through both only tells the kinds of photos apart.
-    None if there are fewer than `FEWEST` images, or the captions are all good or all bad.
+    It is fitted to the images with several human captions or, if these are too few, to the labelled ones.
+    Never to both: the two events have different rates, and a curve through both would only tell the two kinds
+    of photos apart. None if there are fewer than `FEWEST` images, or the captions are all good or all bad.
     """
     texts = [text for text, _ in captions]
     for good, event in ((_close(examples, texts), CLOSE), (_named(examples, texts), NAMED)):
@@ -40,8 +40,8 @@ def calibrate(
 
 
 def _close(examples: Sequence[Example], texts: Sequence[str]) -> dict[int, bool]:
-    """By image: whether its caption is as close to the human ones, without the first, as the first ones are
-    at the median."""
+    """For each image, whether its caption is at least as close to the human captions other than the first as
+    the median first caption is."""
     rows = [row for row, example in enumerate(examples) if len(example.image.captions) > 1]
     if not rows:
         return {}
@@ -61,8 +61,8 @@ def _named(examples: Sequence[Example], texts: Sequence[str]) -> dict[int, bool]
 
 
 def fit_platt(scores: npt.NDArray[np.float64], good: npt.NDArray[np.bool_]) -> tuple[float, float]:
-    """Slope and intercept of the logistic curve of the greatest likelihood, by Newton's method, with Platt's
-    targets, which keep it finite (Platt 1999)."""
+    """Slope and intercept of the maximum-likelihood logistic curve, by Newton's method, with Platt's targets,
+    which keep it finite (Platt 1999)."""
     positives, negatives = int(good.sum()), int((~good).sum())
     targets = np.where(good, (positives + 1) / (positives + 2), 1 / (negatives + 2))
     design = np.stack([scores, np.ones_like(scores)], axis=1)

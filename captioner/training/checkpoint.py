@@ -35,7 +35,7 @@ def save(path: Path, contents: Mapping[str, Any]) -> None:
             os.fsync(file.fileno())
         aside.replace(path)
     except (OSError, RuntimeError) as error:
-        # Where a write fails, PyTorch complains of its own file format.
+        # If a write fails, PyTorch reports a fault of its own file format.
         reason = error if isinstance(error, OSError) else error.__context__
         if not isinstance(reason, OSError):
             raise
@@ -63,7 +63,7 @@ def load_model(path: Path) -> tuple[CaptionModel, Vocabulary, TrainOptions, dict
         state = {**contents["model"], **average}
         model.load_state_dict({name: value.float() for name, value in state.items()})
     except (KeyError, RuntimeError, ValueError, AttributeError, TypeError) as error:
-        # PyTorch says in the second line which weight it is, and then names all others.
+        # The second line of PyTorch's message names the weight; the rest lists all others.
         reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
         raise DataError(f"the checkpoint {path} does not fit: {reason[:200]}") from None
     return model.eval(), vocabulary, options, contents

@@ -16,8 +16,8 @@ from captioner.model.vocabulary import Vocabulary
 
 CLASSES = 1000
 _FILE = "imagenet_words.json"
-"""For each class of ILSVRC 2012, in the order of its numbers: the name that torchvision gives it, and the
-words that are right for it: of the name, of synonyms, and of what it is a kind of (WordNet 3.0)."""
+"""For each class of ILSVRC 2012, in order: its name in torchvision, and the correct words for it, taken from
+the name, its synonyms and its hypernyms (WordNet 3.0)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class ClassWords:
 
 @cache
 def class_words() -> list[list[str]]:
-    """For each class of ImageNet the words that are right for it, the most exact first."""
+    """For each class of ImageNet the correct words, the most exact first."""
     text = resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
     return [entry["words"] for entry in json.loads(text)]
 

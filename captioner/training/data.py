@@ -66,7 +66,7 @@ def load_examples(sources: Sequence[SourceOptions], root: Path, split: str) -> l
 
 
 def _existing(place: Path) -> Path:
-    """The place, or the zip file of that name, as data sets are downloaded."""
+    """`place`, or the zip file of the same name, in which form many data sets are downloaded."""
     archive = place.with_name(place.name + ".zip")
     return archive if archive.exists() and not place.exists() else place
 
@@ -134,7 +134,8 @@ def make_groups(examples: Sequence[Example], vocabulary: Vocabulary, max_words: 
 
 
 def make_image_groups(examples: Sequence[Example], min_references: int, samples: int) -> list[Group]:
-    """Each image with enough captions once, without them: what self-critical training samples for."""
+    """Each image with enough captions, once and without them: self-critical training samples captions for
+    it."""
     return [
         Group(
             index,

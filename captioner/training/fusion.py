@@ -208,9 +208,9 @@ def _fold_pads(editor: GraphEditor) -> None:
 
 
 def _read_pixels(editor: GraphEditor) -> None:
-    """Bytes of which a whole mean is subtracted, and which are divided by a power of two, for all channels
-    the same, are 8-bit numbers with a zero point and a scale: (x - 127) / 128. Dequantizing them gives
-    exactly the same numbers in one pass instead of four."""
+    """Bytes minus an integer mean, divided by a power of two, both equal for all channels, are 8-bit numbers
+    with a zero point and a scale: (x - 127) / 128. Dequantizing them gives exactly the same numbers in one
+    pass instead of four."""
     producers = editor.producers()
     for quotient in [node for node in editor.nodes if node.op_type == "Div"]:
         chain = [quotient]
@@ -239,7 +239,7 @@ def _read_pixels(editor: GraphEditor) -> None:
 
 
 def _merge_sums(editor: GraphEditor) -> None:
-    """U x + b + V y + c is one product of [x; y]: what an LSTM computes of its input and its state."""
+    """U x + b + V y + c is one product of [x; y]: what an LSTM computes from its input and its state."""
     linears = {linear.output: linear for linear in editor.linears()}
     uses = editor.uses()
     for node in list(editor.nodes):

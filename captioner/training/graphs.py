@@ -16,7 +16,7 @@ from captioner.nn.model import CaptionModel
 from captioner.training.fusion import GraphEditor, fuse
 
 OPSET = 20
-SMALLEST_HALVED = 1024  # values; smaller tensors are not worth a cast
+SMALLEST_HALVED = 1024  # elements; smaller tensors are not worth a cast
 TRANSPOSED = ".transposed"
 """Suffix of the names of weights that a graph stores transposed."""
 
@@ -93,7 +93,8 @@ class _Encoder(nn.Module):
         self.model = model
 
     def forward(self, pixels: Tensor, mask: Tensor | None = None) -> list[Tensor]:
-        # A copy: the mask is an input and in the memory an output, and a graph cannot give the one two names.
+        # A copy: the mask is an input and, in the memory, an output, and a value of a graph has only one
+        # name.
         memory, state = self.model.encode(pixels, None if mask is None else mask.clone())
         return [*memory.values(), *state.values()]
 
@@ -176,15 +177,15 @@ def _export(
         optimize=False,
     )
     assert program is not None
-    # Not all optimisations of the exporter: it would melt batch normalisation into the convolutions, whose
-    # weights half precision could then no longer hold. ONNX Runtime does that when it loads the graph.
+    # Not all optimisations of the exporter: it would fold batch normalisation into the convolutions, whose
+    # weights would then no longer be exact in half precision. ONNX Runtime does that when it loads the graph.
     optimizer.fold_constants(program.model)
     optimizer.remove_unused_nodes(program.model)
     graph = program.model_proto
     _name_weights(graph, module)
     fuse(graph)
     _store_halves(graph)
-    # Where the exporter found each node in our sources is of no use to anyone else.
+    # The place in our sources that the exporter records for each node is of no use to anyone else.
     for node in graph.graph.node:
         del node.metadata_props[:]
         node.doc_string = ""

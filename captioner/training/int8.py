@@ -30,7 +30,7 @@ _BATCH = 4  # the values of all layers are kept at once
 
 @dataclass(frozen=True, slots=True)
 class Int8Record:
-    """The effect of quantisation, on a quarter of the photos, which were not used for the ranges."""
+    """The effect of quantisation, measured on the quarter of the photos that did not set the ranges."""
 
     photos: int
     """Photos that set the ranges."""

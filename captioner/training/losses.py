@@ -21,14 +21,14 @@ class Losses(nn.ModuleDict):
     """The objectives of a stage by name; a module, so that their state is one table of tensors."""
 
     def __init__(self, run: Run, stage_number: int) -> None:
-        """Raises `DataError` for a stage that cannot be trained so."""
+        """Raises `DataError` if the objectives do not fit the run."""
         self.run, self.number = run, stage_number
         super().__init__({name: OBJECTIVES[name](o, run) for name, o in run.stage.objectives.items()})
         self.to(run.device)
         self._groups(0)
 
     def inherit(self, before: nn.ModuleDict) -> None:
-        """Take over what the same objectives have learnt in the stage before, where it still fits."""
+        """Take over what the same objectives learnt in the previous stage, where its shapes still fit."""
         for name, objective in self.items():
             if name in before:
                 ours, theirs = objective.state_dict(), before[name].state_dict()
@@ -70,7 +70,7 @@ class Losses(nn.ModuleDict):
 
 
 def forward(run: Run, cache: FeatureCache, batch: Batch) -> Step:
-    """Run the encoder on a batch, with what the stage hides and enlarges."""
+    """Run the encoder on a batch, with the stage's hiding and zoom."""
     stage, model = run.stage, run.model
     maps = cache.maps(batch.images, batch.views, run.device)
     photo_mask = cache.masks(batch.images, batch.views, run.device)

@@ -69,7 +69,8 @@ class Quantizer:
             scale, zero = affine(*ranges[name])
             rounded = self._round_activation(name, scale, zero)
             scales[rounded] = scale
-            # Where it is rounded for one reader it is for all, or the float value would be computed too.
+            # A value that is rounded for one reader is rounded for all; else the float value would be
+            # computed too.
             for node in before if everywhere else self._nodes:
                 for index, value in enumerate(node.input):
                     if value == name and self._producers.get(name) is not node:
@@ -102,8 +103,8 @@ class Quantizer:
         return node.op_type == "Add" and all(self._comes_from_conv(name, moved=False) for name in node.input)
 
     def _comes_from_conv(self, name: str, moved: bool = True) -> bool:
-        """Whether a value is computed by convolutions, by adding and clipping what they give, or is such a
-        value `moved` about."""
+        """Whether a value comes from convolutions, by additions and clipping only, or if `moved` also by
+        nodes that move values."""
         node = self._producers.get(name)
         if node is None:
             return False
@@ -128,7 +129,7 @@ class Quantizer:
         return [name for name in found if name not in read_as_bytes]
 
     def _clipped(self, name: str) -> str:
-        """The output of the only reader of a value, if that clips it."""
+        """The output of the only reader of a value if this reader clips it, else the value."""
         readers = [node for node in self._editor.nodes if name in node.input]
         if len(readers) == 1 and readers[0].op_type in _CLIPS:
             return str(readers[0].output[0])
@@ -151,7 +152,7 @@ class Quantizer:
         others = tuple(number for number in range(values.ndim) if number != axis)
         scale = np.abs(values).max(axis=others) / 127
         bias = self._weights[node.input[2]].astype(np.float64) if len(node.input) > 2 else np.zeros(1)
-        # A channel without weights to speak of has a scale that its bias still fits into.
+        # The scale of a channel with hardly any weights must still be large enough for its bias.
         scale = np.maximum(scale, np.abs(bias) / 2**30 / input_scale).clip(1e-12).astype(np.float32)
         read = f"{name}.read"
         if read not in self._editor.constants:
@@ -199,8 +200,8 @@ def session(graph: bytes, files: Mapping[str, bytes] | None = None) -> onnxrunti
 
 
 def widen(ranges: dict[str, Range], found: Iterable[tuple[str, Array]], share: float = 0.0) -> None:
-    """Extend ranges by what a batch of photos shows, (photos, …): of each photo all values but the `share`
-    at either end."""
+    """Extend ranges by the values of a batch of photos, (photos, …), without the `share` at either end of
+    each photo's values."""
     for name, value in found:
         flat = value.reshape(len(value), -1)
         if share:

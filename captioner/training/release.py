@@ -1,4 +1,4 @@
-"""What a bundle says of itself: its scores and its confidence, measured with the bundle as it is shipped."""
+"""The scores and the confidence that a bundle states, measured with the bundle as it is shipped."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ ALWAYS = ("cross_entropy", "doubly_stochastic", "hard_attention", "self_critical
 
 
 def renamed(values: Any) -> Any:
-    """A copy of the tables of a run with today's names; invalid ones are returned unchanged."""
+    """A copy of the tables of a run with the current names; invalid ones are returned unchanged."""
     if not isinstance(values, Mapping) or not isinstance(values.get("stages"), list | tuple):
         return values
     stages = values["stages"]

@@ -24,7 +24,7 @@ class Reward(Protocol):
 
     @property
     def groups(self) -> Sequence[Group]:
-        """The images of an epoch that it can score captions of, all of one kind."""
+        """The images of an epoch whose captions it can score, all of one kind."""
 
     def scores(self, images: Sequence[int], captions: Sequence[Sequence[str]]) -> npt.NDArray[np.float64]:
         """One for each caption, the words of a sample of image `images[i]`; a caption that was not cut at
@@ -100,7 +100,7 @@ class Naming:
     RIGHT_AGAIN, WRONG = 0.35, 0.45
     LENGTHS = range(7, 14)
     FREQUENT = 400
-    """Times that captions say a name which may stand in the background."""
+    """Occurrences in captions from which a name may well stand in the background."""
 
     def __init__(self, examples: Sequence[Example], factor: float, samples: int) -> None:
         """`factor` of the reward; at 0 there are no groups."""

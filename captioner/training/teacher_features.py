@@ -22,16 +22,16 @@ from captioner.training.data import Example
 
 CELLS, WHOLE = "cells", "whole"
 MEASURED = 1000
-"""Photos whose statistics normalise features to mean 0 and deviation 1."""
+"""Number of photos whose statistics normalise features to mean 0 and deviation 1."""
 NORMALIZATIONS = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "clip": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
 }
-"""Mean and deviation of red, green and blue, on a scale to 1, that networks were trained with."""
+"""Mean and standard deviation of red, green and blue, in [0, 1], that networks were trained with."""
 
 
 class CachedNetwork(Protocol):
-    """What `build_features` needs of a network."""
+    """What `build_features` needs from a network."""
 
     name: str
     """The name of the folder of the cache begins with it."""
@@ -84,12 +84,12 @@ class FeatureNetwork:
             elif output.ndim in (3, 4):
                 found.setdefault(CELLS, _map(output).astype(np.float16))
         if CELLS not in found:
-            raise DataError(f"the teacher network {self.path} gives no features of places")
+            raise DataError(f"the teacher network {self.path} has no spatial features")
         return found
 
 
 def _map(features: np.ndarray) -> np.ndarray:
-    """(batch, features, rows, columns) of that, or of (batch, tokens, features)."""
+    """(batch, features, rows, columns) from the same shape or from (batch, tokens, features)."""
     if features.ndim == 4:
         return features
     side = math.isqrt(features.shape[1])

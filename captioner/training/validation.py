@@ -32,9 +32,9 @@ def validate(
     options: CaptionOptions,
     device: torch.device,
 ) -> tuple[list[Hypothesis], dict[str, dict[str, float]]]:
-    """The best hypothesis for each image of a cache, found with `options`, resolved; and by source what
-    `score` says of them, and `perplexity`: of a word of the first five references of each image, by teacher
-    forcing without a checklist. It distinguishes models that CIDEr cannot."""
+    """The best hypothesis for each image of a cache, found with resolved `options`, and for each source the
+    scores of `score` and `perplexity`: that of a word of each image's first five references, by teacher
+    forcing without a checklist. Perplexity distinguishes models that CIDEr cannot."""
     assert options.max_words  # resolved
     model.eval()
     found: list[Hypothesis] = []

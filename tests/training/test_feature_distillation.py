@@ -91,7 +91,7 @@ def test_networks_without_features_of_places_are_refused(tmp_path: Path, data: P
     with pytest.raises(DataError, match="not an ONNX network"):
         network(data / "captions.json")
     nothing = np.zeros((1, SIDE, SIDE, 3), np.uint8)
-    with pytest.raises(DataError, match="no features of places"):
+    with pytest.raises(DataError, match="no spatial features"):
         network(write_network(tmp_path / "n.onnx", "whole", "shape"))(nothing)
     with pytest.raises(DataError, match="does not take photos"):
         network(write_network(tmp_path / "n.onnx", "cells"))(nothing[:, :-1])

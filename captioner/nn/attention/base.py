@@ -77,7 +77,7 @@ class Attention(nn.Module, ABC):
         if mask is not None:
             seen = mask.any(dim=1)
             if torch.compiler.is_compiling():
-                if type(self).attend is not Attention.attend:  # there, weights of zero make zeros
+                if type(self).attend is not Attention.attend:  # `Attention.attend` already gives zeros
                     context = context * seen[:, None, None]
             elif not seen.all():
                 raise DataError(f"image {int(seen.int().argmin()) + 1} of the batch has no cell to look at")

@@ -43,7 +43,7 @@ class HardAttention(AdditiveAttention):
         if not self.training:
             weights = _one_hot(_first_peak(policy), policy)
             if mask is not None:
-                weights = weights * mask.unsqueeze(1)  # where all is masked there is no peak
+                weights = weights * mask.unsqueeze(1)  # a row without unmasked cells has no peak
             return weights @ values, weights
         cells = torch.multinomial(policy.detach().float().flatten(0, 1), 1).view(*policy.shape[:2], 1)
         sampled = torch.rand(len(policy), 1, 1, device=policy.device) < SAMPLED_SHARE

@@ -17,7 +17,7 @@ class MultiHeadAttention(Attention):
 
     h[t] (query features), g[i] (grid features); Q[k] (d, query features), K[k] and V[k] (d, grid features), O
     (grid features, hidden), each with a bias. The keys are K[k] g[i], (batch, heads, d, cells), the values
-    V[k] g[i], (batch, heads, cells, d): as a step multiplies them.
+    V[k] g[i], (batch, heads, cells, d): the layout that a step multiplies.
 
     Raises `DataError` if `hidden` is not a multiple of `heads`.
     """

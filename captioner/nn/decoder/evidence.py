@@ -33,7 +33,7 @@ class WordEvidence(nn.Module):
     trailing = False
     """Whether the named words are the last of the vocabulary, in order, as in an exported model."""
     pool: Tensor
-    """float (cells of the attention, cells of the deepest stage): 1 where the one lies in the other."""
+    """float (cells of the attention, cells of the deepest stage): 1 where the first lies in the second."""
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from captioner.nn.decoder.base import Decoder, Step, Tensors, every_cell, expand
 from captioner.nn.decoder.words import TiedEmbedding
 
 EXPANSION = 4
-"""Inner features of the feed-forward layers to a hidden feature, as in the paper."""
+"""Inner features of the feed-forward layers per hidden feature, as in the paper."""
 
 
 class TransformerDecoder(Decoder):
@@ -62,7 +62,7 @@ class TransformerDecoder(Decoder):
         self.heads = attention.heads
         self.embedding = TiedEmbedding(vocabulary, embedding)
         self.input = nn.Linear(embedding, hidden)
-        # Copies start alike, as those of PyTorch's `nn.TransformerDecoder` do; what they are shown differs.
+        # All layers start with equal weights, as in PyTorch's `nn.TransformerDecoder`; their inputs differ.
         self.layers = nn.ModuleList(
             _Layer(copy.deepcopy(attention), features, hidden, heads, dropout) for _ in range(layers)
         )

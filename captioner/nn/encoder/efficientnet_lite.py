@@ -84,7 +84,7 @@ class _InvertedResidual(nn.Module):
             *expand, *_conv_bn(inner, inner, kernel, stride, inner), nn.ReLU6(), *_conv_bn(inner, outputs)
         )
         self.residual = stride == 1 and inputs == outputs
-        self.depth = StochasticDepth(0.0, "row")  # a stage of training may ask for more
+        self.depth = StochasticDepth(0.0, "row")  # a training stage may set a higher probability
 
     def forward(self, maps: Tensor) -> Tensor:
         return maps + self.depth(self.layers(maps)) if self.residual else self.layers(maps)

@@ -10,8 +10,8 @@ from captioner.errors import DataError
 from captioner.nn.blocks import feed_forward, join_heads, sinusoids, split_heads
 
 EXPANSION = 2
-"""Inner features of the feed-forward layers to a feature of the grid: half of what is usual, as the cells of
-a batch are many times its words."""
+"""Inner features of the feed-forward layers per feature of the grid. Half the usual number, because a batch
+has many times more cells than words."""
 
 
 class GridRefiner(nn.Module):
@@ -75,7 +75,7 @@ class _Layer(nn.Module):
 
 
 def grid_positions(rows: int, columns: int, features: int, device: torch.device) -> Tensor:
-    """float32 (rows * columns, features): the first half tells the row, the second the column."""
+    """float32 (rows * columns, features): the first half encodes the row, the second the column."""
     of_row = sinusoids(torch.arange(rows, device=device), (features + 1) // 2)
     of_column = sinusoids(torch.arange(columns, device=device), features // 2)
     both = [of_row.unsqueeze(1).expand(-1, columns, -1), of_column.unsqueeze(0).expand(rows, -1, -1)]

@@ -21,7 +21,7 @@ def build(name: str, weights: str | None) -> Backbone:
     """A torchvision network without its classifier.
 
     `weights`: "imagenet" (torchvision's default weights, downloaded or from its cache), a path to a
-    state dict of the whole network, or None for random ones. Raises `DataError` when they cannot be had.
+    state dict of the whole network, or None for random ones. Raises `DataError` if they cannot be loaded.
     """
     try:
         network = torchvision.models.get_model(name, weights="DEFAULT" if weights == "imagenet" else None)

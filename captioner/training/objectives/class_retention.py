@@ -41,9 +41,7 @@ class ClassRetentionOptions(ObjectiveOptions):
         if not run.model.classes and not run.start:
             raise DataError("class_retention needs [model] classes")
         if run.model.resize != "squash":
-            raise DataError(
-                "class_retention needs photos that are squashed: the pretrained encoder sees them so"
-            )
+            raise DataError("class_retention needs squashed photos, as the pretrained encoder sees them")
 
 
 class ClassRetention(Objective[ClassRetentionOptions]):

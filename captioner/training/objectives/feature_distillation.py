@@ -41,7 +41,7 @@ class FeatureDistillationOptions(ObjectiveOptions):
 
     def check(self, run: TrainOptions) -> None:
         if run.model.resize != "squash":
-            raise DataError("feature_distillation needs photos that are squashed: its network sees them so")
+            raise DataError("feature_distillation needs squashed photos, as its network sees them")
 
 
 class FeatureDistillation(Objective[FeatureDistillationOptions]):

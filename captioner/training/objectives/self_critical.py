@@ -115,7 +115,7 @@ def sample(
         logits[..., [Vocabulary.pad_id, Vocabulary.start_id, Vocabulary.unknown_id]] = -torch.inf
         drawn = torch.multinomial(torch.softmax(logits, dim=-1).flatten(0, 1), 1).view(batch, samples)
         tokens = drawn.masked_fill(ended, Vocabulary.pad_id)
-        if words == max_words:  # there may come an end, but no word
+        if words == max_words:  # only the end token may follow
             tokens = tokens.masked_fill(tokens != Vocabulary.end_id, Vocabulary.pad_id)
         sequence.append(tokens)
         ended |= tokens == Vocabulary.end_id
