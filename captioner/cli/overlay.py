@@ -32,8 +32,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "overlay",
         help="draw where the model looked for each word",
         description="Caption photos and draw where the model looked for each word. The suffix of OUT "
-        "says what is made: .png a figure, .webp or .gif an animation (WebP is a tenth as large), .html an "
-        "interactive page.",
+        "says what is made: .png a figure, .webp or .gif an animation (WebP is sharper and smaller), .html "
+        "an interactive page.",
         epilog="Exit status: 0 done; 1 some photos could not be captioned; 2 wrong usage.",
     )
     parser.add_argument("images", nargs="+", metavar="IMAGE", help="image file; - reads one from stdin")

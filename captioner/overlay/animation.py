@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +20,29 @@ from captioner.overlay.styles.style import Field, Style
 from captioner.overlay.text import clean, fit, font_for
 from captioner.results import Caption
 
-DEFAULT_WIDTH = 480
 ANIMATION_STYLES = tuple(PAINTED)
 MAX_ASPECT = 1.5
 """Maximum height over width of the stage; taller photos are fitted into it."""
-SACCADE_STEPS = 3
-"""Frames of the move from one word to the next."""
-DITHER_LEVELS = 12
+GIF_COLORS = 64
+DITHER_LEVELS = 16
 STEP_MS, FIXATION_MS, OPENING_MS, ENDING_MS = 60, 520, 700, 2600
+
+
+@dataclass(frozen=True, slots=True)
+class AnimationFormat:
+    """How large animations of a format are made by default."""
+
+    width: int
+    steps: int
+    """Frames for each word: those of the move to it, and one that rests."""
+    saving: Mapping[str, Any]
+
+
+ANIMATION_FORMATS = {
+    # GIF keeps every pixel of every frame: with more of them, files have several megabytes.
+    "GIF": AnimationFormat(320, 2, {"optimize": False}),
+    "WEBP": AnimationFormat(480, 3, {"quality": 80, "method": 3}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +65,17 @@ def render_animation(
     width: int | None = None,
     limits: ImageLimits = DEFAULT_LIMITS,
 ) -> bytes:
-    """The bytes of an endlessly looping animation, `width` (480) pixels wide.
+    """The bytes of an endlessly looping animation, `width` pixels wide (480, as GIF 320).
 
     `style` is any style of `render_overlay` except "matrix"; other parameters are the same. The layout of the
     caption is fixed from the start, so that nothing jumps.
     """
-    options = OverlayOptions(words=words, colormap=colormap, alpha=alpha, width=width)
     check_style(style, ANIMATION_STYLES)
-    scene = make_scene(image, caption, options, DEFAULT_WIDTH, limits)
-    frames = list(draw_frames(scene, PAINTED[style]))
+    kind = ANIMATION_FORMATS[format]
+    width = kind.width if width is None else width
+    options = OverlayOptions(words=words, colormap=colormap, alpha=alpha, width=width)
+    scene = make_scene(image, caption, options, width, limits)
+    frames = list(draw_frames(scene, PAINTED[style], kind.steps))
     pictures = [frame.picture for frame in frames]
     if format == "GIF":
         pictures = _share_palette(pictures)
@@ -70,7 +87,7 @@ def render_animation(
         append_images=pictures[1:],
         duration=[frame.duration_ms for frame in frames],
         loop=0,
-        **({"quality": 80, "method": 3} if format == "WEBP" else {"optimize": False}),
+        **kind.saving,
     )
     return target.getvalue()
 
@@ -85,7 +102,7 @@ def _share_palette(pictures: list[Image.Image]) -> list[Image.Image]:
     for picture in small:
         sheet.paste(picture, (0, top))
         top += picture.height
-    palette = sheet.quantize(255, method=Image.Quantize.MEDIANCUT)
+    palette = sheet.quantize(GIF_COLORS, method=Image.Quantize.MEDIANCUT)
     offsets = _bayer(pictures[0].height, pictures[0].width)
     shared = []
     for picture in pictures:
@@ -97,7 +114,7 @@ def _share_palette(pictures: list[Image.Image]) -> list[Image.Image]:
 
 
 def _bayer(height: int, width: int) -> npt.NDArray[np.float32]:
-    """Offsets (height, width, 1) that dither the error of a palette of about 256 colours evenly."""
+    """Offsets (height, width, 1) that dither the error of a small palette evenly."""
     pattern = np.zeros((1, 1))
     for _ in range(2):  # Bayer 1973: each matrix of twice the size from the one before
         pattern = np.block([[4 * pattern, 4 * pattern + 2], [4 * pattern + 3, 4 * pattern + 1]])
@@ -106,21 +123,21 @@ def _bayer(height: int, width: int) -> npt.NDArray[np.float32]:
     return (tiled * DITHER_LEVELS).astype(np.float32)[..., None]
 
 
-def draw_frames(scene: Scene, style: Style) -> Iterator[Frame]:
-    """The frames: the photo, then a transition and a still for each word, then the photo again."""
+def draw_frames(scene: Scene, style: Style, steps: int) -> Iterator[Frame]:
+    """The frames: the photo, then `steps` for each word, a transition and a still, then the photo again."""
     stage = _Stage(scene)
     yield Frame(stage.draw(stage.photo, -1, 1.0), OPENING_MS)
     before: ShownWord | None = None
     for number, word in enumerate(scene.words):
         resting = style.paint(stage.photo, style.field(word.attention, stage.size, (0.0, 0.0)), scene.options)
-        for step in range(1, SACCADE_STEPS):
-            progress = _ease(step / SACCADE_STEPS)
+        for step in range(1, steps):
+            progress = _ease(step / steps)
             if before is None:
                 picture = Image.blend(stage.photo, resting, progress)
             else:
                 field = travel(before.attention, word.attention, progress, stage.size, style.field)
                 picture = style.paint(stage.photo, field, scene.options)
-            yield Frame(stage.draw(picture, number, step / SACCADE_STEPS), STEP_MS)
+            yield Frame(stage.draw(picture, number, step / steps), STEP_MS)
         yield Frame(stage.draw(resting, number, 1.0), FIXATION_MS)
         before = word
     yield Frame(stage.draw(stage.photo, len(scene.words), 1.0), ENDING_MS)
@@ -146,7 +163,8 @@ class _Stage:
     """The photo above, the caption below, at the same positions in every frame."""
 
     def __init__(self, scene: Scene) -> None:
-        self.width = scene.options.width or DEFAULT_WIDTH
+        assert scene.options.width
+        self.width = scene.options.width
         self.photo = fit_photo(scene.photo, self.width, round(self.width * MAX_ASPECT))
         self.size = (self.photo.height, self.photo.width)
         self.letters = max(16, round(self.width / 25))

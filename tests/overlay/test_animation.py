@@ -2,6 +2,7 @@
 
 import io
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from PIL import Image
 from support.captions import HOSTILE_TEXTS, blob, make_caption
 
 from captioner.errors import OptionsError
-from captioner.overlay.animation import ENDING_MS, FIXATION_MS, SACCADE_STEPS, travel
+from captioner.overlay.animation import ANIMATION_FORMATS, ENDING_MS, FIXATION_MS, travel
 from captioner.overlay.saliency import relative
 from captioner_client import render_animation
 
@@ -30,12 +31,13 @@ def test_words_come_one_by_one_and_the_end_rests(photo, format, magic):
     assert data.startswith(magic)
     assert Image.open(io.BytesIO(data)).info["loop"] == 0
     shown = frames(data)
-    assert len(shown) == 2 + 4 * SACCADE_STEPS
+    steps = ANIMATION_FORMATS[format].steps
+    assert len(shown) == 2 + 4 * steps
     durations = [duration for _, duration in shown]
     assert durations.count(FIXATION_MS) == 4
     assert durations[-1] == ENDING_MS
-    ink = [(np.asarray(picture)[330:, :, 0] < 220).sum() for picture, _ in shown]  # below the photo
-    resting = ink[0::SACCADE_STEPS]
+    ink = [(np.asarray(picture)[picture.width * 2 // 3 + 8 :, :, 0] < 220).sum() for picture, _ in shown]
+    resting = ink[0::steps]
     assert resting[0] == 0
     assert all(later > earlier for earlier, later in pairwise(resting))
 
@@ -44,8 +46,16 @@ def test_words_come_one_by_one_and_the_end_rests(photo, format, magic):
 def test_every_painted_style_moves(photo, style):
     shown = frames(render_animation(photo, make_caption(), style, width=240))
     assert shown[0][0].width == 240
-    first, last = shown[SACCADE_STEPS][0], shown[-2][0]
+    first, last = shown[ANIMATION_FORMATS["GIF"].steps][0], shown[-2][0]
     assert np.abs(np.asarray(first, float) - np.asarray(last, float)).max() > 60
+
+
+@pytest.mark.parametrize("format", ["GIF", "WEBP"])
+def test_a_file_can_be_sent_to_people(format):
+    """Ten words over a photo with much detail."""
+    photo = Path(__file__).parents[2] / "examples" / "raccoon.jpg"
+    data = render_animation(photo, make_caption(["a", "raccoon", "in", "the", "grass"] * 2), format=format)
+    assert len(data) < 1_000_000
 
 
 def test_a_matrix_does_not_move(photo):
