@@ -12,7 +12,8 @@ def render(results: dict[str, Any]) -> str:
     parts = [f"Measured on {machine.sentence(results['machine'])}"]
     for tables in results["sections"].values():
         for table in tables:
-            parts += [f"### {table['title']}", _table(table["rows"])]
+            parts += [f"### {table['title']}"] if table["title"] else []
+            parts += [_table(table["rows"])]
             parts += [table["note"]] if table["note"] else []
     if "holds" in results:
         rows = [

@@ -17,13 +17,18 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from measures import markdown
+from measures.bench import Table
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
 
@@ -76,10 +81,33 @@ class Server:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]
 
+    def memory_mib(self) -> float:
+        """Memory of the server and of its decoding processes; what they share counts once (PSS)."""
+        kib = 0
+        for pid in self._processes():
+            text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            kib += sum(map(int, re.findall(r"^Pss:\s+(\d+)", text, re.MULTILINE)))
+        return kib / 1024
+
     def cpu_s(self) -> float:
-        """Processor time used so far."""
-        user, system = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+        """Processor time that the server and its decoding processes have used so far."""
+        ticks = 0
+        for pid in self._processes():
+            user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+            ticks += int(user) + int(system)
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def _processes(self) -> set[int]:
+        """The server and what it started."""
+        parents: dict[int, int] = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it has ended
+                stat = (folder / "stat").read_text()
+                parents[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
+        family = {self.process.pid}
+        while more := {child for child, parent in parents.items() if parent in family} - family:
+            family |= more
+        return family
 
     def end(self, number: int = signal.SIGTERM) -> int:
         """Send a signal; returns the exit status."""
@@ -217,6 +245,15 @@ def report(result: dict[str, Any], checks: dict[str, bool]) -> int:
     machine = {"cores": os.cpu_count(), "python": sys.version.split()[0]}
     print(json.dumps({**result, "holds": checks, "machine": machine}, indent=2))
     return 0 if all(checks.values()) else 1
+
+
+def show(table: Table, about: dict[str, Any], document: Path | None, name: str) -> None:
+    """Write a table and the machine that it is from between the markers of a document, or print both."""
+    results = {"machine": about, "sections": {name: [asdict(table)]}, "skipped": []}
+    if document:
+        markdown.write(document, results, name)
+    else:
+        print(markdown.render(results))
 
 
 def free_port() -> int:
