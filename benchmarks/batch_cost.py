@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """What it costs to caption very many images on a cluster: a calculation from rates measured here.
 
-    batch_cost.py PHOTOS [--device cuda] [--cores 16] [--hourly-price P] [--images 100000000]
+    batch_cost.py PHOTOS [--markdown docs/cluster.md] [--device cuda] [--cores 16] [--hourly-price P]
 
-Measures, on the photos given (a folder or an archive), what one core reads and decodes, what the model
-captions, and what a batch of both makes, and prints a table for docs/cluster.md. A node is a machine like
-this one unless --cores says that it has more cores to decode with. The price of an hour of a node is yours to
-give, in any currency, with --price-note to say where and when you have it from.
+Measures, on the photos given (a folder or an archive), how fast one core reads and decodes, how fast the
+model captions, and how fast a batch does both. Prints the calculation as a table, or writes it between the
+markers of a document. A node is a machine like this one unless --cores gives it another number of cores to
+decode with. --hourly-price is the price of a node in any currency; --price-note says where it is from.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from measures import machine, markdown
+from measures.bench import Table
 
 from captioner import Captioner, CaptionOptions, iter_folder
 from captioner.folder.open import open_sources
 
 OPTIONS = CaptionOptions(attention=False)
 PRICE_A_CORE_HOUR = 0.05
-PRICE_NOTE = (
-    "an assumption of November 2026: 0.05 an hour for each core, the order of list prices of general-purpose "
-    "machines rented by the hour"
-)
+PRICE_NOTE = "0.05 for each core, assumed; about a list price of November 2026"
 
 
 def main() -> None:
@@ -40,10 +40,14 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--images", type=float, default=1e8)
     parser.add_argument("--hourly-price", type=float, help="of a node (default: 0.05 a core)")
-    parser.add_argument("--price-note", default="yours", help="where and when the price is from")
+    parser.add_argument("--price-note", default="yours", help="where the price is from, and when")
     parser.add_argument("--seconds", type=float, default=20.0, help="for the model alone")
+    parser.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="write between the markers of this file"
+    )
     args = parser.parse_args()
-    captioner = Captioner.load(args.model, device=args.device)
+    about = machine.describe()
+    captioner = Captioner.load(args.model, device=args.device, lanes=None)
     contents = read_some(args.photos, 256)
     started = time.process_time()
     pixels = np.stack([captioner.preprocess(content) for content in contents])
@@ -72,12 +76,13 @@ def main() -> None:
         "a node": f"{rate:.1f} images/s ({how})",
         f"{args.images:,.0f} images": f"{args.images:.0f} / {rate:.1f} / 3600 = {hours:,.0f} node hours",
         "on 100 nodes": f"{hours / 100:,.0f} hours",
-        "cost": f"{hours:,.0f} x {price:g} = {hours * price:,.0f} (the price: {note})",
+        "cost": f"{hours:,.0f} x {price:g} = {hours * price:,.0f} (price of an hour: {note})",
         "to read": f"{args.images * size_mb / 1e6:.1f} TB; {rate * size_mb:.1f} MB/s a node",
     }
-    print(f"| with `{captioner.model}` | |\n|---|---|")
-    for name, value in rows.items():
-        print(f"| {name} | {value} |")
+    table = Table(
+        "", [{"what": name, "figure": value} for name, value in rows.items()], f"`{captioner.model}`."
+    )
+    markdown.show(table, about, args.markdown, "cost")
 
 
 def read_some(photos: Path, most: int) -> list[bytes]:
@@ -87,15 +92,17 @@ def read_some(photos: Path, most: int) -> list[bytes]:
 
 
 def measure_model(captioner: Captioner, pixels: np.ndarray, batch_size: int, seconds: float) -> float:
-    """Images a second."""
-    starts = range(0, len(pixels), batch_size)
-    captioner.caption_pixels(pixels[:batch_size], OPTIONS)
+    """Images a second, as many batches at once as the model takes."""
+    batches = [pixels[start : start + batch_size] for start in range(0, len(pixels), batch_size)]
+
+    def caption(batch: np.ndarray) -> int:
+        return len(captioner.caption_pixels(batch, OPTIONS))
+
+    caption(batches[0])
     started, done = time.monotonic(), 0
-    while time.monotonic() - started < seconds:
-        for start in starts:
-            batch = pixels[start : start + batch_size]
-            captioner.caption_pixels(batch, OPTIONS)
-            done += len(batch)
+    with ThreadPoolExecutor(captioner.lanes) as lanes:
+        while time.monotonic() - started < seconds:
+            done += sum(lanes.map(caption, batches))
     return done / (time.monotonic() - started)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from measures import machine
+from measures.bench import Table
 
 
 def render(results: dict[str, Any]) -> str:
@@ -34,6 +36,15 @@ def write(document: Path, results: dict[str, Any], name: str = "figures") -> Non
     if not (found and closed):
         raise SystemExit(f"{document} lacks the line {begin} or {end}")
     document.write_text(f"{before}{begin}\n\n{render(results)}\n\n{end}{after}", encoding="utf-8")
+
+
+def show(table: Table, about: dict[str, Any], document: Path | None, name: str) -> None:
+    """Write one table and the machine that it is from between the markers of a document, or print both."""
+    results = {"machine": about, "sections": {name: [asdict(table)]}, "skipped": []}
+    if document:
+        write(document, results, name)
+    else:
+        print(render(results))
 
 
 def _table(rows: list[dict[str, Any]]) -> str:

@@ -18,7 +18,6 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
@@ -26,10 +25,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from measures import markdown
-from measures.bench import Table
-
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for `measures`
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
 
 
@@ -245,15 +241,6 @@ def report(result: dict[str, Any], checks: dict[str, bool]) -> int:
     machine = {"cores": os.cpu_count(), "python": sys.version.split()[0]}
     print(json.dumps({**result, "holds": checks, "machine": machine}, indent=2))
     return 0 if all(checks.values()) else 1
-
-
-def show(table: Table, about: dict[str, Any], document: Path | None, name: str) -> None:
-    """Write a table and the machine that it is from between the markers of a document, or print both."""
-    results = {"machine": about, "sections": {name: [asdict(table)]}, "skipped": []}
-    if document:
-        markdown.write(document, results, name)
-    else:
-        print(markdown.render(results))
 
 
 def free_port() -> int:

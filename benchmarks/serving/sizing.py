@@ -18,8 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from common import Table, add_arguments, load_images, percentiles_ms, run_clients, running_server, show
-from measures import machine
+from common import add_arguments, load_images, percentiles_ms, run_clients, running_server
+from measures import machine, markdown
+from measures.bench import Table
 
 CALLERS_A_CORE, MOST_CALLERS = 16, 192  # fewer than may be admitted (queue_size)
 _START_S = 15  # of each server, about
@@ -49,7 +50,7 @@ def main() -> int:
         model, row = measure(args, images, set(cores[:count]), set(cores[count:]), seconds)
         rows.append(row)
     photo_kb = sum(map(len, images)) / len(images) / 1000
-    show(Table("", rows, f"`{model}`, photos of {photo_kb:.0f} KB."), about, args.markdown, "sizing")
+    markdown.show(Table("", rows, f"`{model}`, photos of {photo_kb:.0f} KB."), about, args.markdown, "sizing")
     return 0
 
 

@@ -18,8 +18,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from common import Table, add_arguments, load_images, percentiles_ms, run_clients, running_server, show
-from measures import machine
+from common import add_arguments, load_images, percentiles_ms, run_clients, running_server
+from measures import machine, markdown
+from measures.bench import Table
 
 MOST_SHARE = 0.02
 
@@ -58,7 +59,7 @@ def main() -> int:
         f"Traces cost {share:.1%} of the processor time, {spans / images_traced:.1f} spans an image. Medians "
         f"of {args.rounds} rounds of {args.seconds:g} s, {args.clients} callers."
     )
-    show(Table("", rows, note), about, args.markdown, "tracing")
+    markdown.show(Table("", rows, note), about, args.markdown, "tracing")
     return 0 if share <= MOST_SHARE else 1
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, NoReturn
 
 from captioner.cli.batch_inputs import make_transform, read_list, text_options
@@ -76,7 +76,7 @@ def run_ray(args: argparse.Namespace) -> int:
         overwrite=args.overwrite,
         report=_say,
     )
-    with _terminable(), run:
+    with _terminable(), redirect_stdout(sys.stderr), run:  # Ray prints what happens to nodes
         return _work(run)
 
 

@@ -269,6 +269,8 @@ class RayRun:
         address = os.environ.get("RAY_ADDRESS", "local")
         if not ray.is_initialized():
             _check_reachable(address)
+            if address == "local":
+                os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would report its usage
             ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         settings = self._job.ray
         actors = min(settings.actors, len(self._pending))
