@@ -14,7 +14,7 @@ from captioner.protobuf import caption_to_proto, options_from_proto
 from captioner.v1 import captioner_pb2 as pb
 from captioner_server.call import current_call
 from captioner_server.door import Entry
-from captioner_server.errors import INTERNAL, DeadlineError, RequestError, to_batch_error
+from captioner_server.errors import INTERNAL, DeadlineError, RequestError, release_frames, to_batch_error
 from captioner_server.gate import Gate
 from captioner_server.intake import Receipt, evicted
 from captioner_server.models import Models
@@ -144,8 +144,10 @@ class BatchCall:
             caption = await pipeline.caption(request.image, options, self._deadline_s, bulk=True)
             answer.caption.CopyFrom(caption_to_proto(caption))
         except CaptionerError as error:
+            release_frames(error)
             answer.error.CopyFrom(to_batch_error(error))
-        except Exception:
+        except Exception as error:
             log.exception("a defect, in %s", current_call.get().request_id)
+            release_frames(error)
             answer.error.CopyFrom(to_batch_error(CaptionerError(INTERNAL)))
         return answer

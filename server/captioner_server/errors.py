@@ -91,6 +91,17 @@ def _printable(text: str) -> str:
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
+def release_frames(error: BaseException) -> None:
+    """Drop the tracebacks of an error and of those it came from.
+
+    Their frames hold the message of the call. gRPC keeps the error of a call in a reference cycle, and so
+    does a frame that awaits a future with its error; only the garbage collector would free the message."""
+    errors = [error]
+    for one in errors:
+        one.__traceback__ = None
+        errors += [other for other in (one.__cause__, one.__context__) if other and other.__traceback__]
+
+
 def status_code(error: CaptionerError) -> grpc.StatusCode:
     return grpc.StatusCode[error.grpc_code]
 

@@ -21,6 +21,7 @@ from captioner_server.errors import (
     INTERNAL,
     NotServingError,
     message_of,
+    release_frames,
     status_code,
     to_trailers,
 )
@@ -91,6 +92,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                     async for answer in answers(_small_messages(entry, context), context):
                         yield answer
             except CaptionerError as error:
+                release_frames(error)
                 await context.abort(status_code(error), message_of(error), to_trailers(error))
 
         return grpc.stream_stream_rpc_method_handler(
@@ -158,12 +160,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             except CaptionerError as error:
                 code, reason = error.grpc_code, message_of(error)
                 self._metrics.refused.labels(error.code).inc()
+                release_frames(error)
                 if isinstance(error, NotServingError):
                     await self._gate.held()
                 await context.abort(status_code(error), reason, (*_trailers(call), *to_trailers(error)))
             except Exception as error:
                 code, reason = "INTERNAL", type(error).__name__
                 log.exception("a defect, in %s %s", method, call.request_id)
+                release_frames(error)
                 internal = CaptionerError(INTERNAL)
                 await context.abort(
                     status_code(internal), str(internal), (*_trailers(call), *to_trailers(internal))

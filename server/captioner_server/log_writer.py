@@ -28,6 +28,9 @@ class LogWriter(logging.Handler):
         threading.Thread(target=self._write_all, name="log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:  # as text, for its frames hold the messages of calls
+            record.exc_text = (self.formatter or logging.Formatter()).formatException(record.exc_info)
+            record.exc_info = None
         try:
             self._records.put_nowait(record)
         except queue.Full:

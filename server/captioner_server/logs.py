@@ -49,8 +49,8 @@ def _time(record: logging.LogRecord) -> str:
 class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = {"time": _time(record), "level": record.levelname.lower(), "event": record.getMessage()}
-        if record.exc_info:
-            line["exception"] = clip(self.formatException(record.exc_info), _MAX_TRACEBACK)
+        if record.exc_text:
+            line["exception"] = clip(record.exc_text, _MAX_TRACEBACK)
         return json.dumps(line | getattr(record, "fields", {}), default=str)
 
 
@@ -58,8 +58,8 @@ class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {key}={_quoted(value)}" for key, value in getattr(record, "fields", {}).items())
         line = f"{_time(record)} {record.levelname.lower()} {record.getMessage()}{fields}"
-        if record.exc_info:
-            return f"{line}\n{clip(self.formatException(record.exc_info), _MAX_TRACEBACK)}"
+        if record.exc_text:
+            return f"{line}\n{clip(record.exc_text, _MAX_TRACEBACK)}"
         return line
 
 

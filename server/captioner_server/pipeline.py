@@ -290,7 +290,10 @@ class Pipeline:
 
         job = pool.submit(work)
         job.add_done_callback(done)
-        return await asyncio.wrap_future(job)
+        try:
+            return await asyncio.wrap_future(job)
+        finally:
+            del job  # holds the error whose frames hold it, and the image
 
     def _image_s(self) -> float:
         """Time per image under load: that of the slower stage."""

@@ -44,7 +44,7 @@ def lenient(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Received]:
             check_message(raw, descriptor)
             return Received(deserialize(raw), len(raw))
         except RequestError as error:
-            return Received(None, len(raw), error)
+            return Received(None, len(raw), error.with_traceback(None))  # its frames hold the bytes
         except DecodeError:
             return Received(None, len(raw), malformed())
 

@@ -22,7 +22,7 @@ from starlette.types import Message, Receive, Scope, Send
 from captioner.errors import CaptionerError
 from captioner_server.call import Call, current_call
 from captioner_server.door import Door, Kind
-from captioner_server.errors import INTERNAL, DeadlineError, RequestError, message_of
+from captioner_server.errors import INTERNAL, DeadlineError, RequestError, message_of, release_frames
 from captioner_server.http.body import TIMEOUT
 from captioner_server.http.errors import error_response
 from captioner_server.journal import Journal
@@ -62,14 +62,16 @@ class Endpoint(Generic[T]):
         try:
             await self._work(request, sending, call)
             code = "OK"
-        except ClientDisconnect:
-            pass
+        except ClientDisconnect as error:
+            release_frames(error)
         except CaptionerError as error:
             code, reason = error.grpc_code, message_of(error)
+            release_frames(error)
             await _fail(error, request, sending)
         except Exception as error:
             code, reason = "INTERNAL", type(error).__name__
             log.exception("a defect, in %s %s", self.method, call.request_id)
+            release_frames(error)
             await _fail(CaptionerError(INTERNAL), request, sending)
         finally:
             self.journal.finish(call, code, reason, time.monotonic() - started)
