@@ -62,7 +62,7 @@ class CaptionServiceServicer(object):
     """
 
     def Caption(self, request, context):
-        """One image, one caption. Calls are batched with each other; the answer does not depend on it.
+        """One image, one caption. Concurrent calls share batches, which does not change the answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -76,15 +76,15 @@ class CaptionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CaptionBatch(self, request_iterator, context):
-        """Any number of images; answers come in the order of completion, each failing on its own. The server
-        reads ahead by a bounded number of images only.
+        """Any number of images; answers come in the order of completion. If an image fails, the others do not.
+        The server reads a bounded number of images ahead.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetModel(self, request, context):
-        """Which model answers, and how.
+        """The model that answers, and its limits.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

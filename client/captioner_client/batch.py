@@ -33,8 +33,8 @@ _FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.1, 3.0
 
 
 def _is_reset(error: grpc.aio.AioRpcError) -> bool:
-    """Whether the stream was reset by something on the way, a proxy whose server has gone say, and not ended
-    by the server, which sends a request id with whatever it says."""
+    """Whether something on the way reset the stream, for example a proxy whose server has gone. A server that
+    ends a stream itself always sends a request id."""
     if error.code() not in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED):
         return False
     trailers: dict[str, Any] = dict(iter(error.trailing_metadata() or ()))  # type: ignore[arg-type]
@@ -100,7 +100,7 @@ class Batch:
                     outcome = await self._outcomes.get()
             except TimeoutError:
                 if not self._unanswered:
-                    continue  # it is the caller's images that are slow to come
+                    continue  # slow images of the caller, not a slow server
                 message = f"no answer from {self._place} for {self._settings.timeout_s:g} s"
                 raise DeadlineExceededError(message) from None
             if isinstance(outcome, BaseException):

@@ -19,7 +19,7 @@ SERVICE = "captioner.v1.CaptionService"
 def parse_addresses(addresses: str | Sequence[str]) -> list[str]:
     """One address or several (a sequence, or separated by commas), each HOST:PORT or unix:PATH.
 
-    Raises `OptionsError` for what is no address.
+    Raises `OptionsError` for anything else.
     """
     given = addresses.split(",") if isinstance(addresses, str) else addresses
     names = [name.strip() for name in given]

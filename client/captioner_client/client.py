@@ -75,7 +75,7 @@ class CaptionClient:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Rows and columns of attention maps; where `grid_varies`, of those of a square image."""
+        """Rows and columns of attention maps; if `grid_varies`, of those of a square image."""
         return self.info.grid
 
     @property

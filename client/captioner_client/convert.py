@@ -18,12 +18,12 @@ class ModelInfo:
     digest: str
     """The first 12 hexadecimal digits of the bundle's SHA-256."""
     grid: tuple[int, int]
-    """(rows, columns) of the attention maps where none are asked for; if `grid_varies`, of those of a square
-    image."""
+    """(rows, columns) of the attention maps if the options set no size; if `grid_varies`, of those of a
+    square image."""
     device: str
-    """What really computes: "cpu" or "cuda"."""
+    """The device in use: "cpu" or "cuda"."""
     provider: str
-    """The ONNX Runtime execution provider that really computes."""
+    """The ONNX Runtime execution provider in use."""
     defaults: CaptionOptions
     """All fields are set."""
     max_image_bytes: int
@@ -36,7 +36,7 @@ class ModelInfo:
     grid_varies: bool = False
     """Whether maps have fewer rows or columns for images that are not square."""
     calibration: Calibration | None = None
-    """How log-probabilities become confidence, where that was measured."""
+    """How confidence is computed from log-probabilities; None if the model has no calibration."""
 
     @property
     def model(self) -> str:

@@ -6,8 +6,8 @@ import sys
 
 
 def trace_metadata() -> tuple[tuple[str, str], ...]:
-    """What the caller's OpenTelemetry sends along with a call, `traceparent` above all; nothing where the
-    caller has no current span. A caller that has one has imported OpenTelemetry."""
+    """The metadata that the caller's OpenTelemetry adds to a call, mainly `traceparent`; empty without a
+    current span. A caller that has a span has imported OpenTelemetry."""
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None or not trace.get_current_span().get_span_context().is_valid:
         return ()

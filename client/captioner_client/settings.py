@@ -13,7 +13,7 @@ class ClientOptions:
     """Deadlines, retries, credentials and limits. Raises `OptionsError` when one is out of its range."""
 
     model: str = ""
-    """The name that the server gives the model which is to answer; "" for its default."""
+    """Name of the model to use; "" for the server's default."""
     timeout_s: float = 60.0
     """Longest wait for an answer, retries included; in a batch and a stream, for the next answer."""
     max_attempts: int = 5
