@@ -2,7 +2,7 @@
 """Every check and measurement on a GPU in one command of at most eight minutes: Markdown and JSON.
 
     pip install '.[gpu,train,dev]'
-    gpu.py [--json gpu.json] [--markdown docs/performance.md]
+    gpu.py [--json gpu.json] [--write docs/performance.md]
     gpu.py --device cpu --quick         # on any machine: run every line once
 
 The exit status is 1 if something does not hold: the sessions really run on CUDA, captions are those of the
@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="run everything once, to see that it works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here")
     parser.add_argument(
-        "--markdown", type=Path, metavar="FILE", help="write the tables between the markers of this document"
+        "--write", type=Path, metavar="FILE", help="write the tables between the markers of this document"
     )
     args = parser.parse_args()
     bench = Bench(args.model, args.device, None, 0.0 if args.quick else args.seconds, args.quick)
@@ -57,17 +57,21 @@ def main() -> int:
         shutil.rmtree(bench.work)
     if args.json:
         args.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    if args.markdown:
-        markdown.write(args.markdown, results, "gpu")
-    else:
-        print(markdown.render(results))
+    if args.write:
+        markdown.write(args.write, results, "gpu")
+    print(markdown.render(results))
     return 0 if all(results["holds"].values()) else 1
 
 
 def _measure(bench: Bench, names: list[str]) -> dict[str, Any]:
     """Everything that there is time for; a section that fails does not keep others from being measured."""
-    results: dict[str, Any] = {"machine": machine.describe() | _gpu(), "quick": bench.quick}
-    results |= {"sections": {}, "holds": {}}
+    results: dict[str, Any] = {
+        "command": f"python benchmarks/gpu.py --device {bench.device}",
+        "machine": machine.describe() | _gpu(),
+        "quick": bench.quick,
+        "sections": {},
+        "holds": {},
+    }
     began = time.monotonic()
     for name in names:
         if time.monotonic() - began > BUDGET_S:

@@ -41,6 +41,8 @@ class Bench:
     threads: int | None = None
     seconds: float = 3.0
     """Spent on each figure."""
+    repeats: int = 3
+    """Of each row, each beside what it is compared with."""
     quick: bool = False
     """Whether to run every line of code once instead of measuring."""
     yardstick: Path | None = None

@@ -11,7 +11,7 @@ from measures.bench import Table
 
 
 def render(results: dict[str, Any]) -> str:
-    parts = [f"Measured on {machine.sentence(results['machine'])}"]
+    parts = [f"Measured on {machine.sentence(results['machine'])}", f"    {results['command']}"]
     for tables in results["sections"].values():
         for table in tables:
             parts += [f"### {table['title']}"] if table["title"] else []
@@ -27,9 +27,9 @@ def render(results: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def write(document: Path, results: dict[str, Any], name: str = "figures") -> None:
+def write(document: Path, results: dict[str, Any], name: str) -> None:
     """Put the tables between the markers of that name in a document."""
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
     text = document.read_text(encoding="utf-8")
     before, found, rest = text.partition(begin)
     _, closed, after = rest.partition(end)

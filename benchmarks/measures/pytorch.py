@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from captioner.errors import CaptionerError
+from captioner.model.runtime import available_cores
 from captioner.model.search import search
 from measures.bench import SEARCHES, Bench, Skip, Table, ratio
 from measures.photos import SIZES, photos
@@ -20,27 +21,19 @@ BATCHES = (1, 32)
 
 
 def measure(bench: Bench) -> list[Table]:
-    if not bench.has("torch", "PyTorch with the same weights"):
-        raise Skip("PyTorch is not installed")
-    import torch
-
-    torch.set_num_threads(bench.threads or torch.get_num_threads())
     captioner = bench.captioner("float32")
     pixels = np.stack([captioner.preprocess(photo) for photo in photos(SIZES["224 x 224"])])
     batches = {size: pixels[np.arange(size) % len(pixels)] for size in BATCHES[: 1 if bench.quick else 2]}
     ways: dict[str, Callable[[Any], object]] = {
-        f"captioner, {precision}": _ours(bench, precision) for precision in bench.precisions()
+        f"captioner, {precision}": ours(bench, precision) for precision in bench.precisions()
     }
-    try:
-        ways["PyTorch, eager"] = _theirs(bench, compiled=False)
-    except CaptionerError as error:
-        raise Skip(str(error)) from None
+    ways["PyTorch, eager"] = theirs(bench, compiled=False)
     if bench.quick:
         bench.skip("torch.compile", "it takes minutes, not for --quick")
     elif not (shutil.which("g++") or shutil.which("clang++")):
         bench.skip("torch.compile", "there is no C++ compiler")
     else:
-        ways["PyTorch, torch.compile"] = _theirs(bench, compiled=True)
+        ways["PyTorch, torch.compile"] = theirs(bench, compiled=True)
     rows = []
     for name, way in ways.items():
         row: dict[str, Any] = {"with the same weights": name}
@@ -57,21 +50,29 @@ def measure(bench: Bench) -> list[Table]:
     return [Table("Against PyTorch, beam 3, without reading photos", rows)]
 
 
-def _ours(bench: Bench, precision: str) -> Callable[[Any], object]:
+def ours(bench: Bench, precision: str) -> Callable[[Any], object]:
+    """Caption a batch of pixels, by ONNX Runtime."""
     captioner = bench.captioner(precision)
     return lambda pixels: captioner.caption_pixels(pixels, SEARCHES["beam 3"])
 
 
-def _theirs(bench: Bench, *, compiled: bool) -> Callable[[Any], object]:
+def theirs(bench: Bench, *, compiled: bool) -> Callable[[Any], object]:
+    """The same by PyTorch. Raises `Skip` where it or the weights are not there."""
+    if not bench.has("torch", "PyTorch with the same weights"):
+        raise Skip("PyTorch is not installed")
     import torch
 
     from captioner.nn.model import CaptionModel
     from captioner.nn.stepper import TorchStepper
     from captioner.training.start import Start
 
+    torch.set_num_threads(bench.threads or available_cores())
     captioner = bench.captioner("float32")
     place = str(Path(bench.model).resolve()) if bench.model else "default"
-    start = Start.read(place, Path("/"))
+    try:
+        start = Start.read(place, Path("/"))
+    except CaptionerError as error:
+        raise Skip(str(error)) from None
     model = CaptionModel(start.model, len(start.vocabulary)).eval()
     start.give(model, start.vocabulary)
     options = SEARCHES["beam 3"].resolve(captioner.defaults)

@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,19 @@ class Place:
 
 
 def measure(bench: Bench) -> list[Table]:
+    seconds = 1.0 if bench.quick else max(10.0, 5 * bench.seconds)
+    rates, rows = compare(bench, SHARES[:1] if bench.quick else SHARES, seconds)
+    best = [{"server": name, f"photos/s at a p99 of {MOST_P99_MS} ms": rate} for name, rate in rates.items()]
+    if bench.has("matplotlib", "the plot of latency against load"):
+        _plot(rows, bench.work / "latency.png")
+    return [Table("Servers at a bounded latency", best), Table("Latency against load", rows)]
+
+
+def compare(
+    bench: Bench, shares: Sequence[float], seconds: float
+) -> tuple[dict[str, float | None], list[dict[str, Any]]]:
+    """Photos a second that each server answers at a p99 of `MOST_P99_MS`, and every load that was offered:
+    `shares` of what the model captions in this process, for `seconds` each."""
     if not bench.has("httpx", "servers"):
         raise Skip("httpx is not installed")
     alone = _in_process(bench)
@@ -46,24 +59,16 @@ def measure(bench: Bench) -> list[Table]:
         if package is None or bench.has(package, name):
             try:
                 with serve(bench) as place:
-                    rows += [{"server": name, **row} for row in _loads(bench, place, alone)]
+                    for share in shares:
+                        row = _load(bench, place, share * alone, seconds)
+                        rows.append({"server": name, "share of the process alone": share, **row})
             except Skip as reason:
                 bench.skip(name, str(reason))
-    best = []
-    for name in dict.fromkeys(row["server"] for row in rows):
-        held = [row["answered/s"] for row in rows if row["server"] == name and _holds(row)]
-        rate = max(held, default=None)
-        best.append(
-            {
-                "server": name,
-                f"photos/s at a p99 of {MOST_P99_MS} ms": rate,
-                "share of the process alone": rate and round(rate / alone, 2),
-            }
-        )
-    note = f"The model alone, in batches of {BATCH} and JPEG included, captions {alone:.1f} photos/s."
-    if bench.has("matplotlib", "the plot of latency against load"):
-        _plot(rows, bench.work / "latency.png")
-    return [Table("Servers at a bounded latency", best, note), Table("Latency against load", rows)]
+    rates = {
+        name: max((row["answered/s"] for row in rows if row["server"] == name and _holds(row)), default=None)
+        for name in dict.fromkeys(row["server"] for row in rows)
+    }
+    return rates, rows
 
 
 def _holds(row: dict[str, Any]) -> bool:
@@ -77,23 +82,21 @@ def _in_process(bench: Bench) -> float:
     return 1000 * len(many) / bench.median_ms(lambda: captioner.caption(many, batch_size=BATCH))
 
 
-def _loads(bench: Bench, place: Place, alone: float) -> Iterator[dict[str, Any]]:
+def _load(bench: Bench, place: Place, rate: float, seconds: float) -> dict[str, Any]:
     paths = []
     for number, photo in enumerate(photos(SIZES["500 x 375"])):
         paths.append(bench.work / f"sent-{number}.jpg")
         paths[-1].write_bytes(photo)
     given = {"url": place.url, "multipart": place.multipart, "photos": [str(path) for path in paths]}
-    for share in SHARES[:1] if bench.quick else SHARES:
-        load = {"rate": share * alone, "seconds": 1 if bench.quick else max(10.0, 5 * bench.seconds)}
-        done = subprocess.run(
-            [sys.executable, "-m", "measures.open_loop"],
-            input=json.dumps(given | load),
-            check=True,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=HERE.parent,
-        )
-        yield {"offered/s": load["rate"], **json.loads(done.stdout)}
+    done = subprocess.run(
+        [sys.executable, "-m", "measures.open_loop"],
+        input=json.dumps(given | {"rate": rate, "seconds": seconds}),
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=HERE.parent,
+    )
+    return {"offered/s": rate, **json.loads(done.stdout)}
 
 
 @contextmanager
