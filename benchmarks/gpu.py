@@ -3,7 +3,7 @@
 
     pip install '.[gpu,train,dev]'
     gpu.py [--json gpu.json] [--write docs/performance.md]
-    gpu.py --device cpu --quick         # on any machine: run every line once
+    gpu.py --device cpu                 # on any machine: run every line once, measure nothing
 
 The exit status is 1 if something does not hold: the sessions really run on CUDA, captions are those of the
 CPU, CUDA that cannot be used is refused, the service answers, an epoch is trained.
@@ -50,7 +50,9 @@ def main() -> int:
         "--write", type=Path, metavar="FILE", help="write the tables between the markers of this document"
     )
     args = parser.parse_args()
-    bench = Bench(args.model, args.device, None, 0.0 if args.quick else args.seconds, args.quick)
+    quick = args.quick or args.device == "cpu"
+    seconds = 0.0 if quick else args.seconds
+    bench = Bench(model=args.model, device=args.device, seconds=seconds, quick=quick)
     try:
         results = _measure(bench, args.only)
     finally:

@@ -11,7 +11,8 @@ from measures.bench import Table
 
 
 def render(results: dict[str, Any]) -> str:
-    parts = [f"Measured on {machine.sentence(results['machine'])}", f"    {results['command']}"]
+    parts = [f"Measured on {machine.sentence(results['machine'])}"]
+    parts += [f"    {results['command']}"] if "command" in results else []
     for tables in results["sections"].values():
         for table in tables:
             parts += [f"### {table['title']}"] if table["title"] else []

@@ -17,7 +17,7 @@ SECTIONS = ["providers", "parity", "broken", "throughput", "service", "training"
 @pytest.mark.timeout(900)  # it starts many processes
 def test_every_check_holds_on_a_cpu(tiny_bundle: Path, tmp_path: Path) -> None:
     results = tmp_path / "gpu.json"
-    flags = ["--device", "cpu", "--quick", "--model", tiny_bundle, "--json", results]
+    flags = ["--device", "cpu", "--model", tiny_bundle, "--json", results]
     done = subprocess.run([sys.executable, GPU, *flags], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = json.loads(results.read_text())
