@@ -6,7 +6,9 @@ How far each stage may run ahead is fixed, so that memory does not grow with the
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -15,14 +17,21 @@ from typing import TypeVar
 
 import numpy as np
 
-from captioner.errors import ImageError, ModelOutputError
+from captioner.errors import DeviceError, ImageError, ModelOutputError, clip
 from captioner.options import CaptionOptions
 from captioner.protocol import PixelModel, Pixels
 from captioner.results import Caption
 
+log = logging.getLogger(__name__)
+
 DEFAULT_BATCH_SIZE = 32
 BATCHES_AHEAD = 2
 """Batches that are loaded while one is captioned."""
+
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory|failed to allocate|bad_?alloc|bad allocation|_ALLOC_FAILED|MemoryAllocation",
+    re.IGNORECASE,
+)
 
 Loaded = TypeVar("Loaded")
 Result = TypeVar("Result")
@@ -74,25 +83,47 @@ def _load_ahead(
 def caption_loaded(
     model: PixelModel, loaded: Sequence[Pixels | ImageError], options: CaptionOptions | None
 ) -> list[Caption | ImageError]:
-    """One outcome for each loaded image: its caption, or the error it was loaded with or failed with."""
-    outcomes = iter(
-        _caption_pixels(model, [one for one in loaded if not isinstance(one, ImageError)], options)
-    )
-    return [one if isinstance(one, ImageError) else next(outcomes) for one in loaded]
+    """One outcome for each loaded image: its caption, or the error it was loaded with or failed with.
+
+    Raises `DeviceError` if the device has no memory for one image alone, and whatever else the model raises.
+    """
+    pixels = [one for one in loaded if not isinstance(one, ImageError)]
+    outcomes = iter(caption_split(model, pixels, options) if pixels else [])
+    captions: list[Caption | ImageError] = []
+    for one in loaded:
+        outcome = one if isinstance(one, ImageError) else next(outcomes)
+        if isinstance(outcome, DeviceError):
+            raise outcome
+        captions.append(outcome)
+    return captions
 
 
-def _caption_pixels(
-    model: PixelModel, pixels: Sequence[Pixels], options: CaptionOptions | None
-) -> Sequence[Caption | ImageError]:
-    if not pixels:
-        return []
+def caption_split(
+    model: PixelModel,
+    pixels: Sequence[Pixels],
+    options: CaptionOptions | Sequence[CaptionOptions] | None,
+) -> Sequence[Caption | ModelOutputError | DeviceError]:
+    """The outcome of each image of a batch, all with the same options or each with its own.
+
+    If memory runs out or the model's output is not finite, the halves are tried, so that only the images that
+    cause it fail: with `DeviceError` or `ModelOutputError`. Raises whatever else the model raises."""
+    failure: ModelOutputError | DeviceError
     try:
         return model.caption_pixels(np.stack(pixels), options)
-    except ModelOutputError as error:  # of some image; the halves show which
-        if len(pixels) == 1:
-            return [error]
+    except ModelOutputError as error:
+        failure = error
+    except Exception as error:
+        if not _is_out_of_memory(error):
+            raise
+        log.warning("no memory for a batch of %d images: %s", len(pixels), clip(str(error)))
+        failure = DeviceError("the model has no memory left for the image")
+    if len(pixels) == 1:
+        return [failure]
     half = len(pixels) // 2
-    return [
-        *_caption_pixels(model, pixels[:half], options),
-        *_caption_pixels(model, pixels[half:], options),
-    ]
+    first, second = (options[:half], options[half:]) if isinstance(options, Sequence) else (options, options)
+    return [*caption_split(model, pixels[:half], first), *caption_split(model, pixels[half:], second)]
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether an error of the model means that the memory of the GPU or the system ran out."""
+    return isinstance(error, MemoryError) or bool(_OUT_OF_MEMORY.search(str(error)))
