@@ -41,7 +41,7 @@ def main() -> int:
     counts = args.cores or sorted({*(n for n in (1, 2, 4, 8, 16, 32) if n < len(cores)), len(cores)})
     if not 0 < min(counts) <= max(counts) <= len(cores):
         parser.error(f"this machine has {len(cores)} cores")
-    seconds = max(5.0, (args.minutes * 60 / len(counts) - _START_S) / 2)
+    seconds = max(1.0, (args.minutes * 60 / len(counts) - _START_S) / 2)
     images = load_images(args.images)
     about = machine.describe()
     rows, model = [], ""
