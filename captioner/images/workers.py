@@ -118,7 +118,10 @@ class DecodeWorkers:
         for worker in self._workers:
             worker.start()
         for worker in self._workers:
-            worker.wait_until_ready()
+            try:
+                worker.wait_until_ready()
+            except _WorkerLost:
+                raise WorkersError("a process to decode images was killed while it started") from None
 
     def close(self) -> None:
         """End all processes; calls of `load` that are running raise."""
@@ -213,6 +216,9 @@ class _Worker:
             return
         try:
             status, message = self._reply(_START_S)
+        except TimeoutError:
+            self._stop()
+            raise WorkersError(f"a process to decode images has not started within {_START_S:g} s") from None
         except OSError:
             killed = self._stop() == -signal.SIGKILL
             if killed:

@@ -70,7 +70,7 @@ def test_servers_write_what_the_model_here_writes(photos, tmp_path, tiny_caption
 def test_a_server_that_dies_costs_nothing(photos, tmp_path, capsys) -> None:
     out = tmp_path / "out.jsonl"
     with server_process(image_s=0.05) as first, server_process(image_s=0.05) as second:
-        arguments = ["batch", str(photos), "-o", str(out), "--timeout-s", "20", "--server"]
+        arguments = ["batch", str(photos), "-o", str(out), "--timeout-s", "120", "--server"]
         import threading
 
         threading.Timer(1.0, first.process.kill).start()
@@ -87,7 +87,7 @@ def test_a_server_that_is_away_is_passed_over(photos, tmp_path, tiny_captioner, 
     server = RunningServer(tiny_captioner, ServerOptions(port=0))
     try:
         out = tmp_path / "out.jsonl"
-        flags = ["-o", str(out), "--timeout-s", "20", "--server", f"localhost:1,{server.address}"]
+        flags = ["-o", str(out), "--timeout-s", "120", "--server", f"localhost:1,{server.address}"]
         assert main(["batch", str(photos), *flags]) == 1
     finally:
         server.close()

@@ -41,7 +41,7 @@ def run_command(
         [sys.executable, "-m", "captioner", *arguments],
         input=stdin,
         capture_output=True,
-        timeout=60,
+        timeout=300,
         env={**os.environ, **environment},
     )
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.engines import FakeEngine
+from support.patience import PATIENCE_S, wait_until
 from support.processes import child_environment
 from support.serving import RunningServer, make_image, serve
 
@@ -203,7 +204,7 @@ def test_what_grpc_itself_refuses_is_too_large_too(server: RunningServer) -> Non
 def test_deadlines_are_kept() -> None:
     engine = FakeEngine()
     with serve(engine) as server, CaptionClient(server.address, ClientOptions(timeout_s=0.2)) as client:
-        assert client.get_model(timeout_s=5)
+        assert client.get_model(timeout_s=PATIENCE_S)
         engine.hold.clear()
         late = f"no answer from {server.address} (within|for) 0.2 s"
         with pytest.raises(DeadlineExceededError, match=late):
@@ -243,12 +244,12 @@ def test_where_nothing_is_said_the_address_is_named() -> None:
 def test_a_busy_server_is_asked_again_and_then_given_up() -> None:
     engine = FakeEngine()
     with serve(engine, queue_size=1) as server:
+        server.server.models.get()._batcher.learn(1, 1.0)  # so long a refused caller is told to wait
         engine.hold.clear()
         with CaptionClient(server.address) as first, CaptionClient(server.address) as client:
             held = threading.Thread(target=first.caption, args=(make_image(1),))
             held.start()
-            while not server.metric("admitted_images"):
-                time.sleep(0.001)
+            wait_until(lambda: server.metric("admitted_images"))
             with (
                 CaptionClient(server.address, ClientOptions(max_attempts=1)) as hasty,
                 pytest.raises(ServerBusyError) as caught,
@@ -257,15 +258,29 @@ def test_a_busy_server_is_asked_again_and_then_given_up() -> None:
             assert caught.value.retry_after_s is not None
             assert str(caught.value).startswith(f"{server.address}: ")
             assert caught.value.request_id
-            threading.Timer(0.2, engine.hold.set).start()
-            assert client.caption(make_image(3)).text  # was refused until then
+            with ThreadPoolExecutor(1) as pool:
+                answer = pool.submit(client.caption, make_image(3))
+                wait_until(lambda: refusals(server, "RESOURCE_EXHAUSTED") >= 2)
+                engine.hold.set()
+                assert answer.result(PATIENCE_S).text
             held.join()
 
 
+def refusals(server: RunningServer, code: str) -> float:
+    return server.metric("calls_total", method="/captioner.v1.CaptionService/Caption", code=code)
+
+
 def test_a_server_that_is_starting_is_waited_for() -> None:
-    with serve(None) as server, CaptionClient(server.address) as client:
-        threading.Timer(0.3, lambda: server.call(server.server.open({"default": FakeEngine()}))).start()
-        assert client.caption(make_image(1)).text
+    engine = FakeEngine()
+    engine.hold.clear()
+    with serve(None) as server, CaptionClient(server.address) as client, ThreadPoolExecutor(1) as pool:
+        opened = server.start(server.server.open({"default": engine}))
+        wait_until(lambda: engine.batches)  # it warms up
+        answer = pool.submit(client.caption, make_image(1))
+        wait_until(lambda: refusals(server, "UNAVAILABLE"))
+        engine.hold.set()
+        assert answer.result(PATIENCE_S).text
+        opened.result(PATIENCE_S)
 
 
 def test_calls_take_turns_over_several_servers() -> None:
@@ -289,7 +304,7 @@ def test_a_batch_outlives_the_server_that_it_went_to() -> None:
                 if len(found) == 30:
                     [serving] = [server for server in (one, two) if server.server.gate.open_calls]
                     drained = serving.start(serving.server.drain())
-        assert drained.result(20)
+        assert drained.result(PATIENCE_S)
         for server in (one, two):
             assert server.metric("images_total", outcome="ok") > 10
     for number, image in enumerate(images):

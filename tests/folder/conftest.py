@@ -43,9 +43,11 @@ def start_batch(tiny_bundle: Path) -> Callable[..., subprocess.Popen[str]]:
     """Starts the command as a process of its own."""
     model = ["--model", str(tiny_bundle), "--device", "cpu", "--threads", "1"]
 
-    def start(*arguments: object, as_anybody: bool = False) -> subprocess.Popen[str]:
-        """With `as_anybody` permissions hold for it even if the tests are run by root."""
-        command = [sys.executable, "-m", "captioner", "batch", *map(str, arguments), *model]
+    def start(*arguments: object, as_anybody: bool = False, before: str = "") -> subprocess.Popen[str]:
+        """With `as_anybody` permissions hold for it even if the tests are run by root. `before` is a program
+        in Python that it runs first."""
+        program = f"{before}\nimport sys\nfrom captioner.cli.main import main\nsys.exit(main(sys.argv[1:]))"
+        command = [sys.executable, "-c", program, "batch", *map(str, arguments), *model]
         if as_anybody and os.geteuid() == 0:
             if shutil.which("setpriv") is None:
                 pytest.skip("root may do everything, and there is no setpriv to take that away")

@@ -6,11 +6,11 @@ import json
 import os
 import random
 import shutil
-import signal
 import time
 from pathlib import Path
 
 import pytest
+from support.patience import PATIENCE_S, wait_until
 from support.serving import make_image
 
 from captioner.captioner import Captioner
@@ -71,16 +71,27 @@ def test_a_torn_line_is_taken_off(photos: Path, tmp_path: Path, batch) -> None:
     assert out.read_bytes() == whole
 
 
+INTERRUPTED = """
+import os, signal
+from captioner.folder.outputs.jsonl import JsonlOutput
+
+advance = JsonlOutput.advance
+
+def advance_once(*arguments):
+    advance(*arguments)
+    JsonlOutput.advance = advance
+    os.kill(os.getpid(), signal.SIGINT)
+
+JsonlOutput.advance = advance_once
+"""
+
+
 def test_interrupting_finishes_what_is_in_flight(photos: Path, tmp_path: Path, batch, start_batch) -> None:
     out = tmp_path / "out.jsonl"
     for number in range(400):
         (photos / f"more{number}.png").write_bytes(make_image(number))
-    process = start_batch(photos, "-o", out)
-    _wait_for_state(out)
-    while not (out.exists() and out.stat().st_size):
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    process = start_batch(photos, "-o", out, before=INTERRUPTED)
+    _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert "the same command resumes" in errors and "Traceback" not in errors
     done = len(out.read_text().splitlines())
@@ -235,9 +246,7 @@ def test_a_file_of_somebody_else_is_not_replaced(photos: Path, tmp_path: Path, b
 
 
 def _wait_for_state(out: Path) -> None:
-    end = time.monotonic() + 60
-    while not out.with_name(f"{out.name}.state").exists() and time.monotonic() < end:
-        time.sleep(0.01)
+    wait_until(lambda: out.with_name(f"{out.name}.state").exists())
 
 
 def _records(path: Path) -> list[dict]:

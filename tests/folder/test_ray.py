@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from support.patience import wait_until
 from support.processes import child_environment
 from support.serving import make_image
 from support.stores import gs_server, s3_server
@@ -63,7 +63,7 @@ def test_an_actor_with_a_model_that_letterboxes(tmp_path: Path, letterboxed_bund
     assert rows[0]["rows"] > rows[0]["columns"] and rows[1]["rows"] < rows[1]["columns"]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_an_actor_and_the_driver_may_die(tmp_path: Path, tiny_bundle: Path) -> None:
     pytest.importorskip("ray")
     root, out, local = tmp_path / "photos", tmp_path / "out", tmp_path / "local.jsonl"
@@ -74,16 +74,16 @@ def test_an_actor_and_the_driver_may_die(tmp_path: Path, tiny_bundle: Path) -> N
     model = ["--model", str(tiny_bundle)]
     ray = ["batch", str(root), "-o", str(out), "--engine", "ray", "--shard-size", "4", *model]
     driver = _start(ray)
-    _wait(lambda: out.is_dir() and any(out.glob("part-*")))
+    wait_until(lambda: out.is_dir() and any(out.glob("part-*")))
     driver.send_signal(signal.SIGKILL)
     driver.communicate()
     kept = set(out.glob("part-*"))
     for path in kept:
         parquet.read_table(path)  # whole
     again = _start(ray)
-    actor = _wait(lambda: _find_child(again.pid, "ShardCaptioner"))
+    actor = wait_until(lambda: _find_child(again.pid, "ShardCaptioner"))
     os.kill(actor, signal.SIGKILL)
-    _, errors = again.communicate(timeout=400)
+    _, errors = again.communicate(timeout=600)
     assert again.returncode == 1, errors
     assert "Traceback" not in errors
     assert kept <= set(out.glob("part-*"))
@@ -115,7 +115,7 @@ def ray_batch(tiny_bundle: Path) -> Callable[..., tuple[int, str]]:
 
     def run(*arguments: object) -> tuple[int, str]:
         driver = _start(["batch", *map(str, arguments), *flags])
-        _, errors = driver.communicate(timeout=400)
+        _, errors = driver.communicate(timeout=600)
         assert "Traceback" not in errors
         return driver.returncode, "".join(
             line for line in errors.splitlines(True) if " core_worker.cc" not in line
@@ -134,7 +134,7 @@ def _rows(out: str | Path) -> dict[str, dict]:
     return {row["image"]: row for row in rows}
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 def test_the_command_over_ray(photos, tmp_path, ray_batch, batch) -> None:
     out, local = tmp_path / "out", tmp_path / "local.parquet"
     assert batch(photos, "-o", local) == 1
@@ -173,7 +173,7 @@ def test_the_command_over_ray(photos, tmp_path, ray_batch, batch) -> None:
     assert status == 2 and "another run is writing this output" in said
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_a_list_over_a_cluster_of_two_nodes(photos, tmp_path, ray_batch, monkeypatch) -> None:
     utils = pytest.importorskip("ray.cluster_utils")
     monkeypatch.setenv("PYTHONPATH", child_environment()["PYTHONPATH"])  # of the nodes
@@ -223,7 +223,7 @@ def test_a_run_says_when_nodes_have_gone(monkeypatch) -> None:
     ]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_object_stores_over_ray(photos, tmp_path, ray_batch, batch) -> None:
     pytest.importorskip("moto")
     pytest.importorskip("gcp_storage_emulator")
@@ -313,15 +313,6 @@ def _start(arguments: list[str]) -> subprocess.Popen[str]:
     environment = {**child_environment(), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "captioner", *arguments]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
-
-
-def _wait(condition, timeout_s: float = 240):
-    end = time.monotonic() + timeout_s
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    raise AssertionError("waited in vain")
 
 
 def _find_child(driver: int, word: str) -> int | None:

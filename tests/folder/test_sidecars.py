@@ -7,11 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from PIL import Image
+from support.patience import PATIENCE_S, wait_until
 from support.serving import make_image
 
 from captioner.errors import OptionsError
@@ -144,14 +144,14 @@ def test_exiftool_starts_beside_other_threads(tmp_path) -> None:
     """A fork that runs Python before exec may wait for a lock that a thread held: here, for this hook."""
     program = f"""
 import os, time
-os.register_at_fork(after_in_child=lambda: time.sleep(60))
+os.register_at_fork(after_in_child=lambda: time.sleep(600))
 from pathlib import Path
 from captioner.folder.outputs.exiftool import ExifTool
 tool = ExifTool()
 tool.set_tags(Path({str(tmp_path / "a.xmp")!r}), {{"XMP-dc:Description": "a dog"}})
 tool.close()
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE_S)
     assert read_description(tmp_path / "a.xmp") == "a dog"
 
 
@@ -187,10 +187,7 @@ print(tool._process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    ended = time.monotonic() + 10
-    while _is_running(int(done.stdout)):
-        assert time.monotonic() < ended
-        time.sleep(0.05)
+    wait_until(lambda: not _is_running(int(done.stdout)))
 
 
 def _is_running(pid: int) -> bool:

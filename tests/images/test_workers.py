@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import bombs
+from support.patience import PATIENCE_S, wait_until
 from support.serving import make_image
 
 from captioner.errors import ImageError, ImageTooLargeError, NotAnImageError, OptionsError
@@ -22,6 +22,7 @@ from captioner.images.workers import DecodeWorkers, WorkersError
 PHOTOS = sorted((Path(__file__).parents[2] / "examples").glob("*.jpg"))
 LIMITS = ImageLimits(max_memory=200 * 2**20, formats=SAFE_FORMATS)
 PREPARATION = Preparation(64, limits=LIMITS)
+FOREVER = 100_000  # scans that take longer than any test
 
 
 @pytest.fixture(scope="module")
@@ -78,15 +79,17 @@ def test_an_image_that_takes_long_is_given_up_and_the_next_is_decoded(
         assert workers.load(make_image(1)).shape == (64, 64, 3)
 
 
-def test_others_go_on_beside_an_image_that_takes_long(workers: DecodeWorkers) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        bomb = pool.submit(workers.load, bombs.scan_bomb())
-        decoded = 0
-        while not bomb.done():
-            workers.load(make_image(decoded))
-            decoded += 1
-    assert isinstance(bomb.exception(), ImageTooLargeError)
-    assert decoded > 10
+def busy(workers: DecodeWorkers) -> bool:
+    return any(worker.busy_since is not None for worker in workers._workers)
+
+
+def test_others_go_on_beside_an_image_that_takes_long() -> None:
+    with ThreadPoolExecutor(1) as pool, DecodeWorkers(PREPARATION, 2, max_cpu_s=PATIENCE_S) as workers:
+        bomb = pool.submit(workers.load, bombs.scan_bomb(FOREVER))
+        wait_until(lambda: busy(workers))
+        for seed in range(20):
+            assert workers.load(make_image(seed)).shape == (64, 64, 3)
+        assert not bomb.done()
 
 
 def test_memory_is_limited_by_format_and_really() -> None:
@@ -114,35 +117,55 @@ def test_a_process_that_is_killed_loses_no_image(workers: DecodeWorkers) -> None
 
 
 def test_a_crash_is_the_fault_of_the_image() -> None:
-    with DecodeWorkers(PREPARATION, 1, max_cpu_s=20) as workers, ThreadPoolExecutor(1) as pool:
+    with DecodeWorkers(PREPARATION, 1, max_cpu_s=PATIENCE_S) as workers, ThreadPoolExecutor(1) as pool:
         workers.warm_up()
-        running = pool.submit(workers.load, bombs.scan_bomb())
-        time.sleep(0.2)
+        running = pool.submit(workers.load, bombs.scan_bomb(FOREVER))
+        wait_until(lambda: busy(workers))
         os.kill(pids(workers)[0], signal.SIGSEGV)
-        assert isinstance(running.exception(60), NotAnImageError)
+        assert isinstance(running.exception(PATIENCE_S), NotAnImageError)
         assert workers.load(make_image(1)).shape == (64, 64, 3)
 
 
 def test_the_wait_for_a_process_is_foreseen() -> None:
-    with DecodeWorkers(PREPARATION, 1, max_cpu_s=1.0) as workers, ThreadPoolExecutor(1) as pool:
+    with DecodeWorkers(PREPARATION, 1, max_cpu_s=PATIENCE_S) as workers, ThreadPoolExecutor(1) as pool:
         workers.load(make_image(1))
         assert workers.expected_wait_s() == 0
-        bomb = pool.submit(workers.load, bombs.scan_bomb())
-        time.sleep(0.3)
-        assert 0.2 < workers.expected_wait_s() <= 1.0
-        assert bomb.exception(60)
+        bomb = pool.submit(workers.load, bombs.scan_bomb(FOREVER))
+        since = wait_until(lambda: workers._workers[0].busy_since)
+        wait_until(lambda: workers.expected_wait_s() > 0.2)
+        workers._workers[0].busy_since = since - 0.5 * PATIENCE_S
+        assert 0.5 * PATIENCE_S < workers.expected_wait_s() <= PATIENCE_S
+        workers._workers[0].busy_since = since - 2 * PATIENCE_S
+        assert workers.expected_wait_s() == PATIENCE_S
+        os.kill(pids(workers)[0], signal.SIGSEGV)
+        assert bomb.exception(PATIENCE_S)
         assert workers.expected_wait_s() == 0
+
+
+def test_processes_that_do_not_start_are_not_the_fault_of_an_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    with DecodeWorkers(PREPARATION, 1) as workers:
+        workers._workers[0].start()
+        os.kill(pids(workers)[0], signal.SIGKILL)
+        with pytest.raises(WorkersError, match="was killed while it started"):
+            workers.warm_up()
+        monkeypatch.setattr("captioner.images.workers._START_S", 0.001)
+        with pytest.raises(WorkersError, match="has not started within"):
+            workers.warm_up()
+        with pytest.raises(WorkersError, match="has not started within"):
+            workers.load(make_image(1))
+        monkeypatch.undo()
+        assert workers.load(make_image(1)).shape == (64, 64, 3)
 
 
 def test_closing_ends_the_processes_and_what_they_do() -> None:
-    workers = DecodeWorkers(PREPARATION, 2, max_cpu_s=30)
+    workers = DecodeWorkers(PREPARATION, 2, max_cpu_s=PATIENCE_S)
     workers.warm_up()
     running = pids(workers)
     with ThreadPoolExecutor(1) as pool:
-        bomb = pool.submit(workers.load, bombs.scan_bomb())
-        time.sleep(0.2)
+        bomb = pool.submit(workers.load, bombs.scan_bomb(FOREVER))
+        wait_until(lambda: busy(workers))
         workers.close()
-        assert isinstance(bomb.exception(60), WorkersError)
+        assert isinstance(bomb.exception(PATIENCE_S), WorkersError)
     for pid in running:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)

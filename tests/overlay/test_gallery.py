@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from support.browser import DESK, PHONE, find_axe, open_page, take_screenshot, violations
+from support.browser import DESK, PHONE, find_axe, new_page, open_page, take_screenshot, violations
 from support.captions import HOSTILE_TEXTS, blob, lit_cell, make_caption
 
 from captioner.errors import ImageUnreadableError, OptionsError
@@ -108,7 +108,6 @@ def test_a_click_opens_the_interactive_view(browser, gallery):
             == 200
         )
         page.wait_for_url("**photo=1.jpg")  # the address follows a moment after the view
-        page.wait_for_timeout(300)
         take_screenshot(page, "gallery-view")
         page.keyboard.press("PageDown")
         assert page.locator(".problem").text_content() == "the file is missing"
@@ -163,7 +162,6 @@ def test_going_back_closes_the_view(browser, gallery):
 @pytest.mark.parametrize("size", ["phone", "desk"])
 def test_looks_and_accessibility(browser, gallery, scheme, size):
     with open_page(browser, gallery, color_scheme=scheme, **(PHONE if size == "phone" else DESK)) as page:
-        page.wait_for_timeout(200)
         take_screenshot(page, f"gallery-{size}-{scheme}")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert violations(page, find_axe()) == []
@@ -180,7 +178,6 @@ def test_looks_and_accessibility(browser, gallery, scheme, size):
         assert violations(page, find_axe()) == []
         page.keyboard.press("Escape")
         page.locator("label", has_text="To review").click()
-        page.wait_for_timeout(100)
         take_screenshot(page, f"gallery-review-{size}-{scheme}")
         assert violations(page, find_axe()) == []
 
@@ -190,7 +187,7 @@ def test_thousands_of_photos_stay_a_few_nodes(browser, large_gallery):
         assert page.locator(".count").text_content() == f"{5000:,} photos"
         for _ in range(5):
             page.mouse.wheel(0, 20_000)
-            page.wait_for_timeout(50)
+            page.evaluate("new Promise(requestAnimationFrame)")  # where the cards are drawn
             assert 0 < page.locator(".card").count() < 150
         page.locator(".card").first.focus()
         page.keyboard.press("End")
@@ -299,10 +296,10 @@ def test_a_gallery_replaces_itself_and_nothing_else(tmp_path, folder, records):
 def test_a_page_without_its_folder_says_so(browser, tmp_path, gallery):
     alone = tmp_path / gallery.name
     alone.write_bytes(gallery.read_bytes())
-    page = browser.new_page()
+    page = new_page(browser)
     page.goto(alone.resolve().as_uri())
     assert "my photos #1 100%.files is missing" in page.locator(".nothing").text_content()
-    page.close()
+    page.context.close()
 
 
 def test_copies_of_photos_carry_no_metadata(tmp_path):

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from support.browser import DESK, PHONE, find_axe, open_page, take_screenshot, violations
 from support.captions import HOSTILE_TEXTS, blob, lit_cell, make_caption
+from support.patience import wait_until
 
 from captioner.results import Caption
 from captioner_client import render_html
@@ -42,17 +43,15 @@ def pressed(page) -> list[str]:
 
 
 def peak(page) -> tuple[float, float]:
-    page.wait_for_timeout(350)  # the fade from one map to the next
     x, y, _ = page.evaluate(PEAK)
     return x, y
 
 
 def test_hovering_a_word_shows_its_map(browser, page_file):
-    with open_page(browser, page_file) as page:
-        words(page).nth(3).hover()
-        assert peak(page) == pytest.approx((0.96, 0.96), abs=0.05)
-        words(page).nth(0).hover()
-        assert peak(page) == pytest.approx((0.04, 0.04), abs=0.05)
+    with open_page(browser, page_file, reduced_motion="no-preference") as page:  # one map fades to the next
+        for word, place in ((3, (0.96, 0.96)), (0, (0.04, 0.04))):
+            words(page).nth(word).hover()
+            wait_until(lambda place=place: peak(page) == pytest.approx(place, abs=0.05))
         assert "20%" in page.locator(".detail").text_content()
         assert "25% of its attention went to the sentence" in page.locator(".detail").text_content()
 
@@ -161,7 +160,6 @@ def test_spotlight_darkens_what_was_not_looked_at(browser, page_file):
     with open_page(browser, page_file) as page:
         words(page).nth(0).click()
         page.locator("label", has_text="Spotlight").click()
-        page.wait_for_timeout(350)  # the fade from the word the page opened on
         x, y, opacity = page.evaluate(PEAK)
         assert opacity > 150
         assert x > 0.5
@@ -173,7 +171,6 @@ def test_spotlight_darkens_what_was_not_looked_at(browser, page_file):
 def test_looks_and_accessibility(browser, page_file, scheme, size):
     with open_page(browser, page_file, color_scheme=scheme, **(PHONE if size == "phone" else DESK)) as page:
         words(page).nth(2).click()
-        page.wait_for_timeout(350)
         take_screenshot(page, f"page-{size}-{scheme}")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert violations(page, find_axe()) == []

@@ -7,6 +7,13 @@ import pytest
 from support.engines import FakeEngine
 from support.serving import RunningServer, serve
 
+from captioner_server import probe
+
+
+@pytest.fixture(autouse=True)
+def patient_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "TIMEOUT_S", 30.0)
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:

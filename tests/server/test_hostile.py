@@ -8,35 +8,46 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.engines import FakeEngine
+from support.patience import PATIENCE_S, wait_until
 from support.serving import RunningServer, make_image, serve
 
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
 
-TIMEOUT_S = 20
 STALLING = [("grpc.http2.lookahead_bytes", 1), ("grpc.http2.bdp_probe", 0)]  # reads only what it must
 
 
-@pytest.fixture
-def server() -> Iterator[RunningServer]:
-    options = {"stream_idle_s": 0.5, "stream_window": 4, "queue_size": 16, "max_image_bytes": 100_000}
-    with serve(FakeEngine(), **options) as running:
+@contextmanager
+def serve_strictly(**options: float) -> Iterator[RunningServer]:
+    limits = {"stream_window": 4, "queue_size": 16, "max_image_bytes": 100_000}
+    with serve(FakeEngine(), **limits, **options) as running:
         yield running
-        deadline = time.monotonic() + TIMEOUT_S
-        while running.metric("in_flight_calls") and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert running.metric("in_flight_calls") == 0
-        assert running.metric("admitted_images") == 0
+        wait_until(lambda: running.metric("in_flight_calls") == running.metric("admitted_images") == 0)
         with grpc.insecure_channel(running.address) as channel:
             status = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest()).status
             assert status == health_pb2.HealthCheckResponse.SERVING
             caption = CaptionServiceStub(channel).Caption(pb.CaptionRequest(image=make_image(1)))
             assert caption.caption.text
+
+
+@pytest.fixture
+def server() -> Iterator[RunningServer]:
+    with serve_strictly() as running:
+        yield running
+
+
+@pytest.fixture
+def impatient() -> Iterator[RunningServer]:
+    """A server that ends streams whose caller is silent for a moment."""
+    with serve_strictly(stream_idle_s=2.0) as running:
+        yield running
 
 
 @pytest.fixture
@@ -58,7 +69,7 @@ def mutilated(seed: int) -> bytes:
 
 def test_mutilated_images_are_captioned_or_refused(channel: grpc.Channel) -> None:
     requests = [pb.CaptionBatchRequest(id=str(seed), image=mutilated(seed)) for seed in range(300)]
-    answers = list(CaptionServiceStub(channel).CaptionBatch(iter(requests), timeout=60))
+    answers = list(CaptionServiceStub(channel).CaptionBatch(iter(requests), timeout=PATIENCE_S))
     assert len(answers) == 300
     outcomes = Counter(answer.error.reason or "caption" for answer in answers)
     assert set(outcomes) <= {"caption", "not_an_image", "too_large"}
@@ -76,16 +87,16 @@ def test_mutilated_images_are_captioned_or_refused(channel: grpc.Channel) -> Non
 )
 def test_what_is_no_protobuf_is_an_invalid_argument(channel: grpc.Channel, method: str) -> None:
     with pytest.raises(grpc.RpcError) as caught:
-        list(channel.stream_stream(f"/{method}")(iter([b"\xff\xff\xff\xff"]), timeout=TIMEOUT_S))
+        list(channel.stream_stream(f"/{method}")(iter([b"\xff\xff\xff\xff"]), timeout=PATIENCE_S))
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_unknown_methods_and_oversized_messages_are_refused(channel: grpc.Channel) -> None:
     with pytest.raises(grpc.RpcError) as caught:
-        channel.unary_unary("/captioner.v1.CaptionService/Nothing")(b"", timeout=TIMEOUT_S)
+        channel.unary_unary("/captioner.v1.CaptionService/Nothing")(b"", timeout=PATIENCE_S)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
     with pytest.raises(grpc.RpcError) as caught:
-        CaptionServiceStub(channel).Caption(pb.CaptionRequest(image=bytes(70_000_000)), timeout=TIMEOUT_S)
+        CaptionServiceStub(channel).Caption(pb.CaptionRequest(image=bytes(70_000_000)), timeout=PATIENCE_S)
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
@@ -96,7 +107,7 @@ def test_bytes_that_are_no_http2_close_their_connection(server: RunningServer) -
         random.Random(1).randbytes(5000),
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" * 9,
     ):
-        with socket.create_connection((host, int(port)), TIMEOUT_S) as connection:
+        with socket.create_connection((host, int(port)), PATIENCE_S) as connection:
             try:
                 connection.sendall(junk)
                 while connection.recv(65536):
@@ -117,42 +128,44 @@ def test_an_endless_stream_is_read_no_faster_than_it_is_answered(
             sent += 1
             yield pb.CaptionBatchRequest(id=str(sent), image=image)
 
-    call = CaptionServiceStub(channel).CaptionBatch(endless(), timeout=TIMEOUT_S)
+    call = CaptionServiceStub(channel).CaptionBatch(endless(), timeout=PATIENCE_S)
     for _ in range(50):
         next(call)
     call.cancel()
     assert server.metric("images_total", outcome="ok") <= sent
 
 
-def test_a_caller_that_does_not_read_loses_its_stream(server: RunningServer) -> None:
+def test_a_caller_that_does_not_read_loses_its_stream(impatient: RunningServer) -> None:
     large = pb.CaptionOptions(attention_size=pb.GridSize(rows=64, columns=64))
     requests = (
         pb.CaptionBatchRequest(id=str(number), image=make_image(1), options=large) for number in range(10_000)
     )
-    with grpc.insecure_channel(server.address, options=STALLING) as channel:
-        call = CaptionServiceStub(channel).CaptionBatch(requests, timeout=TIMEOUT_S)
-        time.sleep(1.5)
-        assert server.metric("in_flight_calls") == 0
-        assert server.metric("images_total", outcome="ok") <= 8
+    with grpc.insecure_channel(impatient.address, options=STALLING) as channel:
+        call = CaptionServiceStub(channel).CaptionBatch(requests, timeout=PATIENCE_S)
+        method = "/captioner.v1.CaptionService/CaptionBatch"
+        wait_until(lambda: impatient.metric("calls_total", method=method, code="DEADLINE_EXCEEDED"))
+        assert impatient.metric("images_total", outcome="ok") <= 8
         with pytest.raises(grpc.RpcError) as caught:
             list(call)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert "stream_idle_s" in caught.value.details()
 
 
-def test_a_caller_that_falls_silent_loses_its_stream(channel: grpc.Channel) -> None:
+def test_a_caller_that_falls_silent_loses_its_stream(impatient: RunningServer) -> None:
     silent = threading.Event()
 
     def requests() -> Iterator[pb.CaptionBatchRequest]:
         yield pb.CaptionBatchRequest(id="1", image=make_image(1))
-        silent.wait(TIMEOUT_S)
+        silent.wait(PATIENCE_S)
 
-    call = CaptionServiceStub(channel).CaptionBatch(requests(), timeout=TIMEOUT_S)
-    assert next(call).id == "1"
-    with pytest.raises(grpc.RpcError) as caught:
-        next(call)
+    with grpc.insecure_channel(impatient.address) as channel:
+        call = CaptionServiceStub(channel).CaptionBatch(requests(), timeout=PATIENCE_S)
+        assert next(call).id == "1"
+        with pytest.raises(grpc.RpcError) as caught:
+            next(call)
     silent.set()
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert "stream_idle_s" in caught.value.details()
 
 
 def test_callers_that_vanish_leave_nothing_behind(server: RunningServer) -> None:
@@ -161,9 +174,9 @@ def test_callers_that_vanish_leave_nothing_behind(server: RunningServer) -> None
         with grpc.insecure_channel(server.address) as channel:
             stub = CaptionServiceStub(channel)
             requests = (pb.CaptionBatchRequest(id=str(n), image=make_image(n)) for n in range(1000))
-            stub.CaptionBatch(requests, timeout=TIMEOUT_S)
-            stub.Caption.future(pb.CaptionRequest(image=make_image(number)), timeout=TIMEOUT_S)
-            stub.StreamCaption(pb.StreamCaptionRequest(image=make_image(number)), timeout=TIMEOUT_S)
+            stub.CaptionBatch(requests, timeout=PATIENCE_S)
+            stub.Caption.future(pb.CaptionRequest(image=make_image(number)), timeout=PATIENCE_S)
+            stub.StreamCaption(pb.StreamCaptionRequest(image=make_image(number)), timeout=PATIENCE_S)
             time.sleep(0.01 * (number % 4))
 
 
@@ -175,7 +188,7 @@ def test_in_a_storm_every_request_is_answered_or_refused(server: RunningServer) 
     async def caller(stub: CaptionServiceStub, image: bytes, until_s: float) -> None:
         while time.monotonic() < until_s:
             try:
-                await stub.Caption(pb.CaptionRequest(image=image), timeout=10)
+                await stub.Caption(pb.CaptionRequest(image=image), timeout=PATIENCE_S)
                 codes["OK"] += 1
             except grpc.aio.AioRpcError as error:
                 codes[error.code().name] += 1
@@ -199,14 +212,14 @@ def test_in_a_storm_every_request_is_answered_or_refused(server: RunningServer) 
 
 
 def test_many_callers_share_batches_without_an_error(server: RunningServer) -> None:
-    engine = FakeEngine(batch_s=0.1)
+    engine = FakeEngine()
     codes: Counter[str] = Counter()
 
     async def caller(address: str, image: bytes, expected: str) -> None:
         async with grpc.aio.insecure_channel(address) as channel:
             for _ in range(10):
                 response = await CaptionServiceStub(channel).Caption(
-                    pb.CaptionRequest(image=image), timeout=20
+                    pb.CaptionRequest(image=image), timeout=PATIENCE_S
                 )
                 codes["right" if response.caption.text == expected else "wrong"] += 1
 
@@ -216,7 +229,12 @@ def test_many_callers_share_batches_without_an_error(server: RunningServer) -> N
         await asyncio.gather(*(caller(address, *pair) for pair in zip(images, expected, strict=True)))
 
     with serve(engine) as busy:
-        asyncio.run(run(busy.address))
-        mean = busy.metric("batch_size_images_sum") / busy.metric("batch_size_images_count")
+        warmed = len(engine.batches)
+        engine.hold.clear()
+        with ThreadPoolExecutor(1) as pool:
+            calls = pool.submit(asyncio.run, run(busy.address))
+            wait_until(lambda: busy.metric("waiting_images") >= 48)
+            engine.hold.set()
+            calls.result(PATIENCE_S)
     assert codes == {"right": 640}
-    assert mean > 4
+    assert [size for size, _ in engine.batches[warmed + 1 : warmed + 4]] == [16, 16, 16]

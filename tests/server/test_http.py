@@ -10,13 +10,13 @@ from contextlib import contextmanager
 import httpx
 import pytest
 from support.engines import FakeEngine
+from support.patience import PATIENCE_S, wait_until
 from support.processes import server_process
 from support.serving import RunningServer, make_image, serve
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from captioner.options import OPTION_SPECS, CaptionOptions
 
-TIMEOUT_S = 30
 IMAGE = make_image(1)
 OCTETS = {"content-type": "application/octet-stream"}
 JSON = {"content-type": "application/json"}
@@ -28,7 +28,7 @@ def serve_http(engine: FakeEngine | None, **options) -> Iterator[tuple[RunningSe
     with serve(engine, **{"http_port": 0, "decode_workers": 1, **options}) as server:
         url = server.server.http_url
         assert url
-        with httpx.Client(base_url=url, timeout=TIMEOUT_S) as client:
+        with httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
             yield server, client
 
 
@@ -197,13 +197,16 @@ def test_a_greedy_stream_is_not_searched_again(server, http):
 
 
 def test_words_come_while_others_are_decoded():
-    with serve_http(FakeEngine(image_s=0.05), max_batch_size=1) as (_, http):
-        moments = []
+    engine = FakeEngine()
+    with serve_http(engine) as (_, http):
+        engine.first_word_read.clear()
+        events = []
         with http.stream("POST", "/v1/caption:stream", content=IMAGE, headers=OCTETS) as answer:
             for line in answer.iter_lines():
                 if line.startswith("event:"):
-                    moments.append(time.monotonic())
-        assert moments[-1] - moments[0] > 0.15
+                    events.append(line)
+                    engine.first_word_read.set()
+        assert events == ["event: word"] * 5 + ["event: caption"]
 
 
 def test_what_goes_wrong_after_the_first_word_is_an_event():
@@ -220,10 +223,7 @@ def test_what_goes_wrong_after_the_first_word_is_an_event():
         assert "secret" not in answer.text
         assert http.post("/v1/caption", content=IMAGE, headers=OCTETS).status_code == 500
         counted = {"method": "POST /v1/caption:stream", "code": "INTERNAL"}
-        end = time.monotonic() + 10  # a call is counted after its answer has been sent
-        while server.metric("calls_total", **counted) != 1 and time.monotonic() < end:
-            time.sleep(0.02)
-        assert server.metric("calls_total", **counted) == 1
+        wait_until(lambda: server.metric("calls_total", **counted) == 1)  # after its answer has been sent
 
 
 # Who may come in.
@@ -256,7 +256,7 @@ def test_a_full_server_says_when_to_come_again():
         assert (answer.status_code, answer.json()["error"]["code"]) == (429, "BUSY")
         assert int(answer.headers["retry-after"]) >= 1
         engine.hold.set()
-        assert waiting.result(TIMEOUT_S).status_code == 200
+        assert waiting.result(PATIENCE_S).status_code == 200
 
 
 def test_streams_are_limited():
@@ -267,7 +267,7 @@ def test_streams_are_limited():
         wait_until(lambda: server.metric("in_flight_calls") == 1)
         assert http.post("/v1/caption:stream", content=IMAGE, headers=OCTETS).status_code == 429
         engine.hold.set()
-        assert waiting.result(TIMEOUT_S).status_code == 200
+        assert waiting.result(PATIENCE_S).status_code == 200
         assert http.post("/v1/caption:stream", content=IMAGE, headers=OCTETS).status_code == 200
 
 
@@ -277,12 +277,13 @@ def test_a_deadline_ends_the_wait():
         engine.hold.clear()
         first = server.start(post_later(server))
         wait_until(lambda: len(engine.batches) == 2)  # the warm-up and this
-        second = server.start(post_later(server, "/v1/caption?timeout_s=0.2"))
-        wait_until(lambda: server.metric("admitted_images") == 2)
-        time.sleep(0.3)
+        decoded = server.metric("decode_seconds_count")
+        second = server.start(post_later(server, "/v1/caption?timeout_s=1"))
+        wait_until(lambda: server.metric("decode_seconds_count") > decoded)
+        time.sleep(1.1)
         engine.hold.set()
-        assert first.result(TIMEOUT_S).status_code == 200
-        answer = second.result(TIMEOUT_S)
+        assert first.result(PATIENCE_S).status_code == 200
+        answer = second.result(PATIENCE_S)
         assert (answer.status_code, answer.json()["error"]["code"]) == (504, "DEADLINE_EXCEEDED")
         assert http.post("/v1/caption", content=IMAGE, headers=OCTETS).status_code == 200
 
@@ -306,9 +307,9 @@ def test_who_hangs_up_costs_no_compute(path):
             wait_until(lambda: server.metric("admitted_images") == 2)
         wait_until(lambda: server.metric("admitted_images") == 1)
         engine.hold.set()
-        assert first.result(TIMEOUT_S).status_code == 200
+        assert first.result(PATIENCE_S).status_code == 200
         assert len(engine.batches) == 2
-        assert server.metric("calls_total", method=f"POST {path}", code="CANCELLED") == 1
+        wait_until(lambda: server.metric("calls_total", method=f"POST {path}", code="CANCELLED") == 1)
 
 
 def test_the_same_limits_hold_for_both_protocols(server, http):
@@ -384,18 +385,18 @@ def test_draining_finishes_what_was_accepted():
         wait_until(lambda: http.get("/readyz").status_code == 503)
         assert http.post("/v1/caption", content=IMAGE, headers=OCTETS).status_code == 503
         engine.hold.set()
-        assert waiting.result(TIMEOUT_S).status_code == 200
-        assert draining.result(TIMEOUT_S)
+        assert waiting.result(PATIENCE_S).status_code == 200
+        assert draining.result(PATIENCE_S)
         with pytest.raises(httpx.TransportError):
             http.get("/healthz")
 
 
 def test_before_it_drains_a_server_sends_callers_elsewhere_and_still_answers():
-    with serve_http(FakeEngine(), lame_duck_s=1.0) as (server, http):
+    with serve_http(FakeEngine(), lame_duck_s=600) as (server, http):
         draining = server.start(server.server.drain())
         wait_until(lambda: http.get("/readyz").status_code == 503)
         assert http.post("/v1/caption", content=IMAGE, headers=OCTETS).status_code == 200
-        assert draining.result(TIMEOUT_S)
+        draining.cancel()
 
 
 def test_there_is_no_http_unless_it_is_asked_for():
@@ -412,20 +413,13 @@ def test_a_process_says_where_http_is_served():
 
 
 async def post_later(server: RunningServer, path: str = "/v1/caption") -> httpx.Response:
-    async with httpx.AsyncClient(base_url=server.server.http_url, timeout=TIMEOUT_S) as client:
+    async with httpx.AsyncClient(base_url=server.server.http_url, timeout=PATIENCE_S) as client:
         return await client.post(path, content=IMAGE, headers=OCTETS)
 
 
 def connect(server: RunningServer) -> socket.socket:
     url = httpx.URL(server.server.http_url)
-    return socket.create_connection((url.host, url.port), timeout=TIMEOUT_S)
-
-
-def wait_until(true, timeout_s: float = TIMEOUT_S) -> None:
-    end = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    return socket.create_connection((url.host, url.port), timeout=PATIENCE_S)
 
 
 # Callers that do it wrong on purpose.

@@ -11,7 +11,16 @@ import httpx
 import numpy as np
 import pytest
 from PIL import Image
-from support.browser import DESK, PHONE, find_axe, launch_browser, launch_firefox, take_screenshot, violations
+from support.browser import (
+    DESK,
+    PHONE,
+    find_axe,
+    launch_browser,
+    launch_firefox,
+    new_page,
+    take_screenshot,
+    violations,
+)
 from support.engines import FakeEngine
 from support.serving import RunningServer, make_image, serve
 
@@ -42,9 +51,8 @@ def open_at(browser: Any, server: RunningServer, *, expected: tuple[str, ...] = 
     """The page; leaving it checks that nothing went wrong, and that nothing was asked of anybody else."""
     url = server.server.http_url
     assert url
-    opened = browser.new_context(**{**DESK, **context})
-    opened.grant_permissions(["camera"], origin=url)
-    page = opened.new_page()
+    page = new_page(browser, **context)
+    page.context.grant_permissions(["camera"], origin=url)
     troubles: list[str] = []
     page.on("console", lambda message: message.type == "error" and troubles.append(message.text))
     page.on("pageerror", lambda error: troubles.append(str(error)))
@@ -56,7 +64,7 @@ def open_at(browser: Any, server: RunningServer, *, expected: tuple[str, ...] = 
     )
     page.goto(url)
     yield page
-    opened.close()
+    page.context.close()
     unexpected = [one for one in troubles if not any(part in one for part in expected)]
     assert unexpected == []
 
@@ -136,7 +144,7 @@ def test_downloads(browser, server, tmp_path):
         with Image.open(files[format]) as picture:
             assert picture.format == format.upper()
             assert np.asarray(picture.convert("L")).std() > 20
-    opened = browser.new_context().new_page()
+    opened = new_page(browser)
     opened.goto(files["html"].as_uri())
     assert words(opened) == [word.text for word in caption.words]
     assert opened.locator(".photo img").evaluate("image => image.naturalWidth") > 100
@@ -250,7 +258,6 @@ def test_looks_and_accessibility(browser, server, scheme, size):
                     page.get_by_text("2 of 2 photos captioned").wait_for()
                 else:
                     wait_for_caption(page)
-            page.wait_for_timeout(300)
             take_screenshot(page, f"http-{state}-{size}-{scheme}")
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
             assert violations(page, find_axe()) == []

@@ -5,13 +5,12 @@ import struct
 import grpc
 import numpy as np
 import pytest
+from support.patience import PATIENCE_S
 from support.serving import RunningServer, make_image
 
 from captioner.options import CaptionOptions
 from captioner_server.inference import grpc_predict_v2_pb2 as pb
 from captioner_server.inference.grpc_predict_v2_pb2_grpc import GRPCInferenceServiceStub
-
-TIMEOUT_S = 10
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ def test_a_batch_comes_back_in_the_form_it_was_sent_in(
         "max_words": pb.InferParameter(int64_param=2),
         "anything else": pb.InferParameter(bool_param=True),
     }
-    response = stub.ModelInfer(infer(images, shape, raw=raw, parameters=parameters), timeout=TIMEOUT_S)
+    response = stub.ModelInfer(infer(images, shape, raw=raw, parameters=parameters), timeout=PATIENCE_S)
     assert (response.id, response.model_name) == ("7", "captioner")
     assert [(o.name, o.datatype, list(o.shape)) for o in response.outputs] == [
         ("CAPTION", "BYTES", shape),
@@ -63,7 +62,7 @@ def test_a_batch_comes_back_in_the_form_it_was_sent_in(
 
 def test_outputs_can_be_chosen(stub: GRPCInferenceServiceStub) -> None:
     outputs = [pb.ModelInferRequest.InferRequestedOutputTensor(name="LOG_PROB")]
-    response = stub.ModelInfer(infer([make_image(1)], [1], raw=True, outputs=outputs), timeout=TIMEOUT_S)
+    response = stub.ModelInfer(infer([make_image(1)], [1], raw=True, outputs=outputs), timeout=PATIENCE_S)
     assert [output.name for output in response.outputs] == ["LOG_PROB"]
     assert len(response.raw_output_contents) == 1
 
@@ -106,16 +105,16 @@ def test_what_is_asked_wrongly_is_an_invalid_argument(
     stub: GRPCInferenceServiceStub, request_: pb.ModelInferRequest
 ) -> None:
     with pytest.raises(grpc.RpcError) as caught:
-        stub.ModelInfer(request_, timeout=TIMEOUT_S)
+        stub.ModelInfer(request_, timeout=PATIENCE_S)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT, caught.value.details()
 
 
 def test_there_is_one_model_in_one_version(server: RunningServer, stub: GRPCInferenceServiceStub) -> None:
     version = server.engine.digest[:12]
-    assert stub.ModelReady(pb.ModelReadyRequest(name="captioner", version=version), timeout=TIMEOUT_S).ready
+    assert stub.ModelReady(pb.ModelReadyRequest(name="captioner", version=version), timeout=PATIENCE_S).ready
     for name, version in (("other", ""), ("captioner", "2")):
         with pytest.raises(grpc.RpcError) as caught:
-            stub.ModelReady(pb.ModelReadyRequest(name=name, version=version), timeout=TIMEOUT_S)
+            stub.ModelReady(pb.ModelReadyRequest(name=name, version=version), timeout=PATIENCE_S)
         assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 

@@ -1,6 +1,7 @@
 """Messages on their way in: bounded in bytes and in time, whoever sends them and however slowly."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.engines import FakeEngine
+from support.patience import PATIENCE_S, wait_until
 from support.processes import server_process
 from support.serving import RunningServer, make_image, serve
 from support.stalling import Stalling
@@ -18,7 +20,6 @@ from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
 from captioner_server.errors import BusyError, DeadlineError
 from captioner_server.intake import Intake
 
-TIMEOUT_S = 20
 MIB = 2**20
 
 
@@ -51,7 +52,7 @@ def test_room_is_handed_on_and_never_more_than_there_is() -> None:
 
 def test_what_does_not_arrive_loses_its_room_when_others_wait() -> None:
     async def run() -> None:
-        intake = Intake(100, 100, 10, contended_s=0.1)
+        intake = Intake(100, 100, PATIENCE_S, contended_s=0.1)
 
         async def silent() -> None:
             async with intake.receive("a") as receipt:
@@ -82,7 +83,7 @@ def test_what_never_arrives_is_not_waited_for() -> None:
 
 @pytest.fixture
 def server() -> Iterator[RunningServer]:
-    with serve(FakeEngine(), max_calls=20, upload_bytes=4 * 34 * MIB, upload_s=1.0) as running:
+    with serve(FakeEngine(), max_calls=20, upload_bytes=4 * 34 * MIB, upload_s=3.0) as running:
         yield running
 
 
@@ -91,30 +92,26 @@ def test_calls_that_stall_are_counted_and_ended(server: RunningServer) -> None:
     for _ in range(30):
         stalling.call(1000)
     with grpc.insecure_channel(server.address) as channel:
-        limit = time.monotonic() + TIMEOUT_S
-        while server.server.door.receiving < 20:
-            assert time.monotonic() < limit
-            time.sleep(0.01)
+        wait_until(lambda: server.server.door.receiving >= 20)
         assert server.server.door.receiving == 20  # max_calls
         assert server.server.door.images.used_bytes <= server.server.door.images.budget_bytes
-        while server.server.door.receiving:
-            assert time.monotonic() < limit
-            time.sleep(0.01)
+        wait_until(lambda: server.server.door.receiving == 0)
         assert server.server.door.images.used_bytes == 0
         request = pb.CaptionRequest(image=make_image(1))
-        assert CaptionServiceStub(channel).Caption(request, timeout=TIMEOUT_S).caption.text
+        assert CaptionServiceStub(channel).Caption(request, timeout=PATIENCE_S).caption.text
 
 
 def test_messages_that_wait_for_room_take_no_memory() -> None:
     with server_process(upload_bytes=1) as running, grpc.insecure_channel(running.address) as channel:
         before = peak_mib(running.process.pid)
         method = "/captioner.v1.CaptionService/Caption"
-        stalling = [Stalling(running.address, method, 30 * MIB) for _ in range(4)]
+        stalling = [Stalling(running.address, method, 30 * MIB) for _ in range(15)]
         for one in stalling:
-            one.call(0)  # has the room for 2 s
-        time.sleep(0.3)
+            one.call(0)  # has the room for 2 s, one after the other
+        for _ in range(20):  # meanwhile these calls have come
+            CaptionServiceStub(channel).GetModel(pb.GetModelRequest(), timeout=PATIENCE_S)
         request = pb.CaptionRequest(image=bytes(8 * MIB))
-        calls = [CaptionServiceStub(channel).Caption.future(request, timeout=60) for _ in range(12)]
+        calls = [CaptionServiceStub(channel).Caption.future(request, timeout=PATIENCE_S) for _ in range(12)]
         time.sleep(1)
         assert not any(call.done() for call in calls)
         assert peak_mib(running.process.pid) - before < 40
@@ -135,7 +132,7 @@ def test_health_answers_beside_health_checks_that_stall(server: RunningServer) -
     with grpc.insecure_channel(server.address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         for _ in range(20):
-            status = stub.Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S).status
+            status = stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S).status
             assert status == health_pb2.HealthCheckResponse.SERVING
     assert server.server.door.small.used_bytes <= server.server.door.small.budget_bytes
 
@@ -153,7 +150,7 @@ def test_only_calls_that_bring_images_may_be_large(server: RunningServer, method
     field = b"\x0a" + b"\x80\x80\x40" + bytes(MIB)  # field 1, a string of 1 MiB
     with grpc.insecure_channel(server.address) as channel:
         with pytest.raises(grpc.RpcError) as caught:
-            list(channel.stream_stream(f"/{method}")(iter([field]), timeout=TIMEOUT_S))
+            list(channel.stream_stream(f"/{method}")(iter([field]), timeout=PATIENCE_S))
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT, caught.value.details()
 
 
@@ -176,7 +173,9 @@ def test_streams_hold_no_more_images_than_the_queue_and_one_each() -> None:
         engine.hold.clear()
         image = make_image(1, (600, 600))
         requests = [pb.CaptionBatchRequest(id=str(n), image=image) for n in range(30)]
-        calls = [CaptionServiceStub(channel).CaptionBatch(iter(requests), timeout=60) for _ in range(3)]
+        calls = [
+            CaptionServiceStub(channel).CaptionBatch(iter(requests), timeout=PATIENCE_S) for _ in range(3)
+        ]
         time.sleep(1)
         held = server.server.door.images.used_bytes
         assert held <= (2 + 3) * (len(image) + 100)
@@ -185,17 +184,29 @@ def test_streams_hold_no_more_images_than_the_queue_and_one_each() -> None:
 
 
 def test_silent_streams_make_room_for_others() -> None:
-    with serve(FakeEngine(), max_streams=4) as server, grpc.insecure_channel(server.address) as channel:
+    ended = threading.Event()
+
+    def silence() -> Iterator[pb.CaptionBatchRequest]:
+        ended.wait()
+        yield from ()
+
+    with (
+        serve(FakeEngine(), max_streams=4, upload_s=600, stream_idle_s=600) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
         stub = CaptionServiceStub(channel)
-        silent = [stub.CaptionBatch(iter(forever_silent, None), timeout=60) for _ in range(4)]
-        while server.server.door.streams < 4:
-            time.sleep(0.01)
-        time.sleep(2.1)
+        silent = [stub.CaptionBatch(silence()) for _ in range(4)]
+        wait_until(lambda: server.server.door.streams == 4)
         requests = [pb.CaptionBatchRequest(id=str(n), image=make_image(n)) for n in range(10)]
-        assert len(list(stub.CaptionBatch(iter(requests), timeout=TIMEOUT_S))) == 10
+
+        def answered() -> bool:
+            try:
+                return len(list(stub.CaptionBatch(iter(requests), timeout=PATIENCE_S))) == 10
+            except grpc.RpcError as error:
+                assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+                return False
+
+        wait_until(answered)
+        ended.set()
         for call in silent:
             call.cancel()
-
-
-def forever_silent() -> None:
-    time.sleep(30)

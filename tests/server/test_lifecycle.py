@@ -17,6 +17,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from support.engines import FakeEngine
+from support.patience import PATIENCE_S, wait_until
 from support.serving import make_image, serve
 
 from captioner.options import CaptionOptions
@@ -27,19 +28,18 @@ from captioner_server.server import SERVICES
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-TIMEOUT_S = 10
 
 
 def health(channel: grpc.Channel, service: str = "") -> int:
     request = health_pb2.HealthCheckRequest(service=service)
-    return health_pb2_grpc.HealthStub(channel).Check(request, timeout=TIMEOUT_S).status
+    return health_pb2_grpc.HealthStub(channel).Check(request, timeout=PATIENCE_S).status
 
 
 def test_it_is_ready_only_when_the_model_is_loaded_and_warm() -> None:
     with serve(None, max_batch_size=6) as server, grpc.insecure_channel(server.address) as channel:
         assert {health(channel, name) for name in ("", *SERVICES)} == {NOT_SERVING}
         with pytest.raises(grpc.RpcError) as caught:
-            CaptionServiceStub(channel).GetModel(pb.GetModelRequest(), timeout=TIMEOUT_S)
+            CaptionServiceStub(channel).GetModel(pb.GetModelRequest(), timeout=PATIENCE_S)
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         engine = FakeEngine()
         server.call(server.server.open({"default": engine}))
@@ -51,11 +51,11 @@ def test_it_is_ready_only_when_the_model_is_loaded_and_warm() -> None:
 def test_health_can_be_watched() -> None:
     with serve(FakeEngine()) as server, grpc.insecure_channel(server.address) as channel:
         request = health_pb2.HealthCheckRequest(service=SERVICES[0])
-        watch = health_pb2_grpc.HealthStub(channel).Watch(request, timeout=TIMEOUT_S)
+        watch = health_pb2_grpc.HealthStub(channel).Watch(request, timeout=PATIENCE_S)
         assert next(watch).status == SERVING
         drained = server.start(server.server.drain())
         assert next(watch).status == NOT_SERVING
-        assert drained.result(TIMEOUT_S)
+        assert drained.result(PATIENCE_S)
 
 
 def test_reflection_lists_every_service(channel: grpc.Channel) -> None:
@@ -72,8 +72,7 @@ def test_health_answers_while_the_model_is_busy() -> None:
     with serve(engine) as server, grpc.insecure_channel(server.address) as channel:
         engine.hold.clear()
         held = CaptionServiceStub(channel).Caption.future(pb.CaptionRequest(image=make_image(1)))
-        while server.metric("admitted_images") < 1:
-            time.sleep(0.001)
+        wait_until(lambda: server.metric("admitted_images") == 1)
         assert health(channel) == SERVING
         engine.hold.set()
         assert held.result().caption.text
@@ -90,28 +89,26 @@ def test_draining_finishes_what_is_open_and_refuses_what_is_new() -> None:
 
         def images():
             yield pb.CaptionBatchRequest(id="read before", image=make_image(10))
-            more.wait(TIMEOUT_S)
+            more.wait(PATIENCE_S)
             yield pb.CaptionBatchRequest(id="read after", image=make_image(11))
 
         batch = stub.CaptionBatch(images())
-        while server.metric("admitted_images") < 7:
-            time.sleep(0.001)
+        wait_until(lambda: server.metric("admitted_images") == 7)
         drained = server.start(server.server.drain())
-        while server.server.gate.serving:
-            time.sleep(0.001)
+        wait_until(lambda: not server.server.gate.serving)
         assert health(channel) == NOT_SERVING
         with pytest.raises(grpc.RpcError) as caught:
-            stub.Caption(pb.CaptionRequest(image=make_image(6)), timeout=TIMEOUT_S)
+            stub.Caption(pb.CaptionRequest(image=make_image(6)), timeout=PATIENCE_S)
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         assert int(dict(caught.value.trailing_metadata())["grpc-retry-pushback-ms"]) > 0
         engine.hold.set()
-        assert all(future.result(TIMEOUT_S).caption.text for future in held)
+        assert all(future.result(PATIENCE_S).caption.text for future in held)
         assert len(list(stream)) == 6
         assert next(batch).id == "read before"
         with pytest.raises(grpc.RpcError) as caught:
             next(batch)
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-        assert drained.result(TIMEOUT_S)
+        assert drained.result(PATIENCE_S)
         more.set()
 
 
@@ -120,10 +117,9 @@ def test_the_grace_period_ends() -> None:
     with serve(engine, grace_s=0.1) as server, grpc.insecure_channel(server.address) as channel:
         engine.hold.clear()
         held = CaptionServiceStub(channel).Caption.future(pb.CaptionRequest(image=make_image(1)))
-        while server.metric("admitted_images") < 1:
-            time.sleep(0.001)
+        wait_until(lambda: server.metric("admitted_images") == 1)
         assert not server.call(server.server.drain())
-        assert held.exception(TIMEOUT_S) is not None
+        assert held.exception(PATIENCE_S) is not None
         engine.hold.set()
 
 
@@ -134,7 +130,7 @@ def test_who_keeps_calling_while_the_port_closes_is_told_that_it_is_unavailable(
         async def call(stub: CaptionServiceStub) -> None:
             while "connect" not in codes:
                 try:
-                    await stub.GetModel(pb.GetModelRequest(), timeout=TIMEOUT_S)
+                    await stub.GetModel(pb.GetModelRequest(), timeout=PATIENCE_S)
                     codes["OK"] += 1
                 except grpc.aio.AioRpcError as error:
                     codes["connect" if "connect" in error.details() else error.code().name] += 1
@@ -145,9 +141,10 @@ def test_who_keeps_calling_while_the_port_closes_is_told_that_it_is_unavailable(
 
     with serve(FakeEngine()) as server, ThreadPoolExecutor(1) as caller:
         codes = caller.submit(asyncio.run, call_until_closed(server.address))
-        time.sleep(0.2)
+        asked = "/captioner.v1.CaptionService/GetModel"
+        wait_until(lambda: server.metric("calls_total", method=asked, code="OK") > 100)
         assert server.call(server.server.drain())
-        assert set(codes.result(TIMEOUT_S)) == {"OK", "UNAVAILABLE", "connect"}
+        assert set(codes.result(PATIENCE_S)) == {"OK", "UNAVAILABLE", "connect"}
 
 
 class TalkativeEngine(FakeEngine):
@@ -197,12 +194,12 @@ def test_an_answer_that_is_still_on_its_way_is_waited_for() -> None:
         grpc.insecure_channel(address, unlimited) as channel,
     ):
         answer = CaptionServiceStub(channel).Caption.future(pb.CaptionRequest(image=make_image(1)))
-        while server.metric("calls_total", method="/captioner.v1.CaptionService/Caption", code="OK") < 1:
-            time.sleep(0.001)
+        method = "/captioner.v1.CaptionService/Caption"
+        wait_until(lambda: server.metric("calls_total", method=method, code="OK") == 1)
         time.sleep(0.05)
         assert server.server.gate.open_calls == 1
         drained = server.start(server.server.drain())
         time.sleep(0.05)
         opened.set()
-        assert answer.result(TIMEOUT_S).caption.text.endswith("word ")
-        assert drained.result(TIMEOUT_S)
+        assert answer.result(PATIENCE_S).caption.text.endswith("word ")
+        assert drained.result(PATIENCE_S)

@@ -4,6 +4,7 @@ import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.patience import PATIENCE_S
 from support.serving import RunningServer, make_image
 
 from captioner.v1 import captioner_pb2
@@ -12,7 +13,6 @@ from captioner_server.inference import grpc_predict_v2_pb2 as pb
 from captioner_server.inference.grpc_predict_v2_pb2_grpc import GRPCInferenceServiceStub
 from captioner_server.message_guard import MAX_FIELDS, check_message
 
-TIMEOUT_S = 10
 INFER = pb.ModelInferRequest.DESCRIPTOR
 
 
@@ -69,7 +69,7 @@ def test_an_attack_is_refused_in_a_short_message_and_a_short_log_line(
     caplog.set_level("INFO", "captioner_server")
     request = ATTACKS[attack]()
     with pytest.raises(grpc.RpcError) as caught:
-        GRPCInferenceServiceStub(channel).ModelInfer(request, timeout=TIMEOUT_S)
+        GRPCInferenceServiceStub(channel).ModelInfer(request, timeout=PATIENCE_S)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT, caught.value.details()
     assert len(caught.value.details()) < 600
     assert all(len(str(record.__dict__.get("fields"))) < 1500 for record in caplog.records)
@@ -79,7 +79,7 @@ def test_a_long_version_is_still_a_model_that_is_not_found(channel: grpc.Channel
     for length in (4000, 10_000):
         with pytest.raises(grpc.RpcError) as caught:
             GRPCInferenceServiceStub(channel).ModelReady(
-                pb.ModelReadyRequest(name="captioner", version="x" * length), timeout=TIMEOUT_S
+                pb.ModelReadyRequest(name="captioner", version="x" * length), timeout=PATIENCE_S
             )
         expected = grpc.StatusCode.NOT_FOUND if length == 4000 else grpc.StatusCode.INVALID_ARGUMENT
         assert caught.value.code() is expected

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import grpc
 import pytest
 from support.engines import FakeEngine
+from support.patience import PATIENCE_S
 from support.serving import RunningServer, make_image, serve
 
 from captioner.v1 import captioner_pb2 as pb
@@ -24,10 +25,12 @@ def share(server: RunningServer, caller: str) -> tuple[float, float]:
 def caption(server: RunningServer, metadata: Sequence[tuple[str, str]] = ()) -> None:
     with grpc.insecure_channel(server.address) as channel:
         stub = CaptionServiceStub(channel)
-        assert stub.Caption(pb.CaptionRequest(image=IMAGE), metadata=metadata, timeout=30)
-        assert list(stub.StreamCaption(pb.StreamCaptionRequest(image=IMAGE), metadata=metadata, timeout=30))
+        assert stub.Caption(pb.CaptionRequest(image=IMAGE), metadata=metadata, timeout=PATIENCE_S)
+        assert list(
+            stub.StreamCaption(pb.StreamCaptionRequest(image=IMAGE), metadata=metadata, timeout=PATIENCE_S)
+        )
         batch = [pb.CaptionBatchRequest(id=str(n), image=IMAGE) for n in range(2)]
-        assert len(list(stub.CaptionBatch(iter(batch), metadata=metadata, timeout=30))) == 2
+        assert len(list(stub.CaptionBatch(iter(batch), metadata=metadata, timeout=PATIENCE_S))) == 2
 
 
 def test_shares_go_by_the_names_of_tokens(tmp_path) -> None:

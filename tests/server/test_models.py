@@ -3,12 +3,14 @@
 import asyncio
 import shutil
 import threading
+from functools import partial
 from pathlib import Path
 
 import grpc
 import httpx
 import pytest
 from support.engines import FakeEngine
+from support.patience import PATIENCE_S, wait_until
 from support.serving import RunningServer, make_image, serve
 
 from captioner.errors import BundleError, OptionsError
@@ -80,7 +82,7 @@ def test_the_inference_protocol_knows_the_names(channel) -> None:
 def test_http_requests_name_their_model() -> None:
     with serve(None, decode_workers=1, http_port=0) as server:
         server.call(server.server.open({"cats": engine("cats"), "dogs": engine("dogs")}))
-        with httpx.Client(base_url=server.server.http_url, timeout=30) as http:
+        with httpx.Client(base_url=server.server.http_url, timeout=PATIENCE_S) as http:
             for query, name in (("", "cats"), ("?model=cats", "cats"), ("?model=dogs", "dogs")):
                 assert http.post(f"/v1/caption{query}", content=IMAGE).json()["model"] == f"{name}@1"
                 events = http.post(f"/v1/caption:stream{query}", content=IMAGE).text
@@ -127,7 +129,7 @@ def test_a_model_is_replaced_under_load_and_no_request_is_lost(server, channel) 
         stub = CaptionServiceStub(channel)
         while not stop.is_set():
             try:
-                models.append(stub.Caption(pb.CaptionRequest(image=IMAGE), timeout=30).caption.model)
+                models.append(stub.Caption(pb.CaptionRequest(image=IMAGE), timeout=PATIENCE_S).caption.model)
             except grpc.RpcError as error:
                 errors.append(error)
 
@@ -150,10 +152,10 @@ def test_a_model_is_replaced_under_load_and_no_request_is_lost(server, channel) 
             stop.wait(0.05)
     stop.set()
     for caller in callers:
-        caller.join(30)
+        caller.join(PATIENCE_S)
     assert not errors
     assert {"tigers@1", "lions@1"} <= set(models) <= {"cats@1", "tigers@1", "lions@1"}
-    last = CaptionServiceStub(channel).Caption(pb.CaptionRequest(image=IMAGE), timeout=30)
+    last = CaptionServiceStub(channel).Caption(pb.CaptionRequest(image=IMAGE), timeout=PATIENCE_S)
     assert last.caption.model == "lions@1"
     assert upgrades.count("replaced") == 2
     labels = {"name": "cats", "device": "cpu", "provider": "FakeProvider", "precision": "float32"}
@@ -265,12 +267,9 @@ def test_a_shadow_captions_a_share_too_and_nobody_waits_for_it() -> None:
             shadow.hold.clear()
             with grpc.insecure_channel(server.address) as channel:
                 stub = CaptionServiceStub(channel)
-                assert stub.Caption(pb.CaptionRequest(image=IMAGE), timeout=30).caption.model == "old@1"
+                assert stub.Caption(pb.CaptionRequest(image=IMAGE)).caption.model == "old@1"
             shadow.hold.set()
-            for _ in range(300):
-                if server.metric("shadow_images_total", outcome=outcome):
-                    break
-                threading.Event().wait(0.1)
+            wait_until(partial(server.metric, "shadow_images_total", outcome=outcome))
             assert server.metric("shadow_images_total", outcome=outcome) == 1
 
 

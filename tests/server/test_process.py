@@ -5,11 +5,11 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from pathlib import Path
 
 import grpc
+from support.patience import PATIENCE_S, wait_until
 from support.processes import FAKE_SERVER, ServerProcess, child_environment, server_process
 from support.serving import make_image
 
@@ -26,7 +26,7 @@ def call_until_told(address: str, stop: threading.Event, outcomes: list[str]) ->
         stub = CaptionServiceStub(channel)
         while not stop.is_set():
             try:
-                stub.Caption(pb.CaptionRequest(image=make_image(1)), timeout=20)
+                stub.Caption(pb.CaptionRequest(image=make_image(1)), timeout=PATIENCE_S)
                 outcomes.append("OK")
             except grpc.RpcError as error:
                 outcomes.append(error.code().name)
@@ -43,11 +43,10 @@ def test_sigterm_under_load_loses_no_accepted_request() -> None:
             ]
             for caller in callers:
                 caller.start()
-            while outcomes.count("OK") <= 16:
-                time.sleep(0.01)
+            wait_until(lambda outcomes=outcomes: outcomes.count("OK") > 16)
             server.tell()
             for caller in callers:
-                caller.join(30)
+                caller.join(PATIENCE_S)
             assert server.end() == 0
             assert outcomes.count("OK") > 8
             assert set(outcomes) <= {"OK", "UNAVAILABLE"}
@@ -61,15 +60,15 @@ def test_a_second_signal_ends_it_at_once() -> None:
     ):
         stub = CaptionServiceStub(channel)
         held = [stub.Caption.future(pb.CaptionRequest(image=make_image(1))) for _ in range(100)]
-        held[0].result(10)
+        held[0].result(PATIENCE_S)
         server.tell()
         server.wait_for("draining")
         server.tell()
-        assert server.end(5) == 128 + signal.SIGTERM  # the work was for 20 seconds
+        assert server.end() == 128 + signal.SIGTERM  # not 0, as after all calls were answered
 
 
 def test_a_signal_while_loading_stops_it() -> None:
-    server = ServerProcess([sys.executable, str(FAKE_SERVER), "0.05"])
+    server = ServerProcess([sys.executable, str(FAKE_SERVER), "0.3"])
     server.wait_for("listening")
     server.tell(signal.SIGINT)
     assert server.end() == 0
@@ -80,25 +79,25 @@ def test_a_taken_port_is_one_line_and_exit_status_2() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         command = [sys.executable, str(FAKE_SERVER), "0", f"port={port}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=child_environment())
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE_S, env=child_environment()
+        )
     assert done.returncode == 2
     assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_metrics_logs_and_probe_tell_what_happens() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with server_process(metrics_port=port) as server:
+    with server_process(metrics_port=0) as server:
         assert probe.main([server.address]) == 0
         with grpc.insecure_channel(server.address) as channel:
             CaptionServiceStub(channel).Caption(
-                pb.CaptionRequest(image=make_image(1)), metadata=[("x-request-id", "r1")], timeout=10
+                pb.CaptionRequest(image=make_image(1)), metadata=[("x-request-id", "r1")], timeout=PATIENCE_S
             )
         line = server.wait_for("call")
         assert (line["request_id"], line["code"], line["images"]) == ("r1", "OK", 1)
         assert {"decode_ms", "queue_ms", "compute_ms", "image_bytes", "batch_size", "ms"} <= set(line)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+        with urllib.request.urlopen(server.metrics_url, timeout=PATIENCE_S) as page:
             metrics = page.read().decode()
         assert 'captioner_images_total{outcome="ok"} 1.0' in metrics
         [model] = [line for line in metrics.splitlines() if line.startswith("captioner_model_info{")]

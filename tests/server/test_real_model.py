@@ -135,7 +135,7 @@ def test_photos_of_all_shapes_share_batches(letterboxed_captioner: Captioner) ->
 
 def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "captioner", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=child_environment())
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=child_environment())
 
 
 def test_the_commands_print_the_same_with_a_server_as_without(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.engines import SIZE, FakeEngine
+from support.patience import PATIENCE_S, wait_until
 from support.processes import server_process
 from support.serving import make_image, serve
 
@@ -21,27 +22,23 @@ from captioner_server.supervisor import EXIT_STATUS, FAILURES
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-TIMEOUT_S = 20
 
 
 def health(channel: grpc.Channel) -> int:
     return (
-        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S).status
+        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S).status
     )
 
 
 def wait_for_health(channel: grpc.Channel, status: int) -> None:
-    limit = time.monotonic() + TIMEOUT_S
-    while health(channel) != status:
-        assert time.monotonic() < limit
-        time.sleep(0.02)
+    wait_until(lambda: health(channel) == status)
 
 
 def caption(channel: grpc.Channel, seed: int = 1) -> str:
     """A caption, or the code of the error."""
     try:
         request = pb.CaptionRequest(image=make_image(seed))
-        return CaptionServiceStub(channel).Caption(request, timeout=TIMEOUT_S).caption.text
+        return CaptionServiceStub(channel).Caption(request, timeout=PATIENCE_S).caption.text
     except grpc.RpcError as error:
         return error.code().name
 

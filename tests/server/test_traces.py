@@ -2,12 +2,12 @@
 
 import subprocess
 import sys
-import time
 
 import grpc
 import httpx
 import pytest
 from support.engines import FakeEngine
+from support.patience import PATIENCE_S, wait_until
 from support.processes import child_environment
 from support.serving import make_image, serve
 
@@ -85,8 +85,7 @@ def test_a_batch_of_several_calls_links_to_each(collector) -> None:
         stub = CaptionServiceStub(channel)
         engine.hold.clear()
         calls = [stub.Caption.future(pb.CaptionRequest(image=make_image(n))) for n in range(5)]
-        while server.metric("waiting_images") < 4:
-            time.sleep(0.01)
+        wait_until(lambda: server.metric("waiting_images") == 4)
         engine.hold.set()
         assert all(call.result() for call in calls)
     images = {span.span_id for span in collector.named("image")}
@@ -200,7 +199,7 @@ def test_off_it_costs_no_import() -> None:
 def test_a_collector_that_is_gone_holds_nobody_up() -> None:
     server = serve(FakeEngine(), trace_endpoint="http://127.0.0.1:1", decode_workers=1)
     with server as running, grpc.insecure_channel(running.address) as channel:
-        assert CaptionServiceStub(channel).Caption(pb.CaptionRequest(image=IMAGE), timeout=30)
+        assert CaptionServiceStub(channel).Caption(pb.CaptionRequest(image=IMAGE), timeout=PATIENCE_S)
 
 
 def test_the_log_names_the_trace(collector, caplog) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from support.patience import PATIENCE_S, wait_until
 
 SCREENSHOTS = Path(__file__).parents[1] / "screenshots"
 _ARGUMENTS = (
@@ -27,6 +28,13 @@ PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobil
 DESK = {"viewport": {"width": 1600, "height": 1000}}
 
 
+def new_page(browser: Any, **context: Any) -> Any:
+    """A page in a context of its own, without motion unless asked: what a test looks at stands still."""
+    opened = browser.new_context(**{**DESK, "reduced_motion": "reduce", **context})
+    opened.set_default_timeout(1000 * PATIENCE_S)
+    return opened.new_page()
+
+
 @contextmanager
 def launch_browser(*arguments: str) -> Iterator[Any]:
     """Debian's Chromium by Playwright; skips the test, with the reason, where there is none."""
@@ -35,7 +43,9 @@ def launch_browser(*arguments: str) -> Iterator[Any]:
     if executable is None:
         pytest.skip("there is no Chromium")
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=[*_ARGUMENTS, *arguments])
+        browser = playwright.chromium.launch(
+            executable_path=executable, args=[*_ARGUMENTS, *arguments], timeout=1000 * PATIENCE_S
+        )
         yield browser
         browser.close()
 
@@ -50,11 +60,8 @@ class Firefox:
         """The value of an expression of JavaScript in the page."""
         return self._driver.execute_script(f"return {expression};", sandbox=None)
 
-    def wait_for(self, expression: str, timeout_s: float = 60) -> None:
-        end = time.monotonic() + timeout_s
-        while not self.run(expression):
-            assert time.monotonic() < end, f"never in Firefox: {expression}"
-            time.sleep(0.05)
+    def wait_for(self, expression: str) -> None:
+        wait_until(lambda: self.run(expression), f"in Firefox: {expression}")
 
     def send_keys(self, selector: str, text: str) -> None:
         """Type into an element; for a field of files, the path of one."""
@@ -82,8 +89,7 @@ def launch_firefox(url: str) -> Iterator[Firefox]:
 def open_page(browser: Any, path: Path, fragment: str = "", **context: Any) -> Iterator[Any]:
     """A page from disk; leaving it checks that nothing was logged as an error, nothing was requested but
     files beside the page, and no dialog of a script that broke out came up."""
-    opened = browser.new_context(**{**DESK, **context})
-    page = opened.new_page()
+    page = new_page(browser, **context)
     troubles: list[str] = []
     page.on("console", lambda message: message.type == "error" and troubles.append(message.text))
     page.on("pageerror", lambda error: troubles.append(str(error)))
@@ -98,7 +104,7 @@ def open_page(browser: Any, path: Path, fragment: str = "", **context: Any) -> I
     )
     page.goto(path.resolve().as_uri() + fragment)
     yield page
-    opened.close()
+    page.context.close()
     if troubles:
         pytest.fail("; ".join(troubles))
 

@@ -40,9 +40,14 @@ class FakeEngine:
         """From so many batches on, every batch fails."""
         self.memory_images: int | None = None
         """Batches of more images do not fit into memory."""
+        self.failures = 0
+        """So many of the next batches fail."""
         self.hold = threading.Event()
         """While clear, the model is stuck."""
         self.hold.set()
+        self.first_word_read = threading.Event()
+        """While clear, a stream stops after its first word."""
+        self.first_word_read.set()
 
     @property
     def preparation(self) -> Preparation:
@@ -62,6 +67,9 @@ class FakeEngine:
         self.hold.wait()
         if self.breaks_after is not None and len(self.batches) > self.breaks_after:
             raise RuntimeError("CUDA failure 700: an illegal memory access was encountered")
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("CUDA failure 700: an illegal memory access was encountered")
         if self.memory_images is not None and len(pixels) > self.memory_images:
             raise RuntimeError("Failed to allocate memory for requested buffer of size 1234")
         time.sleep(self.batch_s + self.image_s * len(pixels))
@@ -77,6 +85,7 @@ class FakeEngine:
             self.hold.wait()
             time.sleep(self.image_s)
             yield word
+            self.first_word_read.wait()
         yield caption
 
     def describe(self, pixels: np.ndarray, options: CaptionOptions | None = None) -> Caption:

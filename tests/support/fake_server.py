@@ -11,6 +11,7 @@ from captioner_server.main import run
 from captioner_server.model_source import ModelSource
 from captioner_server.options import ServerOptions
 from support.engines import FakeEngine
+from support.patience import PATIENCE_S
 
 if __name__ == "__main__":
     image_s, *rest = sys.argv[1:]
@@ -21,8 +22,9 @@ if __name__ == "__main__":
     writer = logs.set_up("json", logging.INFO)
     engine = FakeEngine(image_s=float(image_s))
     engine.breaks_after = given.pop("breaks_after", None)
+    patient = {"max_wait_s": PATIENCE_S, "grace_s": PATIENCE_S}
     try:
-        options = ServerOptions(**{"port": 0, "lame_duck_s": 0.0, **given})
+        options = ServerOptions(**{"port": 0, "lame_duck_s": 0.0, **patient, **given})
         sys.exit(run([ModelSource("default", lambda: engine)], options, writer))
     except CaptionerError as error:
         print(f"captioner: {error}", file=sys.stderr)

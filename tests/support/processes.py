@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from support.patience import PATIENCE_S
+
 FAKE_SERVER = Path(__file__).with_name("fake_server.py")
 
 
@@ -34,7 +36,7 @@ class ServerProcess:
         self.events: queue.Queue[dict[str, Any]] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self.address = ""
+        self.address = self.metrics_url = ""
 
     def _read(self) -> None:
         assert self.process.stderr
@@ -42,9 +44,12 @@ class ServerProcess:
             self.lines.append(line)
             self.reading.wait()
             if line.startswith("{"):
-                self.events.put(json.loads(line))
+                event = json.loads(line)
+                if event["event"] == "metrics":
+                    self.metrics_url = event["url"]
+                self.events.put(event)
 
-    def wait_for(self, event: str, timeout_s: float = 60) -> dict[str, Any]:
+    def wait_for(self, event: str, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
         """The next log line of that event."""
         while True:
             try:
@@ -57,7 +62,7 @@ class ServerProcess:
     def tell(self, number: int = signal.SIGTERM) -> None:
         self.process.send_signal(number)
 
-    def end(self, timeout_s: float = 60) -> int:
+    def end(self, timeout_s: float = PATIENCE_S) -> int:
         """The exit status."""
         status = self.process.wait(timeout_s)
         self._reader.join(timeout_s)

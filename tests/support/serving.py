@@ -16,6 +16,7 @@ from PIL import Image
 from captioner.protocol import PixelModel
 from captioner_server.options import ServerOptions
 from captioner_server.server import CaptionServer
+from support.patience import PATIENCE_S
 
 T = TypeVar("T")
 
@@ -37,7 +38,7 @@ class RunningServer:
         """Start a coroutine on the server's loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def call(self, work: Coroutine[Any, Any, T], timeout_s: float = 60) -> T:
+    def call(self, work: Coroutine[Any, Any, T], timeout_s: float = PATIENCE_S) -> T:
         """The result of a coroutine on the server's loop."""
         return self.start(work).result(timeout_s)
 
@@ -58,7 +59,8 @@ async def _make(options: ServerOptions) -> CaptionServer:
 @contextmanager
 def serve(engine: PixelModel | None, **options: Any) -> Iterator[RunningServer]:
     """Serve an engine on a free port; without an engine the server stays in its loading state."""
-    running = RunningServer(engine, ServerOptions(**{"port": 0, "lame_duck_s": 0.0, **options}))
+    patient = {"max_wait_s": PATIENCE_S, "grace_s": PATIENCE_S}
+    running = RunningServer(engine, ServerOptions(**{"port": 0, "lame_duck_s": 0.0, **patient, **options}))
     try:
         yield running
     finally:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
+from support.patience import PATIENCE_S, free_port, wait_until
 from support.processes import child_environment
 
 BUCKET = "bucket"
@@ -46,28 +45,24 @@ def gs_server() -> Iterator[str]:
 @contextmanager
 def _running(*arguments: str) -> Iterator[str]:
     """A server that takes its port as the last argument; yields HOST:PORT."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, *arguments, str(port)]
     silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, env=child_environment(), **silent)
     try:
-        _wait_for(process, port)
+        wait_until(lambda: process.poll() is not None or _answers(port))
+        assert process.poll() is None, f"the server has ended: {command}"
         yield f"127.0.0.1:{port}"
     finally:
         process.kill()
         process.wait()
 
 
-def _wait_for(process: subprocess.Popen[bytes], port: int) -> None:
-    end = time.monotonic() + 60
-    while time.monotonic() < end and process.poll() is None:
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5)
-            return
-        except urllib.error.HTTPError:
-            return
-        except OSError:
-            time.sleep(0.05)
-    raise AssertionError(f"the server does not answer: {process.args}")
+def _answers(port: int) -> bool:
+    try:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE_S)
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+    return True

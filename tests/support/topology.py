@@ -4,43 +4,28 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import sys
-import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from support.patience import PATIENCE_S, free_port, wait_until
+
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 ENVOY = Path(sys.executable).with_name("envoy")
 PROMETHEUS = shutil.which("prometheus")
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
-
-
-def wait_until(what: str, true: Callable[[], Any], timeout_s: float = 60) -> Any:
-    """The first true value."""
-    limit = time.monotonic() + timeout_s
-    while time.monotonic() < limit:
-        if value := true():
-            return value
-        time.sleep(0.2)
-    raise AssertionError(f"not within {timeout_s:g} s: {what}")
-
-
 def fetch(url: str) -> str:
     """A page, empty while nobody serves it."""
     try:
-        with urllib.request.urlopen(url, timeout=5) as page:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as page:
             return page.read().decode()
     except OSError:
         return ""
@@ -79,8 +64,8 @@ def envoy(servers: Sequence[int], folder: Path) -> Iterator[tuple[str, str]]:
         healthy = f'cluster_name="captioner"}} {len(servers)}'
         url = f"http://127.0.0.1:{metrics}/stats/prometheus"
         wait_until(
-            "Envoy finds every server healthy",
             lambda: f"envoy_cluster_membership_healthy{{envoy_{healthy}" in fetch(url),
+            "Envoy finds every server healthy",
         )
         yield f"127.0.0.1:{grpc}", url
 
@@ -94,7 +79,7 @@ class Prometheus:
     def query(self, expression: str) -> list[dict[str, Any]]:
         """The samples of an instant query; raises for what Prometheus does not understand."""
         url = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
-        with urllib.request.urlopen(url, timeout=10) as page:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as page:
             found: list[dict[str, Any]] = json.load(page)["data"]["result"]
         return found
 
@@ -104,7 +89,7 @@ class Prometheus:
         return float(found[0]["value"][1]) if found else 0.0
 
     def rules(self) -> list[dict[str, Any]]:
-        with urllib.request.urlopen(f"{self.url}/api/v1/rules", timeout=10) as page:
+        with urllib.request.urlopen(f"{self.url}/api/v1/rules", timeout=PATIENCE_S) as page:
             groups = json.load(page)["data"]["groups"]
         return [rule for group in groups for rule in group["rules"]]
 
@@ -128,5 +113,5 @@ def prometheus(targets: Sequence[int], folder: Path) -> Iterator[Prometheus]:
         f"--storage.tsdb.path={folder / 'tsdb'}",
     ]
     with running(command, folder / "prometheus.log"):
-        wait_until("Prometheus is ready", lambda: fetch(f"http://{address}/-/ready"))
+        wait_until(lambda: fetch(f"http://{address}/-/ready"), "Prometheus is ready")
         yield Prometheus(address)

@@ -117,7 +117,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(uninterrupted, data, cache, tm
     done = subprocess.run(
         [sys.executable, "-c", KILLED, data, cache, tmp_path],
         env={**os.environ, "PYTHONPATH": str(tests)},
-        timeout=280,
+        timeout=560,
     )
     assert done.returncode == -signal.SIGKILL
     stage, epoch, batch = checkpoint.load(tmp_path / "last.pt")["position"]
