@@ -1,12 +1,20 @@
 """A small model that most tests share; tests/support/make_tiny_bundle.py made it."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from support.disks import mount  # noqa: F401
 
 from captioner import Captioner
+
+with suppress(ImportError):  # the wheel is tested without it
+    from hypothesis import HealthCheck, settings
+
+    # How long an example takes says more of the machine than of what is tested.
+    settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session", autouse=True)

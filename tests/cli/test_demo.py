@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import httpx
+from support.patience import PATIENCE_S
 from support.processes import child_environment
 
 
@@ -15,9 +16,9 @@ def test_the_page_is_served_until_it_is_interrupted():
             assert process.stdout
             url = process.stdout.readline().split()[0]
             assert url.startswith("http://127.0.0.1:")
-            assert "Captioner" in httpx.get(url).text
-            assert httpx.get(f"{url}readyz").status_code == 200
+            assert "Captioner" in httpx.get(url, timeout=PATIENCE_S).text
+            assert httpx.get(f"{url}readyz", timeout=PATIENCE_S).status_code == 200
             process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 0
+            assert process.wait(PATIENCE_S) == 0
         finally:
             process.kill()

@@ -6,12 +6,12 @@ import os
 import shutil
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from support.patience import wait_until
 
 from captioner.cli.main import main
 from captioner.errors import ImageError
@@ -163,9 +163,9 @@ def test_a_watched_folder_is_captioned_as_it_fills(run, tmp_path, capsys, monkey
 
     def fill() -> None:
         for name in ("b.jpg", "a.jpg"):
-            shutil.copy(CAT, root / name)
-            while not (out.exists() and f'"{name}"' in out.read_text()):
-                time.sleep(0.05)
+            shutil.copy(CAT, tmp_path / name)
+            (tmp_path / name).rename(root / name)  # whole at once
+            wait_until(lambda name=name: out.exists() and f'"{name}"' in out.read_text())
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=fill, daemon=True).start()

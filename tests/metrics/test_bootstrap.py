@@ -33,7 +33,7 @@ def test_bleu_is_recomputed_from_the_sums_of_each_resample() -> None:
     assert drawn.mean() == pytest.approx(0.9, abs=0.01)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(0, 2**32 - 1))
 def test_a_seed_draws_the_same_again(seed: int) -> None:
     once, again = (

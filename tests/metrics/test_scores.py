@@ -103,7 +103,7 @@ WORDS = st.lists(
 PAIRS = st.lists(st.tuples(WORDS, st.lists(WORDS, min_size=1, max_size=4)), min_size=2, max_size=6)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(PAIRS, st.randoms(use_true_random=False))
 def test_the_order_of_images_and_references_does_not_matter(
     pairs: list[tuple[list[str], list[list[str]]]], shuffler: random.Random
@@ -124,7 +124,7 @@ def test_the_order_of_images_and_references_does_not_matter(
     np.testing.assert_allclose(scores[0], scores[1], atol=1e-9)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(PAIRS)
 def test_scores_stay_within_their_bounds(pairs: list[tuple[list[str], list[list[str]]]]) -> None:
     for said, truth in pairs:

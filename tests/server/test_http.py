@@ -407,7 +407,8 @@ def test_there_is_no_http_unless_it_is_asked_for():
 def test_a_process_says_where_http_is_served():
     with server_process(http_port=0) as running:
         [url] = [json.loads(line)["url"] for line in running.lines if '"http"' in line]
-        assert httpx.post(f"{url}/v1/caption", content=IMAGE, headers=OCTETS).status_code == 200
+        answer = httpx.post(f"{url}/v1/caption", content=IMAGE, headers=OCTETS, timeout=PATIENCE_S)
+        assert answer.status_code == 200
         running.tell()
         assert running.end() == 0
 

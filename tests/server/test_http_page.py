@@ -22,6 +22,7 @@ from support.browser import (
     violations,
 )
 from support.engines import FakeEngine
+from support.patience import PATIENCE_S
 from support.serving import RunningServer, make_image, serve
 
 from captioner.options import CaptionOptions
@@ -278,16 +279,18 @@ def test_the_keyboard_alone_reaches_everything(browser, server):
 
 def test_the_page_lets_nothing_else_in(server):
     for path in ("/", "/page.js", "/page.css"):
-        answer = httpx.get(f"{server.server.http_url}{path}")
+        answer = httpx.get(f"{server.server.http_url}{path}", timeout=PATIENCE_S)
         policy = answer.headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
         assert answer.headers["x-content-type-options"] == "nosniff"
         again = httpx.get(
-            f"{server.server.http_url}{path}", headers={"if-none-match": answer.headers["etag"]}
+            f"{server.server.http_url}{path}",
+            headers={"if-none-match": answer.headers["etag"]},
+            timeout=PATIENCE_S,
         )
         assert again.status_code == 304
-    assert "http://" not in httpx.get(f"{server.server.http_url}/").text
+    assert "http://" not in httpx.get(f"{server.server.http_url}/", timeout=PATIENCE_S).text
 
 
 def test_in_firefox(server):

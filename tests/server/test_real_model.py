@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from support.patience import PATIENCE_S
 from support.processes import ServerProcess, child_environment
 from support.serving import RunningServer, make_image, serve
 
@@ -99,7 +100,7 @@ def test_captions_over_http_hold_the_words_to_include(captioner: Captioner, serv
     [local] = captioner.caption([PHOTOS[0]], CaptionOptions(include=("girl", "dog")))
     image = Path(PHOTOS[0]).read_bytes()
     kind = {"content-type": "application/octet-stream"}
-    with httpx.Client(base_url=server.server.http_url, headers=kind) as http:
+    with httpx.Client(base_url=server.server.http_url, headers=kind, timeout=PATIENCE_S) as http:
         whole = http.post("/v1/caption?include=girl+dog", content=image).json()
         *_, last, _ = http.post("/v1/caption:stream?include=girl+dog", content=image).text.split("\n\n")
         unknown = [

@@ -104,7 +104,7 @@ def test_http_takes_the_same_certificates_as_grpc(authority: Authority) -> None:
             assert known.post("/v1/caption", content=make_image(1), headers=octets).json()["caption"]
             assert "caption" in known.post("/v1/caption:stream", content=make_image(1), headers=octets).text
             with pytest.raises(httpx.HTTPError):
-                httpx.get(str(known.base_url).replace("https", "http"))
+                httpx.get(str(known.base_url).replace("https", "http"), timeout=PATIENCE_S)
         with connect(server, authority) as stranger, pytest.raises(httpx.HTTPError):
             stranger.get("/healthz")
 

@@ -120,7 +120,8 @@ def test_http_is_traced_too(collector) -> None:
     with serve_traced(FakeEngine(), collector, http_port=0) as server:
         for path in ("/v1/caption", "/v1/caption:stream"):
             url = f"{server.server.http_url}{path}"
-            assert httpx.post(url, content=IMAGE, headers={"traceparent": RECORDED}).status_code == 200
+            headers = {"traceparent": RECORDED}
+            assert httpx.post(url, content=IMAGE, headers=headers, timeout=PATIENCE_S).status_code == 200
     for path in ("/v1/caption", "/v1/caption:stream"):
         [root] = collector.named(f"POST {path}")
         assert (root.trace_id.hex(), root.parent_span_id.hex()) == (TRACE, SPAN)

@@ -39,7 +39,7 @@ def gs_server() -> Iterator[str]:
     start = "import sys; from gcp_storage_emulator.__main__ import main; main(sys.argv[1:])"
     flags = ("start", "--host", "127.0.0.1", "--in-memory", "--default-bucket", BUCKET)
     with _running("-c", start, *flags, "--port") as address:
-        yield f"gs://anonymous@{BUCKET}/{{}}?scheme=http&endpoint_override={address}&retry_limit_seconds=5"
+        yield f"gs://anonymous@{BUCKET}/{{}}?scheme=http&endpoint_override={address}&retry_limit_seconds=60"
 
 
 @contextmanager
