@@ -39,7 +39,7 @@ class ServerEngine:
         self.model = models[0]
         self.grid = None if infos[0].grid_varies else infos[0].grid
         self.calibration = infos[0].calibration
-        self.settings: dict[str, bool] = {}
+        self.settings: dict[str, bool | str] = {}
         self._client = CaptionClient(addresses, options)
 
     def __enter__(self) -> Self:

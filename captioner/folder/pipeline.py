@@ -17,6 +17,7 @@ from captioner.images.keywords import read_keywords
 from captioner.images.workers import DecodeWorkers
 from captioner.keywords import KeywordOptions
 from captioner.model.calibration import Calibration
+from captioner.model.precision import FLOAT32
 from captioner.options import CaptionOptions
 from captioner.pipeline import DEFAULT_BATCH_SIZE, caption_loaded, run_pipeline
 from captioner.protocol import PixelModel, Pixels
@@ -32,7 +33,7 @@ class Engine(Protocol):
     """Rows and columns of the model's maps; None where they differ from photo to photo."""
     calibration: Calibration | None
     """The calibration of the model, if it has one."""
-    settings: dict[str, bool]
+    settings: dict[str, bool | str]
     """What decides captions beside the model and the options."""
 
     def run(
@@ -108,7 +109,12 @@ class LocalEngine:
         self._workers = workers or os.cpu_count() or 1
         self.model, self.calibration = model.model, model.calibration
         self.grid = None if model.grid_varies else model.grid
-        self.settings = {"include_keywords": True} if include_keywords else {}
+        self.settings: dict[str, bool | str] = {}
+        if include_keywords:
+            self.settings["include_keywords"] = True
+        if model.precision != FLOAT32:
+            self.settings["precision"] = model.precision
+        self._include_keywords = include_keywords
         self.unknown_keywords: Counter[str] = Counter()
         """Keywords that were skipped, because the model does not know them, and how many photos had each."""
 
@@ -116,7 +122,7 @@ class LocalEngine:
         self, items: Iterator[Item], loader: Loader, options: CaptionOptions, stop: threading.Event
     ) -> Iterator[Sequence[Done]]:
         decoders = DecodeWorkers(self._model.preparation, self._workers)
-        keywords = KeywordOptions(self._model, options) if self.settings else None
+        keywords = KeywordOptions(self._model, options) if self._include_keywords else None
         prepare = _prepare_with_keywords(decoders) if keywords else decoders.load
         batches = (
             [partial(loader.load, item, prepare, loader.order(item)) for item in group]

@@ -181,6 +181,17 @@ def test_changes_are_captioned_again_and_nothing_else(
     assert sum(captioned) == len(_records(out)) - 1
 
 
+def test_another_precision_captions_again(photos: Path, tmp_path: Path, batch, monkeypatch) -> None:
+    out = tmp_path / "out.jsonl"
+    batch(photos, "-o", out)
+    captioned = _count_captioned(monkeypatch)
+    monkeypatch.setattr(Captioner, "precision", "int8")
+    for expected in (len(_records(out)) - 1, 0):
+        captioned.clear()
+        assert batch(photos, "-o", out) == 1
+        assert sum(captioned) == expected
+
+
 @pytest.mark.parametrize("place", ["photos", "photos.tar", "photos.zip"])
 def test_a_photo_replaced_by_one_of_the_same_size_and_time_is_captioned_again(
     tmp_path, batch, monkeypatch, place
