@@ -5,9 +5,9 @@
     attentions.py --data-root DATA [--work runs/attentions] [--only NAME ...] [--table-only]
 
 DATA holds `flickr8k/` and `coco/`. Each variant is trained as attentions.toml says (`--recipe` for another),
-exported, and measured as a bundle. A file a run in `--work` keeps what was found, and the same command goes
-on where it stopped. Then the tables between the markers of the document, and the pictures beside it, are
-written anew from all files that are there.
+exported, and measured as a bundle. `--work` gets a file with the results of each run, and the same command
+resumes. Then the tables between the markers of the document, and the pictures beside it, are rewritten from
+all these files.
 
 Times on a CPU are CPU time of one thread, which other work on the machine does not change much.
 """
@@ -69,7 +69,7 @@ VARIANTS = (
     Variant("scaled-dot", "scaled dot product", {"attention": "scaled_dot_product"}),
     Variant("multi-head", "multi-head", {"attention": "multi_head"}),
     Variant("sentinel", "visual sentinel", {"attention": "visual_sentinel"}),
-    # Crisp maps by penalty and the entropy that its sampling needs would work against each other.
+    # The penalty on the entropy of maps would work against the sampling, which needs that entropy.
     Variant("hard", "hard", {"attention": "hard"}, stage={"attention_entropy": 0.0}),
     Variant("aoa", "attention on attention", {"attention": "attention_on_attention"}),
     Variant("two-lstm", "additive, two LSTMs", TWO_LSTM, (1, 2, 3)),
@@ -99,7 +99,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="to train on")
     parser.add_argument("--document", type=Path, default=HERE.parent / "docs" / "attentions.md")
     parser.add_argument("--table-only", action="store_true", help="measure nothing")
-    parser.add_argument("--no-table", action="store_true", help="write nothing but into --work")
+    parser.add_argument("--no-table", action="store_true", help="write only into --work")
     args = parser.parse_args()
     torch.set_num_threads(1)
 
@@ -128,7 +128,7 @@ class Bench:
         self.args = args
         self.device = torch.device(args.device)
         self.meteor = Meteor.load()
-        # Of the work of a GPU the CPU knows nothing.
+        # The process's CPU time does not include work of the GPU.
         self.clock: Callable[[], float] = time.process_time if args.device == "cpu" else time.monotonic
         self.sets: list[DataSet] = []
 

@@ -4,10 +4,10 @@
     captioner evaluate REFERENCES --split val --images IMAGES -o captions.jsonl
     calibration.py captions.jsonl REFERENCES --split val [--plot reliability.png] [--write BUNDLE]
 
-The event: the caption is at least as close (CIDEr-D) to what people wrote of the image, their first caption
-left out, as the first caption is at the median over the data. The curve is fitted on one half of the images
-and everything that is printed and drawn is of the other half. `--write` puts the curve into bundle.json,
-which gives the bundle a new digest.
+The event: the caption is at least as close (CIDEr-D) to the image's human captions other than the first as
+the median first caption is over the data. The curve is fitted on one half of the images and everything that
+is printed and drawn is of the other half. `--write` puts the curve into bundle.json, which gives the bundle a
+new digest.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def sigmoid(values: Any) -> Any:
 
 
 def reliability(predicted: Any, truth: Any) -> list[tuple[float, float, int]]:
-    """For each tenth of the captions, in order of confidence: what was said, what was so, how many."""
+    """For each tenth of the captions, in order of confidence: predicted and observed share, and their
+    number."""
     order = np.argsort(predicted)
     return [
         (float(predicted[part].mean()), float(truth[part].mean()), len(part))

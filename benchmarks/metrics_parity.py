@@ -6,8 +6,7 @@
 
 Without CAPTIONS, the first human caption of each image is scored against its others. Prints how many captions
 the tokenizers split differently and, for each metric, both scores (times 100), their difference, and the
-largest difference for one image. The last line is METEOR with what is left of it where pycocoevalcap is not
-installed.
+largest difference for one image. The last line is METEOR as it is computed without the data of pycocoevalcap.
 """
 
 from __future__ import annotations

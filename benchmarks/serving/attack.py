@@ -128,7 +128,7 @@ def searches(address: str) -> Once:
 
 
 def streams(address: str) -> Once:
-    """CaptionBatch streams that never run dry."""
+    """Endless CaptionBatch streams."""
     image = load_images(None, 1)[0]
 
     def requests() -> Iterator[pb.CaptionBatchRequest]:
@@ -144,7 +144,7 @@ def streams(address: str) -> Once:
 
 
 def silent(address: str) -> Once:
-    """CaptionBatch streams that say nothing."""
+    """Silent CaptionBatch streams."""
 
     def requests() -> Iterator[pb.CaptionBatchRequest]:
         time.sleep(5)

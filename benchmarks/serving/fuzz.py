@@ -1,4 +1,4 @@
-"""Nonsense, for as long as you like: damaged images, wrong protobufs, junk on the port, callers that vanish.
+"""Invalid input of all kinds: damaged images, wrong protobufs, junk on the port, callers that vanish.
 
     python benchmarks/serving/fuzz.py --seconds 100 [--seed 1] [--model BUNDLE]
 
@@ -86,7 +86,7 @@ def send_image(server: Server, images: list[bytes], chance: random.Random) -> st
 
 
 def send_bytes(server: Server, images: list[bytes], chance: random.Random) -> str:
-    """What is no message, or a damaged one."""
+    """Bytes that are no message, or a damaged message."""
     message = pb.CaptionRequest(image=images[0]).SerializeToString()
     body = chance.choice([chance.randbytes(chance.randrange(5000)), damaged(message, chance)])
     with grpc.insecure_channel(server.address) as channel:

@@ -2,10 +2,10 @@
 
     python benchmarks/serving/sigterm.py --rounds 20 [--callers 32] [--model BUNDLE]
 
-A request is lost when its caller got neither a caption nor UNAVAILABLE. Callers make single calls and
-streams of images, which they write without pause; none retries. Streams use gRPC's synchronous interface:
-where a call ends while a message is being written, the one for asyncio reports INTERNAL in the place of the
-status that it was sent (grpc/grpc#36066); `captioner_client` knows that.
+A request is lost when its caller got neither a caption nor UNAVAILABLE. Callers make single calls and streams
+of images, which they write without pause; none retries. Streams use gRPC's synchronous interface: where a
+call ends while a message is being written, the one for asyncio reports INTERNAL instead of the status that it
+was sent (grpc/grpc#36066); `captioner_client` knows that.
 """
 
 from __future__ import annotations

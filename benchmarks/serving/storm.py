@@ -1,12 +1,12 @@
-"""A storm: requests arrive at many times the server's capacity. Is each answered or refused, is memory
-bounded, and does as much get done as at the best of times?
+"""Overload: requests arrive at many times the server's capacity. Is each answered or rejected, is memory
+bounded, and does goodput stay near its peak?
 
     python benchmarks/serving/storm.py --times 10 --seconds 60 [--model BUNDLE] [--images FOLDER]
 
-Peak goodput is measured first, with as many callers as fill a few batches. Then requests are sent at a
-fixed rate, `--times` that peak, whether or not earlier ones were answered; each has a deadline. The callers
-are one process, which sends encoded messages and reads no answers, and shares the machine with the server:
-what it uses of the cores, the server has not. `--apart` gives half of the cores to each, for both
+Peak goodput is measured first, with as many callers as fill a few batches. Then requests are sent at a fixed
+rate, `--times` that peak, whether or not earlier ones were answered; each has a deadline. The callers are one
+process, which sends encoded messages and reads no answers, and shares the machine with the server: the cores
+that it uses are not available to the server. `--apart` gives half of the cores to each, for both
 measurements, as if the callers were on machines of their own.
 """
 
