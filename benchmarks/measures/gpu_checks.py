@@ -26,7 +26,7 @@ def providers(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
     runtime = bench.captioner("float32")._runtime
     used = {
         name: graph._session.get_providers()[0]
-        for name, graph in (("encoder", runtime._encoder), ("decoder", runtime._decoder))
+        for name, graph in (("encoder", runtime._encoder), ("decoder", runtime._decoder.graph))
     }
     wanted = _PROVIDERS[bench.device.partition(":")[0]]
     rows = [{"graph": name, "first provider of the session": provider} for name, provider in used.items()]

@@ -149,6 +149,7 @@ def fuse(model: onnx.ModelProto) -> None:
     _merge_sums(editor)
     _flatten_concats(editor)
     _merge_siblings(editor)
+    _copy_columns(editor)
     editor.write()
 
 
@@ -297,3 +298,27 @@ def _merge_siblings(editor: GraphEditor) -> None:
             sizes.append(f"{name}.size.{number}")
         editor.add("Concat", sizes, [f"{name}.sizes"], axis=0)
         editor.add("Split", [name, f"{name}.sizes"], [linear.output for linear in family], axis=-1)
+
+
+def _copy_columns(editor: GraphEditor) -> None:
+    """A product with zeros and ones adds up the values that each column names. Columns with a single one only
+    copy a value; where they are most, only the others are multiplied:
+    x M = concatenation(x, x M[:, others])[places]."""
+    for product in [node for node in editor.nodes if node.op_type == "MatMul"]:
+        matrix = editor.array(product.input[1])
+        if matrix is None or matrix.ndim != 2 or not np.isin(matrix, (0, 1)).all():
+            continue
+        single = np.count_nonzero(matrix, axis=0) == 1
+        if 2 * np.count_nonzero(single) <= len(single):
+            continue
+        [others] = np.nonzero(~single)
+        places = matrix.argmax(axis=0)
+        places[others] = len(matrix) + np.arange(len(others))
+        (source, weight), output = product.input, product.output[0]
+        editor.remove([product])
+        editor.constant(f"{output}.others", others)
+        editor.constant(f"{output}.places", places)
+        editor.add("Gather", [weight, f"{output}.others"], [f"{output}.weight"], axis=1)
+        editor.add("MatMul", [source, f"{output}.weight"], [f"{output}.sums"])
+        editor.add("Concat", [source, f"{output}.sums"], [f"{output}.values"], axis=-1)
+        editor.add("Gather", [f"{output}.values", f"{output}.places"], [output], axis=-1)

@@ -1,0 +1,33 @@
+"""Graphs with fewer nodes and less arithmetic compute the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from captioner.training.fusion import fuse
+
+
+@pytest.mark.parametrize("several", [0, 2, 6], ids=lambda number: f"{number} of 7 are sums")
+def test_columns_that_copy_a_value_are_not_multiplied(several: int) -> None:
+    random = np.random.default_rng(several)
+    matrix = np.zeros((5, 7), dtype=np.float32)
+    matrix[random.integers(0, 5, 7), np.arange(7)] = 1
+    matrix[:, :several] = np.arange(several) % 2  # of none, and of all
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "matrix"], ["y"])],
+        "product",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, 5])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3, 7])],
+        [numpy_helper.from_array(matrix, "matrix")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    fuse(model)
+    onnx.checker.check_model(model)
+    assert ("Gather" in {node.op_type for node in model.graph.node}) == (several < 4)
+    x = random.random((2, 3, 5), dtype=np.float32)
+    [y] = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_allclose(y, x @ matrix, rtol=1e-6)
