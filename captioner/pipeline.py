@@ -81,9 +81,12 @@ def _load_ahead(
 
 
 def caption_loaded(
-    model: PixelModel, loaded: Sequence[Pixels | ImageError], options: CaptionOptions | None
+    model: PixelModel,
+    loaded: Sequence[Pixels | ImageError],
+    options: CaptionOptions | Sequence[CaptionOptions] | None,
 ) -> list[Caption | ImageError]:
-    """One outcome for each loaded image: its caption, or the error it was loaded with or failed with.
+    """One outcome for each image: its caption, or the error it was loaded with or failed with. `options` are
+    those of all images, or of each that was loaded without an error.
 
     Raises `DeviceError` if the device has no memory for one image alone, and whatever else the model raises.
     """

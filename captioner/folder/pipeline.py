@@ -21,7 +21,6 @@ from captioner.model.precision import FLOAT32
 from captioner.options import CaptionOptions
 from captioner.pipeline import DEFAULT_BATCH_SIZE, caption_loaded, run_pipeline
 from captioner.protocol import PixelModel, Pixels
-from captioner.results import Caption
 
 
 class Engine(Protocol):
@@ -123,19 +122,21 @@ class LocalEngine:
     ) -> Iterator[Sequence[Done]]:
         decoders = DecodeWorkers(self._model.preparation, self._workers)
         keywords = KeywordOptions(self._model, options) if self._include_keywords else None
-        prepare = _prepare_with_keywords(decoders) if keywords else decoders.load
+
+        def prepare(content: bytes) -> _Prepared:
+            pixels = decoders.load(content)
+            return _Prepared(pixels, keywords.of(read_keywords(content)) if keywords else options)
+
         batches = (
             [partial(loader.load, item, prepare, loader.order(item)) for item in group]
             for _, group in groupby(items, lambda item: item.number // self._batch_size)
         )
 
         def process(loaded: list[Loaded]) -> list[Done]:
-            new = [one.payload for one in loaded if one.payload is not None]
-            outcomes = iter(
-                self._caption_with_keywords(new, keywords)
-                if keywords
-                else caption_loaded(self._model, new, options)
-            )
+            new: list[_Prepared | ImageError] = [one.payload for one in loaded if one.payload is not None]
+            pixels = [one.pixels if isinstance(one, _Prepared) else one for one in new]
+            each = [one.options for one in new if isinstance(one, _Prepared)]
+            outcomes = iter(caption_loaded(self._model, pixels, each))
             return [Done(one, None if one.payload is None else next(outcomes)) for one in loaded]
 
         try:
@@ -147,22 +148,9 @@ class LocalEngine:
             if keywords:
                 self.unknown_keywords += keywords.unknown
 
-    def _caption_with_keywords(
-        self, loaded: Sequence[_Described | ImageError], keywords: KeywordOptions
-    ) -> Iterator[Caption | ImageError]:
-        for one in loaded:
-            if isinstance(one, ImageError):
-                yield one
-            else:
-                yield from caption_loaded(self._model, [one.pixels], keywords.of(one.keywords))
 
-
-class _Described(NamedTuple):
-    """An image whose keywords its caption must hold."""
+class _Prepared(NamedTuple):
+    """An image as the model takes it, with its options."""
 
     pixels: Pixels
-    keywords: tuple[str, ...]
-
-
-def _prepare_with_keywords(decoders: DecodeWorkers) -> Callable[[bytes], _Described]:
-    return lambda content: _Described(decoders.load(content), read_keywords(content))
+    options: CaptionOptions
