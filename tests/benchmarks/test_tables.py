@@ -28,7 +28,7 @@ def test_a_command_writes_its_table_between_the_markers_of_a_document(name, tiny
     photos, document = tmp_path / "photos", tmp_path / "document.md"
     photos.mkdir()
     (photos / "photo.png").write_bytes(make_image(1))
-    document.write_text(f"before\n<!-- {name}: begin -->\nlast time\n<!-- {name}: end -->\nafter\n")
+    document.write_text(f"before\n<!-- {name} -->\nlast time\n<!-- /{name} -->\nafter\n")
     script, *flags = (str(photos) if word == "PHOTOS" else word for word in COMMANDS[name])
     command = [sys.executable, ROOT / "benchmarks" / script, *flags]
     command += ["--model", tiny_bundle, "--markdown", document]
@@ -36,9 +36,9 @@ def test_a_command_writes_its_table_between_the_markers_of_a_document(name, tiny
     expected = {0, 1} if name == "tracing" else {0}  # 1: beside a model as small as this, traces cost much
     assert done.returncode in expected, done.stderr
     text = document.read_text()
-    assert re.match(rf"before\n<!-- {name}: begin -->\n\nMeasured on .+\n\n\|", text)
+    assert re.match(rf"before\n<!-- {name} -->\n\nMeasured on .+\n\n\|", text)
     assert text.count("\n|") == 2 + ROWS[name]
-    assert "last time" not in text and text.endswith(f"<!-- {name}: end -->\nafter\n")
+    assert "last time" not in text and text.endswith(f"<!-- /{name} -->\nafter\n")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_command_writes_its_table_between_the_markers_of_a_document(name, tiny
 )
 def test_the_docs_have_a_place_for_it_and_name_the_command(name: str, path: str) -> None:
     text = (ROOT / "docs" / path).read_text()
-    assert 0 < text.find(f"<!-- {name}: begin -->") < text.find(f"<!-- {name}: end -->")
+    assert 0 < text.find(f"<!-- {name} -->") < text.find(f"<!-- /{name} -->")
     assert re.search(
         rf"^    python benchmarks/{COMMANDS[name][0]} .*--markdown docs/{path}", text, re.MULTILINE
     )
