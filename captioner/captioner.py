@@ -51,7 +51,7 @@ class Captioner:
         """Load a bundle, by default (None or "default") the embedded one.
 
         `device` is auto, cpu, cuda or cuda:N; `threads` compute (None: one per core). Of several batches,
-        `lanes` are captioned at once, each by its share of the threads: 1 answers a single image soonest,
+        `lanes` are captioned at once, each with its share of the threads: 1 answers a single image soonest,
         None takes what suits many images. `precision` is float32, int8, or auto: INT8 where the bundle has it
         and the CPU gains from it.
         Raises `BundleError`, `RuntimeMissingError`, `DeviceError` or `OptionsError`.
@@ -85,7 +85,7 @@ class Captioner:
 
     @property
     def precision(self) -> str:
-        """What is computed in: float32 or int8."""
+        """The precision in use: float32 or int8."""
         return self._runtime.precision
 
     @property
@@ -375,7 +375,7 @@ class Captioner:
         if options.attention_size not in (None, grid.shape):
             assert options.attention_size is not None
             resized = resample(grid, options.attention_size)
-            # A word that went wholly to the sentinel has a map of zeros, which stays one.
+            # If all attention went to the sentinel, the map is zero and stays so.
             grid = resized * (grid.sum() / max(float(resized.sum()), np.finfo(np.float32).tiny))
         return Word(text, log_prob, np.asarray(grid, dtype=np.float32), sentinel)
 

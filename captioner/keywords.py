@@ -1,4 +1,4 @@
-"""A photo's own keywords as words that its caption must hold."""
+"""A photo's own keywords as words that its caption must contain."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class KeywordOptions:
         self._most = max(most, len(self._options.include))
         self._lock = threading.Lock()
         self.unknown: Counter[str] = Counter()
-        """Keywords that were skipped, because they are no single words that the model knows, and the number
-        of photos that had each."""
+        """Skipped keywords (phrases, and words that the model does not know), with the number of photos that
+        had each."""
 
     def of(self, keywords: Sequence[str]) -> CaptionOptions:
         """The options for a photo: the first of its keywords that the model knows, as many as a search for

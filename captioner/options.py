@@ -124,10 +124,10 @@ class CaptionOptions:
         high=MAX_INCLUDE,
         flag="--include",
         metavar="WORD",
-        help=f"the caption must hold WORD or its plural; repeatable, at most {MAX_INCLUDE} words",
+        help=f"the caption must contain WORD or its plural; repeatable, at most {MAX_INCLUDE} words",
     )
-    """Words that a caption must hold, at most 4, each known to the model; a plural will do. The search keeps
-    a beam for each subset of them (Anderson et al. 2017, arXiv:1612.00576)."""
+    """Words that a caption must contain, in singular or plural: at most 4, each known to the model. The
+    search keeps a beam for each subset of them (Anderson et al. 2017, arXiv:1612.00576)."""
     attention: bool = _option(
         default=True, kind=bool, help="return attention maps with words", changes_text=False
     )
@@ -256,4 +256,4 @@ def _check_words(name: str, value: Any, most: int) -> None:
 
 
 FALLBACK = CaptionOptions(beam_size=3, length_normalization=0.0, max_words=20, no_repeat_ngram=0)
-"""What is used where neither the caller nor the bundle says anything."""
+"""Defaults of options that neither the caller nor the bundle sets."""

@@ -42,15 +42,15 @@ class ModelDescription(Protocol):
 
     @property
     def device(self) -> str:
-        """What really computes: "cpu" or "cuda", or "cuda:N" if a GPU was chosen by number."""
+        """The device in use: "cpu" or "cuda", or "cuda:N" if a GPU was chosen by number."""
 
     @property
     def provider(self) -> str:
-        """The ONNX Runtime execution provider that really computes."""
+        """The ONNX Runtime execution provider in use."""
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Rows and columns of attention maps; where `grid_varies`, of those of a square image."""
+        """Rows and columns of attention maps; if `grid_varies`, of those of a square image."""
 
     @property
     def grid_varies(self) -> bool:
@@ -62,7 +62,7 @@ class ModelDescription(Protocol):
 
     @property
     def calibration(self) -> Calibration | None:
-        """How log-probabilities become confidence, where that was measured."""
+        """How confidence is computed from log-probabilities; None if the model has no calibration."""
 
     @property
     def defaults(self) -> CaptionOptions:
@@ -130,7 +130,8 @@ class ImageCaptioner(ModelDescription, Protocol):
 
 
 class PixelModel(ModelDescription, Protocol):
-    """A loaded model whose image preparation and captioning can be called apart, from several threads."""
+    """A loaded model whose image preparation and captioning can be called separately, from several
+    threads."""
 
     @property
     def preparation(self) -> Preparation:
@@ -138,7 +139,7 @@ class PixelModel(ModelDescription, Protocol):
 
     @property
     def precision(self) -> str:
-        """What is computed in: float32 or int8."""
+        """The precision in use: float32 or int8."""
 
     @property
     def lanes(self) -> int:

@@ -181,5 +181,5 @@ def _probability(log_prob: float) -> float:
 
 
 def _short(value: float) -> float:
-    # Seven significant digits hold a float32; more would only swell the JSON.
+    # Seven significant digits represent a float32; more would only lengthen the JSON.
     return float(f"{value:.7g}")

@@ -103,7 +103,7 @@ class LocalEngine:
         *,
         include_keywords: bool = False,
     ) -> None:
-        """With `include_keywords` each caption must hold keywords of its own photo."""
+        """With `include_keywords` each caption must contain keywords of its own photo."""
         self._model, self._batch_size = model, batch_size
         self._workers = workers or os.cpu_count() or 1
         self.model, self.calibration = model.model, model.calibration
@@ -115,7 +115,7 @@ class LocalEngine:
             self.settings["precision"] = model.precision
         self._include_keywords = include_keywords
         self.unknown_keywords: Counter[str] = Counter()
-        """Keywords that were skipped, because the model does not know them, and how many photos had each."""
+        """Skipped keywords that the model does not know, with the number of photos that had each."""
 
     def run(
         self, items: Iterator[Item], loader: Loader, options: CaptionOptions, stop: threading.Event

@@ -1,4 +1,4 @@
-"""Constrained beam search: captions that must hold given words (Anderson et al. 2017, arXiv:1612.00576).
+"""Constrained beam search: captions that must contain given words (Anderson et al. 2017, arXiv:1612.00576).
 
 Hypotheses are kept apart by which of the words they hold already. Each such group has a beam of its own, so
 that a hypothesis that has said an unlikely word is never pushed out by likelier ones that have not, and only
@@ -49,7 +49,7 @@ class Candidates(NamedTuple):
 
 
 class Required:
-    """The words that captions must hold, as many for each image of a batch, each given as the token ids of
+    """The words that captions must contain, as many for each image of a batch, each given as the token ids of
     which one is enough.
 
     Rows of the search are group by group: group g, whose bits tell which words are there, has the rows from

@@ -29,7 +29,7 @@ class ProcessOptions:
     threads: int | None = _option(None, "CPU threads of the model (default: one per core)", 1)
     lanes: int | None = _option(
         None,
-        "batches computed at once, each by its share of the threads (default: by the number of cores)",
+        "batches computed at once, each with its share of the threads (default: by the number of cores)",
         1,
     )
     log_format: Format = _option("text", "format of log lines on stderr")
