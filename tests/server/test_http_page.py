@@ -174,6 +174,7 @@ def test_many_photos_become_a_gallery(browser, server, tmp_path):
             page.locator(".captions-file").click()
         lines = Path(download.value.path()).read_text().splitlines()
         assert [json.loads(line)["image"] for line in lines] == ["cat.jpg", "broken.jpg", "coffee.jpg"]
+        assert json.loads(lines[1])["error"]["code"] == "not_an_image"
 
 
 def test_a_dropped_and_a_pasted_photo(browser, server):
@@ -218,6 +219,104 @@ def test_a_dropped_folder_becomes_a_gallery(browser, server, tmp_path):
         assert words(page) == [word.text for word in say_of(server.engine, CAT).words]
 
 
+def wait_out(page: Any) -> None:
+    """Let the page's pauses pass until it offers to try again."""
+    while page.locator(".again").is_hidden():
+        page.clock.run_for(2000)
+        page.wait_for_timeout(20)
+
+
+def test_a_gallery_goes_on_when_the_server_is_back(browser, server):
+    with open_at(browser, server, expected=("Failed to load",)) as page:
+        page.clock.install()
+        page.route("**/v1/caption*", lambda route: route.abort())
+        page.set_input_files(".files", [CAT, COFFEE])
+        wait_out(page)
+        shown = page.locator(".status").text_content()
+        assert shown == "The server cannot be reached. 0 of 2 photos captioned"
+        assert page.locator(".card.failed").count() == 0
+        page.unroute("**/v1/caption*")
+        page.locator(".again").press("Enter")
+        page.get_by_text("2 of 2 photos captioned").wait_for()
+        assert page.locator(".again").is_hidden()
+        assert page.evaluate("document.activeElement.className") == "status"
+
+
+def test_a_lost_connection_keeps_the_words_and_can_be_tried_again(browser, server):
+    event = 'event: word\ndata: {"text": "half", "log_prob": -1, "attention": [[1]]}\n\n'
+    with open_at(browser, server) as page:
+        page.route("**/v1/caption*", lambda route: route.fulfill(body=event))
+        page.set_input_files(".files", CAT)
+        page.get_by_text("cat.jpg: The connection to the server was lost.").wait_for()
+        assert words(page) == ["half"]
+        page.unroute("**/v1/caption*")
+        page.locator(".again").click()
+        wait_for_caption(page)
+        assert len(words(page)) == 5
+
+
+def test_a_busy_or_slow_server_is_waited_for(browser, server):
+    busy = {"error": {"code": "BUSY", "message": "The server is busy."}}
+    with open_at(browser, server, expected=("429",)) as page:
+        page.clock.install()
+        answers = [429]
+
+        def answer(route: Any) -> None:
+            if answers:
+                route.fulfill(status=answers.pop(), json=busy, headers={"Retry-After": "7"})
+            else:
+                held.append(route)
+
+        held: list[Any] = []
+        page.route("**/v1/caption*", answer)
+        page.set_input_files(".files", CAT)
+        page.get_by_text("The server is busy; trying again in 7 s…").wait_for()
+        while not held:
+            page.clock.run_for(1000)
+        page.clock.run_for(9000)
+        page.get_by_text("No answer yet: the network or the server is slow. Still waiting…").wait_for()
+        held.pop().continue_()
+        wait_for_caption(page)
+
+
+def test_photos_that_the_server_does_not_take_are_said(browser, tmp_path):
+    (tmp_path / "large.tiff").write_bytes(bytes(3 * 2**20))
+    with (
+        serve(FakeEngine(), http_port=0, decode_workers=1, max_image_bytes=2**21) as server,
+        open_at(browser, server) as page,
+    ):
+        page.get_by_text("on cpu").wait_for()
+        page.set_input_files(".files", tmp_path / "large.tiff")
+        page.get_by_text("The file is too large: it has 3 MB, the server takes 2 MB").wait_for()
+        assert page.locator(".again").is_hidden()
+        page.route("**/v1/caption*", lambda route: route.fulfill(body="<html>Please log in</html>"))
+        page.set_input_files(".files", [CAT, COFFEE])
+        page.get_by_text("2 of 2 photos captioned, 2 failed").wait_for()
+        assert page.get_by_text("The answer is not one of this server.").count() == 2
+        page.unroute("**/v1/caption*")
+        page.locator(".again").click()
+        page.locator(".status", has_text="2 of 2 photos captioned").wait_for()
+        page.locator(".card.failed").first.wait_for(state="detached")
+
+
+def test_what_cannot_be_read_is_said(browser, server):
+    drop = """(entry) => {
+        const event = new DragEvent("drop", { bubbles: true });
+        const lost = { isFile: true, file: (_, reject) => reject(new Error("gone")) };
+        const items = entry ? [{ webkitGetAsEntry: () => lost }] : [];
+        Object.defineProperty(event, "dataTransfer", { value: { items, files: [] } });
+        document.body.dispatchEvent(event);
+    }"""
+    with open_at(browser, server) as page:
+        page.set_input_files(".files", CAT)
+        wait_for_caption(page)
+        page.evaluate(drop, True)
+        page.get_by_text("What was dropped cannot be read: gone").wait_for()
+        page.evaluate(drop, False)
+        page.get_by_text("There are no files in this.").wait_for()
+        assert len(words(page)) == 5  # the caption from before is still there
+
+
 def test_the_camera_live(browser, server):
     with open_at(browser, server) as page:
         page.locator(".camera").click()
@@ -241,6 +340,9 @@ def test_the_page_asks_for_the_token(browser, tmp_path):
         page.locator(".token-field").fill("wrong")
         page.keyboard.press("Enter")
         page.get_by_text("not one of this server").wait_for()
+        page.keyboard.press("Escape")
+        page.get_by_text("The server needs a token, and none was given.").wait_for()
+        page.locator(".again").click()
         page.locator(".token-field").fill("s3cret")
         page.keyboard.press("Enter")
         page.get_by_text("on cpu").wait_for()

@@ -35,7 +35,10 @@ async function droppedFiles(transfer) {
 async function shrink(file, mostBytes) {
   if (file.size <= mostBytes) return file;
   const bitmap = await createImageBitmap(file).catch(() => null);
-  if (!bitmap) return file; // the server says what is wrong with it
-  const canvas = drawPhoto(bitmap, bitmap, 2048);
-  return new Promise((resolve) => canvas.toBlob(resolve, "image/jpeg", 0.9));
+  const canvas = bitmap && drawPhoto(bitmap, bitmap, 2048);
+  const made = canvas && await new Promise((resolve) => canvas.toBlob(resolve, "image/jpeg", 0.9));
+  if (made && made.size <= mostBytes) return made;
+  const size = (bytes) => `${(bytes / 2 ** 20).toPrecision(2).replace(/\.0$/, "")} MB`;
+  throw new Error(`The file is too large: it has ${size(file.size)}, the server takes ${size(mostBytes)}, `
+    + "and this browser cannot make it smaller.");
 }

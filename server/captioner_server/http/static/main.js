@@ -4,28 +4,29 @@
   const settings = JSON.parse(find("#settings").textContent);
   const image = find(".photo img"), video = find(".photo video");
   const single = find(".single"), gallery = find(".gallery"), status = find(".status"), query = find(".query");
+  const again = find(".again");
   const view = createView(find(".view"));
   const OPTIONS = { attention: true, alternatives: 3 }, AT_ONCE = 2, THUMBNAIL = 400;
-  let photos = [], chosen = [], opened = null, limits = {}, run = new AbortController();
+  let photos = [], others = 0, stopped = null, chosen = [], opened = null, limits = {}, run = new AbortController();
 
-  function say(message, bad = false) {
+  // `retry` says whether the button to try again is of use.
+  function say(message, { bad = false, retry = false } = {}) {
     status.textContent = message;
     status.classList.toggle("bad", bad);
+    again.hidden = !retry;
   }
 
   // The token.
 
   const dialog = find("dialog.token"), field = find(".token-field");
-  const askForToken = (wrong) => new Promise((resolve, reject) => {
-    field.value = "";
+  const askForToken = (wrong) => new Promise((resolve) => { // null if none is given
+    field.value = dialog.returnValue = "";
     find(".token-problem").textContent = wrong ? "That token is not one of this server's." : "";
     if (!dialog.open) dialog.showModal();
-    dialog.onclose = () => (dialog.returnValue === "ok" && field.value.trim()
-      ? resolve(field.value.trim()) : reject(new DOMException("No token was given.", "AbortError")));
+    dialog.onclose = () => resolve((dialog.returnValue === "ok" && field.value.trim()) || null);
   });
   find(".token-cancel").addEventListener("click", () => dialog.close("cancel"));
   const api = createApi(askForToken);
-  const waiting = (message) => say(`${message}; trying again…`);
 
   // One photo: greedy words as they come, then the searched caption.
 
@@ -61,7 +62,8 @@
     show(photo, makePayload({ caption: "", words }, photo.size, settings, false));
     find(".detail").textContent = "";
     const small = await shrink(photo.file, limits.max_image_bytes ?? Infinity);
-    for await (const [kind, data] of api.stream(small, OPTIONS, { signal, waiting })) {
+    for await (const [kind, data] of api.stream(small, OPTIONS, { signal, tell: say })) {
+      if (!words.length) say(`Captioning ${photo.name}…`);
       if (kind === "word") words.push(data);
       else photo.caption = data;
       if (opened !== photo) continue;
@@ -69,6 +71,7 @@
       photo.payload = makePayload(caption, photo.size, settings, Boolean(photo.caption));
       show(photo, photo.payload, photo.caption ? {} : { word: words.length - 1 });
     }
+    if (opened !== photo) return;
     find(".downloads").hidden = false;
     say(`${photo.name}: ${photo.caption.caption}`);
   }
@@ -83,24 +86,34 @@
       say("");
     } else if (photo.error) {
       view.show({ ...makePayload({ caption: "", words: [] }, { width: 4, height: 3 }, settings, false), url: photo.url });
-      say(photo.error, true);
-    } else if (!photo.working) await work(photo, captionOpened);
-    else say(`Captioning ${photo.name}…`);
+      say(photo.error, { bad: true, retry: photo.retry });
+    } else if (!photo.working) {
+      const error = await work(photo, captionOpened);
+      if (error && opened === photo) say(`${photo.name}: ${error.message}`, { bad: true, retry: true });
+      if (error) stopped = error;
+      else if (stopped) captionAll(); // what stopped the others has passed
+    } else say(`Captioning ${photo.name}…`);
   }
 
+  // Returns the error that concerns all photos, if one did.
   async function work(photo, how) {
     const { signal } = run;
     photo.working = true;
+    photo.error = null;
     try {
       await how(photo, signal);
     } catch (error) {
-      if (signal.aborted) return;
+      if (signal.aborted) return null;
+      photo.retry = error.passing ?? false;
+      if (error.general && photos.length > 1) return error;
       photo.error = error.message;
-      if (opened === photo || photos.length === 1) say(`${photo.name}: ${error.message}`, true);
+      photo.code = error.status === undefined ? "failed" : error.code.toLowerCase();
+      if (opened === photo || photos.length === 1) say(`${photo.name}: ${error.message}`, { bad: true, retry: photo.retry });
     } finally {
       photo.working = false;
     }
     photo.haystack = fold(`${photo.caption?.caption ?? ""} ${photo.name}`);
+    return null;
   }
 
   // Many photos: captioned in order, shown as a gallery.
@@ -108,7 +121,7 @@
   async function captionQuietly(photo, signal) {
     photo.size = await measure(photo.url);
     const small = await shrink(photo.file, limits.max_image_bytes ?? Infinity);
-    photo.caption = await api.caption(small, OPTIONS, { signal, waiting });
+    photo.caption = await api.caption(small, OPTIONS, { signal, tell: say });
     const bitmap = await createImageBitmap(photo.file).catch(() => null);
     if (!bitmap) return;
     const made = drawPhoto(bitmap, bitmap, THUMBNAIL);
@@ -116,17 +129,37 @@
     photo.thumbnail = await new Promise((resolve) => made.toBlob((blob) => resolve(blob && URL.createObjectURL(blob)), "image/jpeg", 0.8));
   }
 
+  // How far the gallery is, and what stopped it.
+  function report() {
+    const done = photos.filter((one) => one.caption || one.error).length;
+    const failed = photos.filter((one) => one.error), retry = Boolean(stopped) || failed.some((one) => one.retry);
+    const parts = [`${done} of ${photos.length} photos captioned`];
+    if (failed.length) parts.push(`${failed.length} failed`);
+    if (others) parts.push(`${others} other ${others === 1 ? "file" : "files"} left out`);
+    say(`${stopped ? `${stopped.message} ` : ""}${parts.join(", ")}`, { bad: Boolean(stopped), retry });
+  }
+
+  // Everything that failed and may succeed now.
+  function tryAgain() {
+    if (document.activeElement === again) status.focus(); // the button goes
+    for (const photo of photos) if (photo.retry) photo.error = null;
+    if (!photos.length) return learnModel();
+    if (opened && !opened.caption) open(opened);
+    return photos.length > 1 ? captionAll() : null;
+  }
+
   async function captionAll() {
     const { signal } = run, all = photos;
     const next = all.values();
+    stopped = null;
+    if (!opened) report();
+    refresh();
     const worker = async () => {
       for (const photo of next) {
+        if (signal.aborted || stopped) return;
+        if (!photo.caption && !photo.error && !photo.working) stopped = await work(photo, captionQuietly) ?? stopped;
         if (signal.aborted) return;
-        if (!photo.caption && !photo.working) await work(photo, captionQuietly);
-        if (signal.aborted) return;
-        const done = all.filter((one) => one.caption || one.error).length;
-        const failed = all.filter((one) => one.error).length;
-        if (!opened) say(`${done} of ${all.length} photos captioned${failed ? `, ${failed} failed` : ""}`);
+        if (stopped || !opened) report();
         else if (opened === photo) open(photo);
         refresh();
       }
@@ -188,6 +221,7 @@
     document.body.classList.add("busy");
     toggleMoves();
     refresh();
+    report();
     if (before) list.focus(chosen.indexOf(before));
   }
 
@@ -221,15 +255,17 @@
       if (photo.thumbnail) URL.revokeObjectURL(photo.thumbnail);
     }
     photos = [];
-    opened = null;
+    opened = stopped = null;
     query.value = "";
     if (location.hash) history.replaceState(null, "", location.pathname);
   }
 
   async function receive(found) {
     const images = found.filter(({ file }) => isImage(file));
-    if (!images.length) return found.length && say("None of these files is an image.", true);
+    if (!images.length)
+      return say(found.length ? "None of these files is an image." : "There are no files in this.", { bad: true });
     reset();
+    others = found.length - images.length;
     photos = images.map(({ file, name }, at) => ({
       file, name: name || "photo", number: at + 1, url: URL.createObjectURL(file), error: null, haystack: fold(name),
     }));
@@ -242,6 +278,7 @@
     input.addEventListener("change", async () => {
       const found = named(input.files);
       input.value = "";
+      if (!found.length) return;
       await receive(found);
     });
   addEventListener("paste", (event) => { if (event.clipboardData.files.length) receive(named(event.clipboardData.files)); });
@@ -250,16 +287,19 @@
   addEventListener("drop", async (event) => {
     event.preventDefault();
     document.body.classList.remove("dropping");
-    await receive(await droppedFiles(event.dataTransfer));
+    const found = await droppedFiles(event.dataTransfer).catch((error) => {
+      say(`What was dropped cannot be read: ${error.message}`, { bad: true });
+    });
+    if (found) await receive(found);
   });
 
   // The camera.
 
   const held = () => find(".sentence:hover") && matchMedia("(hover: hover)").matches || find(".sentence :focus-visible");
   const camera = createCamera(video, {
-    captionFrame: (frame, signal) => api.caption(frame, { attention: true, beam_size: 1 }, { signal, waiting }),
+    captionFrame: (frame, signal) => api.caption(frame, { attention: true, beam_size: 1 }, { signal, tell: say }),
     show: (caption, size) => { if (!held()) { say(""); view.show(makePayload(caption, size, settings)); } },
-    fail: (error) => { stopCamera(); say(error.message, true); },
+    fail: (error) => { stopCamera(); say(error.message, { bad: true }); },
     rate: (pace) => { find(".rate").textContent = `${pace.toFixed(1)} captions a second`; },
   });
 
@@ -280,7 +320,7 @@
     } catch (error) {
       stopCamera();
       say(error.name === "NotAllowedError" ? "The browser was not allowed to use the camera."
-        : error.name === "NotFoundError" ? "There is no camera." : error.message, true);
+        : error.name === "NotFoundError" ? "There is no camera." : error.message, { bad: true });
     }
   }
 
@@ -306,10 +346,10 @@
   // Buttons and keys.
 
   document.querySelectorAll("[data-format]").forEach((button) => button.addEventListener("click", () =>
-    download(button.dataset.format, image, opened).catch((error) => say(error.message, true))));
+    download(button.dataset.format, image, opened).catch((error) => say(error.message, { bad: true }))));
   find(".captions-file").addEventListener("click", () => {
     const lines = photos.filter((photo) => photo.caption || photo.error).map((photo) => JSON.stringify(photo.caption
-      ? { image: photo.name, ...photo.caption } : { image: photo.name, error: { code: "failed", message: photo.error } }));
+      ? { image: photo.name, ...photo.caption } : { image: photo.name, error: { code: photo.code, message: photo.error } }));
     saveFile(`${lines.join("\n")}\n`, "captions.jsonl", "application/jsonl");
   });
   query.addEventListener("input", refresh);
@@ -326,8 +366,17 @@
   });
   createThemeButtons(document.querySelectorAll(".theme"));
 
-  api.model().then((model) => {
-    limits = model;
-    find(".model").textContent = `${model.model} on ${model.device}`;
-  }, (error) => { if (error.name !== "AbortError") say(error.message, true); });
+  async function learnModel() {
+    try {
+      limits = await api.model();
+      find(".model").textContent = `${limits.model} on ${limits.device}`;
+      if (!again.hidden) say("");
+    } catch (error) {
+      say(error.message, { bad: true, retry: error.passing });
+    }
+  }
+
+  again.addEventListener("click", tryAgain);
+  addEventListener("online", () => again.hidden || tryAgain());
+  learnModel();
 })();
