@@ -194,6 +194,36 @@ def test_a_list_over_a_cluster_of_two_nodes(photos, tmp_path, ray_batch, monkeyp
     }
 
 
+def test_ray_reports_no_usage_and_its_messages_go_to_stderr(
+    photos, tmp_path, tiny_bundle, monkeypatch, capsys
+) -> None:
+    from captioner.folder import ray_engine
+
+    environment: dict[str, str] = {}
+
+    class Ray:
+        class exceptions:
+            RayError = ConnectionError
+
+        def is_initialized(self) -> bool:
+            return False
+
+        def init(self, **_: object) -> None:
+            environment.update(os.environ)
+            print("(raylet) a node has died")
+            raise ConnectionError("no cluster")
+
+    monkeypatch.setattr(ray_engine, "_import_ray", Ray)
+    for name in ("RAY_ADDRESS", "RAY_USAGE_STATS_ENABLED"):
+        monkeypatch.setenv(name, "")  # so that it is as before at the end
+        monkeypatch.delenv(name)
+    places = [str(photos), "-o", str(tmp_path / "out"), "--model", str(tiny_bundle)]
+    assert main(["batch", *places, "--engine", "ray"]) == 2
+    printed, said = capsys.readouterr()
+    assert environment["RAY_USAGE_STATS_ENABLED"] == "0"
+    assert printed == "" and "a node has died" in said
+
+
 def test_a_run_says_when_nodes_have_gone(monkeypatch) -> None:
     from captioner.folder import ray_engine
 
