@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import urllib.request
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from support.patience import PATIENCE_S, wait_until
 from support.photos import photo_with
 from support.processes import server_process
 from support.serving import RunningServer, make_image
@@ -69,12 +72,24 @@ def test_servers_write_what_the_model_here_writes(photos, tmp_path, tiny_caption
 
 def test_a_server_that_dies_costs_nothing(photos, tmp_path, capsys) -> None:
     out = tmp_path / "out.jsonl"
-    with server_process(image_s=0.05) as first, server_process(image_s=0.05) as second:
-        arguments = ["batch", str(photos), "-o", str(out), "--timeout-s", "120", "--server"]
-        import threading
+    arguments = ["batch", str(photos), "-o", str(out), "--timeout-s", "120", "--server"]
+    with (
+        server_process(image_s=0.05, metrics_port=0) as first,
+        server_process(image_s=0.05) as second,
+        ThreadPoolExecutor(1) as pool,
+    ):
 
-        threading.Timer(1.0, first.process.kill).start()
+        def captioned() -> bool:
+            with urllib.request.urlopen(first.metrics_url, timeout=PATIENCE_S) as page:
+                return b'captioner_images_total{outcome="ok"}' in page.read()
+
+        def kill_at_work() -> None:
+            wait_until(captioned)
+            first.process.kill()
+
+        killed = pool.submit(kill_at_work)
         assert main([*arguments, f"{first.address},{second.address}"]) == 1
+        killed.result()
     records = read(out)
     assert len(records) == 41 and sum("error" in record for record in records) == 1
     capsys.readouterr()

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from support.patience import wait_until
+from support.patience import PATIENCE_S, wait_until
 from support.processes import child_environment
 from support.serving import make_image
 from support.stores import gs_server, s3_server
@@ -237,7 +237,7 @@ def test_a_run_says_when_nodes_have_gone(monkeypatch) -> None:
     def wait() -> None:
         for _ in range(2):  # what has been asked for is also dealt with
             asked.clear()
-            assert asked.wait(30)
+            assert asked.wait(PATIENCE_S)
 
     monkeypatch.setattr(ray_engine, "_WATCH_S", 0.01)
     settings = ray_engine.RayOptions(cpus_per_actor=2, gpus_per_actor=0.5)

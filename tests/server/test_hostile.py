@@ -217,7 +217,7 @@ def test_many_callers_share_batches_without_an_error(server: RunningServer) -> N
 
     async def caller(address: str, image: bytes, expected: str) -> None:
         async with grpc.aio.insecure_channel(address) as channel:
-            for _ in range(10):
+            for _ in range(4):
                 response = await CaptionServiceStub(channel).Caption(
                     pb.CaptionRequest(image=image), timeout=PATIENCE_S
                 )
@@ -236,5 +236,5 @@ def test_many_callers_share_batches_without_an_error(server: RunningServer) -> N
             wait_until(lambda: busy.metric("waiting_images") >= 48)
             engine.hold.set()
             calls.result(PATIENCE_S)
-    assert codes == {"right": 640}
+    assert codes == {"right": 256}
     assert [size for size, _ in engine.batches[warmed + 1 : warmed + 4]] == [16, 16, 16]
