@@ -76,7 +76,7 @@ def launch_firefox(url: str) -> Iterator[Firefox]:
     if executable is None:
         pytest.skip("there is no Firefox")
     prefs = {"media.navigator.streams.fake": True, "media.navigator.permission.disabled": True}
-    driver = marionette.Marionette(bin=executable, headless=True, prefs=prefs)
+    driver = marionette.Marionette(bin=executable, headless=True, prefs=prefs, startup_timeout=3 * PATIENCE_S)
     try:
         driver.start_session()
         driver.navigate(url)
