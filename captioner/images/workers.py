@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Self
 
@@ -192,24 +192,32 @@ class _Worker:
                 raise WorkersError("the processes that decode images have been closed")
             if self._process is not None:
                 return
-            self._memory = _memory_file(self._offset)
-            self._socket, theirs = socket.socketpair()
-            with theirs:
-                given = {**self._settings, "socket": theirs.fileno(), "memory": self._memory}
-                try:
-                    self._process = subprocess.Popen(
-                        _command(json.dumps(given)),
-                        stdin=subprocess.DEVNULL,
-                        stdout=subprocess.DEVNULL,
-                        stderr=subprocess.DEVNULL,
-                        pass_fds=(theirs.fileno(), self._memory),
-                        start_new_session=True,
-                        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-                    )
-                except OSError as error:
-                    raise WorkersError(f"cannot start a process to decode images: {error.strerror}") from None
+            try:
+                self._spawn()
+            except OSError as error:  # for want of processes, memory or open files
+                raise WorkersError(f"cannot start a process to decode images: {error.strerror}") from None
             self.starts += 1
             self._ready = False
+
+    def _spawn(self) -> None:
+        with ExitStack() as opened:
+            memory = _memory_file(self._offset)
+            opened.callback(os.close, memory)
+            ours, theirs = socket.socketpair()
+            opened.enter_context(ours)
+            with theirs:
+                given = {**self._settings, "socket": theirs.fileno(), "memory": memory}
+                self._process = subprocess.Popen(
+                    _command(json.dumps(given)),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(), memory),
+                    start_new_session=True,
+                    env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+                )
+            opened.pop_all()
+            self._memory, self._socket = memory, ours
 
     def wait_until_ready(self) -> None:
         if self._ready:

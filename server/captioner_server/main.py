@@ -13,6 +13,7 @@ from prometheus_client import start_http_server
 
 from captioner.errors import CaptionerError
 from captioner_server.errors import ServerStartError
+from captioner_server.file_limit import raise_file_limit
 from captioner_server.log_writer import LogWriter
 from captioner_server.model_source import ModelSource
 from captioner_server.options import ServerOptions
@@ -38,6 +39,7 @@ def run(
     `EXIT_STATUS`. Raises a `CaptionerError` if the server cannot start. `writer` is that of `logs.set_up`;
     `ready` is called with the HTTP URL once the server captions images.
     """
+    raise_file_limit(options)
     return asyncio.run(_run(sources, options, writer, ready))
 
 
