@@ -114,13 +114,14 @@ def _measure(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _try(bench: Bench, name: str, measure: Callable[[Bench], list[Any]]) -> list[Any] | None:
-    """What a row or section measures; None where it cannot be measured here."""
+    """What a row or section measures; None where it cannot be measured here, or fails: minutes of other
+    measurements are not lost with it."""
     _say(name)
     started = time.monotonic()
     try:
         return measure(bench)
-    except Skip as reason:
-        bench.skip(name, str(reason))
+    except (Exception, SystemExit) as error:
+        bench.skip(name, str(error) if isinstance(error, Skip) else f"{type(error).__name__}: {error}")
         return None
     finally:
         _say(f"{name}: {time.monotonic() - started:.0f} s")
