@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,7 +129,11 @@ def _other(bench: Bench, command: list[str], health: str) -> Iterator[None]:
     model = {"BENCHMARK_MODEL": str(bench.model.resolve())} if bench.model else {}
     log = (bench.work / f"{Path(command[0]).stem}.log").open("w")
     process = subprocess.Popen(
-        [sys.executable, *command], env={**os.environ, **model}, stdout=log, stderr=log
+        [sys.executable, *command],
+        env={**os.environ, **model},
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
     )
     try:
         limit = time.monotonic() + 120
@@ -140,11 +145,11 @@ def _other(bench: Bench, command: list[str], health: str) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        with suppress(ProcessLookupError):  # LitServe leaves its workers behind
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
         log.close()
 
 
