@@ -1,12 +1,14 @@
-"""Whole captions for labelled photos: the best that the start finds among those that have the photo's word.
+"""Whole captions for labelled photos, in which the photo's word takes a natural place.
 
-A constrained beam search (Anderson et al. 2017, arXiv:1612.00576) by a frozen copy of the model that a run
-starts from, in which a new word stands for its relatives. Such captions teach new words in sentences
-(Anderson et al. 2018, arXiv:1806.06004).
+A frozen copy of the model that a run starts from captions the photos. The word replaces what this copy says
+in its place (`captioner.training.stand_ins`). Where it says nothing of that kind, a constrained beam search
+finds a caption that has the word (Anderson et al. 2017, arXiv:1612.00576). Such captions teach new words in
+sentences (Anderson et al. 2018, arXiv:1806.06004).
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -19,37 +21,96 @@ from captioner.nn.stepper import TorchStepper
 from captioner.options import CaptionOptions
 from captioner.training.cache import FeatureCache, trained_stages
 from captioner.training.naming import beginning
+from captioner.training.stand_ins import count_stand_ins, mentions, replaced
 
 BATCH = 32
+CONSTRAINED_BEAM = 8
+"""Of more captions that have the word, one is more likely to be about it."""
+NEVER = -1e4
+"""Logit of words that may not be said."""
 
 
-@torch.inference_mode()
-def complete(
-    model: CaptionModel,
-    features: FeatureCache,
-    frozen_segments: int,
-    words: Mapping[int, str],
-    vocabulary: Vocabulary,
-    options: CaptionOptions,
-    device: torch.device,
-) -> Iterator[tuple[int, list[int]]]:
-    """For each image the tokens of a caption that has its word, which the vocabulary must know.
+class Completion:
+    """Completes the captions of labelled photos with one model."""
 
-    `model` is in evaluation mode, `features` those of its frozen segments, `options` resolved.
-    """
-    photos = defaultdict(list)
-    for image, word in words.items():
-        photos[word].append(image)
-    for word, images in photos.items():
-        *modifiers, head = vocabulary.encode(word)
-        for part in torch.tensor(images).split(BATCH):
-            maps = features.maps(part, torch.zeros_like(part), device)
-            mask = features.masks(part, torch.zeros_like(part), device)
-            stages = trained_stages(model.encoder, maps, frozen_segments, 0)
-            stepper = TorchStepper(model.decoder, *model.prepare(stages, mask))
-            found = search(stepper, len(part), options, [[head]])
-            for image, [best, *_] in zip(part.tolist(), found, strict=True):
-                yield image, with_phrase(list(best.tokens), modifiers, head, beginning(word), vocabulary)
+    def __init__(
+        self,
+        model: CaptionModel,
+        features: FeatureCache,
+        frozen_segments: int,
+        vocabulary: Vocabulary,
+        known: int,
+        options: CaptionOptions,
+        device: torch.device,
+    ) -> None:
+        """`model` is in evaluation mode, `features` those of its frozen segments, `options` resolved. The
+        model was trained with the first `known` words of the vocabulary."""
+        self._model, self._features, self._frozen_segments = model, features, frozen_segments
+        self._vocabulary, self._known, self._device = vocabulary, known, device
+        self._options = options
+
+    def complete(self, words: Mapping[int, Sequence[str]]) -> Iterator[tuple[int, list[int]]]:
+        """For each image the tokens of a caption that has the first of its words, which the vocabulary must
+        know; the others are what else may name it."""
+        photos: dict[str, list[int]] = defaultdict(list)
+        for image, [word, *_] in words.items():
+            photos[word].append(image)
+        for word, images in photos.items():
+            relatives = sorted({" ".join(tokenize(other)) for image in images for other in words[image][1:]})
+            yield from self._of_word(word, images, relatives)
+
+    def _of_word(
+        self, word: str, images: Sequence[int], relatives: Sequence[str]
+    ) -> Iterator[tuple[int, list[int]]]:
+        *modifiers, head = self._vocabulary.encode(word)
+        assert self._options.beam_size
+        free = dict(zip(images, self._search(images, self._options.beam_size), strict=True))
+        stand_ins = count_stand_ins((self._words(found[0]) for found in free.values()), relatives)
+        left = []
+        for image, found in free.items():
+            chosen = next((caption for caption in found if caption.count(head) == 1), None)
+            if chosen is None and (place := replaced([*map(self._words, found)], word, stand_ins, relatives)):
+                number, mention = place
+                chosen = [*found[number][: mention.start], head, *found[number][mention.end :]]
+            if chosen is None:
+                left.append(image)
+            else:
+                yield image, with_phrase(chosen, modifiers, head, beginning(word), self._vocabulary)
+        for image, found in zip(left, self._search(left, CONSTRAINED_BEAM, head), strict=True):
+            chosen = min(found, key=lambda caption: self._besides(caption, head))
+            yield image, with_phrase(chosen, modifiers, head, beginning(word), self._vocabulary)
+
+    @torch.inference_mode()
+    def _search(self, images: Sequence[int], beams: int, head: int | None = None) -> list[list[list[int]]]:
+        """The tokens of the best captions of each image, best first: all with `head`, none with other words
+        that the model was not trained with."""
+        bias = self._model.decoder.embedding.bias
+        kept = bias.clone()
+        bias[self._known :] = NEVER
+        if head is not None:
+            bias[head] = kept[head]
+        options = dataclasses.replace(self._options, beam_size=beams, alternatives=beams - 1)
+        found = []
+        for part in torch.tensor(images, dtype=torch.int64).split(BATCH) if images else ():
+            as_it_is = torch.zeros_like(part)
+            maps = self._features.maps(part, as_it_is, self._device)
+            mask = self._features.masks(part, as_it_is, self._device)
+            stages = trained_stages(self._model.encoder, maps, self._frozen_segments, 0)
+            stepper = TorchStepper(self._model.decoder, *self._model.prepare(stages, mask))
+            for several in search(stepper, len(part), options, [] if head is None else [[head]]):
+                found.append([list(one.tokens) for one in several])
+        bias.copy_(kept)
+        return found
+
+    def _words(self, tokens: Sequence[int]) -> list[str]:
+        return list(self._vocabulary.decode(tokens))
+
+    def _besides(self, tokens: Sequence[int], head: int) -> tuple[int, int, bool, int]:
+        """What else a caption speaks of: the word again, other things, "a piece of", whatever comes first."""
+        words, place = self._words(tokens), tokens.index(head)
+        named = mentions(words)
+        things = sum(not one.is_person and head not in tokens[one.start : one.end] for one in named)
+        return tokens.count(head), things, words[:place][-1:] == ["of"], place
 
 
 def with_phrase(

@@ -26,10 +26,10 @@ from captioner.options import CaptionOptions
 from captioner.training.checkpoint import load_model
 from captioner.training.graphs import decoder_graph, encoder_graph
 from captioner.training.int8 import add_int8
-from captioner.training.options import TrainOptions
+from captioner.training.options import SEARCH, TrainOptions
+from captioner.training.plan import DEFAULT_SEARCH
 from captioner.training.release import measure
 
-DECODING = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram")
 """The options that a bundle has defaults for."""
 TABLE = "<!-- scores -->"
 """What a table of scores replaces in a model card."""
@@ -90,7 +90,7 @@ def export_bundle(
         model.decoder.checklist_weight = checklist_weight
     _round(model)
     vocabulary = put_named_words_last(model, vocabulary)
-    search_options = (decoding or CaptionOptions()).resolve(options.search)
+    search_options = (decoding or CaptionOptions()).resolve(options.search.resolve(DEFAULT_SEARCH))
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as aside:
         place = Path(aside) / "bundle"
@@ -104,7 +104,7 @@ def export_bundle(
             "grid": list(options.model.grid),
             "sentinel": model.decoder.has_sentinel,
             "heads": model.decoder.heads,
-            "decoding": {name: getattr(search_options, name) for name in DECODING},
+            "decoding": {name: getattr(search_options, name) for name in SEARCH},
             "parameters": sum(p.numel() for p in model.parameters()),
             "training": options.to_dict(),
         }

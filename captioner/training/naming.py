@@ -20,10 +20,13 @@ _NO_ARTICLE = frozenset("people men women children mice geese feet teeth sheep f
 
 def beginning(word: str) -> str:
     """The word with its article; a plural by itself: a giant panda, an owl, a unicorn, jeans."""
-    first, last = tokenize(word)[0], tokenize(word)[-1]
-    if last in _NO_ARTICLE or (_PLURAL.fullmatch(last) and last not in _SINGULAR):
-        return word
-    return f"{'an' if _AN.match(first) else 'a'} {word}"
+    return word if is_plural(word) else f"{'an' if _AN.match(tokenize(word)[0]) else 'a'} {word}"
+
+
+def is_plural(word: str) -> bool:
+    """Whether it takes no article: jeans, people."""
+    last = tokenize(word)[-1]
+    return last in _NO_ARTICLE or bool(_PLURAL.fullmatch(last) and last not in _SINGULAR)
 
 
 def build_vocabulary(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 PRECISIONS = ("float32", "bfloat16")
 AUTO = -1
 """Chosen for the size of the data (`captioner.training.plan`)."""
+SEARCH = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram")
 DEFAULT_OBJECTIVES = ("cross_entropy", "doubly_stochastic", "hard_attention")
 
 
@@ -149,15 +150,16 @@ class TrainOptions:
     precision: str = "float32"
     min_count: int = AUTO
     """Words seen less often than this in the training captions become unknown."""
-    max_words: int = 20
+    max_words: int = AUTO
     """Longest caption in words: longer ones are cut for training, and validation searches up to this
-    length."""
+    length. By default that of the start, or 20."""
     ema_decay: float = AUTO
     """Decay of the moving average of the weights, which is validated and saved; 0 disables it."""
-    beam_size: int = 3
-    """Beam size in validation and default of the bundle."""
-    length_normalization: float = 0.0
-    no_repeat_ngram: int = 3
+    beam_size: int = AUTO
+    """Beam size in validation and default of the bundle. This and the next two are by default those of the
+    start, or 3, 0 and 3."""
+    length_normalization: float = AUTO
+    no_repeat_ngram: int = AUTO
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
@@ -213,13 +215,10 @@ class TrainOptions:
 
     @property
     def search(self) -> CaptionOptions:
-        """The search of validation, and the bundle's default."""
-        return CaptionOptions(
-            beam_size=self.beam_size,
-            length_normalization=self.length_normalization,
-            max_words=self.max_words,
-            no_repeat_ngram=self.no_repeat_ngram,
-        )
+        """The search of validation, and the bundle's default; None for what was left open."""
+        values = {name: getattr(self, name) for name in SEARCH}
+        given: dict[str, Any] = {name: value for name, value in values.items() if value != AUTO}
+        return CaptionOptions(**given)
 
     @property
     def tuned_segments(self) -> int:

@@ -1,7 +1,7 @@
 """Chooses options that were left open by the size of the data, and warns if a run cannot learn.
 
 What suits 50,000 captions (batches of 160, 200 steps of warm-up, an average over 1,000 steps) teaches
-nothing to a run on 60.
+nothing to a run on 60. How captions are searched for comes from the model that the run starts from.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from captioner.options import CaptionOptions
 from captioner.training.data import Example
-from captioner.training.options import AUTO, DEFAULT_OBJECTIVES, StageOptions, TrainOptions
+from captioner.training.options import AUTO, DEFAULT_OBJECTIVES, SEARCH, StageOptions, TrainOptions
 
 LARGEST_BATCH = 160
 STEPS_OF_AN_EPOCH = 24
@@ -23,10 +24,15 @@ STEPS = 400
 EPOCHS, MOST_EPOCHS = 8, 40
 WARMUP_STEPS = 200
 EMA_DECAY = 0.999
+DEFAULT_SEARCH = CaptionOptions(beam_size=3, length_normalization=0.0, max_words=20, no_repeat_ngram=3)
 
 
-def planned(options: TrainOptions, examples: Sequence[Example]) -> TrainOptions:
-    """The options with all open ones chosen for the training images."""
+def planned(
+    options: TrainOptions, examples: Sequence[Example], search: CaptionOptions = DEFAULT_SEARCH
+) -> TrainOptions:
+    """The options with all open ones chosen: for the training images, or from `search`, resolved."""
+    found = options.search.resolve(search)
+    options = dataclasses.replace(options, **{name: getattr(found, name) for name in SEARCH})
     captions = sum(len(example.image.captions) for example in examples)
     shown = sum(example.repeat * max(1, len(example.image.captions)) for example in examples)
     stages = tuple(_stage(stage, shown, options, examples) for stage in options.stages)

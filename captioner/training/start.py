@@ -19,8 +19,10 @@ from captioner.model.bundle import Bundle
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.encoder import Backbone, build_backbone
 from captioner.nn.model import CaptionModel, ModelOptions
+from captioner.options import CaptionOptions
 from captioner.training.checkpoint import load_model
 from captioner.training.graphs import TRANSPOSED
+from captioner.training.plan import DEFAULT_SEARCH
 
 EMBEDDED = "default"
 ADDABLE = ("color_levels", "classes")
@@ -39,6 +41,8 @@ class Start:
     confidence: Mapping[str, Any] | None = None
     """The calibration of a bundle (`captioner.model.calibration`), which holds roughly for a model that is
     taught a little more."""
+    search: CaptionOptions = DEFAULT_SEARCH
+    """How the model searches for captions; resolved."""
 
     @classmethod
     def read(cls, place: str, root: Path) -> Start:
@@ -48,8 +52,11 @@ class Start:
         """
         path = root / place
         if path.is_file():
-            model, vocabulary, _, contents = load_model(path)
-            return cls(vocabulary, model.options, dict(model.state_dict()), contents.get("confidence"))
+            model, vocabulary, run, contents = load_model(path)
+            search = run.search.resolve(DEFAULT_SEARCH)
+            return cls(
+                vocabulary, model.options, dict(model.state_dict()), contents.get("confidence"), search
+            )
         bundle = Bundle.load(None if place == EMBEDDED and not path.exists() else path)
         try:
             options = ModelOptions(**bundle.manifest["training"]["model"])
@@ -60,7 +67,7 @@ class Start:
             others = len(bundle.vocabulary) - options.named_words
             names = torch.arange(options.named_words)
             weights["decoder.evidence.column"] = torch.cat([names.new_full((others,), len(names)), names])
-        return cls(bundle.vocabulary, options, weights, bundle.manifest.get("confidence"))
+        return cls(bundle.vocabulary, options, weights, bundle.manifest.get("confidence"), bundle.decoding)
 
     def architecture(self, wanted: ModelOptions) -> ModelOptions:
         """The architecture of a run that continues from here: the model's own, with what `wanted` sets of

@@ -26,7 +26,7 @@ from captioner.training.losses import Losses, forward
 from captioner.training.naming import build_vocabulary, label_words, related_words
 from captioner.training.objectives import Run
 from captioner.training.options import StageOptions, TrainOptions
-from captioner.training.plan import planned, unlearnt, warnings
+from captioner.training.plan import DEFAULT_SEARCH, planned, unlearnt, warnings
 from captioner.training.progress import Progress
 from captioner.training.records import in_words, losses_in_words, mean_losses, mean_score
 from captioner.training.schedule import keep_other_words, make_optimizer, set_learning_rate
@@ -58,7 +58,7 @@ class Trainer:
         if start:
             options = dataclasses.replace(options, model=start.architecture(options.model))
         self.train_examples = load_examples(options.data, data_root, "train")
-        options = planned(options, self.train_examples)
+        options = planned(options, self.train_examples, start.search if start else DEFAULT_SEARCH)
         self.options, self.folder, self.device, self.progress = options, folder, device, progress
         self.data_root, self.cache_folder = data_root, cache
         self.checkpoint_every_s = checkpoint_every_s

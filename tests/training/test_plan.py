@@ -12,6 +12,7 @@ from support import squares
 from captioner.errors import DataError
 from captioner.nn.model import ModelOptions
 from captioner.training.data import Example, load_examples
+from captioner.training.export import export_bundle
 from captioner.training.options import AUTO, StageOptions, TrainOptions
 from captioner.training.plan import planned, unlearnt, warnings
 from captioner.training.start import Start
@@ -107,3 +108,17 @@ def test_few_captions_teach(data: Path, cache: Path, tmp_path: Path) -> None:
     }
     assert max(record["val"]["squares"]["cider"] for record in history) > 150
     assert (tmp_path / "run" / "best.pt").exists()
+
+
+def test_a_taught_model_searches_as_its_start_does(data: Path, cache: Path, tmp_path: Path) -> None:
+    stages = (squares.stage(epochs=1),)
+    first = squares.options(stages, beam_size=2, length_normalization=0.7, no_repeat_ngram=2)
+    squares.trainer(first, tmp_path / "first", data, cache).run()
+    export_bundle(tmp_path / "first" / "best.pt", tmp_path / "bundle")
+    for start in ("first/best.pt", "bundle"):
+        open_ = squares.options(stages, start=str(tmp_path / start), model=ModelOptions(), max_words=AUTO)
+        options = squares.trainer(open_, tmp_path / "second", data, cache).options
+        assert options.search == first.search
+        given = dataclasses.replace(open_, beam_size=1)
+        options = squares.trainer(given, tmp_path / "third", data, cache).options
+        assert options.search == dataclasses.replace(first.search, beam_size=1)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
-from captioner.training.completion import complete
+from captioner.training.completion import Completion
 from captioner.training.data import LABELS, Example, Group
 from captioner.training.naming import beginning, draw, known_words, related_words
 from captioner.training.objectives.base import Objective, Run
@@ -71,18 +71,18 @@ class LabelLikelihood(Objective[LabelLikelihoodOptions]):
             model = CaptionModel(run.options.model, len(run.vocabulary))
         start = Start.read(run.options.start, run.data_root)
         start.give(model, run.vocabulary, related_words(run.examples))
-        words = {index: own[0] for index, (own, _) in self._words.items()}
+        completion = Completion(
+            model.to(run.device).eval(),
+            run.features,
+            run.frozen_segments,
+            run.vocabulary,
+            len(start.vocabulary),
+            run.options.search,
+            run.device,
+        )
         completed = {}
-        with run.progress.task("captions for labelled photos", len(words), 0) as tell:
-            for index, tokens in complete(
-                model.to(run.device).eval(),
-                run.features,
-                run.frozen_segments,
-                words,
-                run.vocabulary,
-                run.options.search,
-                run.device,
-            ):
+        with run.progress.task("captions for labelled photos", len(self._words), 0) as tell:
+            for index, tokens in completion.complete({index: own for index, (own, _) in self._words.items()}):
                 completed[index] = (run.vocabulary.start_id, *tokens, run.vocabulary.end_id)
                 tell(len(completed), "")
         return completed

@@ -1,0 +1,109 @@
+"""What a model says in place of a word that it does not know: "a dog on a branch" for a raccoon.
+
+A sentence in which the new word takes that place is natural. A constrained search alone says both: "a dog
+with a raccoon in its mouth".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from typing import NamedTuple
+
+from captioner.metrics.object_words import COLORS, PHRASES
+from captioner.overlay.small_words import is_small
+from captioner.training.class_words import class_words
+from captioner.training.naming import is_plural
+
+PERSON = "person"
+_GENERAL = frozenset("animal creature instrument toy statue machine vehicle device object plant".split())  # noqa: SIM905
+_SCENERY = frozenset(
+    "background beach building city court field floor forest front garden grass ground hand head house "  # noqa: SIM905
+    "middle mouth mountain ocean park photo picture road rock room sand scene sea shore side sidewalk sky "
+    "snow street top track tree view wall water wave window woods".split()
+)
+"""Where things are."""
+_CLOTHES = frozenset(
+    "boots cap coat costume dress gear glasses hat helmet jacket jersey jeans mask outfit pants shirt shoes "  # noqa: SIM905
+    "shorts skirt suit sunglasses sweater tie uniform vest".split()
+)
+_NEVER = COLORS | _SCENERY | _CLOTHES
+"""Words that stand for a new one only if they are its relatives."""
+_LONGEST = max(map(len, PHRASES))
+
+
+class Mention(NamedTuple):
+    """Words of a caption that name something."""
+
+    start: int
+    end: int
+    """Behind the last one."""
+    name: str
+    is_person: bool
+
+
+def mentions(words: Sequence[str], relatives: Iterable[str] = ()) -> Iterator[Mention]:
+    """What a caption names: objects of COCO, classes of ImageNet, and `relatives`; no scenery and clothes,
+    except as one of these."""
+    chosen = {tuple(relative.split()) for relative in relatives}
+    start = 0
+    while start < len(words):
+        for end in range(min(len(words), start + _LONGEST), start, -1):
+            phrase = tuple(words[start:end])
+            if phrase in chosen or (_is_head(words, end) and _names(phrase)):
+                yield Mention(start, end, " ".join(phrase), PHRASES.get(phrase) == PERSON)
+                break
+            if phrase in PHRASES and len(phrase) > 1:  # it only sounds like a thing
+                break
+        else:
+            end = start + 1
+        start = end
+
+
+def count_stand_ins(captions: Iterable[Sequence[str]], relatives: Sequence[str]) -> Counter[str]:
+    """How many of the captions name what may stand for a word; people only if they name nothing else."""
+    named = [list(mentions(caption, relatives)) for caption in captions]
+    things = Counter(name for own in named for name in {m.name for m in own if not m.is_person})
+    return things or Counter(name for own in named for name in {m.name for m in own})
+
+
+def replaced(
+    captions: Sequence[Sequence[str]], word: str, stand_ins: Counter[str], relatives: Sequence[str]
+) -> tuple[int, Mention] | None:
+    """Which of one photo's captions, best first, can say `word` in place of something else, and of what.
+
+    One of the `relatives`, else what most photos of the word are said to show; the first of equal ones.
+    Nothing of the other number ("a jeans"), nor what is named twice."""
+    best = (False, 0)
+    found: tuple[int, Mention] | None = None
+    for number, caption in enumerate(captions):
+        named = list(mentions(caption, relatives))
+        twice = Counter(mention.name for mention in named)
+        for mention in named:
+            rank = (mention.name in relatives, stand_ins[mention.name])
+            if rank > best and twice[mention.name] == 1 and _is_several(mention.name) == is_plural(word):
+                best, found = rank, (number, mention)
+    return found
+
+
+def _is_several(name: str) -> bool:
+    return is_plural(name) and not name.startswith("pair of")
+
+
+def _is_head(words: Sequence[str], end: int) -> bool:
+    """Whether the word before `end` is no part of a longer name: "dog" in "dog on", not in "dog house"."""
+    return end == len(words) or is_small(words[end]) or words[end].endswith(("ing", "s"))
+
+
+def _names(phrase: Sequence[str]) -> bool:
+    [word, *more] = phrase
+    if PHRASES.get(tuple(phrase)):
+        return phrase[-1] not in _NEVER
+    known = word in _GENERAL or word in _classes()
+    return known and not more and not is_small(word) and word not in _NEVER and not word.endswith("ing")
+
+
+@cache
+def _classes() -> frozenset[str]:
+    return frozenset(word for words in class_words() for word in words)
