@@ -427,5 +427,21 @@ def test_photos_dropped_in_firefox_become_a_gallery(server):
         assert firefox.run("document.querySelectorAll('.card').length") == 3
 
 
+def test_a_folder_dropped_in_firefox_becomes_a_gallery(server, tmp_path):
+    """Entries in Firefox have paths and readers of their own."""
+    inside = tmp_path / "holiday" / "day two"
+    inside.mkdir(parents=True)
+    for number in range(3):
+        (inside / f"{number}.png").write_bytes(make_image(number))
+    (inside / "notes.txt").write_text("no photo")
+    with launch_firefox(server.server.http_url) as firefox:
+        firefox.drop(inside.parent)
+        firefox.wait_for(
+            "document.body.textContent.includes('3 of 3 photos captioned, 1 other file left out')"
+        )
+        names = firefox.run("[...document.querySelectorAll('.card .name')].map((name) => name.textContent)")
+        assert names == [f"holiday/day two/{number}.png" for number in range(3)]
+
+
 def _small_png() -> str:
     return base64.b64encode(make_image(7)).decode()

@@ -63,6 +63,28 @@ class Firefox:
     def wait_for(self, expression: str) -> None:
         wait_until(lambda: self.run(expression), f"in Firefox: {expression}")
 
+    def drop(self, folder: Path) -> None:
+        """Drop a folder of this machine on the page. Scripts cannot make such a drop: the folder comes from
+        what a file field makes of one; its entries are Firefox's own."""
+        script = """
+            const field = window.document.createElement("input");
+            field.type = "file";
+            field.className = "dropped";
+            field.hidden = true;
+            window.document.body.append(field);
+            field.mozSetDndFilesAndDirectories([new window.Directory(arguments[0])]);
+        """
+        self._driver.execute_script(script, script_args=[str(folder)], sandbox="system")
+        self.run(
+            """(() => {
+                const entries = [...document.querySelector(".dropped").webkitEntries];
+                const items = entries.map((entry) => ({ webkitGetAsEntry: () => entry }));
+                const event = new DragEvent("drop", { bubbles: true });
+                Object.defineProperty(event, "dataTransfer", { value: { items, files: [] } });
+                document.body.dispatchEvent(event);
+            })()"""
+        )
+
     def send_keys(self, selector: str, text: str) -> None:
         """Type into an element; for a field of files, the path of one."""
         self._driver.find_element("css selector", selector).send_keys(text)
@@ -75,7 +97,12 @@ def launch_firefox(url: str) -> Iterator[Firefox]:
     executable = os.environ.get("FIREFOX") or shutil.which("firefox-esr") or shutil.which("firefox")
     if executable is None:
         pytest.skip("there is no Firefox")
-    prefs = {"media.navigator.streams.fake": True, "media.navigator.permission.disabled": True}
+    prefs = {
+        "media.navigator.streams.fake": True,
+        "media.navigator.permission.disabled": True,
+        "dom.filesystem.pathcheck.disabled": True,  # the path of a drop comes from a test
+        "security.sandbox.content.level": 0,
+    }
     driver = marionette.Marionette(bin=executable, headless=True, prefs=prefs, startup_timeout=3 * PATIENCE_S)
     try:
         driver.start_session()
