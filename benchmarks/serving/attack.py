@@ -1,6 +1,6 @@
 """Attack a server as an outsider would, and see how long health and an innocent caller wait.
 
-    python benchmarks/serving/attack.py --seconds 20 --markdown
+    python benchmarks/serving/attack.py --markdown
 
 Each attack runs for so long on default settings, attacker and server on a core each. It takes a machine with
 two cores that does nothing else.
@@ -9,13 +9,15 @@ two cores that does nothing else.
 from __future__ import annotations
 
 import argparse
+import gzip
 import multiprocessing
 import os
 import random
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
@@ -115,6 +117,62 @@ def uploads(address: str) -> Once:
     return once
 
 
+def compressed(address: str) -> Once:
+    """A gzip message that inflates to 64 MiB."""
+    message = gzip.compress(bytes(2**26), 1)
+    from support.stalling import Stalling
+
+    def once(channel: grpc.Channel) -> None:
+        attacker = Stalling(address, CAPTION, len(message))
+        with suppress(OSError):
+            attacker.send_compressed(message)
+        attacker.socket.close()
+
+    return once
+
+
+def metadata(address: str) -> Once:
+    """A PNG of 500,000 texts."""
+    from support.bombs import text_bomb
+
+    return unary(CAPTION, pb.CaptionRequest(image=text_bomb()).SerializeToString())
+
+
+def settings(address: str) -> Once:
+    """HTTP/2 settings without end."""
+    return _frames(address, lambda attacker: attacker.settle(5000))
+
+
+def headers(address: str) -> Once:
+    """A list of headers of 14 MB."""
+    return _frames(address, lambda attacker: attacker.continue_headers(1000))
+
+
+def connections(address: str) -> Once:
+    """Connections that say nothing, 256 by each caller."""
+    host, port = address.split(":")
+
+    def once(channel: grpc.Channel) -> None:
+        with ExitStack() as opened, suppress(OSError):
+            for _ in range(256):
+                opened.enter_context(socket.create_connection((host, int(port)), 5))
+            time.sleep(1)
+
+    return once
+
+
+def _frames(address: str, send: Callable[[Any], None]) -> Once:
+    from support.stalling import Stalling
+
+    def once(channel: grpc.Channel) -> None:
+        attacker = Stalling(address, CAPTION, 0)
+        with suppress(OSError):
+            send(attacker)
+        attacker.socket.close()
+
+    return once
+
+
 def searches(address: str) -> Once:
     """The most expensive search, each with a length normalisation of its own."""
     image = load_images(None, 1)[0]
@@ -157,7 +215,19 @@ ATTACKS: dict[str, Callable[[str], Once]] = {
     attack.__name__: attack
     for attack in (
         *(shapes, elements, names, scans, strips, maximum, memory),
-        *(refused, health, uploads, searches, streams, silent),
+        *(
+            refused,
+            health,
+            uploads,
+            compressed,
+            metadata,
+            settings,
+            headers,
+            connections,
+            searches,
+            streams,
+            silent,
+        ),
     )
 }
 _CALLERS = {"searches": 40, "streams": 32, "silent": 64}
@@ -165,7 +235,7 @@ _CALLERS = {"searches": 40, "streams": 32, "silent": 64}
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=20.0, help="for each attack")
+    parser.add_argument("--seconds", type=float, default=8.0, help="for each attack (default: 8)")
     parser.add_argument("--attack", choices=ATTACKS, action="append", help="default: all")
     parser.add_argument("--callers", type=int, default=8, help="attackers at once, where it takes no more")
     parser.add_argument("--markdown", action="store_true", help="print a table")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import zlib
 
 from PIL import Image
 
@@ -38,6 +39,21 @@ def strip_bomb(strips: int = 1_000_000) -> bytes:
     )
     head += struct.pack("<I", 0)
     return head + struct.pack("<I", 8) * strips + struct.pack("<I", 1) * strips
+
+
+def text_bomb(texts: int = 500_000) -> bytes:
+    """A PNG of one pixel with very many text chunks."""
+    buffer = io.BytesIO()
+    Image.new("L", (1, 1)).save(buffer, "PNG")
+    whole = buffer.getvalue()
+    head = len(b"\x89PNG\r\n\x1a\n") + 25  # with its IHDR
+    return (
+        whole[:head] + b"".join(_chunk(b"tEXt", b"k%d\0v" % number) for number in range(texts)) + whole[head:]
+    )
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
 
 def large(format: str, side: int, mode: str = "RGB") -> bytes:

@@ -15,8 +15,28 @@ class Stalling:
         self._path, self._length, self._stream = path, length, -1
         self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0, b""))
 
+    def settle(self, times: int) -> None:
+        """Send a frame of settings so many times, each to be acknowledged."""
+        self.socket.sendall(_frame(4, 0, 0, struct.pack(">HI", 3, 100)) * times)
+
+    def continue_headers(self, times: int) -> None:
+        """Begin a list of headers and continue it by 14 KiB so many times."""
+        header = b"\x00" + _text("x-header") + _text("y" * 100)
+        self.socket.sendall(_frame(1, 0, 1, header))
+        for _ in range(times):
+            self.socket.sendall(_frame(9, 0, 1, header * 130))
+
     def call(self, sent: int) -> None:
         """Begin a call and send so many bytes of its message."""
+        self._begin()
+        self._send(struct.pack(">BI", 0, self._length) + bytes(sent))
+
+    def send_compressed(self, message: bytes) -> None:
+        """Begin a call and send its message, which gzip has compressed."""
+        self._begin(("grpc-encoding", "gzip"))
+        self._send(struct.pack(">BI", 1, len(message)) + message)
+
+    def _begin(self, *more: tuple[str, str]) -> None:
         self._stream += 2
         headers = b"".join(
             b"\x00" + _text(name) + _text(value)
@@ -27,10 +47,12 @@ class Stalling:
                 (":authority", "x"),
                 ("te", "trailers"),
                 ("content-type", "application/grpc"),
+                *more,
             )
         )
         self.socket.sendall(_frame(1, 4, self._stream, headers))
-        data = struct.pack(">BI", 0, self._length) + bytes(sent)
+
+    def _send(self, data: bytes) -> None:
         for start in range(0, len(data), 16_384):
             self.socket.sendall(_frame(0, 0, self._stream, data[start : start + 16_384]))
 
