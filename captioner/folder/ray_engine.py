@@ -271,7 +271,8 @@ class RayRun:
             _check_reachable(address)
             if address == "local":
                 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would report its usage
-            ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+            # Named, since Ray would otherwise wait for a cluster of this machine that is long gone.
+            ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         settings = self._job.ray
         actors = min(settings.actors, len(self._pending))
         if address == "local":

@@ -194,7 +194,7 @@ def test_a_list_over_a_cluster_of_two_nodes(photos, tmp_path, ray_batch, monkeyp
     }
 
 
-def test_ray_reports_no_usage_and_its_messages_go_to_stderr(
+def test_ray_starts_here_reports_no_usage_and_its_messages_go_to_stderr(
     photos, tmp_path, tiny_bundle, monkeypatch, capsys
 ) -> None:
     from captioner.folder import ray_engine
@@ -208,8 +208,8 @@ def test_ray_reports_no_usage_and_its_messages_go_to_stderr(
         def is_initialized(self) -> bool:
             return False
 
-        def init(self, **_: object) -> None:
-            environment.update(os.environ)
+        def init(self, address: str = "auto", **_: object) -> None:
+            environment.update(os.environ, address=address)
             print("(raylet) a node has died")
             raise ConnectionError("no cluster")
 
@@ -221,6 +221,7 @@ def test_ray_reports_no_usage_and_its_messages_go_to_stderr(
     assert main(["batch", *places, "--engine", "ray"]) == 2
     printed, said = capsys.readouterr()
     assert environment["RAY_USAGE_STATS_ENABLED"] == "0"
+    assert environment["address"] == "local"  # not a cluster that once ran on this machine
     assert printed == "" and "a node has died" in said
 
 
