@@ -13,6 +13,7 @@ import pytest
 
 from captioner import Captioner
 from captioner.cli.main import main
+from captioner.model.bundle import ENCODER_INT8
 
 FROZEN = sorted((Path(__file__).parent / "data" / "frozen").iterdir())
 OUTPUTS = ("captions.jsonl", "captions.csv", "texts", "maps.jsonl")
@@ -30,7 +31,7 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 def test_its_bundle_captions_as_it_did(frozen) -> None:
-    captioner = Captioner.load(frozen / "bundle", device="cpu", threads=1)
+    captioner = Captioner.load(frozen / "bundle", device="cpu", threads=1, precision="float32")
     for line in (frozen / "captions.jsonl").read_text().splitlines():
         record = json.loads(line)
         [caption] = captioner.caption([frozen / "photos" / record["image"]])
@@ -39,12 +40,24 @@ def test_its_bundle_captions_as_it_did(frozen) -> None:
         assert caption.log_prob == pytest.approx(record["log_prob"], abs=1e-3)
 
 
+@pytest.mark.parametrize(
+    "folder",
+    [path for path in FROZEN if (path / "bundle" / ENCODER_INT8).exists()],
+    ids=lambda path: path.name,
+)
+def test_its_int8_graphs_caption(folder) -> None:
+    captioner = Captioner.load(folder / "bundle", device="cpu", threads=1, precision="int8")
+    [caption] = captioner.caption([folder / "photos" / "sub" / "raccoon.webp"])
+    assert caption.words
+
+
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_a_batch_goes_on_from_its_state(frozen, name, monkeypatch, capsys) -> None:
     monkeypatch.chdir(frozen)
     before = contents(Path(name))
     flags = {"texts": ["--format", "txt"], "maps.jsonl": ["--attention", "--alternatives", "2"]}.get(name, [])
-    command = ["batch", "photos", "-o", name, "--model", "bundle", "--device", "cpu", *flags]
+    model = ["--model", "bundle", "--device", "cpu", "--precision", "float32"]
+    command = ["batch", "photos", "-o", name, *model, *flags]
     monkeypatch.setattr(Captioner, "caption_pixels", None)  # nothing is to be captioned again
     assert main(command) == 0
     assert "3 in all" in capsys.readouterr().err
