@@ -84,12 +84,13 @@ class Door:
         return self._anyone if self._tokens is None else self._tokens.allowance(caller)
 
     def refusal(self, kind: Kind, caller: str, deadline_s: float) -> CaptionerError | None:
-        """The error that a call would be rejected with now; None if it would be accepted."""
+        """The error that a call is rejected with; None if it is accepted, perhaps in the place of a waiting call
+        of the caller that has the most."""
         if kind is Kind.PROBE:
             return None
         if refusal := self.gate.refusal():
             return refusal
-        if self.gate.open_calls + self.receiving >= self._max_calls:
+        if self.gate.open_calls + self.receiving >= self._max_calls and not self.images.make_way(caller):
             return BusyError(f"all {self._max_calls} calls at once are taken (max_calls)", _RETRY_AFTER_S)
         return self._overload(deadline_s, caller) if kind in (Kind.IMAGE, Kind.WORDS) else None
 

@@ -127,6 +127,15 @@ class FairQueue(Generic[T]):
         """Charge what an item has cost beyond its claim."""
         self._lanes[claim.bulk].put_back(claim.caller, more)
 
+    def newest_of_most(self, caller: str) -> T | None:
+        """The newest item of the caller that has the most interactive ones; None unless it has at least two
+        more than `caller`."""
+        items = self._lanes[False].items
+        most = max(items, key=lambda name: len(items[name]), default=caller)
+        if len(items.get(most, ())) < len(items.get(caller, ())) + 2:
+            return None
+        return next(reversed(items[most]))
+
     def order(self) -> Iterator[T]:
         """All items in fair order. The queue must not change meanwhile."""
         interactive, bulk = (lane.order() for lane in self._lanes)

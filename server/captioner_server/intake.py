@@ -64,6 +64,16 @@ class Intake:
         receipt.evicted.set_result(None)
         return True
 
+    def make_way(self, caller: str) -> bool:
+        """Reject a waiting message of the caller that has the most, for one of `caller`; returns whether there
+        was one. No caller can thus take all calls."""
+        room = self._waiting.newest_of_most(caller)
+        if room is None or room.done():
+            return False
+        self._waiting.discard(room)
+        room.set_exception(_no_room())
+        return True
+
     def _fits(self) -> bool:
         return self.used_bytes + self._message_bytes <= self.budget_bytes
 
@@ -77,12 +87,12 @@ class Intake:
                 await room
             granted = True
         except TimeoutError:
-            raise BusyError("there is no room for another message (upload_bytes)", _RETRY_AFTER_S) from None
+            raise _no_room() from None
         finally:
             if room in self._waiting:
                 self._waiting.discard(room)
-            elif not granted and not room.cancelled():  # it was granted just before the cancellation
-                self._give(self._message_bytes)
+            elif not granted and not room.cancelled() and room.exception() is None:
+                self._give(self._message_bytes)  # it was granted just before the cancellation
 
     def _give(self, count: int) -> None:
         """Free some bytes and give them to waiting calls."""
@@ -141,6 +151,10 @@ class Receipt:
         if self.evicted.done():
             raise evicted()
         raise DeadlineError(f"the message did not arrive within {self._intake.arrival_s:g} s (upload_s)")
+
+
+def _no_room() -> BusyError:
+    return BusyError("there is no room for another message (upload_bytes)", _RETRY_AFTER_S)
 
 
 def evicted() -> BusyError:

@@ -101,6 +101,18 @@ def test_calls_that_stall_are_counted_and_ended(server: RunningServer) -> None:
         assert CaptionServiceStub(channel).Caption(request, timeout=PATIENCE_S).caption.text
 
 
+def test_one_connection_cannot_take_all_calls() -> None:
+    with serve(FakeEngine(), max_calls=20, upload_bytes=4 * 34 * MIB, upload_s=600) as running:
+        stalling = Stalling(running.address, "/captioner.v1.CaptionService/Caption", 30 * MIB)
+        for _ in range(30):
+            stalling.call(1000)
+        wait_until(lambda: running.server.door.receiving == 20)  # max_calls
+        with grpc.insecure_channel(running.address) as channel:
+            for number in range(3):
+                request = pb.CaptionRequest(image=make_image(number))
+                assert CaptionServiceStub(channel).Caption(request, timeout=PATIENCE_S).caption.text
+
+
 def test_messages_that_wait_for_room_take_no_memory() -> None:
     with server_process(upload_bytes=1) as running, grpc.insecure_channel(running.address) as channel:
         before = peak_mib(running.process.pid)
