@@ -84,8 +84,8 @@ class Door:
         return self._anyone if self._tokens is None else self._tokens.allowance(caller)
 
     def refusal(self, kind: Kind, caller: str, deadline_s: float) -> CaptionerError | None:
-        """The error that a call is rejected with; None if it is accepted, perhaps in the place of a waiting call
-        of the caller that has the most."""
+        """The error that a call is rejected with; None if it is accepted, perhaps in the place of a waiting
+        call of the caller that has the most."""
         if kind is Kind.PROBE:
             return None
         if refusal := self.gate.refusal():

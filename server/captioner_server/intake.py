@@ -65,8 +65,8 @@ class Intake:
         return True
 
     def make_way(self, caller: str) -> bool:
-        """Reject a waiting message of the caller that has the most, for one of `caller`; returns whether there
-        was one. No caller can thus take all calls."""
+        """Reject a waiting message of the caller that has the most, unless `caller` has as many; returns
+        whether there was one."""
         room = self._waiting.newest_of_most(caller)
         if room is None or room.done():
             return False
