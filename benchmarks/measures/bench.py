@@ -42,7 +42,7 @@ class Bench:
     seconds: float = 3.0
     """Spent on each figure."""
     repeats: int = 3
-    """Of each row, each beside what it is compared with."""
+    """Measurements of each row; each stands beside its reference."""
     quick: bool = False
     """Whether to run every line of code once instead of measuring."""
     yardstick: Path | None = None

@@ -25,7 +25,7 @@ from captioner.training.stand_ins import count_stand_ins, mentions, replaced
 
 BATCH = 32
 CONSTRAINED_BEAM = 8
-"""Of more captions that have the word, one is more likely to be about it."""
+"""A wider beam finds more captions with the word; the likeliest of them more often describes it."""
 NEVER = -1e4
 """Logit of words that may not be said."""
 
