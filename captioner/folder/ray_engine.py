@@ -271,7 +271,7 @@ class RayRun:
             _check_reachable(address)
             if address == "local":
                 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would report its usage
-            # Named, since Ray would otherwise wait for a cluster of this machine that is long gone.
+            # Without an address, Ray would wait for the last cluster of this machine, even if it is gone.
             ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         settings = self._job.ray
         actors = min(settings.actors, len(self._pending))

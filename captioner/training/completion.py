@@ -50,8 +50,8 @@ class Completion:
         self._options = options
 
     def complete(self, words: Mapping[int, Sequence[str]]) -> Iterator[tuple[int, list[int]]]:
-        """For each image the tokens of a caption that has the first of its words, which the vocabulary must
-        know; the others are what else may name it."""
+        """For each image, the tokens of a caption with the first of its words. The vocabulary must know that
+        word; the other words are synonyms and more general names."""
         photos: dict[str, list[int]] = defaultdict(list)
         for image, [word, *_] in words.items():
             photos[word].append(image)
@@ -82,8 +82,8 @@ class Completion:
 
     @torch.inference_mode()
     def _search(self, images: Sequence[int], beams: int, head: int | None = None) -> list[list[list[int]]]:
-        """The tokens of the best captions of each image, best first: all with `head`, none with other words
-        that the model was not trained with."""
+        """The tokens of the best captions of each image, best first. All contain `head`, if given; none
+        contains another word that the model was not trained with."""
         bias = self._model.decoder.embedding.bias
         kept = bias.clone()
         bias[self._known :] = NEVER
@@ -106,7 +106,8 @@ class Completion:
         return list(self._vocabulary.decode(tokens))
 
     def _besides(self, tokens: Sequence[int], head: int) -> tuple[int, int, bool, int]:
-        """What else a caption speaks of: the word again, other things, "a piece of", whatever comes first."""
+        """A sort key, lowest for the best caption: repeats of the word, other things named, whether "of"
+        comes before the word, and the word's position."""
         words, place = self._words(tokens), tokens.index(head)
         named = mentions(words)
         things = sum(not one.is_person and head not in tokens[one.start : one.end] for one in named)

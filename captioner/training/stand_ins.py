@@ -38,14 +38,14 @@ class Mention(NamedTuple):
 
     start: int
     end: int
-    """Behind the last one."""
+    """Index after the last of the words."""
     name: str
     is_person: bool
 
 
 def mentions(words: Sequence[str], relatives: Iterable[str] = ()) -> Iterator[Mention]:
-    """What a caption names: objects of COCO, classes of ImageNet, and `relatives`; no scenery and clothes,
-    except as one of these."""
+    """The things that a caption names: objects of COCO, classes of ImageNet, and `relatives`. Scenery and
+    clothes count only if they are among `relatives`."""
     chosen = {tuple(relative.split()) for relative in relatives}
     start = 0
     while start < len(words):
@@ -54,7 +54,7 @@ def mentions(words: Sequence[str], relatives: Iterable[str] = ()) -> Iterator[Me
             if phrase in chosen or (_is_head(words, end) and _names(phrase)):
                 yield Mention(start, end, " ".join(phrase), PHRASES.get(phrase) == PERSON)
                 break
-            if phrase in PHRASES and len(phrase) > 1:  # it only sounds like a thing
+            if phrase in PHRASES and len(phrase) > 1:  # a known phrase that names no thing
                 break
         else:
             end = start + 1
@@ -62,7 +62,7 @@ def mentions(words: Sequence[str], relatives: Iterable[str] = ()) -> Iterator[Me
 
 
 def count_stand_ins(captions: Iterable[Sequence[str]], relatives: Sequence[str]) -> Counter[str]:
-    """How many of the captions name what may stand for a word; people only if they name nothing else."""
+    """For each name, the number of captions that have it. People count only if no caption names a thing."""
     named = [list(mentions(caption, relatives)) for caption in captions]
     things = Counter(name for own in named for name in {m.name for m in own if not m.is_person})
     return things or Counter(name for own in named for name in {m.name for m in own})
@@ -71,10 +71,11 @@ def count_stand_ins(captions: Iterable[Sequence[str]], relatives: Sequence[str])
 def replaced(
     captions: Sequence[Sequence[str]], word: str, stand_ins: Counter[str], relatives: Sequence[str]
 ) -> tuple[int, Mention] | None:
-    """Which of one photo's captions, best first, can say `word` in place of something else, and of what.
+    """Where `word` can replace a name in one of a photo's captions, best first: the caption's index and the
+    mention; None if nowhere.
 
-    One of the `relatives`, else what most photos of the word are said to show; the first of equal ones.
-    Nothing of the other number ("a jeans"), nor what is named twice."""
+    `relatives` come first, then the names that most photos of the word have; the best caption wins a tie.
+    A singular never replaces a plural ("a jeans"), and a name that occurs twice is never replaced."""
     best = (False, 0)
     found: tuple[int, Mention] | None = None
     for number, caption in enumerate(captions):
@@ -92,7 +93,7 @@ def _is_several(name: str) -> bool:
 
 
 def _is_head(words: Sequence[str], end: int) -> bool:
-    """Whether the word before `end` is no part of a longer name: "dog" in "dog on", not in "dog house"."""
+    """Whether a name ends before `end`: true for "dog" in "dog on", false in "dog house"."""
     return end == len(words) or is_small(words[end]) or words[end].endswith(("ing", "s"))
 
 

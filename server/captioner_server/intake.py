@@ -65,8 +65,8 @@ class Intake:
         return True
 
     def make_way(self, caller: str) -> bool:
-        """Reject a waiting message of the caller that has the most, unless `caller` has as many; returns
-        whether there was one."""
+        """Reject the newest waiting message of the caller that has the most, if `caller` has at least two
+        fewer; returns whether one was rejected."""
         room = self._waiting.newest_of_most(caller)
         if room is None or room.done():
             return False

@@ -244,7 +244,7 @@ def test_where_nothing_is_said_the_address_is_named() -> None:
 def test_a_busy_server_is_asked_again_and_then_given_up() -> None:
     engine = FakeEngine()
     with serve(engine, queue_size=1) as server:
-        server.server.models.get()._batcher.learn(1, 1.0)  # so long a refused caller is told to wait
+        server.server.models.get()._batcher.learn(1, 1.0)  # sets how long a rejected caller waits
         engine.hold.clear()
         with CaptionClient(server.address) as first, CaptionClient(server.address) as client:
             held = threading.Thread(target=first.caption, args=(make_image(1),))
