@@ -67,6 +67,12 @@ def test_entropy_is_that_of_the_map_whatever_the_sentinel_takes(sentinel: float)
     assert float(attention_entropy(attention, TARGETS)) == pytest.approx(0, abs=1e-6)
 
 
+def test_sharp_enough_maps_cost_nothing() -> None:
+    attention = torch.full((1, 2, 4, 5), 0.2)
+    assert float(attention_entropy(attention, TARGETS, above=1.0)) == pytest.approx(math.log(5) - 1, rel=1e-5)
+    assert float(attention_entropy(attention, TARGETS, above=1.7)) == 0
+
+
 def test_the_policy_gradient() -> None:
     logits = torch.randn(1, 2, 4, 7, requires_grad=True)
     better = torch.tensor([[1.5, -0.5]])

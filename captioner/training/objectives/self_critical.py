@@ -16,6 +16,7 @@ from captioner.model.vocabulary import END, Vocabulary
 from captioner.nn.decoder import Decoder, Tensors, checklist, expand_beams
 from captioner.training.data import NAMED, PHOTOS, Group
 from captioner.training.likelihood import log_probs_of, mean_of_words
+from captioner.training.objectives.attention_entropy import attention_entropy
 from captioner.training.objectives.base import Objective, ObjectiveOptions, Run
 from captioner.training.rewards import Cider, Naming, Reward
 from captioner.training.step import Step
@@ -39,10 +40,14 @@ class SelfCriticalOptions(ObjectiveOptions):
     naming: float = 0.0
     """Factor of the reward that samples for labelled photos get for naming what is there; at 0 these photos
     are left out."""
+    attention_entropy: float = 0.0
+    """Weight of the mean entropy of the samples' maps: rewards alone blur them."""
+    entropy_above: float = 0.0
+    """Entropy, in nats, from which it is penalised (`AttentionEntropyOptions.above`)."""
 
     def __post_init__(self) -> None:
         ObjectiveOptions.__post_init__(self)
-        self.at_least(0, "contrast", "objects", "naming")
+        self.at_least(0, "contrast", "objects", "naming", "attention_entropy", "entropy_above")
         self.at_least(0.01, "temperature")
         self.at_least(1, "min_references")
         self.at_least(2, "samples")
@@ -81,10 +86,15 @@ class SelfCritical(Objective[SelfCriticalOptions]):
             decoder, step.memory, step.state, options.samples, self.max_words, options.temperature
         )
         rewards = self._rewards(step, sampled).to(sampled.device)
-        logits, _ = decoder(sampled[:, :, :-1], step.memory, step.state)
+        tokens, targets = sampled[:, :, :-1], sampled[:, :, 1:]
+        logits, attention = decoder(tokens, step.memory, step.state)
         decoder.train(training)
-        logits = checklist.add_to_all(logits, sampled[:, :, :-1], step.state)
-        return policy_gradient(logits / options.temperature, sampled[:, :, 1:], advantages(rewards))
+        logits = checklist.add_to_all(logits, tokens, step.state)
+        loss = policy_gradient(logits / options.temperature, targets, advantages(rewards))
+        if options.attention_entropy:
+            entropy = attention_entropy(attention, targets, options.entropy_above)
+            loss = loss + options.attention_entropy * entropy
+        return loss
 
     def _rewards(self, step: Step, sampled: Tensor) -> Tensor:
         """float32 (batch, samples)"""
