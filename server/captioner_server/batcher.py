@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from captioner.options import CaptionOptions
 from captioner.protocol import Outcome, PixelModel, Pixels
 from captioner.results import Caption
-from captioner_server.compute import compute
+from captioner_server.compute import Computed, compute
 from captioner_server.errors import BusyError, DeadlineError
 from captioner_server.fair_queue import Claim, FairQueue
 from captioner_server.metrics import Metrics
@@ -32,16 +32,6 @@ log = logging.getLogger(__name__)
 _RETRY_AFTER_S = 1.0
 _DEAREST_BATCH = 2.0  # largest cost of a batch, in largest batches of default searches
 _SMOOTHING = 0.2  # weight of the newest batch in the running estimates
-
-
-@dataclass(frozen=True, slots=True)
-class Computed:
-    """A caption and what it took."""
-
-    caption: Caption
-    queue_s: float
-    compute_s: float
-    batch_size: int
 
 
 @dataclass(slots=True, eq=False)

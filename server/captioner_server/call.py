@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from captioner_server.allowance import Allowance
-from captioner_server.batcher import Computed
+from captioner_server.compute import Computed
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 

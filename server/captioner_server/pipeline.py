@@ -22,8 +22,9 @@ from captioner.options import CaptionOptions
 from captioner.protocol import PixelModel, Pixels
 from captioner.results import Caption, Word
 from captioner_server.admission import Admission
-from captioner_server.batcher import Batcher, Computed
+from captioner_server.batcher import Batcher
 from captioner_server.call import current_call
+from captioner_server.compute import Computed
 from captioner_server.fair_queue import Claim, Turns
 from captioner_server.metrics import Metrics
 from captioner_server.options import ServerOptions
