@@ -299,6 +299,52 @@ def test_photos_that_the_server_does_not_take_are_said(browser, tmp_path):
         page.locator(".card.failed").first.wait_for(state="detached")
 
 
+def test_a_gallery_that_was_not_downloaded_is_not_replaced_unasked(browser, server):
+    with open_at(browser, server) as page:
+        question = page.get_by_role("dialog", name="Replace the photos on this page?")
+        page.set_input_files(".files", [CAT, COFFEE])
+        page.get_by_text("2 of 2 photos captioned").wait_for()
+        page.set_input_files(".files", CAT)
+        page.get_by_text("2 captions have not been downloaded.").wait_for()
+        assert page.evaluate("document.activeElement.value") == "keep"
+        take_screenshot(page, "http-replacing")
+        assert violations(page, find_axe()) == []
+        page.keyboard.press("Escape")
+        question.wait_for(state="hidden")
+        assert page.locator(".card").count() == 2
+
+        page.locator(".camera").click()
+        question.wait_for()
+        page.keyboard.press("Enter")
+        question.wait_for(state="hidden")
+        assert page.locator(".card").count() == 2
+
+        page.set_input_files(".files", [COFFEE, CAT, COFFEE])
+        with page.expect_download() as download:
+            page.keyboard.press("Tab")
+            page.keyboard.press("Enter")
+        lines = Path(download.value.path()).read_text().splitlines()
+        assert [json.loads(line)["image"] for line in lines] == ["cat.jpg", "coffee.jpg"]
+        page.get_by_text("3 of 3 photos captioned").wait_for()
+
+        with page.expect_download():
+            page.locator(".captions-file").click()
+        page.set_input_files(".files", CAT)  # nothing would be lost
+        wait_for_caption(page)
+        assert question.is_hidden()
+
+
+def test_leaving_a_gallery_that_was_not_downloaded_asks(browser, server):
+    with open_at(browser, server) as page:
+        page.set_input_files(".files", [CAT, COFFEE])
+        page.get_by_text("2 of 2 photos captioned").wait_for()
+        page.locator(".query").click()  # browsers ask only for pages that were touched
+        asked = []
+        page.on("dialog", lambda dialog: (asked.append(dialog.type), dialog.accept()))
+        page.reload()
+        assert asked == ["beforeunload"]
+
+
 def test_what_cannot_be_read_is_said(browser, server):
     drop = """(entry) => {
         const event = new DragEvent("drop", { bubbles: true });
@@ -441,6 +487,10 @@ def test_a_folder_dropped_in_firefox_becomes_a_gallery(server, tmp_path):
         )
         names = firefox.run("[...document.querySelectorAll('.card .name')].map((name) => name.textContent)")
         assert names == [f"holiday/day two/{number}.png" for number in range(3)]
+        firefox.send_keys(".files", str(CAT))
+        firefox.wait_for("document.querySelector('dialog.replacing').open")
+        firefox.run("document.querySelector('dialog.replacing [value=replace]').click()")
+        firefox.wait_for("!document.querySelector('.downloads').hidden")
 
 
 def _small_png() -> str:

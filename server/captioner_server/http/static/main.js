@@ -28,6 +28,26 @@
   find(".token-cancel").addEventListener("click", () => dialog.close("cancel"));
   const api = createApi(askForToken);
 
+  // New photos replace those on the page. Captions of a gallery that were not downloaded would be lost.
+
+  const replacing = find("dialog.replacing");
+  const unsaved = () => (photos.length > 1 ? photos.filter((photo) => photo.caption && !photo.saved) : []);
+
+  function mayReplace() {
+    const count = unsaved().length;
+    if (!count) return Promise.resolve(true);
+    find(".replacing-lost").textContent = `${count} ${count === 1 ? "caption has" : "captions have"} not been downloaded.`;
+    replacing.returnValue = "";
+    if (!replacing.open) replacing.showModal();
+    return new Promise((resolve) => { // of several questions, the last is answered
+      replacing.onclose = () => {
+        if (replacing.returnValue === "download") saveCaptions();
+        resolve(["download", "replace"].includes(replacing.returnValue));
+      };
+    });
+  }
+  addEventListener("beforeunload", (event) => { if (unsaved().length) event.preventDefault(); });
+
   // One photo: greedy words as they come, then the searched caption.
 
   async function measure(url) {
@@ -264,6 +284,7 @@
     const images = found.filter(({ file }) => isImage(file));
     if (!images.length)
       return say(found.length ? "None of these files is an image." : "There are no files in this.", { bad: true });
+    if (!await mayReplace()) return;
     reset();
     others = found.length - images.length;
     photos = images.map(({ file, name }, at) => ({
@@ -334,7 +355,11 @@
     find(".camera").focus();
   }
 
-  find(".camera").addEventListener("click", () => { reset(); startCamera(() => camera.start()); });
+  find(".camera").addEventListener("click", async () => {
+    if (!await mayReplace()) return;
+    reset();
+    await startCamera(() => camera.start());
+  });
   find(".switch").addEventListener("click", () => startCamera(() => camera.switch()));
   find(".end").addEventListener("click", () => { stopCamera(); say(""); });
   find(".take").addEventListener("click", async () => {
@@ -346,19 +371,22 @@
   // Buttons and keys.
 
   document.querySelectorAll("[data-format]").forEach((button) => button.addEventListener("click", () =>
-    download(button.dataset.format, image, opened).catch((error) => say(error.message, { bad: true }))));
-  find(".captions-file").addEventListener("click", () => {
+    download(button.dataset.format, image, opened).then(() => { if (opened) opened.saved = true; })
+      .catch((error) => say(error.message, { bad: true }))));
+  function saveCaptions() {
     const lines = photos.filter((photo) => photo.caption || photo.error).map((photo) => JSON.stringify(photo.caption
       ? { image: photo.name, ...photo.caption } : { image: photo.name, error: { code: photo.code, message: photo.error } }));
     saveFile(`${lines.join("\n")}\n`, "captions.jsonl", "application/jsonl");
-  });
+    for (const photo of photos) photo.saved = Boolean(photo.caption);
+  }
+  find(".captions-file").addEventListener("click", saveCaptions);
   query.addEventListener("input", refresh);
   find(".back").addEventListener("click", () => { location.hash = ""; });
   find(".photo-before").addEventListener("click", () => move(-1));
   find(".photo-after").addEventListener("click", () => move(1));
   addEventListener("hashchange", followHash);
   document.addEventListener("keydown", (event) => {
-    if (dialog.open || single.hidden) return;
+    if (find("dialog[open]") || single.hidden) return;
     if (event.key === "PageUp" || event.key === "PageDown") {
       if (photos.length > 1) event.preventDefault();
       move(event.key === "PageUp" ? -1 : 1);
