@@ -1,1 +1,7 @@
-"""Training: data, features, objectives, checkpoints, export."""
+"""Training, and the export of trained models to ONNX.
+
+Importing the package imports its objectives, so that whatever reads a recipe or a checkpoint knows the
+options of all of them (`options.OBJECTIVE_OPTIONS`).
+"""
+
+from captioner.training import objectives as objectives

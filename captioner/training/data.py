@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -24,9 +23,7 @@ from captioner.references import (
     read_references,
     select_split,
 )
-
-if TYPE_CHECKING:
-    from captioner.training.options import SourceOptions, StageOptions
+from captioner.training.options import SourceOptions, StageOptions
 
 CAPTIONS_PER_GROUP = 5
 CAPTIONS, PHOTOS, LABELS, NAMED = "captions", "photos", "labels", "named"

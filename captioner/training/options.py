@@ -7,21 +7,58 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 from captioner.errors import DataError, OptionsError
 from captioner.nn.model import ModelOptions
 from captioner.options import CaptionOptions
 from captioner.training.renamed import renamed
-
-if TYPE_CHECKING:
-    from captioner.training.objectives import ObjectiveOptions
+from captioner.training.tables import build, change, table
 
 PRECISIONS = ("float32", "bfloat16")
 AUTO = -1
 """Chosen for the size of the data (`captioner.training.plan`)."""
 SEARCH = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram")
 DEFAULT_OBJECTIVES = ("cross_entropy", "doubly_stochastic", "hard_attention")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveOptions:
+    """Options that every objective has; an objective with more derives its own. Raises `DataError`."""
+
+    weight: float = 1.0
+    """Factor of the loss in the sum."""
+
+    def __post_init__(self) -> None:
+        self.at_least(0, "weight")
+
+    def at_least(self, low: float, *names: str) -> None:
+        _at_least(self, low, *names)
+
+    def check(self, run: TrainOptions) -> None:
+        """Raise `DataError` if these options are incompatible with the others of the run."""
+
+
+OBJECTIVE_OPTIONS: dict[str, type[ObjectiveOptions]] = {}
+"""The options of every objective by its name. `captioner.training.objectives`, which is imported with the
+package, adds them: objectives may read checkpoints, which hold these options."""
+
+
+def _read_objectives(values: Any, path: str) -> dict[str, ObjectiveOptions]:
+    """Options of objectives by name. A number stands for a weight; weight 0 leaves an objective out."""
+    built: dict[str, ObjectiveOptions] = {}
+    for name, value in table(values, path).items():
+        if name not in OBJECTIVE_OPTIONS:
+            raise DataError(f"{path}.{name}: unknown objective; there is {', '.join(OBJECTIVE_OPTIONS)}")
+        if not isinstance(value, (ObjectiveOptions, Mapping)):
+            value = {"weight": value}
+        if not isinstance(value, ObjectiveOptions):
+            value = build(OBJECTIVE_OPTIONS[name], value, f"{path}.{name}")
+        if value.weight:
+            built[name] = value
+    if values and not built:
+        raise DataError(f"{path}: none has a weight above 0")
+    return built
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +106,9 @@ class StageOptions:
     """One stretch of training with objectives and a learning-rate schedule of its own."""
 
     name: str
-    objectives: Mapping[str, ObjectiveOptions] = field(default_factory=dict)
+    objectives: Mapping[str, ObjectiveOptions] = field(
+        default_factory=dict, metadata={"read": _read_objectives}
+    )
     """What is minimised: the weighted sum of these, by their names in `captioner.training.objectives`. A
     number is a weight, a table has the options of the objective. By default `DEFAULT_OBJECTIVES`,
     label_likelihood if data have labels, and bag_of_words for a model with a checklist."""
@@ -114,7 +153,7 @@ class StageOptions:
     """Gradients are clipped to this norm."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "objectives", _objectives(self.objectives, "objectives"))
+        object.__setattr__(self, "objectives", _read_objectives(self.objectives, "objectives"))
         _at_least(self, 1, "epochs", "runs", "batch_captions")
         _at_least(self, 0, "warmup_steps", "encoder_learning_rate", "weight_decay")
         _at_least(self, 0, "learning_rate", "final_learning_rate", "gradient_norm", "evidence_gain")
@@ -193,8 +232,7 @@ class TrainOptions:
     def from_dict(cls, values: Mapping[str, Any]) -> TrainOptions:
         """From a parsed file or a checkpoint; names of earlier versions are accepted (`renamed`). Raises
         `DataError`, naming what is wrong."""
-        built: TrainOptions = _build(cls, renamed(values))
-        return built
+        return build(cls, renamed(values))
 
     @classmethod
     def read(cls, path: Path, changes: Mapping[str, str] | None = None) -> TrainOptions:
@@ -207,7 +245,7 @@ class TrainOptions:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise DataError(f"{path} is not valid TOML: {error}") from None
         for name, text in (changes or {}).items():
-            _change(values, name, text)
+            change(values, name, text)
         return cls.from_dict(values)
 
     def to_dict(self) -> dict[str, Any]:
@@ -224,88 +262,6 @@ class TrainOptions:
     def tuned_segments(self) -> int:
         """Segments of the backbone that any stage trains; the others are frozen for the whole run."""
         return max(stage.tuned_segments for stage in self.stages)
-
-
-def _objectives(values: Any, path: str) -> dict[str, ObjectiveOptions]:
-    """Options of objectives by name. A number stands for a weight; weight 0 leaves an objective out."""
-    # Here, because objectives may read checkpoints, which hold these options.
-    from captioner.training.objectives import OBJECTIVES, ObjectiveOptions
-
-    built: dict[str, ObjectiveOptions] = {}
-    for name, value in _table(values, path).items():
-        if name not in OBJECTIVES:
-            raise DataError(f"{path}.{name}: unknown objective; there is {', '.join(OBJECTIVES)}")
-        if not isinstance(value, (ObjectiveOptions, Mapping)):
-            value = {"weight": value}
-        if not isinstance(value, ObjectiveOptions):
-            value = _build(OBJECTIVES[name].Options, value, f"{path}.{name}")
-        if value.weight:
-            built[name] = value
-    if values and not built:
-        raise DataError(f"{path}: none has a weight above 0")
-    return built
-
-
-def _build(cls: Any, values: Any, path: str = "") -> Any:
-    """A dataclass, its parts included, from plain tables; `path` locates them in error messages."""
-    hints = get_type_hints(cls, localns={"ObjectiveOptions": Any})
-    built: dict[str, Any] = {}
-    for name, value in _table(values, path or "configuration").items():
-        inside = f"{path}.{name}" if path else name
-        if name not in hints:
-            raise DataError(f"{inside}: unknown option")
-        built[name] = _value(hints[name], value, inside)
-    missing = [
-        field.name
-        for field in dataclasses.fields(cls)
-        if field.default is field.default_factory is dataclasses.MISSING and field.name not in built
-    ]
-    try:
-        if missing:
-            raise DataError(f"missing {', '.join(missing)}")
-        return cls(**built)
-    except DataError as error:
-        raise DataError(f"{path}: {error}" if path else str(error)) from None
-
-
-def _value(hint: Any, value: Any, path: str) -> Any:
-    if dataclasses.is_dataclass(hint):
-        return _build(hint, value, path)
-    if get_origin(hint) is Mapping:
-        return _objectives(value, path)
-    if get_origin(hint) is tuple:
-        if not isinstance(value, (list, tuple)):
-            raise DataError(f"{path}: expected a list, got {value!r}")
-        return tuple(_value(get_args(hint)[0], item, f"{path}[{index}]") for index, item in enumerate(value))
-    if hint is float and type(value) is int:
-        return float(value)
-    if type(value) is not hint:
-        raise DataError(f"{path}: expected {_KINDS[hint]}, got {value!r}")
-    return value
-
-
-_KINDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
-
-
-def _table(values: Any, path: str) -> Mapping[str, Any]:
-    if not isinstance(values, Mapping):
-        raise DataError(f"{path}: expected a table, got {values!r}")
-    return values
-
-
-def _change(values: dict[str, Any], name: str, text: str) -> None:
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text  # a bare word is a string
-    *path, last = name.split(".")
-    place: Any = values
-    try:
-        for part in path:
-            place = place[int(part)] if isinstance(place, list) else place.setdefault(part, {})
-        place[int(last) if isinstance(place, list) else last] = value
-    except (IndexError, ValueError, TypeError):
-        raise DataError(f"there is no option {name}") from None
 
 
 def _at_least(options: Any, low: float, *names: str) -> None:

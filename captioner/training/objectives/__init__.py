@@ -6,7 +6,7 @@ from typing import Any
 
 from captioner.training.objectives.attention_entropy import AttentionEntropy
 from captioner.training.objectives.bag_of_words import BagOfWords
-from captioner.training.objectives.base import Objective, ObjectiveOptions, Run
+from captioner.training.objectives.base import Objective, Run
 from captioner.training.objectives.class_retention import ClassRetention
 from captioner.training.objectives.cross_entropy import CrossEntropy
 from captioner.training.objectives.distillation import Distillation
@@ -15,6 +15,7 @@ from captioner.training.objectives.feature_distillation import FeatureDistillati
 from captioner.training.objectives.hard_attention import HardAttention
 from captioner.training.objectives.label_likelihood import LabelLikelihood
 from captioner.training.objectives.self_critical import SelfCritical
+from captioner.training.options import OBJECTIVE_OPTIONS, ObjectiveOptions
 
 OBJECTIVES: dict[str, type[Objective[Any]]] = {
     "cross_entropy": CrossEntropy,
@@ -28,5 +29,6 @@ OBJECTIVES: dict[str, type[Objective[Any]]] = {
     "self_critical": SelfCritical,
     "label_likelihood": LabelLikelihood,
 }
+OBJECTIVE_OPTIONS.update({name: objective.Options for name, objective in OBJECTIVES.items()})
 
 __all__ = ["OBJECTIVES", "Objective", "ObjectiveOptions", "Run"]

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from captioner.training.likelihood import mean_of_words
-from captioner.training.objectives.base import Objective, ObjectiveOptions
+from captioner.training.objectives.base import Objective
+from captioner.training.options import ObjectiveOptions
 from captioner.training.step import Step
 
 

@@ -12,7 +12,8 @@ from captioner.errors import DataError
 from captioner.model.vocabulary import SPECIAL
 from captioner.nn.decoder import Tensors
 from captioner.training.data import CAPTIONS, LABELS, word_weights
-from captioner.training.objectives.base import Objective, ObjectiveOptions, Run
+from captioner.training.objectives.base import Objective, Run
+from captioner.training.options import ObjectiveOptions
 from captioner.training.step import Step
 
 

@@ -7,41 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captioner.errors import DataError
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.training.cache import FeatureCache
 from captioner.training.data import CAPTIONS, Example, Group, make_groups
+from captioner.training.options import ObjectiveOptions, StageOptions, TrainOptions
 from captioner.training.progress import Progress
 from captioner.training.step import Step
-
-if TYPE_CHECKING:
-    from captioner.training.options import StageOptions, TrainOptions
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectiveOptions:
-    """Options that every objective has; an objective with more derives its own. Raises `DataError`."""
-
-    weight: float = 1.0
-    """Factor of the loss in the sum."""
-
-    def __post_init__(self) -> None:
-        self.at_least(0, "weight")
-
-    def at_least(self, low: float, *names: str) -> None:
-        for name in names:
-            if not getattr(self, name) >= low:  # also for NaN
-                raise DataError(f"{name} must be at least {low}, got {getattr(self, name)}")
-
-    def check(self, run: TrainOptions) -> None:
-        """Raise `DataError` if these options are incompatible with the others of the run."""
 
 
 @dataclass(frozen=True)

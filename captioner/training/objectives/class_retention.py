@@ -8,7 +8,6 @@ photo (Li and Hoiem 2016, arXiv:1606.09282).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -16,14 +15,12 @@ from torch.nn import functional as F
 
 from captioner.errors import DataError
 from captioner.nn.encoder import pretrained_classifier
-from captioner.training.objectives.base import Objective, ObjectiveOptions, Run
+from captioner.training.objectives.base import Objective, Run
+from captioner.training.options import ObjectiveOptions, TrainOptions
 from captioner.training.pretrained import PretrainedFeatures
 from captioner.training.step import Step
 from captioner.training.teacher_features import build_features
 from captioner.training.zoom import enlarge
-
-if TYPE_CHECKING:
-    from captioner.training.options import TrainOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

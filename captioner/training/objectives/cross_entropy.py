@@ -9,7 +9,8 @@ from torch.nn import functional as F
 
 from captioner.errors import DataError
 from captioner.model.vocabulary import Vocabulary
-from captioner.training.objectives.base import Objective, ObjectiveOptions, Run
+from captioner.training.objectives.base import Objective, Run
+from captioner.training.options import ObjectiveOptions
 from captioner.training.step import Step
 
 

@@ -14,7 +14,8 @@ from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.training.cache import trained_stages
 from captioner.training.likelihood import mean_of_words
-from captioner.training.objectives.base import Objective, ObjectiveOptions, Run
+from captioner.training.objectives.base import Objective, Run
+from captioner.training.options import ObjectiveOptions
 from captioner.training.start import Start
 from captioner.training.step import Step
 

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from captioner.errors import DataError
-from captioner.training.objectives.base import Objective, ObjectiveOptions, Run
+from captioner.training.objectives.base import Objective, Run
+from captioner.training.options import ObjectiveOptions, TrainOptions
 from captioner.training.step import Step
 from captioner.training.teacher_features import NORMALIZATIONS, FeatureNetwork, build_features
 from captioner.training.zoom import enlarge
-
-if TYPE_CHECKING:
-    from captioner.training.options import TrainOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

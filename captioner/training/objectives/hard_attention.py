@@ -11,7 +11,8 @@ from torch import Tensor
 from captioner.model.vocabulary import Vocabulary
 from captioner.training.likelihood import log_probs_of
 from captioner.training.objectives.attention_entropy import attention_entropy
-from captioner.training.objectives.base import Objective, ObjectiveOptions, Run
+from captioner.training.objectives.base import Objective, Run
+from captioner.training.options import ObjectiveOptions
 from captioner.training.step import Step
 
 MOMENTUM = 0.9

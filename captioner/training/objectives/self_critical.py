@@ -17,7 +17,8 @@ from captioner.nn.decoder import Decoder, Tensors, checklist, expand_beams
 from captioner.training.data import NAMED, PHOTOS, Group
 from captioner.training.likelihood import log_probs_of, mean_of_words
 from captioner.training.objectives.attention_entropy import attention_entropy
-from captioner.training.objectives.base import Objective, ObjectiveOptions, Run
+from captioner.training.objectives.base import Objective, Run
+from captioner.training.options import ObjectiveOptions
 from captioner.training.rewards import Cider, Naming, Reward
 from captioner.training.step import Step
 
