@@ -15,6 +15,7 @@ from captioner.errors import CaptionerError, ImageError, ModelOutputError, Optio
 from captioner.images.letterbox import Mask, crop
 from captioner.images.preparation import Preparation
 from captioner.images.sources import DEFAULT_LIMITS, ImageInput, ImageLimits, is_single, rereadable
+from captioner.maps.saliency import resample
 from captioner.model.bundle import Bundle
 from captioner.model.calibration import Calibration
 from captioner.model.decoder import OnnxStepper
@@ -23,7 +24,6 @@ from captioner.model.runtime import Runtime
 from captioner.model.search import Floats, Hypothesis, search_each, stream
 from captioner.model.stages import stage
 from captioner.options import CaptionOptions, merge_options
-from captioner.overlay.saliency import resample
 from captioner.pipeline import DEFAULT_BATCH_SIZE, caption_loaded, run_pipeline
 from captioner.protocol import Outcome, Pixels
 from captioner.results import Alternative, Caption, Word

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from captioner.errors import CaptionerError
+from captioner.maps import notebook
 
 MaybeNone: TypeAlias = Any
 """Marks a value that is None only if the caller asked for that. Type checkers then do not demand a check at
@@ -109,15 +110,11 @@ class Caption:
         return dataclasses.replace(self, source=source)
 
     def plot(self, columns: int = 5) -> Any:
-        """Draw the photo and one panel per word with matplotlib; see `captioner.overlay.notebook.plot`."""
-        from captioner.overlay import notebook
-
+        """Draw the photo and one panel per word with matplotlib; see `captioner.maps.notebook.plot`."""
         return notebook.plot(self, columns)
 
     def _repr_html_(self) -> str:
         """The display in a notebook."""
-        from captioner.overlay import notebook
-
         return notebook.to_html(self)
 
     def to_dict(

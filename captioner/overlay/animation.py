@@ -12,8 +12,8 @@ import numpy.typing as npt
 from PIL import Image
 
 from captioner.images.opening import DEFAULT_LIMITS, ImageInput, ImageLimits
+from captioner.maps.saliency import Map, fit_photo, gaze
 from captioner.overlay.canvas import INK, MUTED, Canvas, text_width
-from captioner.overlay.saliency import Map, fit_photo, gaze
 from captioner.overlay.scene import OverlayOptions, Scene, ShownWord, check_style, make_scene
 from captioner.overlay.styles import PAINTED
 from captioner.overlay.styles.style import Field, Style

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image, ImageDraw
 
+from captioner.maps.saliency import colorize
 from captioner.overlay import text as texts
-from captioner.overlay.saliency import colorize
 
 PAPER, INK, MUTED, RULE, BAR = "#ffffff", "#1c1b1a", "#6f6c67", "#e6e3de", "#3f3c38"
 

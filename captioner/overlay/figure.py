@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 from PIL import Image
 
+from captioner.maps.saliency import fit_photo
 from captioner.overlay.canvas import MUTED, Canvas, text_width
-from captioner.overlay.saliency import fit_photo
-from captioner.overlay.scene import Scene, ShownWord
+from captioner.overlay.scene import DEFAULT_WIDTH, Scene, ShownWord
 from captioner.overlay.small_words import is_small
 from captioner.overlay.styles.style import Style
 from captioner.overlay.text import clean, font_for, wrap
 
-DEFAULT_WIDTH = 1600
 MIN_PANEL_WIDTH = 80
 MAX_PANEL_ASPECT = 1.6
 """Maximum height over width of a panel; taller photos are fitted into it."""

@@ -12,7 +12,7 @@ from captioner.overlay.payload import encode_photo, make_payload
 from captioner.overlay.scene import OverlayOptions, check_style, make_scene
 from captioner.results import Caption
 
-DEFAULT_WIDTH = 1600
+PHOTO_SIDE = 1600
 """Maximum side of the photo in the page, in pixels."""
 PAGE_STYLES = ("panels", "spotlight")
 JPEG_QUALITY = 85
@@ -38,10 +38,10 @@ def render_html(
     """
     options = OverlayOptions(words=words, colormap=colormap, alpha=alpha, width=width)
     check_style(style, PAGE_STYLES)
-    scene = make_scene(image, caption, options, DEFAULT_WIDTH, limits)
+    scene = make_scene(image, caption, options, PHOTO_SIDE, limits)
     if name is None:
         name = Path(image).name if isinstance(image, str | Path) else ""
-    photo = base64.b64encode(encode_photo(scene.photo, width or DEFAULT_WIDTH, JPEG_QUALITY)).decode()
+    photo = base64.b64encode(encode_photo(scene.photo, width or PHOTO_SIDE, JPEG_QUALITY)).decode()
     mode = "spotlight" if style == "spotlight" else "heat"
     payload = make_payload(caption, scene.words, scene.photo.size, options, mode)
     escaped = template.escape(caption.text)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from captioner.overlay.saliency import Map, display_range, fit_photo, resample, stops
+from captioner.maps.saliency import Map, display_range, fit_photo, resample, stops
 from captioner.overlay.scene import OverlayOptions, ShownWord, probability
 from captioner.overlay.small_words import is_small
 from captioner.overlay.text import clean

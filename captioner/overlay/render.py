@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from PIL import Image
 
 from captioner.images.opening import DEFAULT_LIMITS, ImageInput, ImageLimits
-from captioner.overlay.figure import DEFAULT_WIDTH, draw_figure
-from captioner.overlay.scene import OverlayOptions, check_style, make_scene
+from captioner.overlay.figure import draw_figure
+from captioner.overlay.scene import DEFAULT_WIDTH, OverlayOptions, check_style, make_scene
 from captioner.overlay.styles import PAINTED, STYLES
 from captioner.overlay.styles.matrix import draw_matrix
 from captioner.results import Caption

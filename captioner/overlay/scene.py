@@ -12,10 +12,12 @@ from PIL import Image
 
 from captioner.errors import DataError, OptionsError
 from captioner.images.opening import DEFAULT_LIMITS, ImageInput, ImageLimits, open_image
-from captioner.overlay.saliency import COLORMAPS
+from captioner.maps.saliency import COLORMAPS
 from captioner.results import Caption, Word
 
 MIN_WIDTH, MAX_WIDTH = 200, 4000
+DEFAULT_WIDTH = 1600
+"""Width of a still picture in pixels, unless given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +27,7 @@ class OverlayOptions:
     words: Sequence[int] | None = None
     """Positions in `caption.words` of the words to show, from 0; None shows all."""
     colormap: str = "inferno"
-    """One of `captioner.overlay.saliency.COLORMAPS`; all are perceptually uniform."""
+    """One of `captioner.maps.saliency.COLORMAPS`; all are perceptually uniform."""
     alpha: float = 0.8
     """Opacity of the overlay at the peak of a map, 0 to 1."""
     width: int | None = None

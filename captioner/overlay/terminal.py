@@ -15,8 +15,8 @@ from rich.text import Text
 
 from captioner.errors import CaptionerError
 from captioner.images.opening import DEFAULT_LIMITS, ImageInput, ImageLimits, open_image
+from captioner.maps.saliency import blend, relative
 from captioner.overlay.render import render_overlay
-from captioner.overlay.saliency import blend, relative
 from captioner.overlay.scene import ShownWord, show_word
 from captioner.overlay.terminal_images import encode, protocol_of
 from captioner.overlay.text import clean

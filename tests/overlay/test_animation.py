@@ -10,8 +10,8 @@ from PIL import Image
 from support.captions import HOSTILE_TEXTS, blob, make_caption
 
 from captioner.errors import OptionsError
+from captioner.maps.saliency import relative
 from captioner.overlay.animation import ANIMATION_FORMATS, ENDING_MS, FIXATION_MS, travel
-from captioner.overlay.saliency import relative
 from captioner_client import render_animation
 
 

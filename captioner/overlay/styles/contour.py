@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
-from captioner.overlay.saliency import FAINTEST_PEAK, Map, colorize, resample
+from captioner.maps.saliency import FAINTEST_PEAK, Map, colorize, resample
 from captioner.overlay.scene import OverlayOptions
 from captioner.overlay.styles.style import Style
 

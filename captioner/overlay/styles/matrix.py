@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
+from captioner.maps.saliency import colorize, fit_photo
 from captioner.overlay.canvas import MUTED, RULE, Canvas, text_width
-from captioner.overlay.figure import DEFAULT_WIDTH
-from captioner.overlay.saliency import colorize, fit_photo
-from captioner.overlay.scene import Scene, ShownWord
+from captioner.overlay.scene import DEFAULT_WIDTH, Scene, ShownWord
 from captioner.overlay.text import clean, font_for, wrap
 
 

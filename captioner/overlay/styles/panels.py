@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PIL import Image
 
-from captioner.overlay.saliency import Map, blend, mute
+from captioner.maps.saliency import Map, blend, mute
 from captioner.overlay.scene import OverlayOptions
 from captioner.overlay.styles.style import Style
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from PIL import Image
 
-from captioner.overlay.saliency import Map, relative
+from captioner.maps.saliency import Map, relative
 from captioner.overlay.scene import OverlayOptions
 
 Field = Callable[[Map, tuple[int, int], tuple[float, float]], Map]
 """Turns (map, (height, width), shift in cells) into a field, as `resample` and `relative` of
-`captioner.overlay.saliency` do."""
+`captioner.maps.saliency` do."""
 
 
 @dataclass(frozen=True, slots=True)

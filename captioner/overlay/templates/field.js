@@ -1,4 +1,4 @@
-// Attention maps as smooth fields and as pixels; the same arithmetic as captioner/overlay/saliency.py.
+// Attention maps as smooth fields and as pixels; the same arithmetic as captioner/maps/saliency.py.
 
 // How much of each of `cells` cells goes into each of `pixels` pixels: a uniform cubic B-spline through
 // cell centres that goes on beyond the border as at the border.

@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from captioner.maps.saliency import stops
 from captioner.overlay import template
 from captioner.overlay.page import page_shell
-from captioner.overlay.saliency import stops
 from captioner.overlay.scene import OverlayOptions
 from captioner.overlay.small_words import SMALL_WORDS
 

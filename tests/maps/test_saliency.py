@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 from support.captions import blob, lit_cell
 
-from captioner.overlay import saliency
+from captioner.maps import saliency
 
 
 @pytest.mark.parametrize("size", [(140, 140), (70, 280), (300, 40), (14, 14), (97, 131)])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import html
 import io
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +14,7 @@ from PIL import Image
 
 from captioner.errors import ImageError, RuntimeMissingError
 from captioner.images.opening import open_image
-from captioner.overlay.saliency import blend, fit_photo, mute, relative
-
-if TYPE_CHECKING:
-    from captioner.results import Caption, Word
+from captioner.maps.saliency import blend, fit_photo, mute, relative
 
 PANEL_SIDE = 160
 """Longest side in pixels of a panel in a notebook."""
@@ -24,7 +22,30 @@ PLOT_SIDE, PANEL_INCHES = 480, 2.6
 COLORMAP, ALPHA = "inferno", 0.8
 
 
-def to_html(caption: Caption) -> str:
+class WordLike(Protocol):
+    """What is shown of a `captioner.results.Word`, which this package does not import: captions draw
+    themselves with it."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def probability(self) -> float: ...
+    @property
+    def attention(self) -> Any: ...
+
+
+class CaptionLike(Protocol):
+    """What is shown of a `captioner.results.Caption`."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def words(self) -> Sequence[WordLike]: ...
+    @property
+    def source(self) -> Any: ...
+
+
+def to_html(caption: CaptionLike) -> str:
     """The caption with one panel per word below; without scripts, so that every notebook viewer shows it.
 
     Without the photo or maps, only the words and their probabilities.
@@ -45,7 +66,7 @@ _FIGURE = f"margin:0;max-width:{PANEL_SIDE}px"
 _CAPTION = "font-size:1.25em;margin:.25em 0 .6em"
 
 
-def _panel(photo: Image.Image | None, word: Word) -> str:
+def _panel(photo: Image.Image | None, word: WordLike) -> str:
     percent = f"{word.probability:.0%}"
     text = html.escape(_encodable(word.text))
     picture = ""
@@ -85,7 +106,7 @@ def _photo(source: Any, side: int) -> Image.Image | None:
     return fit_photo(photo, side, side)
 
 
-def plot(caption: Caption, columns: int = 5) -> npt.NDArray[np.object_]:
+def plot(caption: CaptionLike, columns: int = 5) -> npt.NDArray[np.object_]:
     """Draw with pyplot: the photo, then one panel per word, `columns` per row.
 
     Returns the axes (rows, columns), whose `.figure` can be saved. Raises `RuntimeMissingError` if matplotlib
