@@ -1,9 +1,10 @@
-"""Adds INT8 graphs to a bundle: activation ranges from calibration photos, with the better of two rules, and
-a record of the effect of quantisation."""
+"""Adds INT8 graphs to a bundle: activation ranges from calibration photos, with the better of two rules,
+corrected biases, and a record of the effect of quantisation."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,12 +21,14 @@ from captioner.model.choices import Ints
 from captioner.model.decoder import OnnxStepper
 from captioner.model.search import search
 from captioner.model.vocabulary import Vocabulary
+from captioner.training.bias_correction import correct_biases
 from captioner.training.quantization import Array, Quantizer, Range, session, widen
 
 SHARES = (0.0, 1e-4)
 """Shares of the values of a photo, at either end, that may lie outside a range."""
 LEAST_PHOTOS = 8
 _BATCH = 4  # the values of all layers are kept at once
+_CORRECTION_BATCHES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +84,13 @@ def _encoder(exact: Captioner, calibration: Pixels, test: Pixels) -> tuple[bytes
         if value.name[:7] == "memory." and len(value.shape) == 3
     ]
     wanted = exact.encode(test).memory[seen.removeprefix("memory.")]
+    batches = [encoder_feeds(exact, calibration[i : i + _BATCH]) for i in range(0, len(calibration), _BATCH)]
+    # Means need fewer photos than ranges.
+    batches = batches[:: math.ceil(len(batches) / _CORRECTION_BATCHES)]
     best = (b"", -1.0, 0.0)
     for share, found in ranges.items():
         candidate = Quantizer(graph).quantize(found, bundles.ENCODER)
+        candidate = correct_biases(graph, candidate, bundles.ENCODER, batches)
         rounded = session(candidate, {bundles.ENCODER: graph})
         values = np.concatenate(
             [

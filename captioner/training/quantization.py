@@ -10,7 +10,7 @@ together are little larger than one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,14 +47,14 @@ class Quantizer:
         self.activations = self._find_activations()
         """Values that are rounded to 8 bits."""
 
-    def observed(self) -> onnxruntime.InferenceSession:
-        """The float graph with all `activations` as outputs, besides its own."""
+    def observed(self, values: Sequence[str] = ()) -> onnxruntime.InferenceSession:
+        """The float graph with `values`, by default all `activations`, as outputs besides its own."""
         model = onnx.ModelProto()
         model.CopyFrom(self._model)
         own = {value.name for value in model.graph.output}
         model.graph.output.extend(
             helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
-            for name in self.activations
+            for name in values or self.activations
             if name not in own
         )
         return session(model.SerializeToString())

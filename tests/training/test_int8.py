@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
@@ -23,8 +24,10 @@ from captioner.model.graph_check import GraphError, check_graph
 from captioner.model.vocabulary import SPECIAL
 from captioner.nn.model import CaptionModel
 from captioner.training import checkpoint
+from captioner.training.bias_correction import correct_biases
 from captioner.training.export import export_bundle
-from captioner.training.int8 import LEAST_PHOTOS
+from captioner.training.int8 import LEAST_PHOTOS, encoder_feeds
+from captioner.training.quantization import Array, Quantizer, Range, session, widen
 
 WORDS = [*SPECIAL, *(f"word{number}" for number in range(60))]
 
@@ -72,6 +75,39 @@ def test_both_precisions_say_nearly_the_same(exported: Path, photos: list[Path])
     theirs, their_maps, _ = second.step(tokens, second.start(1))
     assert 0 < np.abs(ours - theirs).max() < 0.3
     np.testing.assert_allclose(our_maps, their_maps, atol=0.02)
+
+
+def test_biases_absorb_shifted_means(exported: Path, photos: list[Path]) -> None:
+    exact = Captioner.load(exported, device="cpu", precision="float32")
+    graph = exact.bundle.encoder
+    feeds = encoder_feeds(exact, np.stack([exact.preprocess(photo) for photo in photos]))
+    quantizer = Quantizer(graph)
+    values = quantizer.observed().run(quantizer.activations, feeds)
+    ranges: dict[str, Range] = {}
+    widen(ranges, zip(quantizer.activations, values, strict=True), 0.05)  # so narrow that means shift
+    rounded = quantizer.quantize(ranges, bundles.ENCODER)
+    corrected = correct_biases(graph, rounded, bundles.ENCODER, [feeds])
+    last = [node.output[0] for node in onnx.load_from_string(rounded).graph.node if node.op_type == "Conv"][
+        -1
+    ]
+
+    def means(run: onnxruntime.InferenceSession) -> Array:
+        return np.asarray(run.run([last], feeds)[0].mean(axis=(0, 2, 3)))
+
+    wanted = means(Quantizer(graph).observed([last]))
+    before, after = (
+        np.abs(means(session(_giving(last, one), {bundles.ENCODER: graph})) - wanted).mean()
+        for one in (rounded, corrected)
+    )
+    assert after < 0.2 * before
+
+
+def _giving(name: str, graph: bytes) -> bytes:
+    """The graph with one of its values as its only output."""
+    model = onnx.load_from_string(graph)
+    del model.graph.output[:]
+    model.graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
+    return bytes(model.SerializeToString())
 
 
 def test_an_image_does_not_depend_on_its_batch(exported: Path, photos: list[Path]) -> None:
