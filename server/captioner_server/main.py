@@ -14,6 +14,7 @@ from prometheus_client import start_http_server
 from captioner.errors import CaptionerError
 from captioner_server.errors import ServerStartError
 from captioner_server.file_limit import raise_file_limit
+from captioner_server.heap import bound_heap
 from captioner_server.log_writer import LogWriter
 from captioner_server.model_source import ModelSource
 from captioner_server.options import ServerOptions
@@ -40,6 +41,7 @@ def run(
     `ready` is called with the HTTP URL once the server captions images.
     """
     raise_file_limit(options)
+    bound_heap()
     return asyncio.run(_run(sources, options, writer, ready))
 
 

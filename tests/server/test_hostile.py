@@ -9,14 +9,16 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.engines import FakeEngine
 from support.patience import PATIENCE_S, wait_until
+from support.processes import resident_mib, server_process
 from support.serving import RunningServer, make_image, serve
+from support.stalling import Stalling
 
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
@@ -114,6 +116,17 @@ def test_bytes_that_are_no_http2_close_their_connection(server: RunningServer) -
                     pass
             except ConnectionError:
                 pass
+
+
+def test_long_lists_of_headers_leave_no_memory() -> None:
+    with server_process() as running:
+        before = resident_mib(running.process.pid)
+        for _ in range(24):
+            attacker = Stalling(running.address, "/captioner.v1.CaptionService/Caption", 0)
+            with suppress(OSError):
+                attacker.continue_headers(1000)
+            attacker.socket.close()
+        wait_until(lambda: resident_mib(running.process.pid) - before < 56)
 
 
 def test_an_endless_stream_is_read_no_faster_than_it_is_answered(

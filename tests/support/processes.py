@@ -81,3 +81,18 @@ def server_process(image_s: float = 0.0, **options: Any) -> Iterator[ServerProce
     finally:
         running.process.kill()
         running.process.wait()
+
+
+def resident_mib(pid: int) -> float:
+    """The memory that a process has now."""
+    return _memory_mib(pid, "VmRSS")
+
+
+def peak_mib(pid: int) -> float:
+    """The most memory that a process has had so far."""
+    return _memory_mib(pid, "VmHWM")
+
+
+def _memory_mib(pid: int, field: str) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
