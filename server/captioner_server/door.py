@@ -18,7 +18,7 @@ from captioner.errors import CaptionerError
 from captioner_server.allowance import Allowance
 from captioner_server.errors import BusyError, RequestError
 from captioner_server.gate import Gate
-from captioner_server.intake import Intake, Receipt, default_budget
+from captioner_server.intake import Intake, Receipt, SmallIntake, default_budget
 from captioner_server.options import ServerOptions
 from captioner_server.tokens import Tokens
 from captioner_server.tracing import call_stage
@@ -27,8 +27,7 @@ T = TypeVar("T")
 
 MAX_SMALL_BYTES = 64 * 1024
 """Largest message of a call without images."""
-_SMALL_MESSAGES = 4  # that arrive at the same time: they usually come with their call
-_SMALL_ARRIVAL_S, _SMALL_CONTENDED_S = 5.0, 0.2
+_LATE_SMALL_MESSAGES = 4
 _RETRY_AFTER_S = 0.2
 
 
@@ -68,12 +67,10 @@ class Door:
         self._overload = overload
         largest = options.max_message_bytes
         self.images = Intake(options.upload_bytes or default_budget(), largest, options.upload_s)
-        self.small = Intake(
-            _SMALL_MESSAGES * largest, largest, _SMALL_ARRIVAL_S, contended_s=_SMALL_CONTENDED_S
-        )
+        self.small = SmallIntake(_LATE_SMALL_MESSAGES)
         self.streams = 0
         self.receiving = 0
-        """Calls whose message is still arriving."""
+        """Calls with images whose message is still arriving."""
 
     async def identify(self, authorization: str, peer: str) -> str:
         """The caller: the name of its token, or its address. Raises `UnauthenticatedError`."""
@@ -84,29 +81,37 @@ class Door:
         return self._anyone if self._tokens is None else self._tokens.allowance(caller)
 
     def refusal(self, kind: Kind, caller: str, deadline_s: float) -> CaptionerError | None:
-        """The error that a call is rejected with; None if it is accepted, perhaps in the place of a waiting
-        call of the caller that has the most."""
+        """The error that a call is rejected with now, however many others are open; None if there is none."""
         if kind is Kind.PROBE:
             return None
         if refusal := self.gate.refusal():
             return refusal
-        if self.gate.open_calls + self.receiving >= self._max_calls and not self.images.make_way(caller):
-            return BusyError(f"all {self._max_calls} calls at once are taken (max_calls)", _RETRY_AFTER_S)
         return self._overload(deadline_s, caller) if kind in (Kind.IMAGE, Kind.WORDS) else None
 
-    def _no_stream(self) -> CaptionerError | None:
-        """The error if all streams are taken and none can be evicted for its silence; else None."""
-        if self.streams < self._max_streams or self.images.evict_silent():
+    def no_place(self, kind: Kind, caller: str) -> CaptionerError | None:
+        """The error if all streams or calls are taken. Otherwise None, perhaps because another has lost its
+        place: a silent stream, or a waiting call of the caller that has the most."""
+        if kind is Kind.PROBE:
             return None
-        return BusyError(f"all {self._max_streams} streams at once are taken (max_streams)", _RETRY_AFTER_S)
+        streams_taken = kind.streams and self.streams >= self._max_streams
+        calls_taken = self.gate.open_calls + self.receiving >= self._max_calls
+        waiting = self.images.least_entitled(caller) if calls_taken else None
+        if calls_taken and waiting is None:
+            return BusyError(f"all {self._max_calls} calls at once are taken (max_calls)", _RETRY_AFTER_S)
+        if streams_taken and not self.images.evict_silent():
+            what = f"all {self._max_streams} streams at once are taken (max_streams)"
+            return BusyError(what, _RETRY_AFTER_S)
+        if waiting is not None:
+            self.images.reject(waiting)
+        return None
 
     @asynccontextmanager
     async def enter(self, caller: str, kind: Kind, deadline_s: float) -> AsyncIterator[Entry]:
-        """Accept a call, or raise a `CaptionerError` before its body is read."""
-        refusal = self.refusal(kind, caller, deadline_s) or (self._no_stream() if kind.streams else None)
-        if refusal:
-            raise refusal
+        """Accept a call, or raise a `CaptionerError` before its body is read. No other call loses its place
+        to one that is rejected."""
         with nullcontext() if kind is Kind.PROBE else self.allowance(caller).call():
+            if refusal := self.refusal(kind, caller, deadline_s) or self.no_place(kind, caller):
+                raise refusal
             self.streams += kind.streams
             try:
                 yield Entry(self, caller, kind, deadline_s)
@@ -122,29 +127,42 @@ class Entry:
         self._door, self._kind, self._deadline_s = door, kind, deadline_s
 
     def room(self) -> AbstractAsyncContextManager[Receipt]:
-        """Room for one message, until the context ends."""
-        intake = self._door.images if self._kind.brings_images else self._door.small
-        return intake.receive(self.caller)
+        """Room for one image, until the context ends."""
+        return self._door.images.receive(self.caller)
 
     @asynccontextmanager
     async def receive(
         self, read: Callable[[], Awaitable[T]], size_of: Callable[[T], int]
     ) -> AsyncIterator[T]:
-        """The one message of a call; its bytes count until the context ends. The call counts as open while
-        the message arrives, and may still be rejected afterwards."""
+        """The one message of a call; its bytes count until the context ends. A call with an image counts as
+        open while it arrives. The call may still be rejected afterwards."""
         async with AsyncExitStack() as held:
-            self._door.receiving += 1
-            try:
-                with call_stage("admit"):
-                    receipt = await held.enter_async_context(self.room())
-                with call_stage("receive"):
-                    message = await receipt.arrive(read())
-            finally:
-                self._door.receiving -= 1
-            size = size_of(message)
-            if not self._kind.brings_images and size > MAX_SMALL_BYTES:
-                raise RequestError(f"a message of {size} bytes, the limit is {MAX_SMALL_BYTES}", "request")
-            receipt.settle(size)
-            if refusal := self._door.refusal(self._kind, self.caller, self._deadline_s):
+            if self._kind.brings_images:
+                message = await self._image(read, size_of, held)
+            else:
+                message = await self._small(read, size_of)
+            refusal = self._door.refusal(self._kind, self.caller, self._deadline_s)
+            if refusal := refusal or self._door.no_place(self._kind, self.caller):
                 raise refusal
             yield message
+
+    async def _image(
+        self, read: Callable[[], Awaitable[T]], size_of: Callable[[T], int], held: AsyncExitStack
+    ) -> T:
+        self._door.receiving += 1
+        try:
+            with call_stage("admit"):
+                receipt = await held.enter_async_context(self.room())
+            with call_stage("receive"):
+                message = await receipt.arrive(read())
+        finally:
+            self._door.receiving -= 1
+        receipt.settle(size_of(message))
+        return message
+
+    async def _small(self, read: Callable[[], Awaitable[T]], size_of: Callable[[T], int]) -> T:
+        with call_stage("receive"):
+            message = await self._door.small.arrive(read())
+        if (size := size_of(message)) > MAX_SMALL_BYTES:
+            raise RequestError(f"a message of {size} bytes, the limit is {MAX_SMALL_BYTES}", "request")
+        return message

@@ -64,15 +64,15 @@ class Intake:
         receipt.evicted.set_result(None)
         return True
 
-    def make_way(self, caller: str) -> bool:
-        """Reject the newest waiting message of the caller that has the most, if `caller` has at least two
-        fewer; returns whether one was rejected."""
+    def least_entitled(self, caller: str) -> asyncio.Future[None] | None:
+        """The newest waiting message of the caller that has the most, if `caller` has at least two fewer."""
         room = self._waiting.newest_of_most(caller)
-        if room is None or room.done():
-            return False
+        return None if room is None or room.done() else room
+
+    def reject(self, room: asyncio.Future[None]) -> None:
+        """Reject a waiting message."""
         self._waiting.discard(room)
         room.set_exception(_no_room())
-        return True
 
     def _fits(self) -> bool:
         return self.used_bytes + self._message_bytes <= self.budget_bytes
@@ -151,6 +151,36 @@ class Receipt:
         if self.evicted.done():
             raise evicted()
         raise DeadlineError(f"the message did not arrive within {self._intake.arrival_s:g} s (upload_s)")
+
+
+class SmallIntake:
+    """Small messages, which arrive with their calls. A message that comes later than that needs one of a few
+    places: no more than what the network delivers in a moment is in memory beside those few, whatever its
+    size. For use on one event loop."""
+
+    def __init__(self, places: int, arrival_s: float = 5.0, prompt_s: float = 0.2) -> None:
+        """A message has a place from `prompt_s` until `arrival_s`."""
+        self._free, self._arrival_s, self._prompt_s = places, arrival_s, prompt_s
+
+    async def arrive(self, read: Awaitable[T]) -> T:
+        """The result of `read`. Raises `BusyError` if all places are taken, `DeadlineError` if it takes too
+        long."""
+        reading: asyncio.Future[T] = asyncio.ensure_future(read)
+        try:
+            await asyncio.wait({reading}, timeout=self._prompt_s)
+            if not reading.done():
+                if not self._free:
+                    raise evicted()
+                self._free -= 1
+                try:
+                    await asyncio.wait({reading}, timeout=self._arrival_s - self._prompt_s)
+                finally:
+                    self._free += 1
+            if reading.done():
+                return reading.result()
+        finally:
+            reading.cancel()
+        raise DeadlineError(f"the message did not arrive within {self._arrival_s:g} s")
 
 
 def _no_room() -> BusyError:

@@ -1,6 +1,7 @@
 """Messages on their way in: bounded in bytes and in time, whoever sends them and however slowly."""
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -11,14 +12,17 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.engines import FakeEngine
 from support.patience import PATIENCE_S, wait_until
-from support.processes import server_process
+from support.processes import peak_mib, server_process
 from support.serving import RunningServer, make_image, serve
 from support.stalling import Stalling
 
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
+from captioner_server.door import Door, Entry, Kind
 from captioner_server.errors import BusyError, DeadlineError
-from captioner_server.intake import Intake
+from captioner_server.gate import Gate, State
+from captioner_server.intake import Intake, SmallIntake
+from captioner_server.options import ServerOptions
 
 MIB = 2**20
 
@@ -131,22 +135,18 @@ def test_messages_that_wait_for_room_take_no_memory() -> None:
             call.cancel()
 
 
-def peak_mib(pid: int) -> float:
-    """The most memory that a process has had so far."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
-
-
-def test_health_answers_beside_health_checks_that_stall(server: RunningServer) -> None:
-    stalling = Stalling(server.address, "/grpc.health.v1.Health/Check", 30 * MIB)
-    for _ in range(12):
-        stalling.call(1000)
-    with grpc.insecure_channel(server.address) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
-        for _ in range(20):
-            status = stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S).status
-            assert status == health_pb2.HealthCheckResponse.SERVING
-    assert server.server.door.small.used_bytes <= server.server.door.small.budget_bytes
+def test_health_answers_beside_health_checks_that_stall() -> None:
+    """Callers without a token have no name, and may open connections at will."""
+    with serve(FakeEngine()) as server:
+        stalling = [Stalling(server.address, "/grpc.health.v1.Health/Check", 30 * MIB) for _ in range(100)]
+        with grpc.insecure_channel(server.address) as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            for _ in range(4):
+                for one in stalling:
+                    for _ in range(3):
+                        one.call(1000)
+                status = stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S).status
+                assert status == health_pb2.HealthCheckResponse.SERVING
 
 
 @pytest.mark.parametrize(
@@ -222,3 +222,72 @@ def test_silent_streams_make_room_for_others() -> None:
         ended.set()
         for call in silent:
             call.cancel()
+
+
+@pytest.mark.parametrize("method", ["grpc.health.v1.Health/Check", "captioner.v1.CaptionService/GetModel"])
+def test_small_messages_that_stall_take_no_calls(method: str) -> None:
+    with serve(FakeEngine(), max_calls=20) as running:
+        stalling = [Stalling(running.address, f"/{method}", 1000) for _ in range(4)]
+        with grpc.insecure_channel(running.address) as channel:
+            stub = CaptionServiceStub(channel)
+            for number in range(4):
+                for one in stalling:
+                    for _ in range(10):
+                        one.call(10)
+                request = pb.CaptionRequest(image=make_image(number))
+                assert stub.Caption(request, timeout=PATIENCE_S).caption.text
+                assert stub.GetModel(pb.GetModelRequest(), timeout=PATIENCE_S).name
+
+
+def test_a_small_message_that_stalls_loses_its_call_when_others_do_too() -> None:
+    async def run() -> None:
+        intake = SmallIntake(1, PATIENCE_S, prompt_s=0.01)
+        first = asyncio.create_task(intake.arrive(forever()))
+        await asyncio.sleep(0.02)
+        with pytest.raises(BusyError):
+            await intake.arrive(forever())
+        assert await intake.arrive(asyncio.sleep(0, 7)) == 7
+        assert not first.done()
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        with pytest.raises(DeadlineError):
+            await SmallIntake(1, 0.02, prompt_s=0.01).arrive(forever())
+
+    asyncio.run(run())
+
+
+def test_no_call_gives_way_to_one_that_is_rejected() -> None:
+    async def run() -> None:
+        gate = Gate(1.0)
+        gate.state = State.SERVING
+        overloaded = True
+
+        def overload(deadline_s: float, caller: str) -> BusyError | None:
+            return BusyError("overloaded", 1.0) if overloaded else None
+
+        door = Door(gate, ServerOptions(max_calls=4, max_streams=1, upload_bytes=1), overload)
+        calls = [asyncio.create_task(hold(door, "many")) for _ in range(4)]
+        await asyncio.sleep(0.01)
+        for caller, kind in (("few", Kind.IMAGE), ("few", Kind.WORDS), ("few", Kind.BATCH)):
+            door.streams = 1
+            with pytest.raises(BusyError):
+                async with door.enter(caller, kind, math.inf):
+                    pass
+            door.streams = 0
+        await asyncio.sleep(0.01)
+        assert not any(call.done() for call in calls)
+        overloaded = False
+        async with door.enter("few", Kind.IMAGE, math.inf):
+            await asyncio.sleep(0.01)
+            assert [call.done() for call in calls] == [False, False, False, True]
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+
+    async def hold(door: Door, caller: str) -> None:
+        entry = Entry(door, caller, Kind.IMAGE, math.inf)
+        async with entry.receive(forever, lambda _: 0):
+            pass
+
+    asyncio.run(run())
