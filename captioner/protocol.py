@@ -49,6 +49,10 @@ class ModelDescription(Protocol):
         """The ONNX Runtime execution provider in use."""
 
     @property
+    def precision(self) -> str:
+        """The precision in use: "float32" or "int8"."""
+
+    @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of attention maps; if `grid_varies`, of those of a square image."""
 
@@ -136,10 +140,6 @@ class PixelModel(ModelDescription, Protocol):
     @property
     def preparation(self) -> Preparation:
         """How an image becomes the model's input, uint8 (size, size, channels)."""
-
-    @property
-    def precision(self) -> str:
-        """The precision in use: float32 or int8."""
 
     @property
     def lanes(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from captioner.cli.output import printable
 from captioner.errors import OptionsError
+from captioner.model.device import DEVICE_HELP, DEVICES, check_device
 from captioner.options import MAX_INCLUDE, OPTION_SPECS, CaptionOptions, OptionSpec
 
 if TYPE_CHECKING:
@@ -62,12 +62,7 @@ def add_caption_arguments(parser: argparse.ArgumentParser) -> None:
     local.add_argument(
         "--model", metavar="BUNDLE", type=Path, help="model bundle (default: the embedded model)"
     )
-    local.add_argument(
-        "--device",
-        type=_device,
-        metavar="auto|cpu|cuda|cuda:N",
-        help="auto (default) uses CUDA where it works; cuda:N is the GPU of that number",
-    )
+    add_device_argument(local)
     local.add_argument("--threads", type=_positive, metavar="N", help="CPU threads (default: one per core)")
     local.add_argument(
         "--precision",
@@ -86,6 +81,11 @@ def add_caption_arguments(parser: argparse.ArgumentParser) -> None:
     server.add_argument("--tls", action="store_true", help="use TLS, and verify the server's certificate")
     server.add_argument("--root-certificates", type=Path, metavar="PEM", help="trusted authorities for --tls")
     server.add_argument("--token-file", type=Path, metavar="FILE", help="file with the server's bearer token")
+
+
+def add_device_argument(parser: argparse._ActionsContainer) -> None:
+    """Add `--device`; None if it is not given."""
+    parser.add_argument("--device", type=_device, metavar=DEVICES, help=f"{DEVICE_HELP} (default: auto)")
 
 
 def caption_options(args: argparse.Namespace) -> CaptionOptions:
@@ -175,7 +175,8 @@ def _open_local(args: argparse.Namespace) -> ImageCaptioner:
         limits=image_limits(args),
     )
     if not args.quiet and args.device in (None, "auto") and (captioner.device != "cpu" or _has_gpu()):
-        print(f"captioner: running on {captioner.device} ({captioner.provider})", file=sys.stderr)
+        where = f"{captioner.device} ({captioner.provider}, {captioner.precision})"
+        print(f"captioner: running on {where}", file=sys.stderr)
     return captioner
 
 
@@ -206,9 +207,10 @@ def client_options(args: argparse.Namespace) -> ClientOptions:
 
 
 def _device(text: str) -> str:
-    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", text):
-        raise argparse.ArgumentTypeError(f"expected auto, cpu, cuda or cuda:N, got {text!r}")
-    return text
+    try:
+        return check_device(text)
+    except OptionsError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _positive(text: str) -> int:

@@ -8,6 +8,8 @@ import os
 import webbrowser
 from pathlib import Path
 
+from captioner.cli.common import add_device_argument
+
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
@@ -19,7 +21,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--model", type=Path, metavar="BUNDLE", help="model bundle (default: the embedded model)"
     )
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: auto")
+    add_device_argument(parser)
     parser.add_argument(
         "--port", type=int, default=8080, help="port of the page; 0 takes a free one (default: 8080)"
     )
@@ -38,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     writer = logs.set_up("text", logging.WARNING)
 
     def load() -> Captioner:
-        return Captioner.load(args.model, device=args.device, limits=options.image_limits)
+        return Captioner.load(args.model, device=args.device or "auto", limits=options.image_limits)
 
     def ready(url: str) -> None:
         print(f"{url}/ (Ctrl-C ends)", flush=True)

@@ -56,10 +56,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _facts(bundle: Bundle, folder: Path) -> dict[str, object]:
-    from captioner.model.bundle import FILES, MANIFEST
+    from captioner.model.bundle import MANIFEST
 
     decoding = dataclasses.asdict(bundle.decoding)
-    size = sum((folder / name).stat().st_size for name in (*FILES, MANIFEST))
+    size = sum((folder / name).stat().st_size for name in (*bundle.files, MANIFEST))
     fitted = ", letterboxed" if bundle.letterbox else ""
     upto = "up to " if bundle.letterbox else ""
     heads = f", {bundle.manifest['heads']} heads" if bundle.manifest.get("heads", 1) != 1 else ""
@@ -69,6 +69,7 @@ def _facts(bundle: Bundle, folder: Path) -> dict[str, object]:
         "folder": printable(str(folder)),
         "size": f"{size / 1e6:.1f} MB",
         "input": f"{bundle.image_size} x {bundle.image_size} pixels{fitted}",
+        "precision": " and ".join(bundle.precisions),
         "maps": f"{upto}{bundle.grid[0]} x {bundle.grid[1]}{heads}{sentinel}",
         "vocabulary": f"{len(bundle.vocabulary)} words",
         "decoding": ", ".join(f"{name} {value}" for name, value in decoding.items() if name in _SEARCH),
@@ -79,12 +80,13 @@ def _facts(bundle: Bundle, folder: Path) -> dict[str, object]:
 
 
 def _verify(bundle: Bundle) -> int:
-    from captioner.model.bundle import FILES, MANIFEST
+    from captioner.model.bundle import MANIFEST
     from captioner.model.runtime import Runtime
 
-    checked = f"{len(FILES)} files as {MANIFEST} describes them"
+    checked = f"{len(bundle.files)} files as {MANIFEST} describes them"
     try:
-        Runtime(bundle, "cpu")
+        for precision in bundle.precisions:
+            Runtime(bundle, "cpu", precision=precision)
         checked += ", graphs load"
     except RuntimeMissingError:
         print("captioner: ONNX Runtime is not installed, so the graphs were not loaded", file=sys.stderr)

@@ -20,6 +20,7 @@ from captioner.errors import BundleError, OptionsError, clip
 from captioner.images.letterbox import Letterbox
 from captioner.model.bundle_files import read_bundle_file
 from captioner.model.graph_check import check_graph
+from captioner.model.precision import FLOAT32, INT8
 from captioner.model.vocabulary import Vocabulary
 from captioner.options import FALLBACK, CaptionOptions
 
@@ -69,6 +70,16 @@ class Bundle:
     def identity(self) -> str:
         """NAME@DIGEST, the digest cut to 12 hexadecimal digits."""
         return f"{self.name}@{self.digest[:12]}"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Names of the files beside bundle.json."""
+        return FILES + (INT8_FILES if self.int8 else ())
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """The precisions that it has graphs for."""
+        return (FLOAT32, INT8) if self.int8 else (FLOAT32,)
 
     @classmethod
     def load(cls, path: str | Path | None = None) -> Bundle:

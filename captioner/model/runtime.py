@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy.typing as npt
 from captioner.errors import BundleError, DeviceError, OptionsError, RuntimeMissingError
 from captioner.model.bundle import DECODER, ENCODER, FORMAT, Bundle
 from captioner.model.decoder import ANSWER, OnnxDecoder, OnnxStepper
+from captioner.model.device import check_device
 from captioner.model.graph import Graph
 from captioner.model.graph_cache import GRAPH, WEIGHTS, GraphCache
 from captioner.model.precision import FLOAT32, INT8, check_precision, has_fast_int8
@@ -199,12 +199,6 @@ def default_lanes(cores: int) -> int:
     never. What is left to Python is done one at a time, and a batch takes memory: hence not a lane a core.
     """
     return min(cores, MOST_LANES)
-
-
-def check_device(device: str) -> None:
-    """Raise `OptionsError` unless `device` is auto, cpu, cuda or cuda:N."""
-    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
-        raise OptionsError(f"device must be one of auto, cpu, cuda and cuda:N, got {device!r}", "device")
 
 
 def _import_onnxruntime() -> Any:

@@ -162,7 +162,7 @@ class GetModelRequest(_message.Message):
     def __init__(self, model: _Optional[str] = ...) -> None: ...
 
 class GetModelResponse(_message.Message):
-    __slots__ = ("name", "digest", "grid", "device", "provider", "defaults", "max_image_bytes", "max_image_pixels", "max_beam_size", "max_words", "server_version", "attention_heads", "grid_varies", "calibration", "served_as", "models")
+    __slots__ = ("name", "digest", "grid", "device", "provider", "defaults", "max_image_bytes", "max_image_pixels", "max_beam_size", "max_words", "server_version", "attention_heads", "grid_varies", "calibration", "served_as", "models", "precision")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     GRID_FIELD_NUMBER: _ClassVar[int]
@@ -179,6 +179,7 @@ class GetModelResponse(_message.Message):
     CALIBRATION_FIELD_NUMBER: _ClassVar[int]
     SERVED_AS_FIELD_NUMBER: _ClassVar[int]
     MODELS_FIELD_NUMBER: _ClassVar[int]
+    PRECISION_FIELD_NUMBER: _ClassVar[int]
     name: str
     digest: str
     grid: GridSize
@@ -195,7 +196,8 @@ class GetModelResponse(_message.Message):
     calibration: Calibration
     served_as: str
     models: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., digest: _Optional[str] = ..., grid: _Optional[_Union[GridSize, _Mapping]] = ..., device: _Optional[str] = ..., provider: _Optional[str] = ..., defaults: _Optional[_Union[CaptionOptions, _Mapping]] = ..., max_image_bytes: _Optional[int] = ..., max_image_pixels: _Optional[int] = ..., max_beam_size: _Optional[int] = ..., max_words: _Optional[int] = ..., server_version: _Optional[str] = ..., attention_heads: _Optional[int] = ..., grid_varies: bool = ..., calibration: _Optional[_Union[Calibration, _Mapping]] = ..., served_as: _Optional[str] = ..., models: _Optional[_Iterable[str]] = ...) -> None: ...
+    precision: str
+    def __init__(self, name: _Optional[str] = ..., digest: _Optional[str] = ..., grid: _Optional[_Union[GridSize, _Mapping]] = ..., device: _Optional[str] = ..., provider: _Optional[str] = ..., defaults: _Optional[_Union[CaptionOptions, _Mapping]] = ..., max_image_bytes: _Optional[int] = ..., max_image_pixels: _Optional[int] = ..., max_beam_size: _Optional[int] = ..., max_words: _Optional[int] = ..., server_version: _Optional[str] = ..., attention_heads: _Optional[int] = ..., grid_varies: bool = ..., calibration: _Optional[_Union[Calibration, _Mapping]] = ..., served_as: _Optional[str] = ..., models: _Optional[_Iterable[str]] = ..., precision: _Optional[str] = ...) -> None: ...
 
 class Calibration(_message.Message):
     __slots__ = ("slope", "intercept", "event")

@@ -74,6 +74,10 @@ class CaptionClient:
         return self.info.provider
 
     @property
+    def precision(self) -> str:
+        return self.info.precision
+
+    @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of attention maps; if `grid_varies`, of those of a square image."""
         return self.info.grid

@@ -21,7 +21,7 @@ class ModelInfo:
     """(rows, columns) of the attention maps if the options set no size; if `grid_varies`, of those of a
     square image."""
     device: str
-    """The device in use: "cpu" or "cuda"."""
+    """The device in use: "cpu" or "cuda", or "cuda:N" if a GPU was chosen by number."""
     provider: str
     """The ONNX Runtime execution provider in use."""
     defaults: CaptionOptions
@@ -37,6 +37,8 @@ class ModelInfo:
     """Whether maps have fewer rows or columns for images that are not square."""
     calibration: Calibration | None = None
     """How confidence is computed from log-probabilities; None if the model has no calibration."""
+    precision: str = ""
+    """The precision in use: "float32" or "int8"; "" from servers that do not say."""
 
     @property
     def model(self) -> str:
@@ -60,4 +62,5 @@ def model_from_proto(message: pb.GetModelResponse) -> ModelInfo:
         attention_heads=message.attention_heads or 1,  # older servers do not say
         grid_varies=message.grid_varies,
         calibration=calibration_from_proto(message.calibration) if message.HasField("calibration") else None,
+        precision=message.precision,
     )

@@ -130,6 +130,7 @@ async def _open(server: CaptionServer, sources: Sequence[ModelSource], options: 
             model=engine.model,
             device=engine.device,
             provider=engine.provider,
+            precision=engine.precision,
             batch_sizes=options.batch_sizes,
             load_s=round(loaded - started, 2),
             warm_up_s=round(time.monotonic() - loaded, 2),

@@ -6,23 +6,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from captioner.model.device import DEVICE_HELP, DEVICES, check_device
 from captioner_server.logs import Format
 from captioner_server.options import _option
 
-Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "float32", "int8"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessOptions:
-    """The models to load, their device, and the log format."""
+    """The models to load, their device, and the log format. Raises `OptionsError` for an unknown device."""
 
     model: tuple[str, ...] = _option(
         (),
         "model bundle (a folder); repeat as NAME=BUNDLE to serve several models, of which the first is the "
         'default; "default" is the embedded model (default: default)',
     )
-    device: Device = _option("auto", "auto uses CUDA if it works; cuda fails to start if it does not")
+    device: str = _option("auto", f"{DEVICES}: {DEVICE_HELP}")
     precision: Precision = _option(
         "auto", "auto computes in INT8 if the model has it and the CPU gains from it"
     )
@@ -33,3 +33,6 @@ class ProcessOptions:
         1,
     )
     log_format: Format = _option("text", "format of log lines on stderr")
+
+    def __post_init__(self) -> None:
+        check_device(self.device)

@@ -75,6 +75,7 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
             grid_varies=engine.grid_varies,
             device=engine.device,
             provider=engine.provider,
+            precision=engine.precision,
             defaults=options_to_proto(pipeline.defaults),
             max_image_bytes=self._options.max_image_bytes,
             max_image_pixels=self._options.max_image_pixels,

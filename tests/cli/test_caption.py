@@ -222,7 +222,7 @@ def test_a_caption_holds_the_words_to_include(caption, captioner, capsys) -> Non
 
 
 @pytest.mark.parametrize(
-    ("gpu", "says"), [(True, "captioner: running on cpu (CPUExecutionProvider)\n"), (False, "")]
+    ("gpu", "says"), [(True, "captioner: running on cpu (CPUExecutionProvider, float32)\n"), (False, "")]
 )
 def test_running_on_the_cpu_is_said_where_a_gpu_is(gpu, says, tiny_bundle, capsys, monkeypatch) -> None:
     monkeypatch.setattr("captioner.cli.common._has_gpu", lambda: gpu)

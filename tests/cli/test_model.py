@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from captioner.cli.main import main
-from captioner.model.bundle import Bundle
+from captioner.model.bundle import DEFAULT, Bundle
 
 
 @pytest.fixture
@@ -23,6 +23,15 @@ def test_show(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = capsys.readouterr().out
     assert bundle.identity in output and f"{len(bundle.vocabulary)} words" in output
     assert (tiny_bundle / "MODEL_CARD.md").read_text().strip() in output
+
+
+def test_both_precisions_are_shown_and_verified(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["model", "show"]) == 0
+    output = capsys.readouterr().out
+    size = sum(path.stat().st_size for path in DEFAULT.iterdir())
+    assert "float32 and int8" in output and f"{size / 1e6:.1f} MB" in output
+    assert main(["model", "verify"]) == 0
+    assert "6 files" in capsys.readouterr().out
 
 
 def test_show_json(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -180,6 +180,7 @@ def test_the_model_is_described(server: RunningServer, client: CaptionClient) ->
     model = client.get_model()
     assert model.model == server.engine.model
     assert (model.grid, model.device, model.provider) == ((2, 3), "cpu", "FakeProvider")
+    assert model.precision == "float32"
     assert model.defaults == server.engine.defaults
     assert model.calibration == server.engine.calibration
     assert (model.max_image_bytes, model.max_beam_size) == (100_000, 8)
@@ -337,8 +338,9 @@ def test_an_image_that_is_gone_when_it_is_sent_again_fails_alone(tmp_path: Path)
 def test_a_client_in_place_of_a_local_captioner(server: RunningServer, client: CaptionClient) -> None:
     """The same program, `Captioner` or `CaptionClient`: see `captioner.protocol.ImageCaptioner`."""
     engine = server.engine
-    for name in ("model", "name", "device", "provider", "grid", "grid_varies", "heads", "calibration"):
+    for name in ("model", "name", "device", "provider", "precision", "grid", "grid_varies", "heads"):
         assert getattr(client, name) == getattr(engine, name)
+    assert client.calibration == engine.calibration
     assert client.digest == engine.digest[:12] and client.defaults == engine.defaults
     images = [make_image(number) for number in range(12)]
     expected = [engine.describe(engine.preprocess(image)).text for image in images]

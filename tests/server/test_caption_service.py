@@ -106,7 +106,7 @@ def test_the_model_says_what_it_is(server: RunningServer, stub: CaptionServiceSt
     model = stub.GetModel(pb.GetModelRequest(), timeout=PATIENCE_S)
     assert f"{model.name}@{model.digest}" == server.engine.model
     assert (model.grid.rows, model.grid.columns) == server.engine.grid
-    assert (model.device, model.provider) == ("cpu", "FakeProvider")
+    assert (model.device, model.provider, model.precision) == ("cpu", "FakeProvider", "float32")
     assert model.defaults.beam_size == 3
     assert (model.max_image_bytes, model.max_beam_size, model.max_words) == (200_000, 8, 30)
     labels = {"name": "default", "device": "cpu", "provider": "FakeProvider", "precision": "float32"}

@@ -1,5 +1,6 @@
 """Settings of `captioner serve`: flags, variables, a file, one precedence."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from captioner.cli.main import main
 from captioner.errors import OptionsError
 from captioner_server.config import resolve, unknown_variables
 from captioner_server.options import ServerOptions
+from captioner_server.process_options import ProcessOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,7 +49,7 @@ def test_values_get_the_type_of_their_setting(tmp_path) -> None:
         ('port = "many"', "port: must be a whole number, got 'many'"),
         ("port = true", "port: must be a whole number, got True"),
         ("port = 1.5", "port: must be a whole number, got 1.5"),
-        ('device = "tpu"', "device: must be one of auto, cpu, cuda, got 'tpu'"),
+        ('precision = "half"', "precision: must be one of auto, float32, int8, got 'half'"),
         ("port = ", "is not TOML"),
     ],
 )
@@ -56,6 +58,16 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path, text, message) -> None:
         resolve({}, {}, write(tmp_path, text))
     assert message in str(raised.value)
     assert "server.toml" in str(raised.value)
+
+
+@pytest.mark.parametrize("command", ["serve", "demo"])
+def test_devices_are_those_of_other_commands(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert resolve({}, {"CAPTIONER_DEVICE": "cuda:1"}).make(ProcessOptions).device == "cuda:1"
+    with pytest.raises(OptionsError, match="device must be one of auto, cpu, cuda and cuda:N, got 'tpu'"):
+        resolve({}, {"CAPTIONER_DEVICE": "tpu"}).make(ProcessOptions)
+    with suppress(SystemExit):
+        assert main([command, "--device", "cuda:x"]) == 2
+    assert "device must be one of auto, cpu, cuda and cuda:N, got 'cuda:x'" in capsys.readouterr().err
 
 
 def test_what_is_wrong_in_a_variable_is_named() -> None:

@@ -348,7 +348,7 @@ def test_the_model_says_what_it_is(server, http):
     model = http.get("/v1/model").json()
     assert model["model"] == server.engine.model == f"{model['name']}@{model['digest']}"
     assert tuple(model["grid"]) == server.engine.grid
-    assert (model["device"], model["provider"]) == ("cpu", "FakeProvider")
+    assert (model["device"], model["provider"], model["precision"]) == ("cpu", "FakeProvider", "float32")
     assert model["defaults"]["beam_size"] == 3
     assert (model["max_image_bytes"], model["max_beam_size"], model["max_words"]) == (200_000, 8, 30)
     assert model["calibration"]["event"] == "the caption is any good"

@@ -76,6 +76,7 @@ def describe(pipeline: Pipeline, options: ServerOptions) -> dict[str, Any]:
         "attention_heads": engine.heads,
         "device": engine.device,
         "provider": engine.provider,
+        "precision": engine.precision,
         "defaults": {name: value for name, value in given.items() if value is not None},
         "max_image_bytes": options.max_image_bytes,
         "max_image_pixels": options.max_image_pixels,

@@ -198,6 +198,7 @@ _SCHEMAS: dict[str, Any] = {
         attention_heads=_COUNT,
         device=_TEXT,
         provider=_TEXT,
+        precision=_TEXT,
         defaults={"$ref": "#/components/schemas/Options"},
         max_image_bytes=_COUNT,
         max_image_pixels=_COUNT,
