@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import queue
 import sys
 import threading
@@ -32,7 +33,7 @@ class ServerEngine:
         raises `OptionsError` if none answers."""
         self._window = options.batch_window
         self._streams = len(addresses.split(","))
-        infos = _ask(addresses.split(","), options)
+        infos = _models(addresses, options)
         models = sorted({info.model for info in infos})
         if len(models) > 1:
             raise OptionsError(f"--server: the servers have different models: {', '.join(models)}", "server")
@@ -111,20 +112,32 @@ class ServerEngine:
         return Done(loaded, outcome)
 
 
-def _ask(addresses: Sequence[str], options: ClientOptions) -> list[ModelInfo]:
-    """The model information of the servers that answer."""
-    infos, away = [], []
-    for address in addresses:
-        with CaptionClient(address, options) as one:
+def _models(addresses: str, options: ClientOptions) -> list[ModelInfo]:
+    """The models of the servers that answer. Waits until one does; raises `OptionsError` if none does."""
+    infos, away = _ask(addresses, options)
+    if not infos:
+        try:
+            with CaptionClient(addresses, options) as any_of_them:
+                any_of_them.get_model()
+        except (ServerUnavailableError, DeadlineExceededError) as error:
+            raise OptionsError(f"--server: {error}", "server") from None
+        infos, away = _ask(addresses, options)
+    for reason in away:
+        print(f"captioner: {reason}; continuing with the others", file=sys.stderr)
+    return infos
+
+
+def _ask(addresses: str, options: ClientOptions) -> tuple[list[ModelInfo], list[ServerError]]:
+    """The models of the servers that answer now, and the errors of the others."""
+    infos: list[ModelInfo] = []
+    away: list[ServerError] = []
+    for address in addresses.split(","):
+        with CaptionClient(address, dataclasses.replace(options, wait_s=0)) as one:
             try:
                 infos.append(one.get_model())
             except (ServerUnavailableError, DeadlineExceededError) as error:
                 away.append(error)
-    if not infos:
-        raise OptionsError(f"--server: {away[0]}", "server")
-    for reason in away:
-        print(f"captioner: {reason}; continuing with the others", file=sys.stderr)
-    return infos
+    return infos, away
 
 
 def _take(done: queue.SimpleQueue[_Message]) -> list[Done]:

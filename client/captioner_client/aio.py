@@ -24,6 +24,7 @@ from captioner_client.errors import from_rpc_error
 from captioner_client.payload import make_payload
 from captioner_client.propagation import trace_metadata
 from captioner_client.settings import ClientOptions
+from captioner_client.waiting import Waiting
 
 
 class AsyncCaptionClient:
@@ -151,17 +152,24 @@ class AsyncCaptionClient:
         )
         timeout_s = timeout_s or self._settings.timeout_s
         metadata = self._metadata + trace_metadata()
-        call = self._stub().StreamCaption(request, timeout=timeout_s, metadata=metadata)
-        try:
-            async for event in call:
-                if event.HasField("word"):
-                    yield word_from_proto(event.word)
-                else:
-                    yield caption_from_proto(event.caption, image)
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error, self._place, timeout_s) from None
-        finally:
-            call.cancel()
+        waiting, begun = Waiting(self._settings, timeout_s), False
+        while True:
+            call = self._stub().StreamCaption(request, timeout=waiting.left_s, metadata=metadata)
+            try:
+                async for event in call:
+                    begun = True
+                    if event.HasField("word"):
+                        yield word_from_proto(event.word)
+                    else:
+                        yield caption_from_proto(event.caption, image)
+                return
+            except grpc.aio.AioRpcError as error:
+                failure = from_rpc_error(error, self._place, timeout_s)
+            finally:
+                call.cancel()
+            if begun:  # words that were yielded cannot be taken back
+                raise failure
+            await waiting.after(failure)
 
     async def caption_batch(
         self, images: Iterable[ImageInput], options: CaptionOptions | None = None
@@ -201,10 +209,13 @@ class AsyncCaptionClient:
     async def _call(self, method: str, request: Any, timeout_s: float | None) -> Any:
         call = getattr(self._stub(), method)
         timeout_s = timeout_s or self._settings.timeout_s
-        try:
-            return await call(request, timeout=timeout_s, metadata=self._metadata + trace_metadata())
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error, self._place, timeout_s) from None
+        waiting, metadata = Waiting(self._settings, timeout_s), self._metadata + trace_metadata()
+        while True:
+            try:
+                return await call(request, timeout=waiting.left_s, metadata=metadata)
+            except grpc.aio.AioRpcError as error:
+                failure = from_rpc_error(error, self._place, timeout_s)
+            await waiting.after(failure)
 
     def _stub(self) -> Any:
         if self._channel is None:  # made here, because it belongs to the running event loop

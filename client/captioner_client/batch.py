@@ -23,6 +23,7 @@ from captioner_client.errors import (
 )
 from captioner_client.payload import make_payload
 from captioner_client.settings import ClientOptions
+from captioner_client.waiting import Waiting
 
 Outcome = tuple[int, Caption | CaptionerError]
 Taken = tuple[int, ImageInput, bytes | ImageError]
@@ -70,7 +71,7 @@ class Batch:
 
         Raises a `ServerError` when no server answers any more, and what iterating over `images` raises.
         """
-        failures = 0
+        failures, waiting = 0, Waiting(self._settings, self._settings.timeout_s)
         while True:
             call = self._stub.CaptionBatch(metadata=self._metadata)
             tasks = [asyncio.create_task(self._feed(call)), asyncio.create_task(self._read(call))]
@@ -78,12 +79,14 @@ class Batch:
                 while (outcome := await self._next()) is not None:
                     failures = 0
                     yield outcome
+                    waiting.restart()
                     self._window.release()
                 return
             except (ServerUnavailableError, ServerBusyError) as error:
                 failures += 1
                 if failures >= self._settings.max_attempts:
-                    raise
+                    await waiting.after(error)
+                    continue
                 backoff_s = min(_FIRST_BACKOFF_S * 2 ** (failures - 1), _MAX_BACKOFF_S)
                 await asyncio.sleep(error.retry_after_s or backoff_s * random.uniform(0.8, 1.2))
             finally:

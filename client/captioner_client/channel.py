@@ -47,6 +47,7 @@ def open_channel(addresses: Sequence[str], options: ClientOptions) -> grpc.aio.C
         ("grpc.per_rpc_retry_buffer_size", options.max_image_bytes + 2**20),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_receive_message_length", -1),
+        ("grpc.max_reconnect_backoff_ms", 2_000),  # a server that has started is soon found
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
     ]

@@ -17,8 +17,11 @@ class ClientOptions:
     timeout_s: float = 60.0
     """Longest wait for an answer, retries included; in a batch and a stream, for the next answer."""
     max_attempts: int = 5
-    """Attempts of a call while the server is unavailable or busy, 1 (no retries) to 5; in a batch,
-    consecutive attempts without any answer."""
+    """Attempts of a call while the server is busy, 1 (no retries) to 5; in a batch, consecutive attempts
+    without any answer."""
+    wait_s: float | None = None
+    """Longest wait for a server that cannot be reached, is starting or shutting down, with a warning on the
+    logger `captioner_client`. None: `timeout_s`. 0: no longer than `max_attempts` quick attempts take."""
     max_image_bytes: int = 32 * 2**20
     """Larger images are rejected before they are sent."""
     shrink_to: int | None = None
@@ -46,6 +49,7 @@ class ClientOptions:
         ranges = {
             "timeout_s": (0.001, 86_400),
             "max_attempts": (1, 5),
+            "wait_s": (0, 86_400),
             "max_image_bytes": (1, 2**30),
             "shrink_to": (64, 65_535),
             "batch_window": (1, 1024),

@@ -93,7 +93,7 @@ def test_a_server_that_dies_costs_nothing(photos, tmp_path, capsys) -> None:
     records = read(out)
     assert len(records) == 41 and sum("error" in record for record in records) == 1
     capsys.readouterr()
-    assert main([*arguments, "localhost:1", "--overwrite"]) == 2
+    assert main([*arguments, "localhost:1", "--overwrite", "--timeout-s", "4"]) == 2
     assert "no server answers at localhost:1" in capsys.readouterr().err
     assert read(out) == records
 

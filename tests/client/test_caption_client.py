@@ -224,7 +224,7 @@ def test_without_a_server_it_says_so_in_time() -> None:
         lambda c: c.caption(make_image(1)),
     ):
         with (
-            CaptionClient("127.0.0.1:1", ClientOptions(max_attempts=2)) as client,
+            CaptionClient("127.0.0.1:1", ClientOptions(max_attempts=2, wait_s=0)) as client,
             pytest.raises(ServerUnavailableError) as caught,
         ):
             call(client)
@@ -282,6 +282,35 @@ def test_a_server_that_is_starting_is_waited_for() -> None:
         engine.hold.set()
         assert answer.result(PATIENCE_S).text
         opened.result(PATIENCE_S)
+
+
+def test_a_server_that_is_not_there_yet_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    calls = (
+        lambda: client.caption(make_image(1)).text,
+        lambda: client.caption([make_image(1)])[0].text,
+        lambda: list(client.stream(make_image(1)))[-1].text,
+    )
+    for call in calls:
+        caplog.clear()
+        options = ClientOptions(timeout_s=PATIENCE_S, max_attempts=2)
+        with CaptionClient(f"127.0.0.1:{port}", options) as client, ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(call)
+            wait_until(lambda: caplog.messages)
+            assert f"no server answers at 127.0.0.1:{port}: " in caplog.text
+            assert f"waiting for it, at most {PATIENCE_S:g} s" in caplog.text
+            with serve(FakeEngine(), port=port):
+                assert answer.result(PATIENCE_S)
+
+
+def test_a_wait_that_was_in_vain_says_what_for() -> None:
+    for options in (ClientOptions(timeout_s=1.2, max_attempts=2), ClientOptions(wait_s=0.6, max_attempts=2)):
+        with (
+            CaptionClient("127.0.0.1:1", options) as client,
+            pytest.raises(ServerUnavailableError, match=r"no server answers at 127\.0\.0\.1:1"),
+        ):
+            client.caption(make_image(1))
 
 
 def test_calls_take_turns_over_several_servers() -> None:
@@ -390,7 +419,7 @@ def test_tls_encrypts_and_checks_the_certificate(tmp_path: Path) -> None:
             with CaptionClient(addresses, trusting) as client:
                 assert client.caption(make_image(1)).text
         with (
-            CaptionClient(f"localhost:{port}", ClientOptions(tls=True, max_attempts=1)) as client,
+            CaptionClient(f"localhost:{port}", ClientOptions(tls=True)) as client,
             pytest.raises(ServerUnavailableError),
         ):
             client.caption(make_image(1))

@@ -1,0 +1,52 @@
+"""Waits for servers that cannot be reached yet, are starting or are shutting down."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from captioner.errors import CaptionerError
+from captioner_client.errors import DeadlineExceededError, ServerUnavailableError
+from captioner_client.settings import ClientOptions
+
+log = logging.getLogger("captioner_client")
+
+_PAUSE_S = 0.5
+
+
+class Waiting:
+    """The attempts of one call, each of which gRPC itself repeats up to `max_attempts` times."""
+
+    def __init__(self, settings: ClientOptions, timeout_s: float) -> None:
+        """`timeout_s` is the time for the whole call, or until the next answer of a batch (`restart`)."""
+        self._timeout_s = timeout_s
+        wait_s = timeout_s if settings.wait_s is None else min(settings.wait_s, timeout_s)
+        self._wait_s = wait_s if settings.max_attempts > 1 else 0.0
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin the time again: a server has answered."""
+        self._started = time.monotonic()
+        self._reason: ServerUnavailableError | None = None
+
+    @property
+    def left_s(self) -> float:
+        """Time for the next attempt."""
+        return max(0.001, self._started + self._timeout_s - time.monotonic())
+
+    async def after(self, error: CaptionerError) -> None:
+        """Return when the call is to be tried again after it failed with `error`; otherwise raise why it
+        failed. Logs a warning before the first wait."""
+        if self._reason and isinstance(error, DeadlineExceededError):
+            raise self._reason  # what the time was spent on
+        # Waiting does not help against a certificate.
+        if not isinstance(error, ServerUnavailableError) or "handshake" in str(error):
+            raise error
+        pause_s = max(_PAUSE_S, error.retry_after_s or 0.0)
+        if time.monotonic() + pause_s > self._started + self._wait_s:
+            raise error
+        if self._reason is None:
+            log.warning("%s; waiting for it, at most %g s", error, self._wait_s)
+        self._reason = error
+        await asyncio.sleep(pause_s)
