@@ -59,8 +59,7 @@ def main() -> None:
     write_corrections(taught, out / "corrections.jsonl")
     write_references(held_out, out / "held-out.json")
 
-    inside = sorted(path for path in args.data.iterdir() if path.is_dir() or path.suffix == ".zip")
-    places = [str(path.resolve()) for path in (args.data, *inside)]
+    places = found_in(args.data)
     start = "default" if args.model is None else str(args.model.resolve())
     config = {"start": start, "captions": str(out / "corrections.jsonl"), "images": places}
     (out / "teach.toml").write_text(
@@ -82,6 +81,12 @@ def main() -> None:
     old, new = (100 * scores.values["cider"] for scores in (found.second, found.first))
     print(f"CIDEr before {old:.1f}, after {new:.1f}")
     print(f"difference {100 * change.value:+.1f} (95% interval {low:+.1f} to {high:+.1f})")
+
+
+def found_in(data: Path) -> list[str]:
+    """The places where the images of a data set may be."""
+    inside = sorted(path for path in data.iterdir() if path.is_dir() or path.suffix == ".zip")
+    return [str(path.resolve()) for path in (data, *inside)]
 
 
 def write_corrections(images: Sequence[CaptionedImage], path: Path) -> None:

@@ -83,10 +83,10 @@ def one(**changes: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "no images"),
+        ("", "no image with a caption"),
         ("{", "not JSON"),
         ("[]", 'no list "images"'),
-        ({"images": []}, "no images"),
+        ({"images": []}, "no image with a caption"),
         ("a line of text\n", "line 1: not NAME#NUMBER<TAB>caption"),
         ("x.jpg#0\t \n", "x.jpg has an empty caption"),
         (one(split=None), "lacks 'split'"),
@@ -146,7 +146,9 @@ def test_spreadsheets_separate_columns_in_several_ways(separator: str, tmp_path:
     ("rows", "reason"),
     [
         ("a.jpg,a dog, running", "line 2: more columns than the first line names"),
+        ("a.jpg,a dog\nb.jpg", "line 3: fewer columns than the first line names"),
         ('a.jpg,"a dog\nb.jpg,a cat', "after line 1: not CSV"),
+        ("a.jpg,", "no image with a caption"),
         (f"a.jpg,{'x' * 200_000}", "after line 1: not CSV"),
     ],
 )

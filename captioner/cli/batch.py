@@ -107,6 +107,11 @@ def _run_once(
             links = sum(getattr(source, "links_left_out", 0) for source in sources)
             if links and is_first:
                 progress.say(f"not followed: {links} links to folders or out of the folder")
+            archives = sum(getattr(source, "archives_left_out", 0) for source in sources)
+            if archives and is_first:
+                progress.say(
+                    f"not opened: {archives} archives in the folder; name one to caption what it holds"
+                )
             for result in run.failures() if is_first else ():
                 progress.say_failure(result, "from an earlier run")
             for result in run:

@@ -14,6 +14,7 @@ import os
 import sys
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 
 import captioner
@@ -114,7 +115,9 @@ def _parse(arguments: list[str], command: str) -> argparse.Namespace:
     if unknown:
         meant = commands.get(command, parser)
         name = unknown[0].partition("=")[0]
-        meant.error(f"unknown argument {unknown[0]}{_suggest(name, meant._option_string_actions)}")
+        close = _suggest(name, meant._option_string_actions)
+        file = f"; the file of this name is ./{unknown[0]}" if Path(unknown[0]).exists() else ""
+        meant.error(f"unknown argument {unknown[0]}{file or close}")
     if not (args.command or args.print_completion):
         parser.error("which command?")
     return args

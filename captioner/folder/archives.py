@@ -15,31 +15,15 @@ from typing import IO, Any
 
 from captioner.errors import DataError, ImageUnreadableError
 from captioner.folder.items import Found
-from captioner.folder.sources import Selection, Source, stamp_of, too_many_bytes
+from captioner.folder.sources import ARCHIVE_KINDS, Selection, Source, stamp_of, too_many_bytes
 
-_SUFFIXES = {
-    ".zip": "zip",
-    ".cbz": "zip",
-    ".tar": "tar",
-    ".tar.gz": "tar",
-    ".tgz": "tar",
-    ".tar.bz2": "tar",
-    ".tbz2": "tar",
-    ".tar.xz": "tar",
-    ".txz": "tar",
-}
 _DAMAGE = (tarfile.TarError, OSError, EOFError, lzma.LZMAError, zlib.error, ValueError, OverflowError)
 """Errors that reading a damaged tar archive raises."""
 
 
-def is_archive(path: Path) -> bool:
-    """Whether the path names an archive that can be read."""
-    return path.name.lower().endswith(tuple(_SUFFIXES))
-
-
 def open_archive(path: Path, selection: Selection | None = None) -> Source:
     """Open an archive. Raises `DataError` for a file that is neither zip nor tar, or is damaged."""
-    kind = next(kind for suffix, kind in _SUFFIXES.items() if path.name.lower().endswith(suffix))
+    kind = next(kind for suffix, kind in ARCHIVE_KINDS.items() if path.name.lower().endswith(suffix))
     source = ZipSource if kind == "zip" else TarSource
     try:
         return source(path, selection or Selection())

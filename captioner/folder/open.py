@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from captioner.errors import DataError, OptionsError
-from captioner.folder.archives import is_archive, open_archive
+from captioner.folder.archives import open_archive
 from captioner.folder.items import Found
-from captioner.folder.sources import FolderSource, ListSource, Selection, Source
+from captioner.folder.sources import FolderSource, ListSource, Selection, Source, is_archive
 
 
 def open_sources(
@@ -43,13 +43,13 @@ def _open(place: Path, selection: Selection | None) -> Source:
         return FolderSource(place, selection)
     if not place.exists():
         raise DataError(f"{place}: there is no such folder or file")
-    if is_archive(place):
+    if is_archive(place.name):
         return open_archive(place, selection)
     return ListSource([place.as_posix()], Path())
 
 
 def _is_single(place: Path) -> bool:
-    return not place.is_dir() and not is_archive(place)
+    return not place.is_dir() and not is_archive(place.name)
 
 
 class Labelled:
@@ -66,6 +66,10 @@ class Labelled:
     @property
     def links_left_out(self) -> int:
         return getattr(self._source, "links_left_out", 0)
+
+    @property
+    def archives_left_out(self) -> int:
+        return getattr(self._source, "archives_left_out", 0)
 
     def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
         return self._source.read(locator, max_bytes)

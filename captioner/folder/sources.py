@@ -22,6 +22,24 @@ IMAGE_PATTERNS = tuple(f"*.{suffix}" for suffix in IMAGE_SUFFIXES)
 """File names taken as images. Unsupported formats (JPEG XL; HEIC without the extra [photos]) are included
 so that each such photo is reported."""
 
+ARCHIVE_KINDS = {
+    ".zip": "zip",
+    ".cbz": "zip",
+    ".tar": "tar",
+    ".tar.gz": "tar",
+    ".tgz": "tar",
+    ".tar.bz2": "tar",
+    ".tbz2": "tar",
+    ".tar.xz": "tar",
+    ".txz": "tar",
+}
+"""The archives that can be read, by the end of their names."""
+
+
+def is_archive(name: str) -> bool:
+    """Whether the name is that of an archive that can be read."""
+    return name.lower().endswith(tuple(ARCHIVE_KINDS))
+
 
 class Source(Protocol):
     """A place that holds images."""
@@ -91,6 +109,8 @@ class FolderSource:
         self.root, self.selection = root, selection or Selection()
         self.links_left_out = 0
         """Links to folders or out of this folder, which were skipped."""
+        self.archives_left_out = 0
+        """Archives in the folder, which are opened only if they are named themselves."""
 
     def find(self) -> Iterator[Found]:
         try:
@@ -114,11 +134,17 @@ class FolderSource:
                             folders.append(name)
                     elif _is_folder(entry):
                         self.links_left_out += self.selection.takes_folder(name)
+                    elif self._holds_images(name):
+                        self.archives_left_out += 1
                     elif self.selection.takes_file(name) and not self._leads_out(entry, inside):
                         yield _look(name, Path(entry.path), os.fsencode(name))
 
     def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
         return read_file(self.root / os.fsdecode(locator), max_bytes)
+
+    def _holds_images(self, name: str) -> bool:
+        """Whether it is an archive that would be opened if it was named."""
+        return is_archive(name) and self.selection.takes_folder(name)
 
     def _leads_out(self, entry: os.DirEntry[str], inside: str) -> bool:
         if not entry.is_symlink() or os.path.realpath(entry.path).startswith(inside):
@@ -191,6 +217,8 @@ def _look(name: str, path: Path, locator: bytes) -> Found:
     try:
         status = path.stat()
     except (OSError, ValueError) as error:
-        return Found(name, locator, "", getattr(error, "strerror", None) or "not a valid path")
+        reason = getattr(error, "strerror", None) or "not a valid path"
+        lost = path.is_symlink() and isinstance(error, FileNotFoundError)
+        return Found(name, locator, "", "a link to a file that is not there" if lost else reason)
     problem = "" if stat.S_ISREG(status.st_mode) else "not a regular file"
     return Found(name, locator, stamp_of(status), problem)

@@ -13,10 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from captioner.errors import DataError, ImageUnreadableError, OptionsError, OutputError, RuntimeMissingError
-from captioner.folder.archives import is_archive
 from captioner.folder.items import Found
 from captioner.folder.outputs.files import replacing
-from captioner.folder.sources import FolderSource, ListSource, Selection, Source, too_many_bytes
+from captioner.folder.sources import (
+    FolderSource,
+    ListSource,
+    Selection,
+    Source,
+    is_archive,
+    too_many_bytes,
+)
 
 _PART = re.compile(r"part-\d{5,}-of-\d{5,}-[0-9a-f]{16}\.parquet")
 _LOOK_AT_ONCE = 1000
@@ -70,7 +76,7 @@ def open_place(uri: str, selection: Selection | None = None, names: Iterable[str
     """The images below a path or URI, or those of `names` in it. Raises `DataError` or `OptionsError`."""
     filesystem, path = open_filesystem(uri)
     is_local = filesystem.type_name == "local"
-    if is_archive(Path(path)) and not (is_local and Path(path).is_dir()):
+    if is_archive(path) and not (is_local and Path(path).is_dir()):
         raise OptionsError(f"{shown(uri)}: Ray's workers read folders, not archives; unpack it", "sources")
     if not is_local:
         return UriSource(uri, selection, names)

@@ -49,6 +49,8 @@ class ImageFiles:
                 raise DataError(f"the image {name} is ambiguous: it may be {where}")
             for where, read in found.items():
                 return where, read
+        if "\\" in name:  # a path as Windows writes it
+            return self._find(name.replace("\\", "/"))
         raise DataError(f"the image {name} is in none of the places named")
 
     def _with_path(self, name: str) -> _Found:

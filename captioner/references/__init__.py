@@ -75,7 +75,7 @@ def read_text(path: Path) -> str:
     except OSError as error:
         raise DataError(f"{path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
-        raise DataError(f"{path}: not a text file in UTF-8") from None
+        raise DataError(f"{path}: not a text file in UTF-8; save it as one") from None
 
 
 def _parse_json(path: Path, text: str) -> list[CaptionedImage]:
@@ -150,7 +150,7 @@ def _parse_tokens(path: Path, text: str) -> list[CaptionedImage]:
 
 def _check(path: Path, images: list[CaptionedImage]) -> None:
     if not images:
-        raise DataError(f"{path}: no images")
+        raise DataError(f"{path}: no image with a caption")
     seen: set[str] = set()
     for image in images:
         if not image.captions or not all(image.captions):

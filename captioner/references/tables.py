@@ -45,7 +45,9 @@ def _read_rows(path: Path, rows: csv.DictReader[str]) -> list[CaptionedImage]:
                 f"{path}, line {rows.line_num}: more columns than the first line names; "
                 "a caption that holds the separator must be in quotes"
             )
-        if row[image] and (row[caption] or "").strip():
+        if None in row.values():
+            raise DataError(f"{path}, line {rows.line_num}: fewer columns than the first line names")
+        if row[image] and row[caption].strip():
             found.add(row[image], row[caption], row.get(columns.get("split", "")) or "")
     return found.list()
 

@@ -64,8 +64,10 @@ def load_examples(sources: Sequence[SourceOptions], root: Path, split: str) -> l
 
 def _existing(place: Path) -> Path:
     """`place`, or the zip file of the same name, in which form many data sets are downloaded."""
+    if place.exists():
+        return place
     archive = place.with_name(place.name + ".zip")
-    return archive if archive.exists() and not place.exists() else place
+    return archive if archive.exists() else place
 
 
 def _read(source: SourceOptions, root: Path) -> list[CaptionedImage]:

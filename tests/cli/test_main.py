@@ -148,6 +148,14 @@ def test_what_is_wrong_is_said_with_the_usage_of_the_command(arguments, usage, m
     assert raised.value.code == 2 and errors.startswith(f"usage: {usage}") and message in errors
 
 
+def test_a_file_that_looks_like_an_argument(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "-beach.jpg").touch()
+    with pytest.raises(SystemExit):
+        main(["caption", "cat.jpg", "-beach.jpg"])
+    assert "unknown argument -beach.jpg; the file of this name is ./-beach.jpg" in capsys.readouterr().err
+
+
 def test_completion_knows_commands_and_options(capsys) -> None:
     pytest.importorskip("shtab")
     assert main(["--print-completion", "bash"]) == 0

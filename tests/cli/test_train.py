@@ -154,6 +154,15 @@ def test_the_recipe_that_comes_along_is_known(tmp_path, capsys) -> None:
 
 
 @pytest.mark.skipif("__import__('torch').cuda.is_available()", reason="there is a GPU")
+def test_photos_beside_a_configuration_that_is_named_without_its_folder(data, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(data / "images")
+    (data / "images" / "here.csv").write_text("image,caption\n00.png,a red square\n")
+    (data / "images" / "here.toml").write_text(
+        CONFIG.replace("captions.json", "here.csv").replace('["images"]', '["."]')
+    )
+    assert main(["train", "here.toml", "-o", "run", "--device", "cpu", "--threads", "1"]) == 0
+
+
 def test_training_on_a_gpu_that_is_not_there(data, tmp_path, capsys) -> None:
     assert train(data, tmp_path, "--device", "cuda") == 2
     assert "CUDA cannot be used" in told(capsys)

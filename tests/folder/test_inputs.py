@@ -73,7 +73,7 @@ def test_links_and_odd_files(tree: Path, tmp_path: Path) -> None:
     assert set(found) == {*expected, "itself.jpg"} and source.links_left_out == 2
     assert found["itself.jpg"].problem == "Too many levels of symbolic links"
     assert found["pipe.jpg"].problem == "not a regular file"
-    assert found["broken.jpg"].problem == "No such file or directory"
+    assert found["broken.jpg"].problem == "a link to a file that is not there"
     with pytest.raises(ImageUnreadableError, match="not a regular file"):
         source.read(found["pipe.jpg"].locator, 10**6)
     with pytest.raises(ImageTooLargeError, match="more bytes than the limit of 10"):
@@ -239,3 +239,10 @@ def test_links_to_folders_are_counted(photos, tmp_path, batch, capsys) -> None:
     (photos / "loop").symlink_to("loop")
     assert batch(photos, "-o", tmp_path / "out.jsonl") == 1
     assert "not followed: 1 links to folders" in capsys.readouterr().err
+
+
+def test_archives_in_a_folder_are_counted(photos, tmp_path, batch, capsys) -> None:
+    for name in ("a.zip", "day0/b.tar.gz", ".hidden.zip"):
+        (photos / name).write_bytes(b"")
+    assert batch(photos, "-o", tmp_path / "out.jsonl") == 1
+    assert "not opened: 2 archives in the folder; name one" in capsys.readouterr().err
