@@ -6,7 +6,7 @@ import fnmatch
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -39,6 +39,10 @@ ARCHIVE_KINDS = {
 def is_archive(name: str) -> bool:
     """Whether the name is that of an archive that can be read."""
     return name.lower().endswith(tuple(ARCHIVE_KINDS))
+
+
+Stamp = Callable[[os.stat_result], str]
+"""Names the state of a file."""
 
 
 class Source(Protocol):
@@ -105,8 +109,8 @@ class FolderSource:
 
     keeps_order = sequential = False
 
-    def __init__(self, root: Path, selection: Selection | None = None) -> None:
-        self.root, self.selection = root, selection or Selection()
+    def __init__(self, root: Path, selection: Selection | None = None, stamp: Stamp | None = None) -> None:
+        self.root, self.selection, self._stamp = root, selection or Selection(), stamp or stamp_of
         self.links_left_out = 0
         """Links to folders or out of this folder, which were skipped."""
         self.archives_left_out = 0
@@ -137,7 +141,7 @@ class FolderSource:
                     elif self._holds_images(name):
                         self.archives_left_out += 1
                     elif self.selection.takes_file(name) and not self._leads_out(entry, inside):
-                        yield _look(name, Path(entry.path), os.fsencode(name))
+                        yield _look(name, Path(entry.path), os.fsencode(name), self._stamp)
 
     def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
         return read_file(self.root / os.fsdecode(locator), max_bytes)
@@ -165,12 +169,12 @@ class ListSource:
 
     keeps_order, sequential = True, False
 
-    def __init__(self, names: Iterable[str], root: Path) -> None:
-        self.names, self.root = names, root
+    def __init__(self, names: Iterable[str], root: Path, stamp: Stamp | None = None) -> None:
+        self.names, self.root, self._stamp = names, root, stamp or stamp_of
 
     def find(self) -> Iterator[Found]:
         for name in self.names:
-            yield _look(name, self.root / name, os.fsencode(name))
+            yield _look(name, self.root / name, os.fsencode(name), self._stamp)
 
     def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
         return read_file(self.root / os.fsdecode(locator), max_bytes)
@@ -213,7 +217,13 @@ def stamp_of(status: os.stat_result) -> str:
     return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}"
 
 
-def _look(name: str, path: Path, locator: bytes) -> Found:
+def stamp_of_content(status: os.stat_result) -> str:
+    """As `stamp_of`, but the same for a copy with its modification time, and after a change of permissions or
+    links. It misses a new content of the same size with the time of the old one."""
+    return f"{status.st_size}-{status.st_mtime_ns}"
+
+
+def _look(name: str, path: Path, locator: bytes, stamp: Stamp) -> Found:
     try:
         status = path.stat()
     except (OSError, ValueError) as error:
@@ -221,4 +231,4 @@ def _look(name: str, path: Path, locator: bytes) -> Found:
         lost = path.is_symlink() and isinstance(error, FileNotFoundError)
         return Found(name, locator, "", "a link to a file that is not there" if lost else reason)
     problem = "" if stat.S_ISREG(status.st_mode) else "not a regular file"
-    return Found(name, locator, stamp_of(status), problem)
+    return Found(name, locator, stamp(status), problem)

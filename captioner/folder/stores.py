@@ -21,6 +21,7 @@ from captioner.folder.sources import (
     Selection,
     Source,
     is_archive,
+    stamp_of_content,
     too_many_bytes,
 )
 
@@ -73,14 +74,17 @@ def reason(error: Exception) -> str:
 
 
 def open_place(uri: str, selection: Selection | None = None, names: Iterable[str] | None = None) -> Source:
-    """The images below a path or URI, or those of `names` in it. Raises `DataError` or `OptionsError`."""
+    """The images below a path or URI, or those of `names` in it. Their stamps are of size and modification
+    time, which is all that object stores have. Raises `DataError` or `OptionsError`."""
     filesystem, path = open_filesystem(uri)
     is_local = filesystem.type_name == "local"
     if is_archive(path) and not (is_local and Path(path).is_dir()):
         raise OptionsError(f"{shown(uri)}: Ray's workers read folders, not archives; unpack it", "sources")
     if not is_local:
         return UriSource(uri, selection, names)
-    return FolderSource(Path(path), selection) if names is None else ListSource(names, Path(path))
+    if names is None:
+        return FolderSource(Path(path), selection, stamp_of_content)
+    return ListSource(names, Path(path), stamp_of_content)
 
 
 class UriSource:

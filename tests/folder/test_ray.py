@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
-from support.patience import PATIENCE_S, wait_until
+from support.patience import PATIENCE_S, free_port, wait_until
 from support.processes import child_environment
 from support.serving import make_image
 from support.stores import gs_server, s3_server
@@ -24,7 +27,7 @@ from captioner.folder.items import Found
 from captioner.folder.locks import hold
 from captioner.folder.outputs.options import unchanged
 from captioner.folder.shards import Shard, cut
-from captioner.folder.stores import PartFolder, open_filesystem
+from captioner.folder.stores import PartFolder, open_filesystem, open_place
 from captioner.images.sources import DEFAULT_LIMITS
 from captioner.options import CaptionOptions
 
@@ -43,6 +46,28 @@ def test_shards_hold_each_image_once_and_change_little() -> None:
     assert not files & {shard.file for shard in cut(found, "other model", 100)}
     odd = Shard("part", (Found("latin-\udcfc.jpg", b"latin-\xfc.jpg", "1-1", "not a regular file"),))
     assert Shard.from_json(odd.to_json()) == odd
+
+
+def test_copies_with_their_times_and_new_permissions_are_no_changes(tmp_path: Path) -> None:
+    """A shard captions all its images again, without looking whether their content is new."""
+    root, copy = tmp_path / "photos", tmp_path / "copy"
+    root.mkdir()
+    for number in range(3):
+        (root / f"{number}.png").write_bytes(make_image(number))
+
+    def files(place: Path) -> set[str]:
+        listed = [one.name for one in place.iterdir()]
+        found = list(open_place(str(place)).find())
+        assert found == sorted(open_place(str(place), names=listed).find(), key=found.index)
+        return {shard.file for shard in cut(found, "model", 100)}
+
+    before = files(root)
+    shutil.copytree(root, copy)  # keeps the times of modification, as cp -a and rsync -a do
+    assert files(copy) == before
+    (root / "0.png").chmod(0o600)
+    assert files(root) == before
+    os.utime(copy / "0.png")
+    assert files(copy) != before
 
 
 def test_an_actor_with_a_model_that_letterboxes(tmp_path: Path, letterboxed_bundle: Path) -> None:
@@ -91,6 +116,82 @@ def test_an_actor_and_the_driver_may_die(tmp_path: Path, tiny_bundle: Path) -> N
     main(["batch", str(root), "-o", str(local), "--device", "cpu", *model])
     expected = {r["image"]: r.get("caption") for r in map(json.loads, local.read_text().splitlines())}
     assert len(rows) == 25 and {row["image"]: row["caption"] for row in rows} == expected
+
+
+PATIENT_RAY = {
+    "RAY_agent_register_timeout_ms": "600000",
+    "RAY_worker_register_timeout_seconds": "600",
+    "RAY_health_check_timeout_ms": "60000",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "OMP_NUM_THREADS": "1",
+}
+"""Settings of Ray on a busy machine, where its helpers start slowly."""
+
+
+@pytest.mark.timeout(1500)
+def test_one_of_two_nodes_may_die(tmp_path: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two nodes started as on a real cluster; all processes of the second are killed while it captions."""
+    pytest.importorskip("ray")
+    for name, value in PATIENT_RAY.items():
+        monkeypatch.setenv(name, value)
+    root, out = tmp_path / "photos", tmp_path / "out"
+    root.mkdir()
+    for number in range(96):
+        (root / f"{number}.png").write_bytes(make_image(number))
+    port = free_port()
+    with ExitStack() as stack:
+        head = ["--head", "--port", str(port), "--num-cpus", "2", "--include-dashboard", "0"]
+        stack.enter_context(_node(*head))
+        _wait_long(lambda: _answers(port), "the head listens")
+        second = stack.enter_context(_node("--address", f"127.0.0.1:{port}", "--num-cpus", "1"))
+        _wait_long(lambda: _find_child(second, "raylet/raylet"), "the second node runs")
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+        flags = ["--engine", "ray", "--shard-size", "2", "--model", str(tiny_bundle)]
+        driver = _start(["batch", str(root), "-o", str(out), *flags])
+        stack.callback(driver.kill)
+        _wait_long(lambda: out.is_dir() and any(out.glob("part-*")), "the first part")
+        _wait_long(lambda: _find_child(second, "ShardCaptioner"), "the second node has an actor")
+        _kill(second)
+        done = len(list(out.glob("part-*")))
+        _, said = driver.communicate(timeout=900)
+    assert driver.returncode == 0, said
+    assert done < len(list(out.glob("part-*"))), "it was killed too late"
+    assert sorted(_rows(out)) == sorted(path.name for path in root.iterdir())
+    assert all(row["caption"] for row in _rows(out).values())
+
+
+def _wait_long(true: Callable[[], object], what: str) -> None:
+    """As long as Ray may take to start on a busy machine."""
+    wait_until(true, what, 4 * PATIENCE_S)
+
+
+@contextmanager
+def _node(*flags: str) -> Iterator[int]:
+    """A node as `ray start` starts it, small; yields the id of a process that all of its own descend from."""
+    small = ["--object-store-memory", "100000000", "--disable-usage-stats", "--block"]
+    ports = [f"--{name}-port=0" for name in ("min-worker", "max-worker", "dashboard-agent-listen")]
+    command = [Path(sys.executable).with_name("ray"), "start", *small, *ports, *flags]
+    node = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, env=child_environment()
+    )
+    try:
+        yield node.pid
+    finally:
+        _kill(node.pid)
+        node.wait()
+
+
+def _kill(pid: int) -> None:
+    """Kill a process and all that descend from it."""
+    for one in [pid, *_family(pid)]:
+        with suppress(ProcessLookupError):
+            os.kill(one, signal.SIGKILL)
+
+
+def _answers(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S):
+        return True
+    return False
 
 
 @pytest.fixture
@@ -346,20 +447,22 @@ def _start(arguments: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
 
 
-def _find_child(driver: int, word: str) -> int | None:
-    """A process that descends from `driver`, with `word` in its command line."""
+def _find_child(process: int, word: str) -> int | None:
+    """A process that descends from `process`, with `word` in its command line."""
+    return next((pid for pid, command in _family(process).items() if word in command), None)
+
+
+def _family(process: int) -> dict[int, str]:
+    """The processes that descend from `process`, with their command lines."""
     parents: dict[int, int] = {}
-    names: dict[int, str] = {}
+    commands: dict[int, str] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            names[int(folder.name)] = (folder / "cmdline").read_bytes().decode(errors="replace")
+            commands[int(folder.name)] = (folder / "cmdline").read_bytes().decode(errors="replace")
         except OSError:
             continue
-    for pid, name in names.items():
-        above = parents.get(pid)
-        while above and above != driver:
-            above = parents.get(above)
-        if above == driver and word in name:
-            return pid
-    return None
+    family: set[int] = set()
+    while more := {pid for pid, parent in parents.items() if parent in {process, *family}} - family:
+        family |= more
+    return {pid: commands[pid] for pid in family if pid in commands}

@@ -15,11 +15,11 @@ PATIENCE_S = 120.0
 """Only a test that fails waits for so long."""
 
 
-def wait_until(true: Callable[[], T], what: str = "it") -> T:
-    """The first true value of what is asked again and again; fails when there is none for `PATIENCE_S`."""
-    limit = time.monotonic() + PATIENCE_S
+def wait_until(true: Callable[[], T], what: str = "it", patience_s: float = PATIENCE_S) -> T:
+    """The first true value of what is asked again and again; fails when there is none for `patience_s`."""
+    limit = time.monotonic() + patience_s
     while not (value := true()):
-        assert time.monotonic() < limit, f"not within {PATIENCE_S:g} s: {what}"
+        assert time.monotonic() < limit, f"not within {patience_s:g} s: {what}"
         time.sleep(0.005)
     return value
 
