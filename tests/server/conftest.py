@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 
 import grpc
+import httpx
 import pytest
 from support.engines import FakeEngine
+from support.http_serving import serve_http
 from support.serving import RunningServer, serve
 
 from captioner_server import probe
@@ -25,3 +27,19 @@ def server() -> Iterator[RunningServer]:
 def channel(server: RunningServer) -> Iterator[grpc.Channel]:
     with grpc.insecure_channel(server.address) as channel:
         yield channel
+
+
+@pytest.fixture(scope="module")
+def http_running() -> Iterator[tuple[RunningServer, httpx.Client]]:
+    with serve_http(FakeEngine(), max_image_bytes=200_000, max_beam_size=8, max_words=30) as both:
+        yield both
+
+
+@pytest.fixture
+def http_server(http_running: tuple[RunningServer, httpx.Client]) -> RunningServer:
+    return http_running[0]
+
+
+@pytest.fixture
+def http(http_running: tuple[RunningServer, httpx.Client]) -> httpx.Client:
+    return http_running[1]

@@ -1,0 +1,121 @@
+"""HTTP: tokens, limits, deadlines and origins are those of the server."""
+
+import time
+
+import pytest
+from support.engines import FakeEngine
+from support.http_serving import IMAGE, OCTETS, connect, post_later, serve_http
+from support.patience import PATIENCE_S, wait_until
+from support.serving import serve
+
+
+def test_without_the_token_nothing_is_answered_but_health(tmp_path):
+    (tmp_path / "token").write_text("s3cret\n")
+    with serve_http(FakeEngine(), token_file=tmp_path / "token") as (_, http):
+        for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "s3cret"}):
+            for answer in (
+                http.post("/v1/caption", content=IMAGE, headers=headers),
+                http.post("/v1/caption:stream", content=IMAGE, headers=headers),
+                http.get("/v1/model", headers=headers),
+            ):
+                assert (answer.status_code, answer.json()["error"]["code"]) == (401, "UNAUTHENTICATED")
+                assert answer.headers["www-authenticate"] == "Bearer"
+        for path in ("/healthz", "/readyz", "/openapi.json"):
+            assert http.get(path).status_code == 200
+        answer = http.post("/v1/caption", content=IMAGE, headers={**OCTETS, "authorization": "Bearer s3cret"})
+        assert answer.status_code == 200
+
+
+def test_a_full_server_says_when_to_come_again():
+    engine = FakeEngine()
+    with serve_http(engine, queue_size=1) as (server, http):
+        engine.hold.clear()
+        waiting = server.start(post_later(server))
+        wait_until(lambda: server.metric("admitted_images") == 1)
+        answer = http.post("/v1/caption", content=IMAGE, headers=OCTETS)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (429, "BUSY")
+        assert int(answer.headers["retry-after"]) >= 1
+        engine.hold.set()
+        assert waiting.result(PATIENCE_S).status_code == 200
+
+
+def test_streams_are_limited():
+    engine = FakeEngine()
+    with serve_http(engine, max_streams=1) as (server, http):
+        engine.hold.clear()
+        waiting = server.start(post_later(server, "/v1/caption:stream"))
+        wait_until(lambda: server.metric("in_flight_calls") == 1)
+        assert http.post("/v1/caption:stream", content=IMAGE, headers=OCTETS).status_code == 429
+        engine.hold.set()
+        assert waiting.result(PATIENCE_S).status_code == 200
+        assert http.post("/v1/caption:stream", content=IMAGE, headers=OCTETS).status_code == 200
+
+
+def test_a_deadline_ends_the_wait():
+    engine = FakeEngine()
+    with serve_http(engine, max_batch_size=1) as (server, http):
+        engine.hold.clear()
+        first = server.start(post_later(server))
+        wait_until(lambda: len(engine.batches) == 2)  # the warm-up and this
+        decoded = server.metric("decode_seconds_count")
+        second = server.start(post_later(server, "/v1/caption?timeout_s=1"))
+        wait_until(lambda: server.metric("decode_seconds_count") > decoded)
+        time.sleep(1.1)
+        engine.hold.set()
+        assert first.result(PATIENCE_S).status_code == 200
+        answer = second.result(PATIENCE_S)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (504, "DEADLINE_EXCEEDED")
+        assert http.post("/v1/caption", content=IMAGE, headers=OCTETS).status_code == 200
+
+
+def test_a_body_that_never_ends_is_given_up():
+    with serve(FakeEngine(), http_port=0, upload_s=0.2) as server, connect(server) as peer:
+        peer.sendall(b"POST /v1/caption HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
+        assert peer.recv(1000).startswith(b"HTTP/1.1 504")
+
+
+@pytest.mark.parametrize("path", ["/v1/caption", "/v1/caption:stream"])
+def test_who_hangs_up_costs_no_compute(path):
+    engine = FakeEngine()
+    with serve(engine, http_port=0, max_batch_size=1) as server:
+        engine.hold.clear()
+        first = server.start(post_later(server))
+        wait_until(lambda: len(engine.batches) == 2)
+        with connect(server) as peer:
+            head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(IMAGE)}\r\n\r\n"
+            peer.sendall(head.encode() + IMAGE)
+            wait_until(lambda: server.metric("admitted_images") == 2)
+        wait_until(lambda: server.metric("admitted_images") == 1)
+        engine.hold.set()
+        assert first.result(PATIENCE_S).status_code == 200
+        assert len(engine.batches) == 2
+        wait_until(lambda: server.metric("calls_total", method=f"POST {path}", code="CANCELLED") == 1)
+
+
+def test_the_same_limits_hold_for_both_protocols(http_server, http):
+    """Calls, images and their outcomes are counted in the metrics that gRPC's are counted in."""
+    before = http_server.metric("images_total", outcome="ok")
+    assert http.post("/v1/caption", content=IMAGE, headers=OCTETS).status_code == 200
+    assert http_server.metric("images_total", outcome="ok") == before + 1
+    assert http_server.metric("calls_total", method="POST /v1/caption", code="OK") >= 1
+
+
+def test_request_ids_are_the_callers_or_new(http):
+    for given, kept in (("abc-1", True), ("with space", False), ("x" * 200, False)):
+        answer = http.get("/v1/model", headers={"x-request-id": given})
+        assert (answer.headers["x-request-id"] == given) is kept
+
+
+def test_other_origins_may_not_call(http):
+    answer = http.post(
+        "/v1/caption", content=IMAGE, headers={**OCTETS, "origin": "https://elsewhere.example"}
+    )
+    assert not any(name.startswith("access-control") for name in answer.headers)
+
+
+def test_named_origins_may_call():
+    with serve_http(FakeEngine(), http_cors="https://a.example, https://b.example") as (_, http):
+        for origin, allowed in (("https://b.example", True), ("https://c.example", False)):
+            headers = {"origin": origin, "access-control-request-method": "POST"}
+            answer = http.options("/v1/caption", headers=headers)
+            assert (answer.headers.get("access-control-allow-origin") == origin) is allowed
