@@ -88,12 +88,13 @@ class Door:
             return refusal
         return self._overload(deadline_s, caller) if kind in (Kind.IMAGE, Kind.WORDS) else None
 
-    def no_place(self, kind: Kind, caller: str) -> CaptionerError | None:
+    def no_place(self, kind: Kind, caller: str, *, entered: bool = False) -> CaptionerError | None:
         """The error if all streams or calls are taken. Otherwise None, perhaps because another has lost its
-        place: a silent stream, or a waiting call of the caller that has the most."""
+        place: a silent stream, or a waiting call of the caller that has the most. A call that has `entered`
+        is counted among the streams already."""
         if kind is Kind.PROBE:
             return None
-        streams_taken = kind.streams and self.streams >= self._max_streams
+        streams_taken = kind.streams and not entered and self.streams >= self._max_streams
         calls_taken = self.gate.open_calls + self.receiving >= self._max_calls
         waiting = self.images.least_entitled(caller) if calls_taken else None
         if calls_taken and waiting is None:
@@ -142,7 +143,7 @@ class Entry:
             else:
                 message = await self._small(read, size_of)
             refusal = self._door.refusal(self._kind, self.caller, self._deadline_s)
-            if refusal := refusal or self._door.no_place(self._kind, self.caller):
+            if refusal := refusal or self._door.no_place(self._kind, self.caller, entered=True):
                 raise refusal
             yield message
 
