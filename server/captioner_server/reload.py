@@ -15,6 +15,7 @@ from captioner_server.models import Models
 
 log = logging.getLogger(__name__)
 
+OUTCOMES = ("replaced", "unchanged", "failed")
 Stamp = tuple[tuple[str, int, int, int], ...]
 
 
@@ -26,6 +27,9 @@ class Reloader:
         self._sources, self._models, self._metrics = sources, models, metrics
         self._lock = asyncio.Lock()  # one at a time: each needs the memory of another model
         self._served = {source.name: stamp_of(source.folder) for source in sources}
+        for source in sources:
+            for outcome in OUTCOMES:  # Prometheus sees an increase only of what was there before
+                metrics.reloads.labels(source.name, outcome)
 
     async def reload(self) -> None:
         """Load every model again."""

@@ -1,11 +1,14 @@
-"""Two servers behind the real Envoy, watched by the real Prometheus: load, a rolling restart, a kill."""
+"""Two servers behind the real Envoy, watched by the real Prometheus: load, restarts, a kill, an upgrade."""
 
 import json
+import shutil
 import signal
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import grpc
 import pytest
@@ -26,10 +29,11 @@ VARIABLES = {"$job": ".*", "$instance": ".*", "$__rate_interval": "1m"}
 
 
 class Load:
-    """Callers without retries of their own; `outcomes` counts the codes."""
+    """Callers without retries of their own; `outcomes` counts codes, `models` the models that answered."""
 
     def __init__(self, address: str) -> None:
         self.outcomes: Counter[str] = Counter()
+        self.models: Counter[str] = Counter()
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._call, args=(address, n)) for n in range(CALLERS)]
 
@@ -39,7 +43,8 @@ class Load:
             stub = CaptionServiceStub(channel)
             while not self._stop.wait(0.01):
                 try:
-                    stub.Caption(request, timeout=PATIENCE_S)
+                    answer = stub.Caption(request, timeout=PATIENCE_S)
+                    self.models[answer.caption.model.partition("@")[0]] += 1
                     self.outcomes["OK"] += 1
                 except grpc.RpcError as error:
                     self.outcomes[f"{error.code().name}: {error.details()}"] += 1
@@ -104,6 +109,71 @@ def test_a_rolling_restart_and_a_kill_lose_nothing_and_are_seen(tmp_path) -> Non
         assert set(load.outcomes) == {"OK"}, load.outcomes
         assert "envoy_cluster_upstream_rq_retry_success" in topology.fetch(envoy_metrics)
         wait_until(lambda: prometheus.query('ALERTS{alertname="CaptionerDown"}'), "the alert is pending")
+
+
+@pytest.mark.timeout(1200)
+def test_a_model_is_upgraded_under_load_with_evidence_and_a_bad_one_is_seen(tmp_path, tiny_bundle) -> None:
+    """As docs/operations.md says: first as a shadow, then over the bundle that is served."""
+    pytest.importorskip("onnxruntime")
+    ports = [(free_port(), free_port()) for _ in range(2)]
+    new = rename(tiny_bundle, tmp_path / "new", "new")
+    served = [rename(tiny_bundle, tmp_path / f"served{number}", "old") for number in range(2)]
+    with ExitStack() as stack:
+        servers = []
+        for (port, metrics_port), bundle in zip(ports, served, strict=True):
+            flags = ["--port", port, "--metrics-port", metrics_port, "--shadow", "next", "--shadow-share", 1]
+            flags += [
+                "--model",
+                f"main={bundle}",
+                "--model",
+                f"next={new}",
+                "--device",
+                "cpu",
+                "--threads",
+                1,
+            ]
+            flags += ["--decode-workers", 1, "--max-batch-size", 4, "--watch-s", 0, "--log-format", "json"]
+            servers.append(
+                ServerProcess(
+                    [sys.executable, "-m", "captioner", "serve", "--lame-duck-s", "0", *map(str, flags)]
+                )
+            )
+            stack.callback(servers[-1].process.kill)
+        for server in servers:
+            server.wait_for("serving")
+        address, _ = stack.enter_context(topology.envoy([port for port, _ in ports], tmp_path))
+        prometheus = stack.enter_context(topology.prometheus([port for _, port in ports], tmp_path))
+        with under_load(address) as load:
+            compared = 'min(captioner_shadow_images_total{outcome="same"})'
+            wait_until(lambda: prometheus.value(compared) > 5, "the shadow of each server has evidence")
+            assert set(load.models) == {"old"}
+            for server, bundle in zip(servers, served, strict=True):
+                shutil.copytree(new, bundle, dirs_exist_ok=True)
+                server.tell(signal.SIGHUP)
+                server.wait_for("model replaced")
+            loaded = 'count(captioner_model_info{name="main",model=~"new@.*"})'
+            wait_until(lambda: prometheus.value(loaded) == 2, "both have the new model")
+            load.models.clear()
+            load.wait_for(20)
+            assert set(load.models) <= {"old", "new"} and load.models["new"] > 10
+            (served[0] / "decoder.onnx").write_bytes(b"torn")
+            servers[0].tell(signal.SIGHUP)
+            assert "decoder.onnx" in servers[0].wait_for("model failed")["reason"]
+            alert = 'ALERTS{alertname="CaptionerReloadFailed",alertstate="firing"}'
+            wait_until(lambda: prometheus.query(alert), "the alert fires")
+            load.wait_for(20)
+        assert set(load.outcomes) == {"OK"}, load.outcomes
+        for server in servers:
+            server.tell()
+            assert server.end() == 0
+
+
+def rename(bundle: Path, target: Path, name: str) -> Path:
+    """A copy of a bundle with another name."""
+    shutil.copytree(bundle, target)
+    manifest = json.loads((target / "bundle.json").read_text())
+    (target / "bundle.json").write_text(json.dumps(manifest | {"name": name}))
+    return target
 
 
 def check_queries(prometheus: topology.Prometheus) -> None:

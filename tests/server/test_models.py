@@ -177,6 +177,15 @@ def test_a_bad_model_leaves_the_old_one_serving(server, channel) -> None:
     assert upgrades.count("unchanged") == 1
 
 
+def test_reloads_are_counted_from_zero(server) -> None:
+    """Else the first failure would be no increase, and raise no alert."""
+    Upgrades(server)
+    registry = server.server.metrics.registry
+    for outcome in ("replaced", "unchanged", "failed"):
+        labels = {"name": "cats", "outcome": outcome}
+        assert registry.get_sample_value("captioner_reloads_total", labels) == 0
+
+
 def test_changed_files_are_noticed_once_they_are_complete(server, tmp_path) -> None:
     bundle = tmp_path / "bundle"
     bundle.mkdir()
