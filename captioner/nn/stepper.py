@@ -12,9 +12,12 @@ from captioner.nn.decoder import Decoder, Tensors, expand_beams
 class TorchStepper:
     """A decoder with the memory of a batch of images; a `captioner.model.search.Stepper`."""
 
-    def __init__(self, decoder: Decoder, memory: Tensors, state: Tensors) -> None:
-        """`memory` and `state` as `Decoder.prepare` returns them."""
-        self.decoder, self.memory, self.state = decoder, memory, state
+    def __init__(
+        self, decoder: Decoder, memory: Tensors, state: Tensors, bias: torch.Tensor | None = None
+    ) -> None:
+        """`memory` and `state` as `Decoder.prepare` returns them. `bias` (vocabulary,) is added to the
+        logits of every step."""
+        self.decoder, self.memory, self.state, self.bias = decoder, memory, state, bias
         self.device = next(iter(memory.values())).device
 
     def start(self, beams: int) -> Tensors:
@@ -27,7 +30,8 @@ class TorchStepper:
     def select(self, images: Ints) -> TorchStepper:
         index = torch.from_numpy(images).to(self.device)
         memory = {name: value[index] for name, value in self.memory.items()}
-        return TorchStepper(self.decoder, memory, {name: value[index] for name, value in self.state.items()})
+        state = {name: value[index] for name, value in self.state.items()}
+        return TorchStepper(self.decoder, memory, state, self.bias)
 
     def keep(self, state: Tensors, images: Ints) -> tuple[TorchStepper, Tensors]:
         index = torch.from_numpy(images).to(self.device)
@@ -38,7 +42,8 @@ class TorchStepper:
         """Read the last tokens, (images, beams): the log-probabilities of all next ones (images, beams,
         vocabulary), the attention (images, beams, cells), and the new state."""
         step = self.decoder.step(torch.from_numpy(tokens).to(self.device), self.memory, state)
-        log_probs = torch.log_softmax(step.logits.float(), dim=-1)
+        logits = step.logits.float() if self.bias is None else step.logits.float() + self.bias
+        log_probs = torch.log_softmax(logits, dim=-1)
         return log_probs.cpu().numpy(), step.attention.float().cpu().numpy(), step.state
 
     def reorder(self, state: Tensors, parents: Ints) -> Tensors:

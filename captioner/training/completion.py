@@ -27,7 +27,7 @@ BATCH = 32
 CONSTRAINED_BEAM = 8
 """A wider beam finds more captions with the word; the likeliest of them more often describes it."""
 NEVER = -1e4
-"""Logit of words that may not be said."""
+"""Added to the logits of words that may not be said."""
 
 
 class Completion:
@@ -84,11 +84,10 @@ class Completion:
     def _search(self, images: Sequence[int], beams: int, head: int | None = None) -> list[list[list[int]]]:
         """The tokens of the best captions of each image, best first. All contain `head`, if given; none
         contains another word that the model was not trained with."""
-        bias = self._model.decoder.embedding.bias
-        kept = bias.clone()
+        bias = torch.zeros(len(self._vocabulary), device=self._device)
         bias[self._known :] = NEVER
         if head is not None:
-            bias[head] = kept[head]
+            bias[head] = 0.0
         options = dataclasses.replace(self._options, beam_size=beams, alternatives=beams - 1)
         found = []
         for part in torch.tensor(images, dtype=torch.int64).split(BATCH) if images else ():
@@ -96,10 +95,9 @@ class Completion:
             maps = self._features.maps(part, as_it_is, self._device)
             mask = self._features.masks(part, as_it_is, self._device)
             stages = trained_stages(self._model.encoder, maps, self._frozen_segments, 0)
-            stepper = TorchStepper(self._model.decoder, *self._model.prepare(stages, mask))
+            stepper = TorchStepper(self._model.decoder, *self._model.prepare(stages, mask), bias)
             for several in search(stepper, len(part), options, [] if head is None else [[head]]):
                 found.append([list(one.tokens) for one in several])
-        bias.copy_(kept)
         return found
 
     def _words(self, tokens: Sequence[int]) -> list[str]:

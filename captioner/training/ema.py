@@ -1,4 +1,8 @@
-"""A moving average of the weights, which generalises better than the current ones."""
+"""A moving average of the weights, which generalises better than the current ones.
+
+`torch.optim.swa_utils.AveragedModel` would save no code: it copies the whole model, under other names than
+checkpoints have, and cannot lend its weights to the trained model for validation.
+"""
 
 from __future__ import annotations
 
