@@ -1,8 +1,8 @@
 """What traces cost: processor time of the server for an image, without them and with every call recorded.
 
-    tracing.py [--markdown docs/operations.md] [--rounds 16] [--seconds 5] [--model BUNDLE] [--images FOLDER]
+    tracing.py [--markdown docs/operations.md] [--rounds 40] [--seconds 3] [--model BUNDLE] [--images FOLDER]
 
-Two servers, one of which records every call, take turns, about three minutes in all: a machine whose speed
+Two servers, one of which records every call, take turns, about five minutes in all: a machine whose speed
 changes meanwhile changes it for both. A collector in a process of its own takes the spans and drops them. The
 exit status is 1 if traces cost more than 2%.
 """
@@ -31,8 +31,8 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--clients", type=int, default=16)
-    parser.add_argument("--rounds", type=int, default=16)
-    parser.add_argument("--seconds", type=float, default=5, help="of each round")
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--seconds", type=float, default=3, help="of each round")
     parser.add_argument(
         "--markdown", type=Path, metavar="FILE", help="write between the markers of this document"
     )

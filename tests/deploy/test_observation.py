@@ -74,9 +74,15 @@ def test_every_alert_is_explained_and_tested() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["check", "rules", "rules.yml"], ["test", "rules", "rules.test.yml"]], ids=" ".join
+    "arguments",
+    [
+        ["check", "config", "prometheus.yml"],
+        ["check", "rules", "rules.yml"],
+        ["test", "rules", "rules.test.yml"],
+    ],
+    ids=" ".join,
 )
-def test_prometheus_accepts_the_rules(arguments) -> None:
+def test_prometheus_accepts_its_files(arguments) -> None:
     if not shutil.which("promtool"):
         pytest.skip("promtool is not installed (Debian's package prometheus)")
     done = subprocess.run(["promtool", *arguments], cwd=PROMETHEUS, capture_output=True, text=True)
