@@ -4,8 +4,8 @@ A call is a span with `admit`, `receive` and `send` in it, and an `image` for ea
 `decode`, `wait` and `compute`. A batch is a trace of its own with `encode` and `search`: it links to its
 images, and their `compute` links to it. No span holds anything of an image or a caption.
 
-Calls and batches are spans of OpenTelemetry's tracer, which samples and limits them. Their parts, most of the
-spans, are made without it, which costs a third.
+There are nine spans for each image, so they are made as the messages that are sent: OpenTelemetry's tracer
+would take several times as long.
 """
 
 from __future__ import annotations
@@ -16,22 +16,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1 import trace_pb2 as pb
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.sampling import (
-    Decision,
-    ParentBased,
-    Sampler,
-    SamplingResult,
-    TraceIdRatioBased,
-)
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode, format_trace_id
+from opentelemetry.trace import SpanContext, TraceFlags, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from captioner import __version__
@@ -46,6 +40,8 @@ _MOST_TRACESTATE = 512
 _SERVER_FAULTS = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "INTERNAL", "UNAVAILABLE"})
 """Codes that make the span of a call an error, by the semantic conventions."""
 _PROPAGATOR = TraceContextTextMapPropagator()
+_LOCAL_PARENT = pb.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK
+_REMOTE_PARENT = _LOCAL_PARENT | pb.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK
 
 
 class Tracing:
@@ -56,111 +52,115 @@ class Tracing:
         among those without a parent trace. Variables such as OTEL_EXPORTER_OTLP_HEADERS apply too."""
         own = {"service.name": "captioner", "service.version": __version__}
         named = Resource.create({**own, "service.instance.id": socket.gethostname()})
-        resource = named.merge(OTELResourceDetector().detect())
-        self._recorder = _Recorder(
-            _Resource(resource.attributes, resource.schema_url),
-            ParentBased(root=_Sampler(share)),
-            BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)),
-        )
+        exporter = _Exporter(endpoint, named.merge(OTELResourceDetector().detect()))
+        self._share, self._processor = share, BatchSpanProcessor(exporter)
 
     def begin(self, call: Call, headers: Mapping[str, Any]) -> CallSpans | None:
         """The spans of a call with these metadata or headers; None if it is not recorded."""
-        carrier = {"traceparent": str(headers.get("traceparent", ""))}
-        state = str(headers.get("tracestate", ""))
-        if state and len(state) <= _MOST_TRACESTATE:
-            carrier["tracestate"] = state
-        parent = _PROPAGATOR.extract(carrier, Context())
-        attributes = {"captioner.request_id": call.request_id, **_method_attributes(call.method)}
-        root = self._recorder.tracer.start_span(
-            call.method.lstrip("/"), parent, kind=SpanKind.SERVER, attributes=attributes
-        )
-        return CallSpans(self._recorder, root) if root.is_recording() else None
+        parent = _parent_of(headers)
+        recorded = parent.trace_flags.sampled if parent.is_valid else random.random() < self._share
+        if not recorded:
+            return None
+        trace_id = parent.trace_id if parent.is_valid else random.getrandbits(128) or 1  # 0 is not valid
+        span = _Span(self._processor, call.method.lstrip("/"), trace_id.to_bytes(16, "big"))
+        span.message.kind = pb.Span.SPAN_KIND_SERVER
+        if parent.is_valid:
+            span.message.parent_span_id = parent.span_id.to_bytes(8, "big")
+            span.message.trace_state = parent.trace_state.to_header()
+            span.message.flags = _REMOTE_PARENT
+        span.add(**{"captioner.request_id": call.request_id, **_method_attributes(call.method)})
+        return CallSpans(span)
 
     def close(self, patience_s: float) -> None:
         """Export the remaining spans, for at most `patience_s`."""
         # Shutting down takes long if the collector does not answer.
-        closing = threading.Thread(target=self._recorder.provider.shutdown, daemon=True)
+        closing = threading.Thread(target=self._processor.shutdown, daemon=True)
         closing.start()
         closing.join(patience_s)
 
 
-class _Resource(Resource):
-    """The one resource of all spans. The exporter hashes it for each span; by content, that is slow."""
+class _Exporter(OTLPSpanExporter):
+    """Sends spans that are messages already."""
 
-    __hash__ = object.__hash__
+    def __init__(self, endpoint: str, resource: Resource) -> None:
+        super().__init__(endpoint=endpoint)
+        self._frame = pb.ResourceSpans(schema_url=resource.schema_url)
+        for key, value in resource.attributes.items():
+            self._frame.resource.attributes.add(key=key).value.string_value = str(value)
+        scope = self._frame.scope_spans.add().scope
+        scope.name, scope.version = "captioner_server", __version__
 
-
-class _Recorder:
-    """Where spans go."""
-
-    def __init__(self, resource: Resource, sampler: Sampler, processor: BatchSpanProcessor) -> None:
-        self.resource, self.processor = resource, processor
-        self.scope = InstrumentationScope("captioner_server", __version__)
-        self.provider = TracerProvider(
-            sampler=sampler,
-            resource=resource,
-            shutdown_on_exit=False,  # it would wait for a collector that has gone
-        )
-        self.provider.add_span_processor(processor)
-        self.tracer = self.provider.get_tracer(self.scope.name, __version__)
+    def _translate_data(self, data: Sequence[Any]) -> ExportTraceServiceRequest:
+        request = ExportTraceServiceRequest(resource_spans=[self._frame])
+        request.resource_spans[0].scope_spans[0].spans.extend([span.message for span in data])
+        return request
 
 
-class _Part:
-    """A span below a recorded one, from now on or from `start_ns`, in nanoseconds since 1970."""
+class _Span:
+    """A span that began when it was made, or at `start_ns`, in nanoseconds since 1970."""
 
-    __slots__ = ("_links", "_name", "_parent", "_recorder", "_start_ns", "attributes", "context")
+    __slots__ = ("_processor", "message")
+
+    context = SpanContext(1, 1, False, TraceFlags(TraceFlags.SAMPLED))
+    """What the processor asks: whether to export."""
 
     def __init__(
-        self,
-        recorder: _Recorder,
-        name: str,
-        parent: SpanContext,
-        links: Sequence[Link] = (),
-        start_ns: int | None = None,
+        self, processor: BatchSpanProcessor, name: str, trace_id: bytes, start_ns: int | None = None
     ) -> None:
-        self._recorder, self._name, self._parent, self._links = recorder, name, parent, links
-        self._start_ns = time.time_ns() if start_ns is None else start_ns
-        self.attributes: dict[str, str | int] = {}
-        number = random.getrandbits(64) or 1  # 0 is not valid
-        self.context = SpanContext(parent.trace_id, number, False, parent.trace_flags, parent.trace_state)
+        self._processor = processor
+        self.message = pb.Span(
+            name=name,
+            trace_id=trace_id,
+            span_id=(random.getrandbits(64) or 1).to_bytes(8, "big"),
+            start_time_unix_nano=time.time_ns() if start_ns is None else start_ns,
+            flags=_LOCAL_PARENT,
+        )
+
+    def begin(self, name: str, start_ns: int | None = None) -> _Span:
+        """A part of it."""
+        part = _Span(self._processor, name, self.message.trace_id, start_ns)
+        part.message.parent_span_id = self.message.span_id
+        if self.message.trace_state:
+            part.message.trace_state = self.message.trace_state
+        return part
+
+    def begin_trace(self, name: str) -> _Span:
+        """A span without a parent, in a trace of its own."""
+        return _Span(self._processor, name, (random.getrandbits(128) or 1).to_bytes(16, "big"))
+
+    def add(self, **attributes: str | int) -> None:
+        for key, value in attributes.items():
+            to = self.message.attributes.add(key=key).value
+            if isinstance(value, str):
+                to.string_value = value
+            else:
+                to.int_value = value
+
+    def link(self, other: _Span) -> None:
+        self.message.links.add(
+            trace_id=other.message.trace_id, span_id=other.message.span_id, flags=_LOCAL_PARENT
+        )
 
     def end(self, end_ns: int | None = None) -> None:
         """Export it. Call this once."""
-        recorder = self._recorder
-        recorder.processor.on_end(
-            ReadableSpan(
-                self._name,
-                self.context,
-                self._parent,
-                recorder.resource,
-                self.attributes,
-                links=self._links,
-                start_time=self._start_ns,
-                end_time=time.time_ns() if end_ns is None else end_ns,
-                instrumentation_scope=recorder.scope,
-            )
-        )
+        self.message.end_time_unix_nano = time.time_ns() if end_ns is None else end_ns
+        self._processor.on_end(cast(ReadableSpan, self))
 
 
 class _Spans:
     """A span and its child spans."""
 
-    def __init__(self, recorder: _Recorder, context: SpanContext) -> None:
-        """`context` is the span's."""
-        self._recorder, self._context = recorder, context
+    def __init__(self, span: _Span) -> None:
+        self._span = span
         self._stages: list[Stage] = []
-
-    @property
-    def link(self) -> Link:
-        return Link(self._context)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        part = self._start(name)
+        part = self._span.begin(name)
         try:
             yield
         except BaseException as error:
-            part.attributes["error.type"] = type(error).__name__
+            part.add(**{"error.type": type(error).__name__})
             raise
         finally:
             part.end()
@@ -174,41 +174,38 @@ class _Spans:
 
         return observed
 
-    def _start(self, name: str, *links: Link) -> _Part:
-        return _Part(self._recorder, name, self._context, links)
-
-    def _add_stages(self, parent: SpanContext) -> None:
+    def _add_stages(self, parent: _Span) -> None:
         for one in self._stages:
-            part = _Part(self._recorder, one.name, parent, start_ns=one.start_ns)
+            part = parent.begin(one.name, one.start_ns)
             if one.steps:
-                part.attributes["captioner.steps"] = one.steps
+                part.add(**{"captioner.steps": one.steps})
             part.end(one.end_ns or None)  # it may still be running if the call was cancelled
 
 
 class CallSpans(_Spans):
     """The spans of one call."""
 
-    def __init__(self, recorder: _Recorder, span: Span) -> None:
-        super().__init__(recorder, span.get_span_context())
-        self.trace_id = format_trace_id(self._context.trace_id)
-        self._span = span
-        self._sending: _Part | None = None
+    def __init__(self, span: _Span) -> None:
+        super().__init__(span)
+        self.trace_id = span.message.trace_id.hex()
+        self._sending: _Span | None = None
 
     def begin_image(self) -> ImageSpans:
-        return ImageSpans(self._recorder, self._start("image"))
+        return ImageSpans(self._span.begin("image"))
 
     def begin_send(self) -> None:
         """The answer is ready; sending it lasts until the call ends."""
-        self._sending = self._start("send")
+        self._sending = self._span.begin("send")
 
     def finish(self, call: Call, code: str) -> None:
         """Record the outcome of the call."""
-        self._span.set_attribute("captioner.code", code)
-        self._span.set_attribute("captioner.images", call.images)
+        attributes: dict[str, str | int] = {"captioner.code": code, "captioner.images": call.images}
         if call.token is not None:
-            self._span.set_attribute("captioner.caller", call.token)
+            attributes["captioner.caller"] = call.token
+        self._span.add(**attributes)
         if code in _SERVER_FAULTS:
-            self._span.set_status(StatusCode.ERROR, code)
+            self._span.message.status.code = pb.Status.STATUS_CODE_ERROR
+            self._span.message.status.message = code
 
     def end(self) -> None:
         if self._sending:
@@ -219,40 +216,41 @@ class CallSpans(_Spans):
 class ImageSpans(_Spans):
     """The spans of one image."""
 
-    def __init__(self, recorder: _Recorder, image: _Part) -> None:
-        super().__init__(recorder, image.context)
-        self._image = image
-
     def begin_wait(self) -> WaitSpans:
-        return WaitSpans(self._recorder, self._context)
+        return WaitSpans(self._span)
 
     def end(self, outcome: str) -> None:
         """`outcome` is the label of the image in the metrics."""
-        self._image.attributes["captioner.outcome"] = outcome
-        self._image.end()
+        self._span.add(**{"captioner.outcome": outcome})
+        self._span.end()
 
 
 class WaitSpans(_Spans):
     """The spans of an image while it waits for the model and is computed."""
 
-    def __init__(self, recorder: _Recorder, image: SpanContext) -> None:
-        super().__init__(recorder, image)
-        self._current: _Part | None = self._start("wait")
+    def __init__(self, image: _Span) -> None:
+        super().__init__(image)
+        self._current: _Span | None = image.begin("wait")
 
-    def begin_compute(self, *batch: Link) -> None:
+    def begin_compute(self, batch: _Span | None = None) -> None:
         self.end()
-        self._current = self._start("compute", *batch)
+        self._current = self._span.begin("compute")
+        if batch:
+            self._current.link(batch)
 
     def begin_batch(self, waits: Sequence[WaitSpans], attributes: dict[str, int]) -> BatchSpans:
         """End the waits and start the batch, which is a trace of its own."""
-        links = [one.link for one in waits]
-        span = self._recorder.tracer.start_span("batch", Context(), links=links, attributes=attributes)
-        return BatchSpans(self._recorder, span, waits)
+        batch = self._span.begin_trace("batch")
+        batch.add(**attributes)
+        for one in waits:
+            batch.link(one._span)
+            one.begin_compute(batch)
+        return BatchSpans(batch, waits)
 
     def end(self) -> None:
         """Harmless when repeated."""
         if self._current:
-            self._add_stages(self._current.context)
+            self._add_stages(self._current)
             self._current.end()
             self._current = None
 
@@ -260,41 +258,24 @@ class WaitSpans(_Spans):
 class BatchSpans(_Spans):
     """The span of a batch, and those of the computation of its images."""
 
-    def __init__(self, recorder: _Recorder, span: Span, waits: Sequence[WaitSpans]) -> None:
-        super().__init__(recorder, span.get_span_context())
-        self._span, self._waits = span, waits
-        for one in waits:
-            one.begin_compute(self.link)
+    def __init__(self, batch: _Span, waits: Sequence[WaitSpans]) -> None:
+        super().__init__(batch)
+        self._waits = waits
 
     def end(self) -> None:
-        self._add_stages(self._context)
+        self._add_stages(self._span)
         self._span.end()
         for one in self._waits:
             one.end()
 
 
-class _Sampler(Sampler):
-    """Samples spans without a parent: batches with recorded images, and a share of the calls."""
-
-    def __init__(self, share: float) -> None:
-        self._calls = TraceIdRatioBased(share)
-
-    def should_sample(
-        self,
-        parent_context: Context | None,
-        trace_id: int,
-        name: str,
-        kind: SpanKind | None = None,
-        attributes: Any = None,
-        links: Sequence[Link] | None = None,
-        trace_state: Any = None,
-    ) -> SamplingResult:
-        if links:
-            return SamplingResult(Decision.RECORD_AND_SAMPLE, attributes)
-        return self._calls.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
-
-    def get_description(self) -> str:
-        return f"CaptionerSampler({self._calls.get_description()})"
+def _parent_of(headers: Mapping[str, Any]) -> SpanContext:
+    """The caller's span; not valid if there is none."""
+    carrier = {"traceparent": str(headers.get("traceparent", ""))}
+    state = str(headers.get("tracestate", ""))
+    if state and len(state) <= _MOST_TRACESTATE:
+        carrier["tracestate"] = state
+    return get_current_span(_PROPAGATOR.extract(carrier, Context())).get_span_context()
 
 
 def _method_attributes(method: str) -> dict[str, str]:
