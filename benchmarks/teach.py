@@ -111,7 +111,8 @@ def caption(
     """The captions of a model by image, kept in `path`."""
     chosen = [] if model is None else ["--model", str(model)]
     references = str(path.parent / "held-out.json")
-    run(["evaluate", references, "--images", *places, "-o", str(path), "--json", *chosen])
+    precision = ["--precision", "float32"]  # the taught bundle has no other
+    run(["evaluate", references, "--images", *places, "-o", str(path), "--json", *precision, *chosen])
     records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return {record["image"]: record["caption"] for record in records}
 

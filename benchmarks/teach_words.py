@@ -97,12 +97,17 @@ def choose(folder: Path, count: int) -> tuple[list[dict], list[dict]]:
 
 
 def report_naming(name: str, model: Path | None, folder: Path, photos: Sequence[dict]) -> None:
-    """Prints how many captions have the word of their photo, and how many have it twice."""
-    captioner = Captioner.load(model)
+    """Prints how many captions have the word of their photo, and how many have several of the taught words,
+    or one twice. Words are single ones."""
+    captioner = Captioner.load(model, precision="float32")  # the taught bundle has no other
     captions = captioner.caption([folder / photo["filename"] for photo in photos])
-    said = [tokenize(one.text).count(photo["words"][0]) for one, photo in zip(captions, photos, strict=True)]
-    named, twice = sum(count > 0 for count in said), sum(count > 1 for count in said)
-    print(f"{name}: {named} of {len(said)} held-out photos named, {twice} captions repeat the word")
+    words = {photo["words"][0] for photo in photos}
+    said = [[word for word in tokenize(one.text) if word in words] for one in captions]
+    named = sum(photo["words"][0] in own for own, photo in zip(said, photos, strict=True))
+    several = sum(len(own) > 1 for own in said)
+    print(
+        f"{name}: {named} of {len(said)} held-out photos named; {several} captions say several taught words"
+    )
     for one, photo in list(zip(captions, photos, strict=True))[:: max(1, len(photos) // 12)]:
         print(f"    {photo['filename']}: {one.text}")
 

@@ -23,6 +23,8 @@ STEPS = 400
 """Least steps in a stage; epochs are added for it, up to `MOST_EPOCHS`."""
 EPOCHS, MOST_EPOCHS = 8, 40
 WARMUP_STEPS = 200
+TAUGHT_RATE, SMALLEST_TAUGHT_RATE = 2e-4, 3e-5
+"""Learning rates of runs that start from a trained model, for the fewest captions and for many."""
 EMA_DECAY = 0.999
 DEFAULT_SEARCH = CaptionOptions(beam_size=3, length_normalization=0.0, max_words=20, no_repeat_ngram=3)
 
@@ -53,7 +55,7 @@ def _stage(
         stage = dataclasses.replace(stage, label_words_only=True)
     chosen = {
         "batch_captions": min(LARGEST_BATCH, max(SMALLEST_BATCH, shown // STEPS_OF_AN_EPOCH)),
-        "learning_rate": 2e-4 if options.start and not stage.label_words_only else 1e-3,
+        "learning_rate": _taught_rate(shown) if options.start and not stage.label_words_only else 1e-3,
     }
     stage = _filled(stage, **chosen)
     steps = math.ceil(shown / stage.batch_captions)
@@ -61,12 +63,22 @@ def _stage(
     stage = _filled(stage, warmup_steps=min(WARMUP_STEPS, stage.epochs * steps // 10))
     if stage.objectives:
         return stage
-    detects = bool(options.model.checklist_weight) and not stage.label_words_only
-    names = [name for name in DEFAULT_OBJECTIVES if captioned]
+    # A start has maps of its own, which doubly_stochastic would level.
+    wanted = (name for name in DEFAULT_OBJECTIVES if not (options.start and name == "doubly_stochastic"))
+    names = [name for name in wanted if captioned]
     names += ["label_likelihood"] * any(example.image.words for example in examples)
-    names += ["bag_of_words"] * detects  # or what the checklist detects becomes outdated
+    # Or what the checklist detects becomes outdated: it would call for new words wherever they are likely.
+    names += ["bag_of_words"] * bool(options.model.checklist_weight)
     objectives: dict[str, Any] = {name: {} for name in names}
     return dataclasses.replace(stage, objectives=objectives)
+
+
+def _taught_rate(shown: int) -> float:
+    """A trained model learns a few captions in a few large steps; with many it takes more steps, and these
+    must be small, or it forgets what rewards taught it."""
+    return round(
+        max(SMALLEST_TAUGHT_RATE, TAUGHT_RATE * math.sqrt(SMALLEST_BATCH / max(shown, SMALLEST_BATCH))), 6
+    )
 
 
 def _filled(stage: StageOptions, **values: float) -> StageOptions:

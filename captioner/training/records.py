@@ -33,7 +33,9 @@ def losses_in_words(record: Mapping[str, Any]) -> str:
 
 
 def in_words(record: Mapping[str, Any]) -> str:
-    """The line for an epoch, or for a mean of runs."""
+    """The line for an epoch, for a mean of runs, or for the model "before" the run."""
+    if "before" in record:
+        return f"before: {', '.join(_scores_in_words(*entry) for entry in record['before'].items())}"
     scores = [_scores_in_words(*entry) for entry in record.get("val", {}).items()]
     if "mean_of" in record:
         return f"{record['stage']}, mean of {record['mean_of']}: {', '.join(scores)}"

@@ -17,13 +17,20 @@ from captioner.training.class_words import class_words
 from captioner.training.naming import is_plural
 
 PERSON = "person"
-_GENERAL = frozenset("animal creature instrument toy statue machine vehicle device object plant".split())  # noqa: SIM905
+_GENERAL = frozenset(
+    "animal creature dessert device food instrument machine meal object plant statue toy vehicle".split()  # noqa: SIM905
+)
 _SCENERY = frozenset(
-    "background beach building city court field floor forest front garden grass ground hand head house "  # noqa: SIM905
-    "middle mouth mountain ocean park photo picture road rock room sand scene sea shore side sidewalk sky "
-    "snow street top track tree view wall water wave window woods".split()
+    "background beach building city counter court field floor forest front garden grass ground hand head "  # noqa: SIM905
+    "house middle mouth mountain ocean park photo picture road rock room sand scene sea shelf shore side "
+    "sidewalk sky snow street table top track tree view wall water wave window woods".split()
 )
 """Where things are."""
+_UNCOUNTED = frozenset(("food", "furniture"))
+_CONTAINERS = frozenset(
+    "basket bin bottle bowl box bucket cup dish glass jar mug pan plate pot tray vase".split()  # noqa: SIM905
+)
+"""What things are in or on: these stand for a new word only where nothing else does."""
 _CLOTHES = frozenset(
     "boots cap coat costume dress gear glasses hat helmet jacket jersey jeans mask outfit pants shirt shoes "  # noqa: SIM905
     "shorts skirt suit sunglasses sweater tie uniform vest".split()
@@ -74,16 +81,19 @@ def replaced(
     """Where `word` can replace a name in one of a photo's captions, best first: the caption's index and the
     mention; None if nowhere.
 
-    `relatives` come first, then the names that most photos of the word have; the best caption wins a tie.
+    `relatives` come first, containers last, otherwise the names that most photos of the word have; the best
+    caption wins a tie.
     A singular never replaces a plural ("a jeans"), and a name that occurs twice is never replaced."""
-    best = (False, 0)
+    best = (False, False, 0)
     found: tuple[int, Mention] | None = None
     for number, caption in enumerate(captions):
         named = list(mentions(caption, relatives))
         twice = Counter(mention.name for mention in named)
         for mention in named:
-            rank = (mention.name in relatives, stand_ins[mention.name])
-            if rank > best and twice[mention.name] == 1 and _is_several(mention.name) == is_plural(word):
+            count, is_container = stand_ins[mention.name], mention.name.split()[-1] in _CONTAINERS
+            rank = (mention.name in relatives, count > 0 and not is_container, count)
+            fits = mention.name in _UNCOUNTED or _is_several(mention.name) == is_plural(word)
+            if rank > best and twice[mention.name] == 1 and fits:
                 best, found = rank, (number, mention)
     return found
 

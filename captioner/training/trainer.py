@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from captioner.errors import DataError
+from captioner.model.search import Hypothesis
 from captioner.nn.model import CaptionModel
 from captioner.training import checkpoint
 from captioner.training.cache import FeatureCache, build_cache
@@ -107,6 +108,7 @@ class Trainer:
 
     def run(self) -> list[dict[str, Any]]:
         """Train to the end. Returns the history, a record an epoch, and of each mean of runs."""
+        before = self._score_start()
         while self.stage < len(self.options.stages):
             while self.epoch < self.current.epochs * self.current.runs:
                 self._run_epoch()
@@ -116,11 +118,24 @@ class Trainer:
             self.stage, self.epoch = self.stage + 1, 0
             if self.stage < len(self.options.stages):
                 self._start_stage()
+        if before is not None and max(map(mean_score, self.history)) <= before:
+            self.progress.note(
+                "no epoch captions the validation images better than the model that the run started from"
+            )
         return self.history
 
     @property
     def current(self) -> StageOptions:
         return self.options.stages[self.stage]
+
+    def _score_start(self) -> float | None:
+        """Say how good the model is that a new run starts from; its mean score."""
+        if not (self.options.start and self.val_examples) or self.history or self.batch:
+            return None
+        with self._shown().applied(self.model):
+            _, scores = self._caption_validation()
+        self.progress.note(in_words({"before": scores}))
+        return mean_score({"val": scores})
 
     def _run_epoch(self) -> None:
         stage = self.current
@@ -237,15 +252,7 @@ class Trainer:
 
     def _validate(self) -> dict[str, dict[str, float]]:
         with self._shown().applied(self.model):
-            found, scores = validate(
-                self.model,
-                self.val_cache,
-                self.val_examples,
-                self.vocabulary,
-                self.losses.run.frozen_segments,
-                self.options.search,
-                self.device,
-            )
+            found, scores = self._caption_validation()
             # A few images do not tell more than the model that was started from.
             captions = [(" ".join(self.vocabulary.decode(one.tokens)), one.log_prob) for one in found]
             fitted = calibrate(self.val_examples, captions)
@@ -258,6 +265,17 @@ class Trainer:
                     {**self._identity(), "model": model, "scores": scores, "history": self.history},
                 )
         return scores
+
+    def _caption_validation(self) -> tuple[list[Hypothesis], dict[str, dict[str, float]]]:
+        return validate(
+            self.model,
+            self.val_cache,
+            self.val_examples,
+            self.vocabulary,
+            self.losses.run.frozen_segments,
+            self.options.search,
+            self.device,
+        )
 
     def _shown(self) -> MovingAverage:
         """What is validated and kept: without an average, the weights themselves."""

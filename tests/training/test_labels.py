@@ -15,13 +15,16 @@ from support import squares
 from captioner.errors import DataError
 from captioner.model.search import search
 from captioner.model.vocabulary import Vocabulary
+from captioner.nn.decoder import checklist
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.nn.stepper import TorchStepper
 from captioner.references import read_classes, read_label_file
 from captioner.training import checkpoint
 from captioner.training.completion import with_phrase
 from captioner.training.data import LABELS, load_examples
+from captioner.training.losses import forward
 from captioner.training.naming import beginning, build_vocabulary, draw, related_words
+from captioner.training.objectives.cross_entropy import cross_entropy
 from captioner.training.objectives.label_likelihood import FEWEST, continuations
 from captioner.training.options import SourceOptions, StageOptions, TrainOptions
 from captioner.training.start import Start
@@ -289,6 +292,35 @@ def test_labels_alone_change_nothing_but_the_embeddings_of_their_words(
     assert changed == {"decoder.embedding.weight", "decoder.embedding.bias"}
     rows = (trainer.model.decoder.embedding.weight != before["decoder.embedding.weight"]).any(dim=1)
     assert rows.nonzero().flatten().tolist() == trainer.vocabulary.encode("plum")
+
+
+def test_new_words_are_learnt_with_the_bonus_that_a_search_will_give_them(
+    labelled: Path, cache: Path, tmp_path: Path
+) -> None:
+    """Without it, a search would say a new word again in place of what it does not detect as surely."""
+    first = squares.options((squares.stage(epochs=1),), data=(CAPTIONED,))
+    squares.trainer(first, tmp_path / "first", labelled, cache).run()
+    (tmp_path / "root").mkdir()
+    for name in ("images", "labels.json", "new"):
+        (tmp_path / "root" / name).symlink_to(labelled / name)
+    (tmp_path / "root" / "start.pt").symlink_to(tmp_path / "first" / "last.pt")
+    options = TrainOptions(
+        name="words",
+        start="start.pt",
+        model=ModelOptions(checklist_weight=1.0),
+        weights="random",
+        stages=(StageOptions(name="words", epochs=1),),
+        data=(source(),),
+    )
+    trainer = squares.trainer(options, tmp_path / "run", tmp_path / "root", cache)
+    assert set(trainer.current.objectives) == {"label_likelihood", "bag_of_words"}
+    trainer.model.eval()
+    step = forward(trainer.losses.run, trainer.cache, trainer.losses.batches(0)[0])
+    learnt = trainer.losses["label_likelihood"]
+    with_bonus = checklist.add_to_all(step.logits, step.tokens, step.state)
+    assert not torch.equal(with_bonus, step.logits)
+    expected = cross_entropy(with_bonus, step.targets, learnt.options.label_smoothing)
+    torch.testing.assert_close(learnt.loss(step), expected)
 
 
 def test_only_the_words_of_labels_can_be_trained_where_there_are_labels(

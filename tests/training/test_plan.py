@@ -43,8 +43,30 @@ def test_small_data_get_small_batches_and_many_epochs(examples: list[Example]) -
     options = planned(dataclasses.replace(OPEN, start="default"), few)
     [stage] = options.stages
     assert (stage.batch_captions, stage.epochs, stage.warmup_steps) == (8, 40, 32)
-    assert (options.ema_decay, options.min_count, stage.learning_rate) == (0.9688, 1, 2e-4)
+    assert (options.ema_decay, options.min_count, stage.learning_rate) == (0.9688, 1, 7.3e-5)
     assert warnings(options, few) == []
+
+
+def test_a_trained_model_is_taught_gently(examples: list[Example]) -> None:
+    """Steps as large as those that train a model make one that was rewarded forget what it had learnt."""
+    start = dataclasses.replace(OPEN, start="default")
+    single = [
+        dataclasses.replace(one, image=dataclasses.replace(one.image, captions=("a",))) for one in examples
+    ]
+    rates = [planned(start, single[:8] * times).stages[0].learning_rate for times in (1, 4, 100)]
+    assert rates == [2e-4, 1e-4, 3e-5]
+    assert list(planned(start, single).stages[0].objectives) == ["cross_entropy", "hard_attention"]
+
+
+def test_a_checklist_learns_to_detect_new_words(examples: list[Example]) -> None:
+    """It reads the embeddings of words, so it would detect new ones wherever they are likely."""
+    start = dataclasses.replace(OPEN, start="default", model=ModelOptions(checklist_weight=1.0))
+    labelled = [
+        dataclasses.replace(one, image=dataclasses.replace(one.image, captions=(), words=("a",)))
+        for one in examples
+    ]
+    [stage] = planned(start, labelled).stages
+    assert stage.label_words_only and list(stage.objectives) == ["label_likelihood", "bag_of_words"]
 
 
 def test_what_is_given_is_kept(examples: list[Example]) -> None:

@@ -20,6 +20,7 @@ from captioner.training.stand_ins import count_stand_ins, mentions, replaced
         ("a beaver on top of a field", ["beaver"]),
         ("a yellow fire hydrant", ["fire hydrant"]),
         ("a close up of a blue sky", []),
+        ("a plate of food on a table", ["plate", "food"]),
     ],
 )
 def test_things_are_found_in_captions_and_scenery_is_not(caption: str, names: list[str]) -> None:
@@ -41,11 +42,15 @@ def test_people_stand_for_a_word_only_if_nothing_else_is_named() -> None:
         (["two cats on a bed", "a cat on a bed"], "raccoon", [], (1, "cat")),
         (["a man in a field", "a man"], "raccoon", [], None),
         (["a red square on the left"], "plum", ["square"], (0, "square")),
+        (["a bowl of food on a table"], "ramen", [], (0, "food")),  # not what it is in
+        (["a bowl of food on a table"], "noodles", [], (0, "food")),
+        (["a bowl is on a table"], "ramen", [], (0, "bowl")),
+        (["a bowl of food"], "ramen", ["bowl"], (0, "bowl")),
     ],
 )
 def test_a_word_replaces_what_stands_for_it(
     captions: list[str], word: str, relatives: list[str], found: tuple[int, str] | None
 ) -> None:
-    stand_ins = Counter({"dog": 3, "cat": 2, "cats": 2})
+    stand_ins = Counter({"bowl": 9, "table": 9, "dog": 3, "cat": 2, "cats": 2, "food": 1})
     place = replaced([caption.split() for caption in captions], word, stand_ins, relatives)
     assert (place and (place[0], place[1].name)) == found

@@ -150,6 +150,21 @@ def test_a_tuned_model_keeps_the_calibration(trained: Path, data: Path, cache: P
     assert Start.read("run/best.pt", tmp_path).confidence == confidence
 
 
+def test_a_run_says_how_good_its_start_is_and_whether_it_became_better(
+    trained: Path, data: Path, cache: Path, tmp_path: Path
+) -> None:
+    for name in ("captions.json", "images"):
+        (tmp_path / name).symlink_to(data / name)
+    (tmp_path / "start").symlink_to(trained / "bundle")
+    stage = squares.stage(epochs=1, learning_rate=0.0, encoder_learning_rate=0.0, final_learning_rate=0.0)
+    stage = dataclasses.replace(stage, warmup_steps=0)
+    options = squares.options((stage,), start="start", model=ModelOptions())
+    trainer = run(options, tmp_path / "run", tmp_path, cache)
+    before, epoch, *_, last = [one for one in trainer.progress.notes if "ema_decay" not in one]
+    assert before.startswith("before: squares CIDEr ") and before.removeprefix("before: ") in epoch
+    assert last == "no epoch captions the validation images better than the model that the run started from"
+
+
 def test_the_backbone_of_a_start_can_be_mixed_with_the_pretrained_one() -> None:
     tuned, pretrained = build_backbone("efficientnet_lite2", None), build_backbone("efficientnet_lite2")
     name = next(name for name, value in tuned.named_parameters() if value.dim() > 1)

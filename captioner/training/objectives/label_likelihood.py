@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from captioner.model.vocabulary import Vocabulary
+from captioner.nn.decoder import checklist
 from captioner.nn.model import CaptionModel
 from captioner.training.completion import Completion
 from captioner.training.data import LABELS, Example, Group
@@ -101,13 +102,17 @@ class LabelLikelihood(Objective[LabelLikelihoodOptions]):
         return (vocabulary.start_id, *vocabulary.encode(beginning(word)), vocabulary.pad_id)
 
     def loss(self, step: Step) -> Tensor:
-        named = cross_entropy(step.logits, step.targets, self.options.label_smoothing)
+        logits = step.logits
+        if self.run.stage.label_words_only:
+            # Nothing but new words can be unlearnt here, and these must stand the bonus that they will get.
+            logits = checklist.add_to_all(logits, step.tokens, step.state)
+        named = cross_entropy(logits, step.targets, self.options.label_smoothing)
         if not self.options.continuation or not len(self.following):
             return named
         behind = (step.targets[:, 0] != Vocabulary.pad_id).sum(dim=-1)
-        logits = step.logits[torch.arange(len(behind), device=behind.device), 0, behind].float()
+        next_word = logits[torch.arange(len(behind), device=behind.device), 0, behind].float()
         wanted = self.following[[self._rows[index] for index in step.batch.images.tolist()]]
-        continued = -(wanted * torch.log_softmax(logits, dim=-1)).sum(dim=-1).mean()
+        continued = -(wanted * torch.log_softmax(next_word, dim=-1)).sum(dim=-1).mean()
         return named + self.options.continuation * continued
 
 
