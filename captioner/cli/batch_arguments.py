@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 
 from captioner.cli.common import add_caption_arguments, add_keywords_argument
-
-FORMATS = ("jsonl", "csv", "parquet", "coco", "txt", "caption", "xmp")
+from captioner.folder.outputs import FORMATS
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -21,7 +20,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("sources", nargs="*", metavar="FOLDER", help="folder, zip or tar archive of images")
     parser.add_argument("-o", "--output", required=True, metavar="OUT")
-    parser.add_argument("--format", choices=FORMATS, help="default: by the suffix of OUT")
+    parser.add_argument("--format", choices=list(FORMATS), help="default: by the suffix of OUT")
     _add_input(parser.add_argument_group("input"))
     run = parser.add_argument_group("run")
     again = run.add_mutually_exclusive_group()

@@ -1,14 +1,20 @@
-"""Output formats, one module each. Each can generate its output again from the records in the state."""
+"""Output formats, one module each. Each can generate its output again from the records in the state.
+
+A new format is one file and one line in `FORMATS`. Its module is imported on use, and this one imports
+little: the command line takes the names from here.
+"""
 
 from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from captioner.errors import OptionsError
 from captioner.folder.outputs.options import OutputOptions
-from captioner.folder.state import State
+
+if TYPE_CHECKING:
+    from captioner.folder.state import State
 
 __all__ = ["FORMATS", "Output", "OutputOptions", "format_of", "make_output"]
 
