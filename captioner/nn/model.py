@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from captioner.errors import DataError
 from captioner.images.letterbox import Letterbox
 from captioner.nn.attention import ATTENTIONS
-from captioner.nn.decoder import DECODERS, Decoder, LSTMDecoder, Tensors
+from captioner.nn.decoder import DECODERS, Decoder, DecoderSizes, LSTMDecoder, Tensors
 from captioner.nn.decoder.evidence import WordEvidence
 from captioner.nn.encoder import STRIDES, GridEncoder, GridRefiner, build_backbone, pretrained_classifier
 
@@ -120,13 +120,15 @@ class CaptionModel(nn.Module):
         )
         self.decoder = DECODERS[options.decoder](
             attention,
-            vocabulary,
-            options.features,
-            options.hidden,
-            options.embedding,
-            options.dropout,
-            options.layers,
-            options.attention_heads,
+            DecoderSizes(
+                vocabulary,
+                options.features,
+                options.hidden,
+                options.embedding,
+                options.dropout,
+                options.layers,
+                options.attention_heads,
+            ),
         )
         self.decoder.checklist_weight = options.checklist_weight
         self.decoder.evidence = None

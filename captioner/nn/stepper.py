@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from captioner.model.choices import Choices, Floats, Ints, Question, choose_among
+from captioner.model.choices import Choices, Floats, Ints, StepRequest, choose_among
 from captioner.nn.decoder import Decoder, Tensors, expand_beams
 
 
@@ -23,9 +23,9 @@ class TorchStepper:
     def start(self, beams: int) -> Tensors:
         return expand_beams(self.state, beams)
 
-    def choose(self, tokens: Ints, state: Tensors, question: Question) -> tuple[Choices, Floats, Tensors]:
+    def choose(self, tokens: Ints, state: Tensors, request: StepRequest) -> tuple[Choices, Floats, Tensors]:
         log_probs, attention, state = self.step(tokens, state)
-        return choose_among(log_probs, question), attention, state
+        return choose_among(log_probs, request), attention, state
 
     def select(self, images: Ints) -> TorchStepper:
         index = torch.from_numpy(images).to(self.device)

@@ -9,7 +9,7 @@ from captioner.errors import DataError
 from captioner.model.search import search
 from captioner.model.vocabulary import SPECIAL
 from captioner.nn.attention import AdditiveAttention
-from captioner.nn.decoder import DECODERS, LSTMDecoder, checklist, expand_beams
+from captioner.nn.decoder import DECODERS, DecoderSizes, LSTMDecoder, checklist, expand_beams
 from captioner.nn.model import ModelOptions
 from captioner.nn.stepper import TorchStepper
 from captioner.options import CaptionOptions
@@ -19,7 +19,7 @@ WORDS = 40
 
 @pytest.fixture(params=["lstm", "two_lstm"])
 def decoder(request: pytest.FixtureRequest) -> LSTMDecoder:
-    made = DECODERS[request.param](AdditiveAttention(10, 8, 5), WORDS, 8, 10, 7, 0.5).eval()
+    made = DECODERS[request.param](AdditiveAttention(10, 8, 5), DecoderSizes(WORDS, 8, 10, 7, 0.5)).eval()
     assert isinstance(made, LSTMDecoder)
     made.checklist_weight = 0.5
     return made

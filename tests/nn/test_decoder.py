@@ -7,7 +7,7 @@ import torch
 
 from captioner.model.search import search
 from captioner.nn.attention import AdditiveAttention
-from captioner.nn.decoder import DECODERS, Decoder, expand_beams
+from captioner.nn.decoder import DECODERS, Decoder, DecoderSizes, expand_beams
 from captioner.nn.stepper import TorchStepper
 from captioner.options import CaptionOptions
 
@@ -17,7 +17,8 @@ BATCH, CAPTIONS, LENGTH, CELLS, FEATURES, HIDDEN, EMBEDDING, WORDS = 2, 3, 5, 6,
 @pytest.fixture(params=sorted(DECODERS))
 def decoder(request: pytest.FixtureRequest) -> Decoder:
     made = DECODERS[request.param](
-        AdditiveAttention(HIDDEN, FEATURES, 5), WORDS, FEATURES, HIDDEN, EMBEDDING, 0.5, 2, 2
+        AdditiveAttention(HIDDEN, FEATURES, 5),
+        DecoderSizes(WORDS, FEATURES, HIDDEN, EMBEDDING, 0.5, 2, 2),
     )
     torch.nn.init.normal_(made.embedding.bias)
     return made.eval()

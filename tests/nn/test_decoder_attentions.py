@@ -8,7 +8,7 @@ from torch import Tensor
 
 from captioner.errors import DataError
 from captioner.nn.attention import ATTENTIONS, NoAttention, drawn_cells
-from captioner.nn.decoder import DECODERS, Decoder
+from captioner.nn.decoder import DECODERS, Decoder, DecoderSizes
 
 BATCH, CAPTIONS, LENGTH, CELLS, FEATURES, HIDDEN, EMBEDDING, WORDS = 2, 3, 5, 6, 8, 12, 7, 12
 
@@ -20,7 +20,7 @@ def decoder(request: pytest.FixtureRequest) -> Decoder:
     name, attention = request.param
     try:
         looks = ATTENTIONS[attention](HIDDEN, FEATURES, 6, 2)
-        made = DECODERS[name](looks, WORDS, FEATURES, HIDDEN, EMBEDDING, 0.1, 2, 2)
+        made = DECODERS[name](looks, DecoderSizes(WORDS, FEATURES, HIDDEN, EMBEDDING, 0.1, 2, 2))
     except DataError as error:
         pytest.skip(str(error))
     torch.nn.init.normal_(made.embedding.bias)

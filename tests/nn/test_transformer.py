@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from captioner.errors import DataError
 from captioner.nn.attention import AdditiveAttention, MultiHeadAttention, VisualSentinelAttention
 from captioner.nn.blocks import sinusoids
-from captioner.nn.decoder import TransformerDecoder, expand_beams
+from captioner.nn.decoder import DecoderSizes, TransformerDecoder, expand_beams
 
 BATCH, CAPTIONS, LENGTH, CELLS, FEATURES, HIDDEN, EMBEDDING, WORDS, HEADS = 2, 3, 5, 6, 8, 12, 7, 15, 3
 
 
 def make(layers: int = 2) -> TransformerDecoder:
     attention = MultiHeadAttention(HIDDEN, FEATURES, HIDDEN, HEADS)
-    made = TransformerDecoder(attention, WORDS, FEATURES, HIDDEN, EMBEDDING, 0.5, layers, HEADS)
+    made = TransformerDecoder(attention, DecoderSizes(WORDS, FEATURES, HIDDEN, EMBEDDING, 0.5, layers, HEADS))
     for parameter in made.parameters():
         if parameter.dim() == 1:  # norms and biases that do nothing prove nothing
             nn.init.normal_(parameter)
@@ -160,6 +160,6 @@ def test_layers_look_with_attentions_of_their_own() -> None:
 
 def test_what_a_transformer_cannot_be_is_refused() -> None:
     with pytest.raises(DataError, match="a visual sentinel needs the cell of an LSTM"):
-        TransformerDecoder(VisualSentinelAttention(8, 8, 8), WORDS, 8, 8, 8, 0.0, 1, 2)
+        TransformerDecoder(VisualSentinelAttention(8, 8, 8), DecoderSizes(WORDS, 8, 8, 8, 0.0, 1, 2))
     with pytest.raises(DataError, match="hidden must be a multiple of attention_heads, got 8 and 3"):
-        TransformerDecoder(AdditiveAttention(8, 8, 8), WORDS, 8, 8, 8, 0.0, 1, 3)
+        TransformerDecoder(AdditiveAttention(8, 8, 8), DecoderSizes(WORDS, 8, 8, 8, 0.0, 1, 3))

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from captioner.nn.attention import AdditiveAttention
-from captioner.nn.decoder import TwoLSTMDecoder, UpDownDecoder, expand_beams
+from captioner.nn.decoder import DecoderSizes, TwoLSTMDecoder, UpDownDecoder, expand_beams
 
 BATCH, CAPTIONS, LENGTH, CELLS, FEATURES, HIDDEN, EMBEDDING, WORDS = 2, 3, 4, 6, 8, 10, 7, 12
 
 
 def make(kind: type = UpDownDecoder) -> UpDownDecoder:
     attention = AdditiveAttention(HIDDEN, FEATURES, 5)
-    return kind(attention, WORDS, FEATURES, HIDDEN, EMBEDDING, 0.5).double().eval()
+    return kind(attention, DecoderSizes(WORDS, FEATURES, HIDDEN, EMBEDDING, 0.5)).double().eval()
 
 
 def grid() -> Tensor:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from captioner.nn.attention import AdditiveAttention
-from captioner.nn.decoder import LSTMDecoder
+from captioner.nn.decoder import DecoderSizes, LSTMDecoder
 from captioner.training.objectives.self_critical import sample
 
 WORDS, LIMIT, SAMPLES = 9, 6, 40
@@ -16,7 +16,7 @@ WORDS, LIMIT, SAMPLES = 9, 6, 40
 
 @pytest.fixture
 def decoder() -> LSTMDecoder:
-    return LSTMDecoder(AdditiveAttention(8, 6, 4), WORDS, 6, 8, 5, dropout=0.0).eval()
+    return LSTMDecoder(AdditiveAttention(8, 6, 4), DecoderSizes(WORDS, 6, 8, 5)).eval()
 
 
 def draw(decoder: LSTMDecoder, temperature: float = 1.0) -> torch.Tensor:

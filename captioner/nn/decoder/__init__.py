@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from captioner.nn.decoder.base import Decoder, Step, Tensors, every_cell, expand_beams
+from captioner.nn.decoder.base import Decoder, DecoderSizes, Step, Tensors, every_cell, expand_beams
 from captioner.nn.decoder.lstm import LSTMDecoder
 from captioner.nn.decoder.transformer import TransformerDecoder
 from captioner.nn.decoder.two_lstm import TwoLSTMDecoder
@@ -18,6 +18,7 @@ DECODERS: dict[str, type[Decoder]] = {
 __all__ = [
     "DECODERS",
     "Decoder",
+    "DecoderSizes",
     "LSTMDecoder",
     "Step",
     "Tensors",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -12,6 +13,22 @@ from captioner.nn.decoder.evidence import WordEvidence
 from captioner.nn.decoder.words import TiedEmbedding
 
 Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderSizes:
+    """Sizes that decoders are built with; those without such a part ignore `layers` and `heads`."""
+
+    vocabulary: int
+    """Number of words."""
+    features: int
+    """Features of a cell of the grid."""
+    hidden: int
+    embedding: int
+    dropout: float = 0.0
+    layers: int = 1
+    heads: int = 8
+    """Heads of the attention among words."""
 
 
 class Step(NamedTuple):

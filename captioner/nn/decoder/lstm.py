@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from captioner.nn.attention import Attention, Sentinel
 from captioner.nn.decoder import checklist
-from captioner.nn.decoder.base import Decoder, Step, Tensors, every_cell, masked_mean
+from captioner.nn.decoder.base import Decoder, DecoderSizes, Step, Tensors, every_cell, masked_mean
 from captioner.nn.decoder.words import TiedEmbedding
 
 
@@ -26,28 +26,18 @@ class LSTMDecoder(Decoder):
     Neither a[t] nor y[t] enters h[t+1] other than as a word, so all steps of a known caption are one call.
     """
 
-    def __init__(
-        self,
-        attention: Attention,
-        vocabulary: int,
-        features: int,
-        hidden: int,
-        embedding: int,
-        dropout: float,
-        layers: int = 1,
-        heads: int = 1,
-    ) -> None:
+    def __init__(self, attention: Attention, sizes: DecoderSizes) -> None:
         super().__init__()
         self.attention = attention
         self.has_sentinel, self.heads = attention.has_sentinel, attention.heads
-        self.sentinel = Sentinel(embedding, hidden) if attention.has_sentinel else None
-        self.embedding = TiedEmbedding(vocabulary, embedding)
-        self.mean = nn.Linear(features, embedding)
-        self.initial = nn.Linear(features, 2 * hidden)
-        self.lstm = nn.LSTM(embedding, hidden, batch_first=True)
-        self.gate = nn.Linear(hidden, features)
-        self.output = nn.Linear(hidden + features, embedding)
-        self.dropout = nn.Dropout(dropout)
+        self.sentinel = Sentinel(sizes.embedding, sizes.hidden) if attention.has_sentinel else None
+        self.embedding = TiedEmbedding(sizes.vocabulary, sizes.embedding)
+        self.mean = nn.Linear(sizes.features, sizes.embedding)
+        self.initial = nn.Linear(sizes.features, 2 * sizes.hidden)
+        self.lstm = nn.LSTM(sizes.embedding, sizes.hidden, batch_first=True)
+        self.gate = nn.Linear(sizes.hidden, sizes.features)
+        self.output = nn.Linear(sizes.hidden + sizes.features, sizes.embedding)
+        self.dropout = nn.Dropout(sizes.dropout)
         self.evidence = None
 
     def prepare(

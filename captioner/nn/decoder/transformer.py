@@ -11,7 +11,15 @@ from torch import Tensor, nn
 from captioner.errors import DataError
 from captioner.nn.attention import Attention
 from captioner.nn.blocks import feed_forward, join_heads, sinusoids, split_heads
-from captioner.nn.decoder.base import Decoder, Step, Tensors, every_cell, expand_beams, masked_mean
+from captioner.nn.decoder.base import (
+    Decoder,
+    DecoderSizes,
+    Step,
+    Tensors,
+    every_cell,
+    expand_beams,
+    masked_mean,
+)
 from captioner.nn.decoder.words import TiedEmbedding
 
 EXPANSION = 4
@@ -41,34 +49,27 @@ class TransformerDecoder(Decoder):
     sentinel, which needs the cell of an LSTM, and if `hidden` is not a multiple of `heads`.
     """
 
-    def __init__(
-        self,
-        attention: Attention,
-        vocabulary: int,
-        features: int,
-        hidden: int,
-        embedding: int,
-        dropout: float,
-        layers: int = 2,
-        heads: int = 8,
-    ) -> None:
+    def __init__(self, attention: Attention, sizes: DecoderSizes) -> None:
         super().__init__()
         if attention.has_sentinel:
             raise DataError(
                 "a visual sentinel needs the cell of an LSTM, which the transformer does not have"
             )
-        if hidden % heads:
-            raise DataError(f"hidden must be a multiple of attention_heads, got {hidden} and {heads}")
+        if sizes.hidden % sizes.heads:
+            raise DataError(
+                f"hidden must be a multiple of attention_heads, got {sizes.hidden} and {sizes.heads}"
+            )
         self.heads = attention.heads
-        self.embedding = TiedEmbedding(vocabulary, embedding)
-        self.input = nn.Linear(embedding, hidden)
+        self.embedding = TiedEmbedding(sizes.vocabulary, sizes.embedding)
+        self.input = nn.Linear(sizes.embedding, sizes.hidden)
         # All layers start with equal weights, as in PyTorch's `nn.TransformerDecoder`; their inputs differ.
         self.layers = nn.ModuleList(
-            _Layer(copy.deepcopy(attention), features, hidden, heads, dropout) for _ in range(layers)
+            _Layer(copy.deepcopy(attention), sizes.features, sizes.hidden, sizes.heads, sizes.dropout)
+            for _ in range(sizes.layers)
         )
-        self.norm = nn.LayerNorm(hidden)
-        self.output = nn.Linear(hidden, embedding)
-        self.dropout = nn.Dropout(dropout)
+        self.norm = nn.LayerNorm(sizes.hidden)
+        self.output = nn.Linear(sizes.hidden, sizes.embedding)
+        self.dropout = nn.Dropout(sizes.dropout)
 
     def prepare(
         self, grid: Tensor, mask: Tensor | None = None, deepest: Tensor | None = None

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from captioner.nn.attention import Attention
 from captioner.nn.decoder import checklist
-from captioner.nn.decoder.base import Step, Tensors
+from captioner.nn.decoder.base import DecoderSizes, Step, Tensors
 from captioner.nn.decoder.lstm import LSTMDecoder, lstm_sequence, lstm_step
 
 
@@ -24,19 +24,9 @@ class TwoLSTMDecoder(LSTMDecoder):
     CPU several times faster. The language LSTM still remembers what was attended to.
     """
 
-    def __init__(
-        self,
-        attention: Attention,
-        vocabulary: int,
-        features: int,
-        hidden: int,
-        embedding: int,
-        dropout: float,
-        layers: int = 1,
-        heads: int = 1,
-    ) -> None:
-        super().__init__(attention, vocabulary, features, hidden, embedding, dropout)
-        self.language_lstm = nn.LSTM(features + hidden, hidden, batch_first=True)
+    def __init__(self, attention: Attention, sizes: DecoderSizes) -> None:
+        super().__init__(attention, sizes)
+        self.language_lstm = nn.LSTM(sizes.features + sizes.hidden, sizes.hidden, batch_first=True)
 
     def prepare(
         self, grid: Tensor, mask: Tensor | None = None, deepest: Tensor | None = None

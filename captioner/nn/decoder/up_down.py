@@ -6,7 +6,15 @@ import torch
 from torch import Tensor, nn
 
 from captioner.nn.attention import Attention, Sentinel
-from captioner.nn.decoder.base import Decoder, Step, Tensors, every_cell, expand_beams, masked_mean
+from captioner.nn.decoder.base import (
+    Decoder,
+    DecoderSizes,
+    Step,
+    Tensors,
+    every_cell,
+    expand_beams,
+    masked_mean,
+)
 from captioner.nn.decoder.lstm import lstm_cell
 from captioner.nn.decoder.words import TiedEmbedding
 
@@ -29,32 +37,24 @@ class UpDownDecoder(Decoder):
     cell only.
     """
 
-    def __init__(
-        self,
-        attention: Attention,
-        vocabulary: int,
-        features: int,
-        hidden: int,
-        embedding: int,
-        dropout: float,
-        layers: int = 1,
-        heads: int = 1,
-    ) -> None:
+    def __init__(self, attention: Attention, sizes: DecoderSizes) -> None:
         super().__init__()
         self.attention = attention
         self.has_sentinel, self.heads = attention.has_sentinel, attention.heads
-        self.sentinel = Sentinel(hidden + embedding, hidden) if attention.has_sentinel else None
-        self.hidden = hidden
-        self.embedding = TiedEmbedding(vocabulary, embedding)
+        self.sentinel = (
+            Sentinel(sizes.hidden + sizes.embedding, sizes.hidden) if attention.has_sentinel else None
+        )
+        self.hidden = sizes.hidden
+        self.embedding = TiedEmbedding(sizes.vocabulary, sizes.embedding)
         # The gates of LSTM_1, (4 hidden), in parts: of the words, all at once where they are known; of the
         # image, once; and of both states, [h[t-1]; s[t-1]], at every step.
-        self.word_gates = nn.Linear(embedding, 4 * hidden)
-        self.mean_gates = nn.Linear(features, 4 * hidden, bias=False)
-        self.state_gates = nn.Linear(2 * hidden, 4 * hidden, bias=False)
+        self.word_gates = nn.Linear(sizes.embedding, 4 * sizes.hidden)
+        self.mean_gates = nn.Linear(sizes.features, 4 * sizes.hidden, bias=False)
+        self.state_gates = nn.Linear(2 * sizes.hidden, 4 * sizes.hidden, bias=False)
         # Those of LSTM_2, of [c[t]; h[t]; s[t-1]].
-        self.language_gates = nn.Linear(features + 2 * hidden, 4 * hidden)
-        self.output = nn.Linear(hidden, embedding)
-        self.dropout = nn.Dropout(dropout)
+        self.language_gates = nn.Linear(sizes.features + 2 * sizes.hidden, 4 * sizes.hidden)
+        self.output = nn.Linear(sizes.hidden, sizes.embedding)
+        self.dropout = nn.Dropout(sizes.dropout)
 
     def prepare(
         self, grid: Tensor, mask: Tensor | None = None, deepest: Tensor | None = None
