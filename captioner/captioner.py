@@ -12,21 +12,21 @@ from typing import Any, Literal, Self, cast, overload
 import numpy as np
 
 from captioner.errors import CaptionerError, ImageError, ModelOutputError, OptionsError, clip
-from captioner.images.letterbox import Mask, crop
+from captioner.images.letterbox import Mask
 from captioner.images.preparation import Preparation
 from captioner.images.sources import DEFAULT_LIMITS, ImageInput, ImageLimits, is_single, rereadable
-from captioner.maps.saliency import resample
 from captioner.model.bundle import Bundle
 from captioner.model.calibration import Calibration
+from captioner.model.captions import CaptionBuilder
 from captioner.model.decoder import OnnxStepper
 from captioner.model.graph_cache import GraphCache
 from captioner.model.runtime import Runtime
-from captioner.model.search import Floats, Hypothesis, search_each, stream
+from captioner.model.search import search_each, stream
 from captioner.model.stages import stage
 from captioner.options import CaptionOptions, merge_options
 from captioner.pipeline import DEFAULT_BATCH_SIZE, caption_loaded, run_pipeline
 from captioner.protocol import Outcome, Pixels
-from captioner.results import Alternative, Caption, Word
+from captioner.results import Caption, Word
 
 
 class Captioner:
@@ -34,7 +34,7 @@ class Captioner:
 
     def __init__(self, bundle: Bundle, runtime: Runtime, limits: ImageLimits = DEFAULT_LIMITS) -> None:
         self.bundle, self.limits = bundle, limits
-        self._calibration = Calibration.of(bundle.manifest)
+        self._builder = CaptionBuilder(bundle)
         self._runtime = runtime
 
     @classmethod
@@ -106,7 +106,7 @@ class Captioner:
     @property
     def calibration(self) -> Calibration | None:
         """The calibration of its confidence, if it has one."""
-        return self._calibration
+        return self._builder.calibration
 
     @property
     def heads(self) -> int:
@@ -267,7 +267,7 @@ class Captioner:
             found = search_each(encoded, resolved, include)
         if not all(found):
             raise _not_finite()
-        return [self._caption(*several) for several in zip(found, masks, resolved, strict=True)]
+        return [self._builder.caption(*several) for several in zip(found, masks, resolved, strict=True)]
 
     def encode(self, pixels: Pixels) -> OnnxStepper:
         """Encode a batch, uint8 (batch, size, size, channels), for `captioner.model.search` to decode.
@@ -292,12 +292,9 @@ class Captioner:
                     raise _not_finite()
                 log_prob += chosen
                 if token != self.bundle.vocabulary.end_id:
-                    words.append(self._word(token, chosen, attention, masks[0], resolved))
+                    words.append(self._builder.word(token, chosen, attention, masks[0], resolved))
                     yield words[-1]
-        text = " ".join(word.text for word in words)
-        yield Caption(
-            text, log_prob, tuple(words), model=self.model, confidence=self._confidence(text, log_prob)
-        )
+        yield self._builder.of_words(words, log_prob)
 
     def _resolve(self, options: CaptionOptions | None) -> CaptionOptions:
         resolved = (options or self.defaults).resolve(self.defaults)
@@ -340,44 +337,6 @@ class Captioner:
         with closing(run_pipeline(batches, process, lanes=self.lanes)) as results:
             for outcomes in results:
                 yield from outcomes
-
-    def _caption(self, best: list[Hypothesis], mask: Mask, options: CaptionOptions) -> Caption:
-        first, *others = best
-        text = self._text(first)
-        return Caption(
-            text=text,
-            log_prob=first.log_prob,
-            words=tuple(
-                self._word(token, log_prob, attention, mask, options)
-                for token, log_prob, attention in zip(
-                    first.tokens, first.log_probs, first.attention, strict=False
-                )
-            ),
-            alternatives=tuple(Alternative(self._text(other), other.log_prob) for other in others),
-            model=self.model,
-            confidence=self._confidence(text, first.log_prob),
-        )
-
-    def _confidence(self, text: str, log_prob: float) -> float | None:
-        return None if self._calibration is None else self._calibration.confidence(text, log_prob)
-
-    def _text(self, hypothesis: Hypothesis) -> str:
-        return " ".join(self.bundle.vocabulary.decode(hypothesis.tokens))
-
-    def _word(
-        self, token: int, log_prob: float, attention: Floats, mask: Mask, options: CaptionOptions
-    ) -> Word:
-        text = self.bundle.vocabulary.words[token]
-        sentinel = max(0.0, 1.0 - float(attention.sum())) if self.bundle.has_sentinel else None
-        if not options.attention:
-            return Word(text, log_prob, None, sentinel)
-        grid = crop(attention.reshape(self.grid), mask)
-        if options.attention_size not in (None, grid.shape):
-            assert options.attention_size is not None
-            resized = resample(grid, options.attention_size)
-            # If all attention went to the sentinel, the map is zero and stays so.
-            grid = resized * (grid.sum() / max(float(resized.sum()), np.finfo(np.float32).tiny))
-        return Word(text, log_prob, np.asarray(grid, dtype=np.float32), sentinel)
 
     def _masks(self, pixels: Pixels) -> Mask:
         """Cells that belong to the photo, bool (batch, rows, columns)."""

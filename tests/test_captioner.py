@@ -23,7 +23,8 @@ from captioner import (
     OptionsError,
     Word,
 )
-from captioner.model.bundle import write_manifest
+from captioner.model.bundle import Bundle, write_manifest
+from captioner.model.captions import CaptionBuilder
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PHOTOS = sorted(EXAMPLES.glob("*.jpg"))[:6]
@@ -285,12 +286,11 @@ def test_many_threads_at_once(tiny_captioner: Captioner, pixels: np.ndarray) -> 
 
 def test_a_sentinel_takes_its_share(tiny_bundle: Path) -> None:
     """A model with a visual sentinel has maps that sum to what is left; here by way of a made-up step."""
-    captioner = Captioner.load(tiny_bundle, device="cpu", threads=1)
-    captioner.bundle = dataclasses.replace(captioner.bundle, has_sentinel=True)
-    options = CaptionOptions(attention_size=(8, 8)).resolve(captioner.defaults)
+    bundle = dataclasses.replace(Bundle.load(tiny_bundle), has_sentinel=True)
+    options = CaptionOptions(attention_size=(8, 8)).resolve(bundle.decoding)
     for share in (0.25, 0.0):
         grid = np.full(16, share / 16, dtype=np.float32)
-        word = captioner._word(5, -0.5, grid, np.ones((4, 4), dtype=np.bool_), options)
+        word = CaptionBuilder(bundle).word(5, -0.5, grid, np.ones((4, 4), dtype=np.bool_), options)
         assert word.sentinel == pytest.approx(1 - share)
         assert word.attention is not None
         assert float(word.attention.sum()) == pytest.approx(share)

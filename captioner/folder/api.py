@@ -55,8 +55,8 @@ def iter_folder(
     `captioner` is the embedded model by default; `options` are without attention maps by default; `format`
     is that of `captioner batch --format`; `workers` threads read images (default: one per core).
     """
-    places = [folder] if isinstance(folder, (str, Path)) else list(folder)
-    sources = open_sources([Path(place) for place in places], selection)
+    paths = [folder] if isinstance(folder, (str, Path)) else list(folder)
+    sources = open_sources([Path(path) for path in paths], selection)
     captioner = captioner or Captioner.load(lanes=None)
     engine = LocalEngine(captioner, batch_size, workers)
     options = options or CaptionOptions(attention=False)
@@ -66,7 +66,7 @@ def iter_folder(
             attention=options.attention,
             alternatives=options.alternatives > 0,
             grid=options.attention_size or engine.grid,
-            root=Path(places[0]) if len(places) == 1 and Path(places[0]).is_dir() else None,
+            root=Path(paths[0]) if len(paths) == 1 and Path(paths[0]).is_dir() else None,
             transform=text.transform if text else unchanged,
         )
         written = make_output(Path(output), outcome, format)

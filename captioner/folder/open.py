@@ -13,43 +13,43 @@ from captioner.folder.sources import FolderSource, ListSource, Selection, Source
 
 
 def open_sources(
-    places: Sequence[Path], selection: Selection | None = None, names: Iterable[str] | None = None
+    paths: Sequence[Path], selection: Selection | None = None, names: Iterable[str] | None = None
 ) -> list[Source]:
-    """Open folders, archives and image files, or a list of `names` relative to the one folder in `places`
+    """Open folders, archives and image files, or a list of `names` relative to the one folder in `paths`
     (default: the current one).
 
-    Image names are relative to their folder. With several places, each name starts with its place as given,
+    Image names are relative to their folder. With several paths, each name starts with its path as given,
     so that names do not collide. Raises `OptionsError` or `DataError`.
     """
     if names is not None:
-        if len(places) > 1:
+        if len(paths) > 1:
             raise OptionsError("a list of files is relative to one folder", "files_from")
-        root = places[0] if places else Path()
+        root = paths[0] if paths else Path()
         if not root.is_dir():
             raise DataError(f"{root}: there is no such folder")
         return [ListSource(names, root)]
-    if not places:
+    if not paths:
         raise OptionsError("name a folder, an archive or a list of images", "sources")
-    if len(places) == 1:
-        return [_open(places[0], selection)]
+    if len(paths) == 1:
+        return [_open(paths[0], selection)]
     return [
-        _open(place, selection) if _is_single(place) else Labelled(_open(place, selection), place.as_posix())
-        for place in places
+        _open(path, selection) if _is_single(path) else Labelled(_open(path, selection), path.as_posix())
+        for path in paths
     ]
 
 
-def _open(place: Path, selection: Selection | None) -> Source:
-    if place.is_dir():
-        return FolderSource(place, selection)
-    if not place.exists():
-        raise DataError(f"{place}: there is no such folder or file")
-    if is_archive(place.name):
-        return open_archive(place, selection)
-    return ListSource([place.as_posix()], Path())
+def _open(path: Path, selection: Selection | None) -> Source:
+    if path.is_dir():
+        return FolderSource(path, selection)
+    if not path.exists():
+        raise DataError(f"{path}: there is no such folder or file")
+    if is_archive(path.name):
+        return open_archive(path, selection)
+    return ListSource([path.as_posix()], Path())
 
 
-def _is_single(place: Path) -> bool:
-    return not place.is_dir() and not is_archive(place.name)
+def _is_single(path: Path) -> bool:
+    return not path.is_dir() and not is_archive(path.name)
 
 
 class Labelled:

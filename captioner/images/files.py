@@ -13,20 +13,20 @@ from captioner.errors import DataError
 class ImageFiles:
     """The bytes of images by name, from folders and zip files."""
 
-    def __init__(self, places: Sequence[Path]) -> None:
-        """Raises `DataError` for a place that is neither a folder nor a zip file, or is damaged."""
+    def __init__(self, paths: Sequence[Path]) -> None:
+        """Raises `DataError` for a path that is neither a folder nor a zip file, or is damaged."""
         self._folders: list[Path] = []
         self._members: dict[str, list[_Member]] = defaultdict(list)
         """Members of all archives, by the last part of their names."""
-        for place in dict.fromkeys(place.resolve() for place in places):
-            if place.is_dir():
-                self._folders.append(place)
+        for path in dict.fromkeys(path.resolve() for path in paths):
+            if path.is_dir():
+                self._folders.append(path)
                 continue
             try:
-                archive = zipfile.ZipFile(place)
+                archive = zipfile.ZipFile(path)
             except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError) as error:
                 reason = getattr(error, "strerror", None) or "neither a folder nor a zip file, or damaged"
-                raise DataError(f"{place}: {reason}") from None
+                raise DataError(f"{path}: {reason}") from None
             for member in archive.namelist():
                 if not member.endswith("/"):
                     self._members[PurePosixPath(member).name].append(_Member(archive, member))
@@ -34,12 +34,12 @@ class ImageFiles:
     def read(self, name: str) -> bytes:
         """The content of the image with this name: matched by full path, then by the end of its path, then
         by its last part. Raises `DataError` if there is none, or several match equally well."""
-        place, read = self._find(name)
+        path, read = self._find(name)
         try:
             return read()
         except Exception as error:  # zipfile and its decompressors share no base
             reason = getattr(error, "strerror", None) or "damaged in the archive"
-            raise DataError(f"{place}: {reason}") from error
+            raise DataError(f"{path}: {reason}") from error
 
     def _find(self, name: str) -> tuple[str, Callable[[], bytes]]:
         for find in (self._with_path, self._with_end_of_path, self._with_last_part):
@@ -51,7 +51,7 @@ class ImageFiles:
                 return where, read
         if "\\" in name:  # a path as Windows writes it
             return self._find(name.replace("\\", "/"))
-        raise DataError(f"the image {name} is in none of the places named")
+        raise DataError(f"the image {name} is in none of the folders and archives given")
 
     def _with_path(self, name: str) -> _Found:
         return {**self._in_folders(name), **self._in_archives(name, lambda member: member == name)}

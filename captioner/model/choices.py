@@ -1,4 +1,4 @@
-"""Questions of a search to a decoder step, and the answers."""
+"""What a search requests of a decoder step, and what it gets."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ Ints = npt.NDArray[np.int64]
 NEVER = np.float32(-np.inf)
 
 
-class Question(NamedTuple):
-    """What is wanted of the next tokens."""
+class StepRequest(NamedTuple):
+    """The continuations that a search needs from one step."""
 
-    wanted: int
-    """Continuations of each row; there are fewer where the vocabulary is smaller."""
+    best: int
+    """Number of continuations of each row; there are fewer if the vocabulary is smaller."""
     forbidden: Ints
-    """(images, rows, any): tokens that may not follow each row; the same one may stand there twice."""
-    asked: Ints
-    """(any,): tokens whose log-probabilities are wanted whatever they are, also of forbidden ones."""
+    """(images, rows, any): tokens that may not follow each row; duplicates are allowed."""
+    tracked: Ints
+    """(any,): tokens whose log-probabilities are returned in any case, even if forbidden or improbable."""
 
 
 class Choices(NamedTuple):
-    """The answer."""
+    """The result of a `StepRequest`."""
 
     log_probs: Floats
-    """(images, rows, count): of the best continuations, best first; -inf where no more are allowed."""
+    """(images, rows, count): of the best continuations, best first; -inf where fewer are allowed."""
     tokens: Ints
     """(images, rows, count)"""
-    asked: Floats
-    """(images, rows, asked)"""
+    tracked: Floats
+    """(images, rows, tracked)"""
 
 
-def choose_among(log_probs: Floats, question: Question) -> Choices:
-    """The answer from the log-probabilities of all tokens, (images, rows, vocabulary): for decoders that
-    do not find it themselves."""
+def choose_among(log_probs: Floats, request: StepRequest) -> Choices:
+    """The choices among all tokens by their log-probabilities, (images, rows, vocabulary): for decoders
+    whose graph does not choose."""
     allowed = log_probs.copy()
-    np.put_along_axis(allowed, question.forbidden, NEVER, axis=-1)
-    count = min(question.wanted, allowed.shape[-1])
+    np.put_along_axis(allowed, request.forbidden, NEVER, axis=-1)
+    count = min(request.best, allowed.shape[-1])
     index = np.argpartition(allowed, -count, axis=-1)[..., -count:]
     values = np.take_along_axis(allowed, index, axis=-1)
     order = np.lexsort((index, -values), axis=-1)  # ties go to the lower index, whatever the batch
     return Choices(
         np.take_along_axis(values, order, axis=-1),
         np.take_along_axis(index, order, axis=-1),
-        log_probs[..., question.asked],
+        log_probs[..., request.tracked],
     )

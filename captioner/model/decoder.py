@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from captioner.model.choices import Choices, Floats, Ints, Question, choose_among
+from captioner.model.choices import Choices, Floats, Ints, StepRequest, choose_among
 from captioner.model.graph import Graph
 from captioner.model.stages import count_step
 
 HEADS = "attention_heads"
 """The output that a decoder with several heads has beside `attention`."""
-ANSWER = ("top_log_probs", "top_tokens", "asked_log_probs")
+CHOSEN = ("top_log_probs", "top_tokens", "asked_log_probs")
 """Outputs of a decoder that finds the best continuations itself; those of older bundles do not."""
 _MEAN = -1
-"""In the place of a head: the mean of all."""
+"""Instead of the number of a head: the mean of all."""
 _State = tuple[dict[str, Any], Ints]
 """The decoder's state of each beam, and the beams that the next ones continue, (images, beams)."""
 
@@ -29,22 +29,22 @@ class OnnxDecoder:
         """`vocabulary` is the number of words."""
         self.graph, self._vocabulary = graph, vocabulary
         self.chooses = "top_tokens" in graph.outputs
-        """Whether it finds the best continuations itself."""
+        """Whether the graph chooses the best continuations; otherwise it returns all log-probabilities."""
         self.heads: int = graph.outputs[HEADS][2] if HEADS in graph.outputs else 1
         """Maps that a word has."""
         self._next = [name for name in graph.outputs if name.startswith("next.")]
 
     def feeds(
-        self, tokens: Ints, parents: Ints, values: Mapping[str, Any], question: Question | None
+        self, tokens: Ints, parents: Ints, values: Mapping[str, Any], request: StepRequest | None
     ) -> dict[str, Any]:
-        """What the graph reads for one step; `values` are the memory and the state."""
+        """The inputs of the graph for one step; `values` are the memory and the state."""
         feeds = {"tokens": tokens, "parents": parents, **values}
         if self.chooses:
-            if question is None:
+            if request is None:
                 zeros = np.zeros((*tokens.shape, 1), dtype=np.int64)
-                question = Question(1, zeros, zeros[0, 0])
-            feeds["count"] = np.array([min(question.wanted, self._vocabulary)])
-            feeds["forbidden"], feeds["asked"] = question.forbidden, question.asked
+                request = StepRequest(1, zeros, zeros[0, 0])
+            feeds["count"] = np.array([min(request.best, self._vocabulary)])
+            feeds["forbidden"], feeds["asked"] = request.forbidden, request.tracked
         return feeds
 
     def run(
@@ -94,13 +94,13 @@ class OnnxStepper:
     def start(self, beams: int) -> _State:
         return self._state, np.zeros((self._images, beams), dtype=np.int64)
 
-    def choose(self, tokens: Ints, state: _State, question: Question) -> tuple[Choices, Floats, _State]:
+    def choose(self, tokens: Ints, state: _State, request: StepRequest) -> tuple[Choices, Floats, _State]:
         count_step()
         if not self._decoder.chooses:
             log_probs, attention, state = self.step(tokens, state)
-            return choose_among(log_probs, question), attention, state
-        fetched, attention, state = self._run(tokens, state, ANSWER, question)
-        return Choices(*(fetched[name] for name in ANSWER)), attention, state
+            return choose_among(log_probs, request), attention, state
+        fetched, attention, state = self._run(tokens, state, CHOSEN, request)
+        return Choices(*(fetched[name] for name in CHOSEN)), attention, state
 
     def step(self, tokens: Ints, state: _State) -> tuple[Floats, Floats, _State]:
         """Read the last tokens, (images, beams): the log-probabilities of all next ones (images, beams,
@@ -109,16 +109,16 @@ class OnnxStepper:
         return fetched["log_probs"], attention, state
 
     def _run(
-        self, tokens: Ints, state: _State, wanted: Sequence[str], question: Question | None = None
+        self, tokens: Ints, state: _State, wanted: Sequence[str], request: StepRequest | None = None
     ) -> tuple[dict[str, Any], Floats, _State]:
-        feeds = self.feeds(tokens, state, question)
+        feeds = self.feeds(tokens, state, request)
         fetched, attention, values = self._decoder.run(feeds, wanted, self._heads)
         return fetched, attention, (values, _unmoved(tokens))
 
-    def feeds(self, tokens: Ints, state: _State, question: Question | None = None) -> dict[str, Any]:
-        """What the graph reads to step."""
+    def feeds(self, tokens: Ints, state: _State, request: StepRequest | None = None) -> dict[str, Any]:
+        """The inputs of the graph for one step."""
         values, parents = state
-        return self._decoder.feeds(tokens, parents, {**self._memory, **values}, question)
+        return self._decoder.feeds(tokens, parents, {**self._memory, **values}, request)
 
     def reorder(self, state: _State, parents: Ints) -> _State:
         return state[0], parents

@@ -56,8 +56,8 @@ class GraphCache:
         with suppress(Exception):  # ONNX Runtime's own exceptions share no public base
             if entry := self._find(name):
                 return load(entry / GRAPH)
-        with suppress(Exception), self._new(name) as place:
-            return build(place)
+        with suppress(Exception), self._new(name) as folder:
+            return build(folder)
         return build(None)
 
     def _find(self, name: str) -> Path | None:
@@ -86,15 +86,15 @@ class GraphCache:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _is_ours(self._folder):
             raise OSError("others can write to the cache")
-        place = Path(tempfile.mkdtemp(prefix=_IN_WORK, dir=self._folder))
+        folder = Path(tempfile.mkdtemp(prefix=_IN_WORK, dir=self._folder))
         try:
-            yield place
+            yield folder
             with suppress(OSError):  # another process was quicker; the disk is full
-                (place / CHECKSUMS).write_text(json.dumps(_checksums(place)))
-                place.rename(self._folder / name)
+                (folder / CHECKSUMS).write_text(json.dumps(_checksums(folder)))
+                folder.rename(self._folder / name)
                 self._prune()
         finally:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _prune(self) -> None:
         """Delete the least recently used graphs, and folders of interrupted processes."""

@@ -96,7 +96,7 @@ class History:
             self.sequences = np.concatenate([before, tokens[..., None]], axis=-1)
 
     def keep(self, images: Ints) -> None:
-        """Forget all images but these, by their places."""
+        """Keep only these images, by their indices."""
         assert self.sequences is not None
         self.attention = [value[images] for value in self.attention]
         self.ends = [value[images] for value in self.ends]

@@ -63,8 +63,8 @@ class Required:
         ids = sorted({token for own in words for forms in own for token in forms})
         self.tokens: Ints = np.array(ids, dtype=np.int64)
         """All forms of the words of all images."""
-        self.asked: Ints = np.array([Vocabulary.end_id, *ids], dtype=np.int64)
-        """What a search asks about at each step: the end, then `tokens`."""
+        self.tracked: Ints = np.array([Vocabulary.end_id, *ids], dtype=np.int64)
+        """The tokens that each step reports on: the end, then `tokens`."""
         self._bits: Ints = np.array(
             [
                 [sum(1 << bit for bit, forms in enumerate(own) if token in forms) for token in ids]
@@ -82,7 +82,7 @@ class Required:
         is missing, filled up with padding."""
 
     def keep(self, images: Ints) -> Required:
-        """The same for these images only, by their places."""
+        """The same for these images only, by their indices."""
         kept = copy.copy(self)
         kept._bits, kept.forbidden = self._bits[images], self.forbidden[images]
         return kept
@@ -91,7 +91,7 @@ class Required:
         """The best 2 * beams continuations into each group.
 
         `totals` (images, rows) are the scores of the hypotheses, `choices` continuations that stay in the
-        group of their row, with the log-probabilities of what is `asked`. Of `tokens`, those in `repeats`
+        group of their row, with the log-probabilities of `tracked` tokens. Of `tokens`, those in `repeats`
         (images, rows, any) may not follow, and none may for images that are `full`."""
         count = 2 * self.beams
         rows = np.arange(totals.shape[1])
@@ -99,7 +99,7 @@ class Required:
         if self.groups == 1:
             return [own.best(count)]
         barred = (self.tokens[:, None] == repeats[..., None, :]).any(axis=-1) | full[:, None, None]
-        moves = np.where(barred, NEVER, choices.asked[..., 1:])
+        moves = np.where(barred, NEVER, choices.tracked[..., 1:])
         per_group = own.scores.shape[1] // self.groups
         found = []
         for group in range(self.groups):

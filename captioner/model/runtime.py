@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from captioner.errors import BundleError, DeviceError, OptionsError, RuntimeMissingError
 from captioner.model.bundle import DECODER, ENCODER, FORMAT, Bundle
-from captioner.model.decoder import ANSWER, OnnxDecoder, OnnxStepper
+from captioner.model.decoder import CHOSEN, OnnxDecoder, OnnxStepper
 from captioner.model.device import check_device
 from captioner.model.graph import Graph
 from captioner.model.graph_cache import GRAPH, WEIGHTS, GraphCache
@@ -180,7 +180,7 @@ class Runtime:
         asks = {"tokens", "parents"} | ({"count", "forbidden", "asked"} if self._decoder.chooses else set())
         wants = set(decoder.inputs) - asks
         outputs = decoder.outputs
-        answers = set(ANSWER) <= set(outputs) if self._decoder.chooses else True
+        answers = set(CHOSEN) <= set(outputs) if self._decoder.chooses else True
         if not fits or not wants <= set(self._encoder.outputs) or list(outputs)[:2] != _FIRST or not answers:
             raise BundleError(f"the graphs of the bundle do not keep the contract of format {FORMAT}")
         if [outputs[name][-1] for name in _FIRST] != [len(bundle.vocabulary), rows * columns]:

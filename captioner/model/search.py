@@ -1,9 +1,9 @@
 """Caption search: batched greedy and beam search over a step function, for PyTorch and ONNX alike.
 
 The search knows a decoder only as a `Stepper`. It keeps, for each step, what was chosen and from where;
-captions and the maps that belong to their words are read off at the end by following those links back.
-An image whose captions are found leaves the batch. Each image may have options of its own: those that keep as
-many hypotheses are searched together, whatever else differs.
+captions and the maps of their words are read at the end by following these links back. An image whose
+captions are found leaves the batch. Each image may have its own options: images with the same number of
+hypotheses are searched together, whatever their other options.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from captioner.model.choices import NEVER, Choices, Floats, Ints, Question
+from captioner.model.choices import NEVER, Choices, Floats, Ints, StepRequest
 from captioner.model.history import Finished, History, Hypothesis
 from captioner.model.including import Bools, Candidates, Required
 from captioner.model.vocabulary import Vocabulary
@@ -35,28 +35,28 @@ class Stepper(Protocol):
     def start(self, beams: int) -> Any:
         """The state before the first word, with `beams` hypotheses per image."""
 
-    def choose(self, tokens: Ints, state: Any, question: Question) -> tuple[Choices, Floats, Any]:
-        """Read the last tokens, (images, beams). Returns what was asked of the next ones, the attention that
+    def choose(self, tokens: Ints, state: Any, request: StepRequest) -> tuple[Choices, Floats, Any]:
+        """Read the last tokens, (images, beams). Returns the requested continuations, the attention that
         it was decided with, (images, beams, cells), and the new state."""
 
     def reorder(self, state: Any, parents: Ints) -> Any:
         """The state in which beam b of image i continues beam parents[i, b]."""
 
     def select(self, images: Ints) -> Stepper:
-        """The decoder with these images only, by their places."""
+        """The decoder with these images only, by their indices."""
 
     def keep(self, state: Any, images: Ints) -> tuple[Stepper, Any] | None:
-        """What `select` gives, and the state of these images; None where that costs more than it saves."""
+        """The same as `select`, with the state of these images; None if that costs more than it saves."""
 
 
 class _Rules(NamedTuple):
-    """What may differ between images that are searched together, (images,) each."""
+    """Options that may differ between images that are searched together, (images,) each."""
 
     max_words: Ints
     no_repeat: Ints
     """The length of n-grams that may not occur twice, 0 for any."""
     longest: Doubles
-    """What the log-probability of the longest caption is divided by to rank it."""
+    """Divisor of the log-probability that ranks the longest caption."""
 
     @classmethod
     def of(cls, options: Sequence[CaptionOptions]) -> _Rules:
@@ -90,7 +90,7 @@ def search_each(
     are ranked by log_prob / length ** length_normalization, the end token counting in both. At the word limit
     the end token is the only choice left, so that every caption has one. The best is then cut after the word
     where its end was likeliest, or it would stop in mid-sentence; if that part has ended by itself before,
-    there is a hypothesis less. A greedy one is not cut: its words may have been streamed; nor is one that
+    there is one hypothesis less. A greedy one is not cut: its words may have been streamed; nor is one that
     must contain words, which it might lose.
 
     The best does not depend on how many alternatives are asked for: more than the beam holds come from a
@@ -113,7 +113,7 @@ def search_each(
 def _best(
     found: Mapping[tuple[int, int], list[Hypothesis]], image: int, options: CaptionOptions
 ) -> list[Hypothesis]:
-    """What was found for an image: of two searches the best of the narrow one, then everything else."""
+    """The hypotheses of an image: the best of its narrow search, then all others of both searches, ranked."""
     assert options.beam_size
     own = found[image, options.beam_size]
     if not own or options.alternatives < options.beam_size:
@@ -149,9 +149,9 @@ def _search(
     totals[:, 0] = 0.0  # the beams start equal: only one of them may spread
     for length in range(int(rules.max_words.max()) + 1):
         repeats = _repeats(history.sequences, rules.no_repeat)
-        question = _question(tokens, repeats, length, required)
-        choices, attention, state = stepper.choose(tokens, state, question)
-        history.add_step(attention, choices.asked[..., 0])
+        request = _request(tokens, repeats, length, required)
+        choices, attention, state = stepper.choose(tokens, state, request)
+        history.add_step(attention, choices.tracked[..., 0])
         full = rules.max_words <= length
         if full.any():
             choices = _only_the_end(choices, full, required)
@@ -191,8 +191,8 @@ def stream(stepper: Stepper, options: CaptionOptions) -> Iterator[tuple[int, flo
     here = np.zeros((1, 1), dtype=np.int64)
     for length in range(options.max_words + 1):
         repeats = _repeats(history.sequences, rules.no_repeat)
-        question = _question(tokens, repeats, length, required)
-        choices, attention, state = stepper.choose(tokens, state, question)
+        request = _request(tokens, repeats, length, required)
+        choices, attention, state = stepper.choose(tokens, state, request)
         if length == options.max_words:
             choices = _only_the_end(choices, rules.max_words <= length, required)
         tokens, log_probs = choices.tokens[..., 0], choices.log_probs[..., 0]
@@ -203,9 +203,8 @@ def stream(stepper: Stepper, options: CaptionOptions) -> Iterator[tuple[int, flo
         history.add_choices(tokens, here, log_probs)
 
 
-def _question(tokens: Ints, repeats: Ints, length: int, required: Required) -> Question:
-    """What a search with words to include asks before it chooses the word after `length` others; of the
-    asked tokens the end comes first."""
+def _request(tokens: Ints, repeats: Ints, length: int, required: Required) -> StepRequest:
+    """The request for the word after `length` others. The first of the tracked tokens is the end."""
     parts = (_NEVER_FIRST if length == 0 else _SPECIAL, required.forbidden, repeats)
     forbidden = np.empty((*tokens.shape, sum(part.shape[-1] for part in parts)), dtype=np.int64)
     begin = 0
@@ -213,7 +212,7 @@ def _question(tokens: Ints, repeats: Ints, length: int, required: Required) -> Q
         end = begin + part.shape[-1]
         forbidden[..., begin:end] = part
         begin = end
-    return Question(2 * required.beams, forbidden, required.asked)
+    return StepRequest(2 * required.beams, forbidden, required.tracked)
 
 
 def _repeats(sequences: Ints | None, sizes: Ints) -> Ints:
@@ -233,10 +232,10 @@ def _repeats(sequences: Ints | None, sizes: Ints) -> Ints:
 
 
 def _only_the_end(choices: Choices, full: Bools, required: Required) -> Choices:
-    """For the images at their word limit: hypotheses that hold all words end, others are lost."""
+    """At their word limit, hypotheses that contain all required words end; the others are dropped."""
     log_probs, tokens = choices.log_probs.copy(), choices.tokens.copy()
     log_probs[full] = NEVER
-    log_probs[full, -required.beams :, 0] = choices.asked[full, -required.beams :, 0]
+    log_probs[full, -required.beams :, 0] = choices.tracked[full, -required.beams :, 0]
     tokens[full, :, 0] = Vocabulary.end_id
     return choices._replace(log_probs=log_probs, tokens=tokens)
 
@@ -265,7 +264,7 @@ def _going(whole: Candidates, beams: int) -> Candidates:
 
 
 def _pad(best: Candidates, beams: int) -> Candidates:
-    """The first `beams`; where there are fewer, filled up with hypotheses that are lost."""
+    """The first `beams`; if there are fewer, padded with dropped hypotheses."""
     missing = beams - best.scores.shape[1]
     if missing <= 0:
         return best if missing == 0 else Candidates._make(part[:, :beams] for part in best)

@@ -45,23 +45,23 @@ class Start:
     """How the model searches for captions; resolved."""
 
     @classmethod
-    def read(cls, place: str, root: Path) -> Start:
-        """`place` is "default" for the embedded model, or a bundle or a checkpoint below `root`.
+    def read(cls, name: str, root: Path) -> Start:
+        """`name` is "default" for the embedded model, or a bundle or a checkpoint below `root`.
 
         Raises `DataError` or `BundleError` when there is nothing to start from.
         """
-        path = root / place
+        path = root / name
         if path.is_file():
             model, vocabulary, run, contents = load_model(path)
             search = run.search.resolve(DEFAULT_SEARCH)
             return cls(
                 vocabulary, model.options, dict(model.state_dict()), contents.get("confidence"), search
             )
-        bundle = Bundle.load(None if place == EMBEDDED and not path.exists() else path)
+        bundle = Bundle.load(None if name == EMBEDDED and not path.exists() else path)
         try:
             options = ModelOptions(**bundle.manifest["training"]["model"])
         except (KeyError, TypeError):
-            raise DataError(f"the bundle {place} does not say how its model is built") from None
+            raise DataError(f"the bundle {name} does not say how its model is built") from None
         weights = {**_weights(bundle.encoder), **_weights(bundle.decoder)}
         if options.named_words:  # at export, the named words became the last of the vocabulary, in order
             others = len(bundle.vocabulary) - options.named_words

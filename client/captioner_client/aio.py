@@ -38,7 +38,7 @@ class AsyncCaptionClient:
     def __init__(self, addresses: str | Sequence[str], options: ClientOptions | None = None) -> None:
         """`addresses` is HOST:PORT, or several, as a sequence or separated by commas; calls take turns."""
         self._addresses = parse_addresses(addresses)
-        self._place = ", ".join(self._addresses)
+        self._servers = ", ".join(self._addresses)
         self._settings = options or ClientOptions()
         self._channel: grpc.aio.Channel | None = None
         token = self._settings.token
@@ -164,7 +164,7 @@ class AsyncCaptionClient:
                         yield caption_from_proto(event.caption, image)
                 return
             except grpc.aio.AioRpcError as error:
-                failure = from_rpc_error(error, self._place, timeout_s)
+                failure = from_rpc_error(error, self._servers, timeout_s)
             finally:
                 call.cancel()
             if begun:  # words that were yielded cannot be taken back
@@ -182,7 +182,7 @@ class AsyncCaptionClient:
         limit = min((await self.get_model()).max_image_bytes, self._settings.max_image_bytes)
         settings = dataclasses.replace(self._settings, max_image_bytes=limit)
         metadata = self._metadata + trace_metadata()
-        batch = Batch(self._stub(), metadata, images, _message(options), settings, self._place)
+        batch = Batch(self._stub(), metadata, images, _message(options), settings, self._servers)
         async with aclosing(batch.run()) as outcomes:
             async for outcome in outcomes:
                 yield outcome
@@ -214,7 +214,7 @@ class AsyncCaptionClient:
             try:
                 return await call(request, timeout=waiting.left_s, metadata=metadata)
             except grpc.aio.AioRpcError as error:
-                failure = from_rpc_error(error, self._place, timeout_s)
+                failure = from_rpc_error(error, self._servers, timeout_s)
             await waiting.after(failure)
 
     def _stub(self) -> Any:

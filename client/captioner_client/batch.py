@@ -53,13 +53,13 @@ class Batch:
         images: Iterable[ImageInput],
         options: pb.CaptionOptions | None,
         settings: ClientOptions,
-        place: str,
+        servers: str,
     ) -> None:
         """`settings.max_image_bytes` must be within the server's limit: a larger message ends the call.
-        `place` names the servers in errors."""
+        `servers` are the addresses, for errors."""
         self._stub, self._metadata = stub, metadata
         self._images = enumerate(images)
-        self._options, self._settings, self._place = options, settings, place
+        self._options, self._settings, self._servers = options, settings, servers
         self._window = asyncio.Semaphore(settings.batch_window)
         self._unanswered: dict[int, ImageInput] = {}
         self._taking: asyncio.Task[Taken | None] | None = None
@@ -104,7 +104,7 @@ class Batch:
             except TimeoutError:
                 if not self._unanswered:
                     continue  # slow images of the caller, not a slow server
-                message = f"no answer from {self._place} for {self._settings.timeout_s:g} s"
+                message = f"no answer from {self._servers} for {self._settings.timeout_s:g} s"
                 raise DeadlineExceededError(message) from None
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -172,17 +172,17 @@ class Batch:
             while (answer := await call.read()) is not grpc.aio.EOF:  # type: ignore[attr-defined]
                 image = self._unanswered.pop(int(answer.id))
                 if answer.HasField("error"):
-                    self._outcomes.put_nowait((int(answer.id), from_batch_error(answer.error, self._place)))
+                    self._outcomes.put_nowait((int(answer.id), from_batch_error(answer.error, self._servers)))
                 else:
                     self._outcomes.put_nowait((int(answer.id), caption_from_proto(answer.caption, image)))
             complete = self._exhausted and not self._unanswered
-            early = ServerUnavailableError(f"{self._place}: the server ended the batch too early")
+            early = ServerUnavailableError(f"{self._servers}: the server ended the batch too early")
             self._outcomes.put_nowait(None if complete else early)
         except grpc.aio.AioRpcError as error:
             if error.details() == _BROKEN_WRITE or _is_reset(error):
-                ended = ServerUnavailableError(f"{self._place}: the server ended the call")
+                ended = ServerUnavailableError(f"{self._servers}: the server ended the call")
                 self._outcomes.put_nowait(ended)
             else:
-                self._outcomes.put_nowait(from_rpc_error(error, self._place, self._settings.timeout_s))
+                self._outcomes.put_nowait(from_rpc_error(error, self._servers, self._settings.timeout_s))
         except Exception as error:
             self._outcomes.put_nowait(error)

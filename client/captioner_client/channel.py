@@ -91,7 +91,7 @@ def make_target(addresses: Sequence[str]) -> str:
             return addresses[0]
         host, port = _split(addresses[0])
         return f"dns:///{_join(host, port)}"
-    resolved = sorted({place for address in addresses for place in _resolve(*_split(address))})
+    resolved = sorted({endpoint for address in addresses for endpoint in _resolve(*_split(address))})
     kinds = {ipaddress.ip_address(host).version for host, _ in resolved}
     if len(kinds) != 1:
         raise OptionsError("several addresses must be all IPv4 or all IPv6", "server")
@@ -136,5 +136,5 @@ def _resolve(host: str, port: int) -> list[tuple[str, int]]:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise OptionsError(f"cannot find {host!r}: {error.strerror}", "server") from error
-    places = {(str(place[0]), port) for family, *_, place in found if family == socket.AF_INET}
-    return sorted(places or {(str(place[0]), port) for *_, place in found})
+    endpoints = {(str(endpoint[0]), port) for family, *_, endpoint in found if family == socket.AF_INET}
+    return sorted(endpoints or {(str(endpoint[0]), port) for *_, endpoint in found})

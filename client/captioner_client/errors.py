@@ -74,8 +74,8 @@ _BY_STATUS: dict[grpc.StatusCode, type[ServerError]] = {
 }
 
 
-def from_rpc_error(error: grpc.aio.AioRpcError, place: str, timeout_s: float) -> CaptionerError:
-    """The typed error for a failed call to the servers at `place`, which were given `timeout_s`."""
+def from_rpc_error(error: grpc.aio.AioRpcError, servers: str, timeout_s: float) -> CaptionerError:
+    """The typed error for a failed call to `servers`, addresses, which were given `timeout_s`."""
     message = error.details() or error.code().name
     trailers: dict[str, Any] = dict(iter(error.trailing_metadata() or ()))  # type: ignore[arg-type]
     details = _read_details(trailers.get("grpc-status-details-bin", b""))
@@ -85,34 +85,34 @@ def from_rpc_error(error: grpc.aio.AioRpcError, place: str, timeout_s: float) ->
         return ImageTooLargeError("the image is larger than the server takes")  # refused by gRPC itself
     kind = _BY_STATUS.get(error.code(), ServerError)
     if kind is ServerError:
-        message = f"{place}: {error.code().name}: {message}"
+        message = f"{servers}: {error.code().name}: {message}"
     elif details:
-        message = f"{place}: {message}"
+        message = f"{servers}: {message}"
     else:
-        message = _explained(kind, message, place, timeout_s)
+        message = _explained(kind, message, servers, timeout_s)
     return kind(
         message, request_id=trailers.get("x-request-id", ""), retry_after_s=details.get("retry_after_s")
     )
 
 
-def _explained(kind: type[ServerError], message: str, place: str, timeout_s: float) -> str:
+def _explained(kind: type[ServerError], message: str, servers: str, timeout_s: float) -> str:
     """The message of a status that is gRPC's own, not the server's."""
     if kind is DeadlineExceededError:
-        return f"no answer from {place} within {timeout_s:g} s"
+        return f"no answer from {servers} within {timeout_s:g} s"
     reason = message.rpartition("last error: ")[2].removeprefix("UNKNOWN: ")
     if kind is ServerUnavailableError:
-        return f"no server answers at {place}: {reason}"
-    return f"{place}: {reason}"
+        return f"no server answers at {servers}: {reason}"
+    return f"{servers}: {reason}"
 
 
-def from_batch_error(error: pb.Error, place: str) -> CaptionerError:
-    """The typed error for one image of a batch that the servers at `place` were given."""
+def from_batch_error(error: pb.Error, servers: str) -> CaptionerError:
+    """The typed error for one image of a batch that `servers`, addresses, were given."""
     if known := _library_error(error.reason, error.message, error.field):
         return known
     by_number = {status.value[0]: kind for status, kind in _BY_STATUS.items()}
     retry_after_s = _seconds(error.retry_after) if error.HasField("retry_after") else None
     kind = by_number.get(error.status, ServerError)
-    return kind(f"{place}: {error.message}", retry_after_s=retry_after_s)
+    return kind(f"{servers}: {error.message}", retry_after_s=retry_after_s)
 
 
 def _library_error(reason: str, message: str, field: str) -> CaptionerError | None:

@@ -99,8 +99,8 @@ class InferenceServicer(grpc_predict_v2_pb2_grpc.GRPCInferenceServiceServicer):
         pipeline = self._models.get("" if name == MODEL and name not in self._models.names else name)
         served = pipeline.engine.digest[:12]
         if not name or version not in ("", served):
-            asked = f"{clip(repr(name))} {clip(version)}"
-            raise ModelNotFoundError(f"there is no model {asked}, only {name or MODEL!r} {served}")
+            requested = f"{clip(repr(name))} {clip(version)}"
+            raise ModelNotFoundError(f"there is no model {requested}, only {name or MODEL!r} {served}")
         return pipeline, served
 
     @staticmethod

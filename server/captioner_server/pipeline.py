@@ -226,7 +226,7 @@ class Pipeline:
         self, pixels: Pixels, options: CaptionOptions, claim: Claim
     ) -> AsyncGenerator[Word | Caption]:
         call = current_call.get()
-        asked = started = time.monotonic()
+        submitted = started = time.monotonic()
         trace = begin_wait()
 
         def begin() -> None:
@@ -242,7 +242,7 @@ class Pipeline:
             if trace:
                 trace.end()
         compute_s = time.monotonic() - started
-        call.seconds["queue"] += started - asked
+        call.seconds["queue"] += started - submitted
         call.seconds["compute"] += compute_s
         self._metrics.count_share(call.token, compute_s)
 

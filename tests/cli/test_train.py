@@ -241,7 +241,7 @@ def test_what_cannot_be_exported(data, run, tmp_path, capsys, checkpoint, argume
     [
         ("nowhere.json", [], "nowhere.json"),
         ("squares.toml", [], "squares.toml"),
-        ("captions.json", [], "in none of the places named"),
+        ("captions.json", [], "in none of the folders and archives given"),
         ("captions.json", ["--split", "holidays"], "holidays"),
         ("captions.json", ["--images", "nowhere"], "No such file"),
         ("captions.json", ["--images", "{data}/images", "-o", "/nowhere/captions.jsonl"], "cannot write"),

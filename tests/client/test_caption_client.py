@@ -3,11 +3,8 @@
 import asyncio
 import io
 import itertools
-import shutil
-import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,12 +14,10 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.engines import FakeEngine
-from support.patience import PATIENCE_S, wait_until
 from support.processes import child_environment
 from support.serving import RunningServer, make_image, serve
 
 from captioner.errors import (
-    CaptionerError,
     ImageTooLargeError,
     ImageUnreadableError,
     NotAnImageError,
@@ -32,14 +27,9 @@ from captioner.options import CaptionOptions
 from captioner.results import Caption, Word
 from captioner_client import (
     AsyncCaptionClient,
-    AuthenticationError,
     CaptionClient,
     ClientOptions,
-    DeadlineExceededError,
-    ServerBusyError,
-    ServerUnavailableError,
 )
-from captioner_client.channel import make_target, parse_addresses
 
 
 @pytest.fixture(scope="module")
@@ -202,168 +192,6 @@ def test_what_grpc_itself_refuses_is_too_large_too(server: RunningServer) -> Non
         client.caption(bytes(70_000_000))
 
 
-def test_deadlines_are_kept() -> None:
-    engine = FakeEngine()
-    with serve(engine) as server, CaptionClient(server.address, ClientOptions(timeout_s=0.2)) as client:
-        assert client.get_model(timeout_s=PATIENCE_S)
-        engine.hold.clear()
-        late = f"no answer from {server.address} (within|for) 0.2 s"
-        with pytest.raises(DeadlineExceededError, match=late):
-            client.caption(make_image(1))
-        with pytest.raises(DeadlineExceededError, match=late):
-            list(client.stream(make_image(1)))
-        with pytest.raises(DeadlineExceededError, match=late):
-            client.caption([make_image(1)])
-        engine.hold.set()
-
-
-def test_without_a_server_it_says_so_in_time() -> None:
-    for call in (
-        lambda c: c.get_model(),
-        lambda c: c.caption([b""]),
-        lambda c: c.caption(make_image(1)),
-    ):
-        with (
-            CaptionClient("127.0.0.1:1", ClientOptions(max_attempts=2, wait_s=0)) as client,
-            pytest.raises(ServerUnavailableError) as caught,
-        ):
-            call(client)
-        assert "\n" not in str(caught.value)
-        assert str(caught.value).startswith("no server answers at 127.0.0.1:1: ")
-
-
-def test_where_nothing_is_said_the_address_is_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with (
-            CaptionClient(address, ClientOptions(timeout_s=0.3)) as client,
-            pytest.raises(DeadlineExceededError, match=f"no answer from {address} within 0.3 s"),
-        ):
-            client.get_model()
-
-
-def test_a_busy_server_is_asked_again_and_then_given_up() -> None:
-    engine = FakeEngine()
-    with serve(engine, queue_size=1) as server:
-        server.server.models.get()._batcher.learn(1, 1.0)  # sets how long a rejected caller waits
-        engine.hold.clear()
-        with CaptionClient(server.address) as first, CaptionClient(server.address) as client:
-            held = threading.Thread(target=first.caption, args=(make_image(1),))
-            held.start()
-            wait_until(lambda: server.metric("admitted_images"))
-            with (
-                CaptionClient(server.address, ClientOptions(max_attempts=1)) as hasty,
-                pytest.raises(ServerBusyError) as caught,
-            ):
-                hasty.caption(make_image(2))
-            assert caught.value.retry_after_s is not None
-            assert str(caught.value).startswith(f"{server.address}: ")
-            assert caught.value.request_id
-            with ThreadPoolExecutor(1) as pool:
-                answer = pool.submit(client.caption, make_image(3))
-                wait_until(lambda: refusals(server, "RESOURCE_EXHAUSTED") >= 2)
-                engine.hold.set()
-                assert answer.result(PATIENCE_S).text
-            held.join()
-
-
-def refusals(server: RunningServer, code: str) -> float:
-    return server.metric("calls_total", method="/captioner.v1.CaptionService/Caption", code=code)
-
-
-def test_a_server_that_is_starting_is_waited_for() -> None:
-    engine = FakeEngine()
-    engine.hold.clear()
-    with serve(None) as server, CaptionClient(server.address) as client, ThreadPoolExecutor(1) as pool:
-        opened = server.start(server.server.open({"default": engine}))
-        wait_until(lambda: engine.batches)  # it warms up
-        answer = pool.submit(client.caption, make_image(1))
-        wait_until(lambda: refusals(server, "UNAVAILABLE"))
-        engine.hold.set()
-        assert answer.result(PATIENCE_S).text
-        opened.result(PATIENCE_S)
-
-
-def test_a_server_that_is_not_there_yet_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as reserved:
-        port = reserved.getsockname()[1]
-    calls = (
-        lambda: client.caption(make_image(1)).text,
-        lambda: client.caption([make_image(1)])[0].text,
-        lambda: list(client.stream(make_image(1)))[-1].text,
-    )
-    for call in calls:
-        caplog.clear()
-        options = ClientOptions(timeout_s=PATIENCE_S, max_attempts=2)
-        with CaptionClient(f"127.0.0.1:{port}", options) as client, ThreadPoolExecutor(1) as pool:
-            answer = pool.submit(call)
-            wait_until(lambda: caplog.messages)
-            assert f"no server answers at 127.0.0.1:{port}: " in caplog.text
-            assert f"waiting for it, at most {PATIENCE_S:g} s" in caplog.text
-            with serve(FakeEngine(), port=port):
-                assert answer.result(PATIENCE_S)
-
-
-def test_a_wait_that_was_in_vain_says_what_for() -> None:
-    for options in (ClientOptions(timeout_s=1.2, max_attempts=2), ClientOptions(wait_s=0.6, max_attempts=2)):
-        with (
-            CaptionClient("127.0.0.1:1", options) as client,
-            pytest.raises(ServerUnavailableError, match=r"no server answers at 127\.0\.0\.1:1"),
-        ):
-            client.caption(make_image(1))
-
-
-def test_calls_take_turns_over_several_servers() -> None:
-    with serve(FakeEngine()) as one, serve(FakeEngine()) as two:
-        with CaptionClient([one.address, two.address]) as client:
-            for number in range(10):
-                client.caption(make_image(number))
-        for server in (one, two):
-            assert server.metric("images_total", outcome="ok") >= 3
-
-
-def test_a_batch_outlives_the_server_that_it_went_to() -> None:
-    images = [make_image(number) for number in range(120)]
-    engine = FakeEngine(image_s=0.004)
-    with serve(engine) as one, serve(engine) as two:
-        with CaptionClient(f"{one.address}, {two.address}") as client:
-            found: dict[int, Caption | CaptionerError] = {}
-            for index, outcome in client.caption_batch(images):
-                assert index not in found
-                found[index] = outcome
-                if len(found) == 30:
-                    [serving] = [server for server in (one, two) if server.server.gate.open_calls]
-                    drained = serving.start(serving.server.drain())
-        assert drained.result(PATIENCE_S)
-        for server in (one, two):
-            assert server.metric("images_total", outcome="ok") > 10
-    for number, image in enumerate(images):
-        assert_same(found[number], engine.describe(engine.preprocess(image)))
-
-
-def test_an_image_that_is_gone_when_it_is_sent_again_fails_alone(tmp_path: Path) -> None:
-    photos = [tmp_path / f"{number}.jpg" for number in range(120)]
-    for number, photo in enumerate(photos):
-        photo.write_bytes(make_image(number))
-    engine = FakeEngine(image_s=0.004)
-    with (
-        serve(engine) as one,
-        serve(engine) as two,
-        CaptionClient(f"{one.address}, {two.address}") as client,
-    ):
-        outcomes = []
-        for outcome in client.caption_each(photos):
-            outcomes.append(outcome)
-            if len(outcomes) == 10:
-                for photo in photos:
-                    photo.unlink()
-                [serving] = [server for server in (one, two) if server.server.gate.open_calls]
-                serving.start(serving.server.drain())
-    assert len(outcomes) == len(photos)
-    kinds = {type(outcome) for outcome in outcomes}
-    assert kinds == {Caption, ImageUnreadableError} and all(isinstance(o, Caption) for o in outcomes[:10])
-
-
 def test_a_client_in_place_of_a_local_captioner(server: RunningServer, client: CaptionClient) -> None:
     """The same program, `Captioner` or `CaptionClient`: see `captioner.protocol.ImageCaptioner`."""
     engine = server.engine
@@ -385,44 +213,6 @@ def test_a_client_in_place_of_a_local_captioner(server: RunningServer, client: C
     assert by_array == client.caption(Image.fromarray(array)) and by_array.source is array
     *_, caption = client.stream(images[0], beam_size=1)
     assert isinstance(caption, Caption) and caption.source == images[0]
-
-
-def test_a_token_is_sent(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("secret")
-    with serve(FakeEngine(), token_file=tmp_path / "token") as server:
-        with CaptionClient(server.address, ClientOptions(token="secret")) as client:
-            assert client.caption([make_image(1)])
-        with CaptionClient(server.address) as client, pytest.raises(AuthenticationError):
-            client.caption(make_image(1))
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
-def test_tls_encrypts_and_checks_the_certificate(tmp_path: Path) -> None:
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-    ]
-    command += ["-days", "1", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    command += ["-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(command, check=True, capture_output=True)
-    with serve(FakeEngine(), tls_certificate=certificate, tls_key=key) as server:
-        port = server.address.split(":")[1]
-        trusting = ClientOptions(root_certificates=certificate)
-        for addresses in (f"localhost:{port}", [f"localhost:{port}", f"localhost:{port}"]):
-            with CaptionClient(addresses, trusting) as client:
-                assert client.caption(make_image(1)).text
-        with (
-            CaptionClient(f"localhost:{port}", ClientOptions(tls=True)) as client,
-            pytest.raises(ServerUnavailableError),
-        ):
-            client.caption(make_image(1))
 
 
 def test_the_asynchronous_client_does_the_same(server: RunningServer) -> None:
@@ -447,25 +237,6 @@ def test_one_client_serves_many_threads(server: RunningServer, client: CaptionCl
         captions = list(pool.map(client.caption, [make_image(number) for number in range(100)]))
     for number, caption in enumerate(captions):
         assert_same(caption, server.engine.describe(server.engine.preprocess(make_image(number))))
-
-
-@pytest.mark.parametrize("addresses", ["", "host", "host:", ":1", "host:0", "host:x", [], ["a:1", ""]])
-def test_what_is_no_address_is_a_mistake(addresses: object) -> None:
-    with pytest.raises(OptionsError):
-        CaptionClient(addresses)
-
-
-@pytest.mark.parametrize(
-    ("addresses", "target"),
-    [
-        (["example.org:50051"], "dns:///example.org:50051"),
-        (["[::1]:7"], "dns:///[::1]:7"),
-        (["unix:/tmp/socket"], "unix:/tmp/socket"),
-        (["127.0.0.1:1", "127.0.0.2:2"], "ipv4:127.0.0.1:1,127.0.0.2:2"),
-    ],
-)
-def test_addresses_become_targets(addresses: list[str], target: str) -> None:
-    assert make_target(parse_addresses(addresses)) == target
 
 
 def test_importing_the_client_is_light() -> None:

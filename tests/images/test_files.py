@@ -57,7 +57,7 @@ def test_folders(tmp_path: Path) -> None:
     assert files.read("dogs/2.jpg") == b"folder:2.jpg"
     assert files.read(r"C:\photos\dogs\2.jpg") == b"folder:2.jpg"  # as Windows writes it
     assert files.read(r"dogs\1.jpg") == b"folder:dogs/1.jpg"
-    with pytest.raises(DataError, match=r"the image 3\.jpg is in none of the places named"):
+    with pytest.raises(DataError, match=r"the image 3\.jpg is in none of the folders and archives given"):
         files.read("3.jpg")
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from captioner.model.choices import Choices, Floats, Ints, Question, choose_among
+from captioner.model.choices import Choices, Floats, Ints, StepRequest, choose_among
 from captioner.model.history import Hypothesis
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 
@@ -88,10 +88,10 @@ class Speaker:
         return np.array(log_probs), np.array(attention), heard
 
     def choose(
-        self, tokens: Ints, state: list[list[tuple[int, ...]]], question: Question
+        self, tokens: Ints, state: list[list[tuple[int, ...]]], request: StepRequest
     ) -> tuple[Choices, Floats, list[list[tuple[int, ...]]]]:
         log_probs, attention, state = self.step(tokens, state)
-        return choose_among(log_probs, question), attention, state
+        return choose_among(log_probs, request), attention, state
 
     def select(self, images: Ints) -> Speaker:
         smaller = copy.copy(self)

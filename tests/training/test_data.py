@@ -78,7 +78,7 @@ def test_data_that_are_not_there(data: Path, changes: dict, reason: str) -> None
 
 def test_an_image_that_is_not_there(data: Path) -> None:
     [first, *_] = load_examples([source(images=(".",))], data, "train")
-    with pytest.raises(DataError, match=r"00\.png is in none of the places"):
+    with pytest.raises(DataError, match=r"00\.png is in none of the folders"):
         first.files.read(first.image.name)
 
 

@@ -11,7 +11,7 @@ import torch
 from support import squares
 
 from captioner.errors import DataError
-from captioner.model.choices import Question, choose_among
+from captioner.model.choices import StepRequest, choose_among
 from captioner.nn.attention import ATTENTIONS
 from captioner.nn.decoder import DECODERS
 from captioner.nn.model import CaptionModel
@@ -52,9 +52,9 @@ def test_steps_are_those_of_the_network(decoder: str, attention: str) -> None:
         state = {name: value[torch.arange(IMAGES)[:, None], parents] for name, value in state.items()}
         step = model.decoder.step(tokens, memory, state)
         state = step.state
-        question = Question(3, np.tile([0, 5, 0], (IMAGES, BEAMS, 1)), np.array([2, 5]))
+        request = StepRequest(3, np.tile([0, 5, 0], (IMAGES, BEAMS, 1)), np.array([2, 5]))
         asked = {"tokens": tokens.numpy(), "parents": parents.numpy(), **theirs}
-        asked |= {"count": np.array([3]), "forbidden": question.forbidden, "asked": question.asked}
+        asked |= {"count": np.array([3]), "forbidden": request.forbidden, "asked": request.tracked}
         found, unseen = (
             dict(
                 zip(
@@ -68,7 +68,7 @@ def test_steps_are_those_of_the_network(decoder: str, attention: str) -> None:
         np.testing.assert_allclose(found["log_probs"], torch.log_softmax(step.logits, -1), atol=1e-4)
         np.testing.assert_allclose(found["attention"], step.attention, atol=1e-5)
         assert (found["attention"][1, :, 3:7] == 0).all()
-        best = choose_among(found["log_probs"], question)
+        best = choose_among(found["log_probs"], request)
         for ours, theirs_ in zip(best, ("top_log_probs", "top_tokens", "asked_log_probs"), strict=True):
             np.testing.assert_array_equal(ours, found[theirs_])
         if model.decoder.heads > 1:

@@ -68,25 +68,25 @@ class Teachers:
 
     def __init__(
         self,
-        places: Sequence[str],
+        names: Sequence[str],
         root: Path,
         student: CaptionModel,
         vocabulary: Vocabulary,
         frozen_segments: int,
         device: torch.device,
     ) -> None:
-        """`places` as `Start.read` takes them. Raises `DataError` for a teacher with another vocabulary
+        """`names` as `Start.read` takes them. Raises `DataError` for a teacher with another vocabulary
         or other preprocessing."""
         self.frozen = frozen_segments
         self.models: list[CaptionModel] = []
-        for place in places:
-            start = Start.read(place, root)
+        for name in names:
+            start = Start.read(name, root)
             if start.vocabulary.words != vocabulary.words:
-                raise DataError(f"the teacher {place} has other words than the model to be trained")
+                raise DataError(f"the teacher {name} has other words than the model to be trained")
             model = CaptionModel(start.model, len(vocabulary))
             start.give(model, vocabulary)
             if not _sees_alike(model, student, frozen_segments):
-                raise DataError(f"the teacher {place} sees other features than the model to be trained")
+                raise DataError(f"the teacher {name} sees other features than the model to be trained")
             self.models.append(model.to(device).eval())
 
     @torch.no_grad()

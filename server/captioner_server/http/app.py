@@ -16,7 +16,7 @@ from starlette.routing import Route
 from captioner_server.door import Door, Kind
 from captioner_server.errors import NotServingError
 from captioner_server.gate import State
-from captioner_server.http.body import Asked
+from captioner_server.http.body import CaptionCall
 from captioner_server.http.caption import CaptionCalls
 from captioner_server.http.endpoint import Endpoint
 from captioner_server.http.errors import NotFoundError, error_response
@@ -60,8 +60,8 @@ def make_app(models: Models, options: ServerOptions, door: Door, journal: Journa
 
     return Starlette(
         routes=[
-            call("POST /v1/caption", Kind.IMAGE, calls.read, Asked.size_of, calls.caption),
-            call("POST /v1/caption:stream", Kind.WORDS, calls.read, Asked.size_of, calls.stream),
+            call("POST /v1/caption", Kind.IMAGE, calls.read, CaptionCall.size_of, calls.caption),
+            call("POST /v1/caption:stream", Kind.WORDS, calls.read, CaptionCall.size_of, calls.stream),
             call("GET /v1/model", Kind.SMALL, calls.read_name, len, calls.model),
             Route("/healthz", live),
             Route("/readyz", ready),

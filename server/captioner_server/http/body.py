@@ -34,7 +34,7 @@ _DEFAULTS = CaptionOptions(attention=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CaptionCall:
     """A parsed request."""
 
     image: bytes
@@ -47,7 +47,7 @@ class Asked:
         return len(self.image)
 
 
-async def read_request(request: Request, max_image_bytes: int, max_body_bytes: int) -> Asked:
+async def read_request(request: Request, max_image_bytes: int, max_body_bytes: int) -> CaptionCall:
     """The image and the options of a request. Raises an `ImageError`, `OptionsError` or `RequestError`."""
     given = parse_options(
         (name, text) for name, text in request.query_params.multi_items() if name not in (TIMEOUT, MODEL)
@@ -70,7 +70,7 @@ async def read_request(request: Request, max_image_bytes: int, max_body_bytes: i
         )
     options = merge_options(_DEFAULTS, given | more)
     assert options  # there are defaults
-    return Asked(image, options, request.query_params.get(MODEL, ""))
+    return CaptionCall(image, options, request.query_params.get(MODEL, ""))
 
 
 def parse_options(fields: Iterable[tuple[str, str]]) -> dict[str, Any]:

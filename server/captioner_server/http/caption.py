@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from captioner import __version__
 from captioner.options import OPTION_SPECS
 from captioner.results import Caption, Word
-from captioner_server.http.body import MODEL, Asked, read_request
+from captioner_server.http.body import MODEL, CaptionCall, read_request
 from captioner_server.http.stream import EventStream, encode_event
 from captioner_server.models import Models
 from captioner_server.options import ServerOptions
@@ -26,26 +26,26 @@ class CaptionCalls:
     def __init__(self, models: Models, options: ServerOptions) -> None:
         self._models, self._options = models, options
 
-    async def read(self, request: Request) -> Asked:
+    async def read(self, request: Request) -> CaptionCall:
         """Parse a request for a caption."""
         limits = self._options
-        asked = await read_request(request, limits.max_image_bytes, limits.max_message_bytes)
-        return dataclasses.replace(asked, options=self._models.get(asked.model).resolve(asked.options))
+        call = await read_request(request, limits.max_image_bytes, limits.max_message_bytes)
+        return dataclasses.replace(call, options=self._models.get(call.model).resolve(call.options))
 
-    async def caption(self, asked: Asked, deadline_s: float) -> Response:
+    async def caption(self, call: CaptionCall, deadline_s: float) -> Response:
         """The caption of one image as JSON."""
-        pipeline = self._models.get(asked.model)
-        with pipeline.enter(asked.options, deadline_s):
-            caption = await pipeline.caption(asked.image, asked.options, deadline_s)
+        pipeline = self._models.get(call.model)
+        with pipeline.enter(call.options, deadline_s):
+            caption = await pipeline.caption(call.image, call.options, deadline_s)
         return Response(await encode(caption), media_type="application/json")
 
-    async def stream(self, asked: Asked, deadline_s: float) -> Response:
+    async def stream(self, call: CaptionCall, deadline_s: float) -> Response:
         """Every word as it is decoded, then the caption, as server-sent events."""
 
         async def events() -> Any:
-            pipeline = self._models.get(asked.model)
-            with pipeline.enter(asked.options, deadline_s):
-                async for item in pipeline.stream_search(asked.image, asked.options, deadline_s):
+            pipeline = self._models.get(call.model)
+            with pipeline.enter(call.options, deadline_s):
+                async for item in pipeline.stream_search(call.image, call.options, deadline_s):
                     kind = "caption" if isinstance(item, Caption) else "word"
                     yield encode_event(kind, await encode(item))
 

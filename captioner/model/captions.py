@@ -1,0 +1,68 @@
+"""Turns what the search found into captions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from captioner.images.letterbox import Mask, crop
+from captioner.maps.saliency import resample
+from captioner.model.bundle import Bundle
+from captioner.model.calibration import Calibration
+from captioner.model.choices import Floats
+from captioner.model.history import Hypothesis
+from captioner.options import CaptionOptions
+from captioner.results import Alternative, Caption, Word
+
+
+class CaptionBuilder:
+    """Builds captions with the vocabulary, grid and calibration of a bundle.
+
+    `mask`, bool (rows, columns), marks the cells of the photo; maps are cut to it. Options are resolved.
+    """
+
+    def __init__(self, bundle: Bundle) -> None:
+        self._bundle = bundle
+        self.calibration = Calibration.of(bundle.manifest)
+
+    def caption(self, ranked: Sequence[Hypothesis], mask: Mask, options: CaptionOptions) -> Caption:
+        """The caption of an image; all hypotheses but the first become its alternatives."""
+        first, *others = ranked
+        steps = zip(first.tokens, first.log_probs, first.attention, strict=False)  # the end has no token
+        return Caption(
+            text=self._text(first),
+            log_prob=first.log_prob,
+            words=tuple(self.word(*step, mask, options) for step in steps),
+            alternatives=tuple(Alternative(self._text(other), other.log_prob) for other in others),
+            model=self._bundle.identity,
+            confidence=self._confidence(self._text(first), first.log_prob),
+        )
+
+    def of_words(self, words: Sequence[Word], log_prob: float) -> Caption:
+        """The caption of streamed words; `log_prob` includes the end token."""
+        text = " ".join(word.text for word in words)
+        confidence = self._confidence(text, log_prob)
+        return Caption(text, log_prob, tuple(words), model=self._bundle.identity, confidence=confidence)
+
+    def word(
+        self, token: int, log_prob: float, attention: Floats, mask: Mask, options: CaptionOptions
+    ) -> Word:
+        """A word with its map; `attention` (cells,) covers the whole input of the model."""
+        text = self._bundle.vocabulary.words[token]
+        sentinel = max(0.0, 1.0 - float(attention.sum())) if self._bundle.has_sentinel else None
+        if not options.attention:
+            return Word(text, log_prob, None, sentinel)
+        grid = crop(attention.reshape(self._bundle.grid), mask)
+        if options.attention_size not in (None, grid.shape):
+            assert options.attention_size is not None
+            resized = resample(grid, options.attention_size)
+            # If all attention went to the sentinel, the map is zero and stays so.
+            grid = resized * (grid.sum() / max(float(resized.sum()), np.finfo(np.float32).tiny))
+        return Word(text, log_prob, np.asarray(grid, dtype=np.float32), sentinel)
+
+    def _confidence(self, text: str, log_prob: float) -> float | None:
+        return None if self.calibration is None else self.calibration.confidence(text, log_prob)
+
+    def _text(self, hypothesis: Hypothesis) -> str:
+        return " ".join(self._bundle.vocabulary.decode(hypothesis.tokens))
