@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _target(output: Path, name: str) -> Path:
-    """Where the overlay of the image `name` goes."""
+    """The path of the overlay of the image `name`."""
     path = urlsplit(name).path if is_url(name) else name
     stem = "stdin" if name == "-" else PurePath(path).stem
     return output.with_name(output.name.replace(STEM, stem or "photo"))

@@ -33,7 +33,7 @@ class Engine(Protocol):
     calibration: Calibration | None
     """The calibration of the model, if it has one."""
     settings: dict[str, bool | str]
-    """What decides captions beside the model and the options."""
+    """Settings that affect captions besides the model and the options."""
 
     def run(
         self, items: Iterator[Item], loader: Loader, options: CaptionOptions, stop: threading.Event
@@ -90,9 +90,8 @@ class Loader:
 class LocalEngine:
     """Captions with a model in this process.
 
-    Images are decoded in processes of their own, which a bad file may crash or hang. Batches are cut by the
-    images' numbers: the same image is in the same batch whenever a run was interrupted, so that not even the
-    last digit of a probability depends on it.
+    Images are decoded in separate processes, which a bad file may crash or hang. Batches are formed by the
+    numbers of the images, so that interrupting and resuming a run does not change a single digit.
     """
 
     def __init__(

@@ -351,7 +351,7 @@ def _count_room(resources: Mapping[str, float], settings: RayOptions) -> int:
 
 
 def _wanted(settings: RayOptions) -> dict[str, float]:
-    """What an actor takes."""
+    """Resources of an actor."""
     return {"CPU": settings.cpus_per_actor, "GPU": settings.gpus_per_actor}
 
 

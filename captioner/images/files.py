@@ -83,4 +83,4 @@ class _Member:
 
 
 _Found = dict[str, Callable[[], bytes]]
-"""What reads the images that fit a name, by where they are."""
+"""Functions that read the images with a name, by their location."""

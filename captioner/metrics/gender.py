@@ -1,8 +1,8 @@
 """How often captions confuse the gender of people.
 
 Captioners guess the gender of a person from the surroundings (Hendricks et al. 2018, "Women also Snowboard",
-arXiv:1803.09797). The references tell what is right, for photos of which most references name one gender and
-none names the other.
+arXiv:1803.09797). The references decide, for photos where most of them name one gender and none names the
+other.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class NamingScores:
 
 def score_naming(captions: Mapping[str, str], words: Mapping[str, Sequence[str]]) -> NamingScores:
     """`words` for each photo by its key, the most exact first, not empty; `captions` by the same keys.
-    Singular and plural count alike. A photo without a caption counts as wrong."""
+    Singular and plural are equivalent. A photo without a caption counts as wrong."""
     phrases = {key: [tuple(tokenize(word)) for word in own] for key, own in words.items()}
     photos_of: dict[Phrase, set[str]] = defaultdict(set)
     for key, own in phrases.items():

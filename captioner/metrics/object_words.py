@@ -1,4 +1,4 @@
-"""What people call the 80 object categories of COCO (Lin et al. 2014, arXiv:1405.0312) in captions."""
+"""Words for the 80 object categories of COCO (Lin et al. 2014, arXiv:1405.0312) in captions."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ ENDS = frozenset(
     """a an the and or but with on in at by of from for to into onto over under near next beside behind
     between is are was were that which while as sitting laying lying sits lays hanging cut sliced""".split()  # noqa: SIM905
 )
-"""What can follow "orange" where it is a fruit."""
+"""Words that can follow "orange" as a fruit."""
 
 
 def _plural(word: str) -> str:

@@ -31,7 +31,7 @@ class OnnxDecoder:
         self.chooses = "top_tokens" in graph.outputs
         """Whether the graph chooses the best continuations; otherwise it returns all log-probabilities."""
         self.heads: int = graph.outputs[HEADS][2] if HEADS in graph.outputs else 1
-        """Maps that a word has."""
+        """Number of maps per word."""
         self._next = [name for name in graph.outputs if name.startswith("next.")]
 
     def feeds(

@@ -85,7 +85,7 @@ class History:
         self.ends.append(ends)
 
     def add_choices(self, tokens: Ints, parents: Ints, log_probs: Floats) -> None:
-        """What was chosen in it, from which rows: (images, rows) each."""
+        """Add the choices of a step and the rows that they continue: (images, rows) each."""
         self.tokens.append(tokens)
         self.parents.append(parents)
         self.log_probs.append(log_probs)

@@ -36,7 +36,7 @@ def has_fast_int8() -> bool:
 
 @cache
 def processor() -> str:
-    """What optimised graphs depend on: the kind of processor, and the instructions that it has."""
+    """A key for optimised graphs: the kind of processor and its instructions."""
     kind = os.environ.get("PROCESSOR_IDENTIFIER", "")  # of Windows
     return f"{sys.platform} {platform.machine()} {kind} {' '.join(_flags())}"
 

@@ -57,7 +57,7 @@ class ClassWords:
 
 @cache
 def class_words() -> list[list[str]]:
-    """For each class of ImageNet the correct words, the most exact first."""
+    """The correct words for each class of ImageNet, the most exact first."""
     text = resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
     return [entry["words"] for entry in json.loads(text)]
 

@@ -32,7 +32,7 @@ from captioner.training.release import measure
 
 """The options that a bundle has defaults for."""
 TABLE = "<!-- scores -->"
-"""What a table of scores replaces in a model card."""
+"""The line of a model card that the table of scores replaces."""
 SHOWN = ("cider", "bleu_4", "rouge_l", "named", "exactly")
 """Scores of validation in training that the table has."""
 PARITY_BATCHES = (1, 2, 7)
@@ -48,7 +48,7 @@ class ParityError(CaptionerError):
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """How alike ONNX and PyTorch are: largest absolute differences, all batch sizes and steps."""
+    """Differences between ONNX and PyTorch: the largest absolute ones over all batch sizes and steps."""
 
     log_prob: float
     attention: float
@@ -164,7 +164,7 @@ def check_parity(model: CaptionModel, captioner: Captioner, images: Sequence[Pat
 
 
 def _noise(size: int) -> list[Image.Image]:
-    """Square ones and tall ones, so that a model that letterboxes is asked with masks."""
+    """Square and tall images, so that models that letterbox are tested with masks."""
     random = np.random.default_rng(0)
     widths = [size // (1 + number % 3) for number in range(max(PARITY_BATCHES))]
     return [Image.fromarray(random.integers(0, 256, (size, width, 3), dtype=np.uint8)) for width in widths]
@@ -208,7 +208,7 @@ def put_named_words_last(model: CaptionModel, vocabulary: Vocabulary) -> Vocabul
 
 
 def _card(name: str, options: TrainOptions) -> str:
-    """What can be said of any model; people add what it was trained on and what it is bad at."""
+    """A minimal model card; its author adds the training data and the weaknesses."""
     lines = [f"# {name}", "", "Trained with `captioner train`; the configuration is in bundle.json.", ""]
     data = [f"- {source.name} ({source.captions or source.labels or 'classes'})" for source in options.data]
     return "\n".join([*lines, "## Data", "", *data, "", "## Validation scores", "", TABLE, ""])

@@ -49,7 +49,7 @@ class GraphEditor:
         return {name: node for node in self.nodes for name in node.output}
 
     def uses(self) -> Counter[str]:
-        """How many nodes and outputs of the graph read each value."""
+        """The number of nodes and graph outputs that read each value."""
         read: Iterable[str] = (name for node in self.nodes for name in node.input)
         return Counter([*read, *(value.name for value in self._graph.output)])
 

@@ -17,7 +17,7 @@ def log_probs_of(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def log_likelihoods(logits: Tensor, targets: Tensor) -> Tensor:
-    """For each image the summed log p of its captions' words, and their number: float64 (batch, 2)."""
+    """Summed log-probability and number of the words of each image's captions: float64 (batch, 2)."""
     real = targets != Vocabulary.pad_id
     log_probs = (log_probs_of(logits, targets) * real).double()
     return torch.stack([log_probs.sum(dim=(1, 2)), real.sum(dim=(1, 2)).double()], dim=-1)

@@ -1,4 +1,4 @@
-"""What a stage minimises: its objectives, put together and applied to batches."""
+"""The loss of a stage: the weighted sum of its objectives, for each batch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Losses(nn.ModuleDict):
         return self.run.options.seed, self.number, epoch
 
     def _groups(self, epoch: int) -> list[Group]:
-        """What an epoch consists of. Raises `DataError` if an objective would have nothing."""
+        """The groups of an epoch. Raises `DataError` if an objective would have nothing."""
         groups: dict[str, list] = {}
         for number, objective in enumerate(self._objectives()):
             wanted: dict[str, list] = {}

@@ -24,7 +24,7 @@ def beginning(word: str) -> str:
 
 
 def is_plural(word: str) -> bool:
-    """Whether it takes no article: jeans, people."""
+    """Whether the word takes no article: jeans, people."""
     last = tokenize(word)[-1]
     return last in _NO_ARTICLE or bool(_PLURAL.fullmatch(last) and last not in _SINGULAR)
 
@@ -50,8 +50,8 @@ def label_words(examples: Sequence[Example], vocabulary: Vocabulary) -> list[int
 
 
 def related_words(examples: Sequence[Example], classes: Sequence[Sequence[str]] = ()) -> dict[str, list[str]]:
-    """For each part of the most exact word of a labelled photo, and of the words for each class: what else
-    the photos or the class show."""
+    """For each token of the most exact word of a photo or class: the tokens of its other, more general
+    words."""
     related: dict[str, list[str]] = {}
     for words in [*(example.image.words for example in examples if example.image.words), *classes]:
         exact, *others = (tokenize(word) for word in words)
@@ -61,10 +61,10 @@ def related_words(examples: Sequence[Example], classes: Sequence[Sequence[str]] 
 
 
 def known_words(words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
-    """Those of which the vocabulary has every part, in their order."""
+    """The words whose every token is in the vocabulary, in the given order."""
     return [word for word in words if tokenize(word) and vocabulary.unknown_id not in vocabulary.encode(word)]
 
 
 def draw(words: Sequence[str], random: np.random.Generator) -> str:
-    """One of the words: with `EXACT` the first, else with `EXACT` the second, and so on."""
+    """One of the words: the first with probability `EXACT`, otherwise the second with `EXACT`, and so on."""
     return words[min(int(random.geometric(EXACT)), len(words)) - 1]

@@ -1,6 +1,6 @@
-"""What a model says in place of a word that it does not know: "a dog on a branch" for a raccoon.
+"""Finds the word that a model uses for something that it cannot name: "a dog on a branch" for a raccoon.
 
-A sentence in which the new word takes that place is natural. A constrained search alone says both: "a dog
+Replacing that word with the new one gives a natural sentence. A constrained search alone uses both: "a dog
 with a raccoon in its mouth".
 """
 
@@ -25,7 +25,7 @@ _SCENERY = frozenset(
     "house middle mouth mountain ocean park photo picture road rock room sand scene sea shelf shore side "
     "sidewalk sky snow street table top track tree view wall water wave window woods".split()
 )
-"""Where things are."""
+"""Words for the surroundings of things."""
 _UNCOUNTED = frozenset(("food", "furniture"))
 _CONTAINERS = frozenset(
     "basket bin bottle bowl box bucket cup dish glass jar mug pan plate pot tray vase".split()  # noqa: SIM905
@@ -36,7 +36,7 @@ _CLOTHES = frozenset(
     "shorts skirt suit sunglasses sweater tie uniform vest".split()
 )
 _NEVER = COLORS | _SCENERY | _CLOTHES
-"""Words that stand for a new one only if they are its relatives."""
+"""Words that a new one replaces only if they are among its relatives."""
 _LONGEST = max(map(len, PHRASES))
 
 
@@ -69,7 +69,7 @@ def mentions(words: Sequence[str], relatives: Iterable[str] = ()) -> Iterator[Me
 
 
 def count_stand_ins(captions: Iterable[Sequence[str]], relatives: Sequence[str]) -> Counter[str]:
-    """For each name, the number of captions that have it. People count only if no caption names a thing."""
+    """The number of captions that contain each name. People count only if no caption names a thing."""
     named = [list(mentions(caption, relatives)) for caption in captions]
     things = Counter(name for own in named for name in {m.name for m in own if not m.is_person})
     return things or Counter(name for own in named for name in {m.name for m in own})

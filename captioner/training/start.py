@@ -128,7 +128,7 @@ class Start:
             yield "decoder.attention"
 
     def _relatives(self, new: Sequence[str], related: Mapping[str, Sequence[str]]) -> list[list[int]]:
-        """For each new word, the numbers of the known words that stand for it at first."""
+        """For each new word, the ids of the known words whose mean embedding it starts with."""
         numbers = {word: number for number, word in enumerate(self.vocabulary.words)}
         found = [[numbers[word] for word in related.get(one, ()) if word in numbers] for one in new]
         every = [number for one in found for number in one] or self._names()

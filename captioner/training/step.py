@@ -50,12 +50,12 @@ class Step:
 
     @property
     def tokens(self) -> Tensor:
-        """What the decoder reads: int64 (batch, captions, length)."""
+        """Inputs of the decoder: int64 (batch, captions, length)."""
         return self.captions[:, :, :-1]
 
     @property
     def targets(self) -> Tensor:
-        """What it should predict: int64 (batch, captions, length), padded."""
+        """The words to predict: int64 (batch, captions, length), padded."""
         return self.captions[:, :, 1:]
 
     @cached_property

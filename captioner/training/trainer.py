@@ -278,7 +278,7 @@ class Trainer:
         )
 
     def _shown(self) -> MovingAverage:
-        """What is validated and kept: without an average, the weights themselves."""
+        """The weights to validate and keep: the moving average, or the current ones if there is none."""
         return self.ema if self.options.ema_decay else MovingAverage(self.model, 0.0)
 
     def _identity(self) -> dict[str, Any]:

@@ -29,7 +29,7 @@ Outcome = tuple[int, Caption | CaptionerError]
 Taken = tuple[int, ImageInput, bytes | ImageError]
 
 _BROKEN_WRITE = "Internal error from Core"
-"""What gRPC reports instead of the status if the call ends during a write."""
+"""The message of gRPC, instead of a status, if the call ends during a write."""
 _FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.1, 3.0
 
 

@@ -60,7 +60,7 @@ def open_channel(addresses: Sequence[str], options: ClientOptions) -> grpc.aio.C
 
 
 def watches_health(addresses: Sequence[str], options: ClientOptions) -> bool:
-    """Whether the channel is to watch the health of the servers, as the options say or the addresses."""
+    """Whether the channel watches the health of the servers: as the options say, by default for several."""
     if options.health_check is not None:
         return options.health_check
     if len(addresses) > 1:

@@ -24,7 +24,7 @@ from captioner.v1 import captioner_pb2 as pb
 
 
 class ServerError(CaptionerError):
-    """The server did not return a caption, for a reason of its own."""
+    """The server did not return a caption, for a reason other than the image or the options."""
 
     code = "server_error"
 

@@ -11,7 +11,7 @@ from captioner_server.options import ServerOptions
 log = logging.getLogger(__name__)
 
 _OWN_FILES = 256
-"""For the model, the ports, the log, and whatever libraries open."""
+"""Reserved for the model, the ports, the log and libraries."""
 _FILES_PER_WORKER = 4
 _ENOUGH = 2**16
 

@@ -19,7 +19,7 @@ FAILURES = 3
 
 
 class Watched(Protocol):
-    """What the supervisor needs of a batcher."""
+    """The part of a batcher that the supervisor uses."""
 
     @property
     def failures(self) -> int:

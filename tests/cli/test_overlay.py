@@ -15,6 +15,7 @@ from support.serving import RunningServer
 from captioner.captioner import Captioner
 from captioner.cli.main import main
 from captioner.cli.overlay import parse_words
+from captioner.overlay.styles import STYLES
 from captioner_server.options import ServerOptions
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -121,6 +122,13 @@ def test_pixels_are_limited_for_drawing_too(run, capsys, tmp_path, tiny_bundle, 
     assert "more pixels than the limit" in (tmp_path / "out.files" / "index" / "0.js").read_text()
     run("gallery", captions, "-o", tmp_path / "out.html", "--images", folder, "--max-pixels", "1000")
     assert "more pixels than the limit" in (tmp_path / "out.files" / "index" / "0.js").read_text()
+
+
+def test_the_help_names_every_style(capsys):
+    with pytest.raises(SystemExit):
+        main(["overlay", "--help"])
+    shown = capsys.readouterr().out
+    assert all(style in shown for style in STYLES)
 
 
 def test_words_are_counted_from_one():

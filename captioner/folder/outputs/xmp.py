@@ -25,7 +25,7 @@ from captioner.overlay.small_words import is_small
 DESCRIPTION, ALT_TEXT = "XMP-dc:Description", "XMP-iptcCore:AltTextAccessibility"
 KEYWORDS = "XMP-dc:Subject"
 _OLDER = ("IPTC:Caption-Abstract", "IPTC:Keywords")
-"""Where older programs keep the description and the keywords."""
+"""Tags in which older programs store the description and the keywords."""
 _MAX_BYTES = 2**40
 _KEPT = b"kept"
 """Suffix of the digest in the state if another program's text was kept, so that a rerun can report it without

@@ -25,6 +25,6 @@ class TiedEmbedding(nn.Embedding):
         """int64 (…) -> (…, embedding)"""
         return super().forward(tokens) * self.embedding_dim**0.5
 
-    def logits(self, said: Tensor) -> Tensor:
+    def logits(self, output: Tensor) -> Tensor:
         """(…, embedding) -> (…, vocabulary)"""
-        return F.linear(said, self.weight, self.bias)
+        return F.linear(output, self.weight, self.bias)
