@@ -1,15 +1,19 @@
 """A server that most tests of its services can share."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import grpc
-import httpx
 import pytest
 from support.engines import FakeEngine
-from support.http_serving import serve_http
 from support.serving import RunningServer, serve
 
 from captioner_server import probe
+
+if TYPE_CHECKING:
+    import httpx
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +35,8 @@ def channel(server: RunningServer) -> Iterator[grpc.Channel]:
 
 @pytest.fixture(scope="module")
 def http_running() -> Iterator[tuple[RunningServer, httpx.Client]]:
+    from support.http_serving import serve_http  # needs httpx; the wheel is tested without it
+
     with serve_http(FakeEngine(), max_image_bytes=200_000, max_beam_size=8, max_words=30) as both:
         yield both
 
