@@ -88,6 +88,8 @@ def _open(name: str, args: argparse.Namespace, stdin: Sequence[bytes]) -> ImageI
     if name == "-":
         return stdin[0]
     if is_url(name) and not os.path.lexists(name):
+        if not name.lower().startswith(("http://", "https://")):
+            return ImageUnreadableError("no http or https URL; batch --engine ray reads object stores")
         if not args.allow_urls:
             return ImageUnreadableError("is a URL; --allow-urls fetches http and https URLs")
         from captioner.images.fetch import fetch

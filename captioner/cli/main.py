@@ -10,6 +10,7 @@ import argparse
 import difflib
 import importlib
 import io
+import logging
 import os
 import sys
 import warnings
@@ -165,6 +166,8 @@ def _build_parser(
 
 
 def _set_up_streams() -> None:
+    if logging.lastResort:  # warnings of the client and of libraries
+        logging.lastResort.setFormatter(logging.Formatter("captioner: %(message)s"))
     # UTF-8 whatever the locale; names of files that are not UTF-8 are written back byte for byte.
     for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):

@@ -70,6 +70,12 @@ def test_a_folder_is_captioned_when_asked(run, tmp_path, capsys) -> None:
     assert names == [str(tmp_path / "b/a.jpg"), str(tmp_path / "z.jpg"), str(CAT)]
 
 
+def test_an_object_in_a_store_is_for_a_batch(run, capsys) -> None:
+    for allowed in ((), ("--allow-urls",)):
+        assert run("caption", "s3://bucket/cat.jpg", *allowed) == 1
+        assert "no http or https URL; batch --engine ray reads" in capsys.readouterr().err
+
+
 def test_urls_are_fetched_when_allowed(run, web, capsys, tmp_path) -> None:
     assert run("caption", f"{web}/cat.jpg", CAT) == 1
     output, errors = capsys.readouterr()

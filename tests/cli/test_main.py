@@ -148,6 +148,16 @@ def test_what_is_wrong_is_said_with_the_usage_of_the_command(arguments, usage, m
     assert raised.value.code == 2 and errors.startswith(f"usage: {usage}") and message in errors
 
 
+def test_warnings_of_the_client_are_said_like_everything_else() -> None:
+    script = (
+        "import logging, sys; from captioner.cli.main import main; main(['model', 'show', '/nowhere'])\n"
+        "logging.getLogger('captioner_client').warning('no server answers')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    lines = done.stderr.splitlines()
+    assert len(lines) == 2 and all(line.startswith("captioner: ") for line in lines)
+
+
 def test_a_file_that_looks_like_an_argument(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "-beach.jpg").touch()
