@@ -10,6 +10,7 @@ together are little larger than one.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -31,8 +32,8 @@ _MOVES = ("Transpose", "Reshape")
 
 class Quantizer:
     """A float graph, to measure its activations and to convert to INT8. In a graph with convolutions,
-    those are rounded, with the nodes between them and the products that read them; in other graphs, all
-    products with large constant matrices.
+    those are rounded, with the nodes between them and the products that read them, except for an exact start
+    (`_exact_start`); in other graphs, all products with large constant matrices.
     """
 
     def __init__(self, graph: bytes) -> None:
@@ -43,7 +44,10 @@ class Quantizer:
         self._editor.write()
         self._weights = _computed(self._model)
         self._producers = self._editor.producers()
-        self._nodes = [node for node in self._editor.nodes if self._is_rounded(node)]
+        exact = _exact_start(self._editor.nodes)
+        self._nodes = [
+            node for node in self._editor.nodes if self._is_rounded(node) and node.output[0] not in exact
+        ]
         self.activations = self._find_activations()
         """Values that are rounded to 8 bits."""
 
@@ -186,6 +190,16 @@ class Quantizer:
             tensor.data_location = TensorProto.EXTERNAL
             for key, value in (("location", source), ("offset", offset), ("length", len(content))):
                 tensor.external_data.add(key=key, value=str(value))
+
+
+def _exact_start(nodes: Iterable[onnx.NodeProto]) -> set[str]:
+    """Outputs of the first two convolutions if the second is depthwise, as in MobileNets and EfficientNets.
+
+    They stay in float32. Edge filters of so few weights lose more to rounding than all later layers
+    together, and with so few channels integer arithmetic is no faster."""
+    first = list(itertools.islice((node for node in nodes if node.op_type == "Conv"), 2))
+    depthwise = len(first) == 2 and any(a.name == "group" and a.i > 1 for a in first[1].attribute)
+    return {node.output[0] for node in first} if depthwise else set()
 
 
 def session(graph: bytes, files: Mapping[str, bytes] | None = None) -> onnxruntime.InferenceSession:

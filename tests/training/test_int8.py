@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 from support import squares
 
+import captioner
 from captioner.captioner import Captioner
 from captioner.errors import BundleError, DataError, OptionsError
 from captioner.model import bundle as bundles
@@ -108,6 +109,17 @@ def _giving(name: str, graph: bytes) -> bytes:
     del model.graph.output[:]
     model.graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
     return bytes(model.SerializeToString())
+
+
+def test_the_start_of_a_mobile_network_is_not_rounded() -> None:
+    """The embedded model's stem and its first depthwise convolution."""
+    graph = Path(captioner.__file__).parent / "models" / "default" / bundles.ENCODER
+    quantizer = Quantizer(graph.read_bytes())
+    rounded = quantizer.quantize(dict.fromkeys(quantizer.activations, (0.0, 1.0)), bundles.ENCODER)
+    nodes = onnx.load_from_string(rounded).graph.node
+    read = {node.output[0] for node in nodes if node.op_type == "DequantizeLinear"}
+    convolutions = [node for node in nodes if node.op_type == "Conv"]
+    assert [node.input[1] in read for node in convolutions[:4]] == [False, False, True, True]
 
 
 def test_an_image_does_not_depend_on_its_batch(exported: Path, photos: list[Path]) -> None:
