@@ -148,6 +148,26 @@ def headers(address: str) -> Once:
     return _frames(address, lambda attacker: attacker.continue_headers(1000))
 
 
+def resets(address: str) -> Once:
+    """Calls that are cancelled at once."""
+    return _frames(address, lambda attacker: attacker.reset(500))
+
+
+def probes(address: str) -> Once:
+    """Health checks whose message never arrives, over 32 connections by each caller."""
+    from support.stalling import Stalling
+
+    def once(channel: grpc.Channel) -> None:
+        with ExitStack() as opened, suppress(OSError):
+            for _ in range(32):
+                stalling = Stalling(address, HEALTH, 1000)
+                opened.enter_context(stalling.socket)
+                stalling.call(10)
+            time.sleep(1)
+
+    return once
+
+
 def connections(address: str) -> Once:
     """Connections that say nothing, 256 by each caller."""
     host, port = address.split(":")
@@ -223,6 +243,8 @@ ATTACKS: dict[str, Callable[[str], Once]] = {
             metadata,
             settings,
             headers,
+            resets,
+            probes,
             connections,
             searches,
             streams,

@@ -36,6 +36,12 @@ class Stalling:
         self._begin(("grpc-encoding", "gzip"))
         self._send(struct.pack(">BI", 1, len(message)) + message)
 
+    def reset(self, times: int) -> None:
+        """Begin a call and cancel it so many times."""
+        for _ in range(times):
+            self._begin()
+            self.socket.sendall(_frame(3, 0, self._stream, struct.pack(">I", 8)))
+
     def _begin(self, *more: tuple[str, str]) -> None:
         self._stream += 2
         headers = b"".join(
