@@ -118,8 +118,8 @@ def uploads(address: str) -> Once:
 
 
 def compressed(address: str) -> Once:
-    """A gzip message that inflates to 64 MiB."""
-    message = gzip.compress(bytes(2**26), 1)
+    """A gzip message that inflates to 50 MiB."""
+    message = gzip.compress(bytes(50 * 2**20))
     from support.stalling import Stalling
 
     def once(channel: grpc.Channel) -> None:
@@ -299,6 +299,8 @@ def print_table(result: dict[str, Any], checks: dict[str, bool]) -> int:
     for name, found in result.items():
         what = (ATTACKS[name].__doc__ or name).rstrip(".")
         health_ms, innocent_ms = found["health_ms"], found["innocent_ms"]
+        for reason in sorted(set(found["lost"])):
+            print(f"{name}: lost: {reason}", file=sys.stderr)
         holds = all(held for check, held in checks.items() if check.startswith(f"{name}:"))
         print(
             f"| {what} | {health_ms['p99']:.0f}, {health_ms['max']:.0f} "

@@ -65,4 +65,6 @@ class _TextFormatter(logging.Formatter):
 
 def _quoted(value: object) -> str:
     text = str(value)
-    return json.dumps(text, ensure_ascii=False) if not text or any(c in ' "=\n' for c in text) else text
+    if not text.isprintable():  # control characters would forge lines or change a terminal
+        return json.dumps(text)
+    return json.dumps(text, ensure_ascii=False) if not text or any(c in ' "=' for c in text) else text

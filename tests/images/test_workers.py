@@ -2,8 +2,9 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +77,25 @@ def test_an_image_that_takes_long_is_given_up_and_the_next_is_decoded(
     with pytest.raises(ImageTooLargeError, match="max_decode_s"):
         workers.load(image)
     for _ in range(4):
+        assert workers.load(make_image(1)).shape == (64, 64, 3)
+
+
+@pytest.mark.parametrize(
+    ("bomb", "format"),
+    [
+        (bombs.profile_bomb, "PNG"),
+        (bombs.exif_bomb, "JPEG"),
+        (bombs.text_bomb, "PNG"),
+        (bombs.heic_bomb, "HEIC"),
+    ],
+)
+def test_metadata_cannot_take_a_decoder(bomb: Callable[[], bytes], format: str) -> None:
+    if format == "HEIC":
+        pytest.importorskip("pillow_heif")
+    preparation = Preparation(64, limits=ImageLimits(max_memory=200 * 2**20, formats=ALL_FORMATS))
+    with DecodeWorkers(preparation, 1, max_cpu_s=2.0) as workers:
+        with suppress(ImageError):  # an error or an image, both at once
+            assert workers.load(bomb()).shape == (64, 64, 3)
         assert workers.load(make_image(1)).shape == (64, 64, 3)
 
 

@@ -2,6 +2,7 @@
 server is afterwards as healthy as before."""
 
 import asyncio
+import gzip
 import random
 import socket
 import threading
@@ -16,7 +17,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.engines import FakeEngine
 from support.patience import PATIENCE_S, wait_until
-from support.processes import resident_mib, server_process
+from support.processes import peak_mib, resident_mib, server_process
 from support.serving import RunningServer, make_image, serve
 from support.stalling import Stalling
 
@@ -127,6 +128,18 @@ def test_long_lists_of_headers_leave_no_memory() -> None:
                 attacker.continue_headers(1000)
             attacker.socket.close()
         wait_until(lambda: resident_mib(running.process.pid) - before < 56)
+
+
+def test_a_message_is_inflated_no_further_than_the_largest() -> None:
+    bomb = gzip.compress(bytes(50 * 2**20))  # whole within the window of flow control
+    with server_process() as running:
+        before = resident_mib(running.process.pid)
+        attacker = Stalling(running.address, "/captioner.v1.CaptionService/Caption", 0)
+        for _ in range(3):
+            attacker.send_compressed(bomb)
+            running.wait_for("call")
+        attacker.socket.close()
+        assert peak_mib(running.process.pid) - before < 120
 
 
 def test_an_endless_stream_is_read_no_faster_than_it_is_answered(

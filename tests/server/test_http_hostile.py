@@ -1,10 +1,19 @@
 """HTTP: callers that do it wrong on purpose."""
 
 import json
+import socket
+from contextlib import ExitStack
+from pathlib import Path
 
+import httpx
 import pytest
-from support.http_serving import IMAGE, JSON, connect, expected
+from support.engines import FakeEngine
+from support.http_serving import IMAGE, JSON, OCTETS, connect, expected, serve_http
+from support.patience import PATIENCE_S, wait_until
+from support.processes import server_process
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from captioner_server.http import server as http_port
 
 
 @pytest.mark.parametrize(
@@ -45,3 +54,164 @@ def test_a_body_in_tiny_chunks_is_read_in_small_pieces(http_server, monkeypatch)
         answer = bare.makefile("rb").read()
     assert json.loads(answer.partition(b"\r\n\r\n")[2]) == expected(http_server)
     assert sum(pieces) >= len(chunks) and max(pieces) <= 4096
+
+
+def exchange(http_server, request: bytes) -> bytes:
+    """The answer to the bytes of a request, up to the end of the connection."""
+    with connect(http_server) as bare:
+        bare.sendall(request)
+        return bare.makefile("rb").read()
+
+
+POST = b"POST /v1/caption HTTP/1.1\r\nHost: a\r\nContent-Type: image/png\r\nConnection: close\r\n"
+SMUGGLED = b"\r\n\r\nGET /v1/model HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0" + SMUGGLED,
+        b"Transfer-Encoding: chunked, chunked\r\n\r\n0" + SMUGGLED,
+        b"Transfer-Encoding: xchunked\r\n\r\n0" + SMUGGLED,
+        b"Transfer-Encoding : chunked\r\n\r\n0" + SMUGGLED,
+        b"Content-Length: 4\r\nContent-Length: 5\r\n\r\nabcd" + SMUGGLED,
+        b"Content-Length: -4\r\n\r\nabcd" + SMUGGLED,
+        b"Content-Length: +4\r\n\r\nabcd" + SMUGGLED,
+        b"Content-Length: 9" + b"9" * 5000 + b"\r\n\r\nabcd",
+        b"Transfer-Encoding: chunked\r\n\r\n-1\r\nabcd" + SMUGGLED,
+        b"Transfer-Encoding: chunked\r\n\r\n4;" + b"x" * 100_000,
+        b"X-Fold: a\r\n\tb\r\nContent-Length: 0\r\n\r\n",
+    ],
+    ids=str,
+)
+def test_lengths_that_contradict_themselves_are_one_error(http_server, http, headers):
+    answer = exchange(http_server, POST + headers)
+    assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 413")), answer[:100]
+    assert answer.count(b"HTTP/1.1 ") == 1  # nothing is taken for a second request
+    assert http.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "upgrade",
+    [
+        b"Upgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13",
+        b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__",
+    ],
+)
+def test_no_other_protocol_is_spoken(http_server, http, upgrade):
+    with connect(http_server) as bare:
+        bare.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n" + upgrade + b"\r\n\r\n")
+        assert bare.makefile("rb").readline().startswith(b"HTTP/1.1 200")
+    answer = exchange(http_server, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9))
+    assert not answer or answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 404"))
+    assert http.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../../../../etc/passwd",
+        "/%2e%2e/%2e%2e/%2e%2e/etc/passwd",
+        "/..%2f..%2f..%2fetc%2fpasswd",
+        "//etc/passwd",
+        "/page.js/../../../../etc/passwd",
+        "/page.js%00.html",
+        "/static/page.html",
+        "/\\..\\..\\etc\\passwd",
+        "http://elsewhere.example/etc/passwd",
+        "/%0d%0aX-Forged:%201",
+    ],
+)
+def test_only_the_files_of_the_page_are_sent(http_server, path):
+    answer = exchange(http_server, f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 404"), answer[:100]
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"root:" not in body and b"X-Forged" not in head
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"x" * 150_000,
+        b"\r\n" * 70_000,
+        b"--b\r\n" * 20_000,
+        b"--b\r\nContent-Disposition: form-data; name=image; filename=" + b"x" * 150_000,
+        b"--b\r\n" + b"X: y\r\n" * 20_000,
+        b"--b\r\nContent-Disposition: form-data; name*=utf-9''%ff; filename=\"../x\0\"\r\n\r\nx\r\n--b--",
+        b"--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n--c\r\n\r\n--c--\r\n--b--\r\n",
+    ],
+    ids=lambda body: str(body[:20]),
+)
+def test_malformed_forms_are_refused(http, body):
+    headers = {"content-type": "multipart/form-data; boundary=b"}
+    answer = http.post("/v1/caption", content=body, headers=headers)
+    assert answer.status_code in (400, 413) and len(answer.content) < 2000
+    answer = http.post(
+        "/v1/caption", content=body, headers={"content-type": "multipart/form-data" + ";b" * 9000}
+    )
+    assert answer.status_code == 400
+
+
+def test_heads_that_come_byte_by_byte_are_given_up(http_server, monkeypatch):
+    monkeypatch.setattr(http_port, "_IDLE_S", 0.2)
+    with connect(http_server) as bare:
+        bare.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nX: ")
+        bare.settimeout(0.02)
+
+        def closed() -> bool:
+            try:
+                bare.sendall(b"x")
+                return not bare.recv(1)
+            except TimeoutError:
+                return False
+            except OSError:
+                return True
+
+        wait_until(closed)
+
+
+def test_an_answer_that_nobody_reads_is_given_up(http_server, monkeypatch):
+    monkeypatch.setattr(http_port, "_IDLE_S", 0.2)
+    bare = socket.socket()
+    bare.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    bare.settimeout(PATIENCE_S)
+    with bare:
+        url = httpx.URL(http_server.server.http_url)
+        bare.connect((url.host, url.port))
+        connections = http_server.server._http._server.server_state.connections
+        wait_until(lambda: any(one.client == bare.getsockname() for one in connections))
+        bare.sendall(b"GET /page.js HTTP/1.1\r\nHost: a\r\n\r\n" * 200)
+        wait_until(lambda: not any(one.client == bare.getsockname() for one in connections))
+
+
+def test_silent_connections_take_no_places_of_calls():
+    with serve_http(FakeEngine(), max_calls=4) as (server, http), ExitStack() as opened:
+        for _ in range(8):
+            opened.enter_context(connect(server)).sendall(b"GET /")
+        connections = server.server._http._server.server_state.connections
+        wait_until(lambda: len(connections) >= 8)
+        assert http.get("/healthz").status_code == 200
+        assert http.post("/v1/caption", content=IMAGE, headers=OCTETS).status_code == 200
+
+
+def test_a_token_in_the_address_is_neither_accepted_nor_logged(tmp_path: Path):
+    (tmp_path / "tokens").write_text("alice s3cret\n")
+    with server_process(http_port=0, token_file=str(tmp_path / "tokens")) as running:
+        [url] = [json.loads(line)["url"] for line in running.lines if '"http"' in line]
+        with httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
+            for name in ("token", "access_token", "authorization"):
+                query = {name: "s3cret" if name != "authorization" else "Bearer s3cret"}
+                for answer in (
+                    client.post("/v1/caption", params=query, content=IMAGE, headers=OCTETS),
+                    client.post("/v1/caption:stream", params=query, content=IMAGE, headers=OCTETS),
+                    client.get("/v1/model", params=query),
+                ):
+                    assert answer.status_code == 401 and "s3cret" not in answer.text
+                for path in ("/nowhere", "/page.js", "/healthz"):
+                    client.get(path, params=query)
+            bearer = {"authorization": "Bearer s3cret"}
+            answer = client.post("/v1/caption?token=s3cret", content=IMAGE, headers={**OCTETS, **bearer})
+            assert answer.status_code == 400 and "s3cret" not in answer.text  # an unknown option
+        running.tell()
+        assert running.end() == 0
+        assert not any("s3cret" in line for line in running.lines)

@@ -291,3 +291,16 @@ def test_no_call_gives_way_to_one_that_is_rejected() -> None:
             pass
 
     asyncio.run(run())
+
+
+def test_one_connection_gets_a_share_of_the_calls() -> None:
+    """Calls that are cancelled count until gRPC has let go of them, which limits what rapid resets cost."""
+    with serve(FakeEngine()) as running:
+        stalling = Stalling(running.address, "/captioner.v1.CaptionService/Caption", 30 * MIB)
+        for _ in range(300):
+            stalling.call(10)
+        with grpc.insecure_channel(running.address) as channel:
+            wait_until(lambda: running.server.door.receiving >= 100)
+            request = pb.CaptionRequest(image=make_image(1))
+            assert CaptionServiceStub(channel).Caption(request, timeout=PATIENCE_S).caption.text
+        assert running.server.door.receiving == 100

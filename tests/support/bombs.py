@@ -52,6 +52,40 @@ def text_bomb(texts: int = 500_000) -> bytes:
     )
 
 
+def profile_bomb(size: int = 2**28) -> bytes:
+    """A PNG of one pixel whose colour profile inflates to this many bytes."""
+    buffer = io.BytesIO()
+    Image.new("L", (1, 1)).save(buffer, "PNG")
+    whole = buffer.getvalue()
+    head = len(b"\x89PNG\r\n\x1a\n") + 25
+    profile = b"x\0\0" + zlib.compress(bytes(size), 1)
+    return whole[:head] + _chunk(b"iCCP", profile) + whole[head:]
+
+
+def exif_bomb(entries: int = 2000) -> bytes:
+    """A JPEG whose EXIF refers to itself, in lists that claim to be of billions of values."""
+    looped = b"".join(
+        struct.pack("<HHII", tag, 4, 2**32 - 1 if tag % 3 else 1, 8)
+        for tag in sorted((0x8769, 0x8825, 0xA005, 0x14A, 0x112, *range(0x9000, 0x9000 + entries)))
+    )
+    count = len(looped) // 12
+    exif = b"II*\0" + struct.pack("<IH", 8, count) + looped + struct.pack("<I", 8)
+    buffer = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(buffer, "JPEG", exif=b"Exif\0\0" + exif)
+    return buffer.getvalue()
+
+
+def heic_bomb(side: int = 60_000) -> bytes:
+    """A HEIC file that claims this many pixels a side. Needs the extra [photos]."""
+    import pillow_heif
+
+    buffer = io.BytesIO()
+    pillow_heif.from_pillow(Image.new("RGB", (64, 64))).save(buffer)
+    whole = buffer.getvalue()
+    size = whole.index(b"ispe") + 8
+    return whole[:size] + struct.pack(">II", side, side) + whole[size + 8 :]
+
+
 def _chunk(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 

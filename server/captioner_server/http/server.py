@@ -40,7 +40,6 @@ class HttpServer:
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            limit_concurrency=options.max_calls,
             timeout_keep_alive=int(_IDLE_S),
             h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
         )
@@ -112,8 +111,8 @@ class _Flow(FlowControl):
 
 
 class _Protocol(H11Protocol):
-    """Reads in small pieces, and closes idle connections, also those with an incomplete head or an unwanted
-    body."""
+    """Reads in small pieces, and closes idle connections, also those with an incomplete head, an unwanted
+    body, or an answer that is not read."""
 
     def __init__(self, *args: Any, feeder: _Feeder, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -143,6 +142,7 @@ class _Protocol(H11Protocol):
         super().connection_made(transport)
         self.flow = _Flow(transport, self)
         self._seen: object = None
+        self._unsent = 0
         self._check = self.loop.call_later(_IDLE_S, self._close_idle)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -153,6 +153,10 @@ class _Protocol(H11Protocol):
         idle = self.cycle is None or self.cycle.response_complete
         if idle and self._seen is self.cycle:
             self.transport.close()
+            return
+        unsent, self._unsent = self._unsent, self.transport.get_write_buffer_size()
+        if unsent == self._unsent > 0:  # nobody reads the answer
+            self.transport.abort()
             return
         self._seen = self.cycle if idle else object()
         self._check = self.loop.call_later(_IDLE_S, self._close_idle)
