@@ -170,15 +170,14 @@ def test_heads_that_come_byte_by_byte_are_given_up(http_server, monkeypatch):
         wait_until(closed)
 
 
-def test_an_answer_that_nobody_reads_is_given_up(http_server, monkeypatch):
+def test_an_answer_that_nobody_reads_is_given_up(monkeypatch):
     monkeypatch.setattr(http_port, "_IDLE_S", 0.2)
-    bare = socket.socket()
-    bare.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    bare.settimeout(PATIENCE_S)
-    with bare:
-        url = httpx.URL(http_server.server.http_url)
+    with serve_http(FakeEngine(), stream_idle_s=0.5) as (server, _), socket.socket() as bare:
+        bare.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        bare.settimeout(PATIENCE_S)
+        url = httpx.URL(server.server.http_url)
         bare.connect((url.host, url.port))
-        connections = http_server.server._http._server.server_state.connections
+        connections = server.server._http._server.server_state.connections
         wait_until(lambda: any(one.client == bare.getsockname() for one in connections))
         bare.sendall(b"GET /page.js HTTP/1.1\r\nHost: a\r\n\r\n" * 200)
         wait_until(lambda: not any(one.client == bare.getsockname() for one in connections))

@@ -33,7 +33,7 @@ class HttpServer:
         self._options = options
         self._config = uvicorn.Config(
             app,
-            http=partial(_Protocol, feeder=_Feeder()),  # type: ignore[arg-type]
+            http=partial(_Protocol, feeder=_Feeder(), unread_s=options.stream_idle_s),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             log_config=None,
@@ -114,9 +114,10 @@ class _Protocol(H11Protocol):
     """Reads in small pieces, and closes idle connections, also those with an incomplete head, an unwanted
     body, or an answer that is not read."""
 
-    def __init__(self, *args: Any, feeder: _Feeder, **more: Any) -> None:
+    def __init__(self, *args: Any, feeder: _Feeder, unread_s: float, **more: Any) -> None:
+        """`unread_s` is how long the caller may read nothing of an answer."""
         super().__init__(*args, **more)
-        self._feeder = feeder
+        self._feeder, self._unread_s = feeder, unread_s
         self._arrived = bytearray()
 
     def data_received(self, data: bytes) -> None:
@@ -142,7 +143,7 @@ class _Protocol(H11Protocol):
         super().connection_made(transport)
         self.flow = _Flow(transport, self)
         self._seen: object = None
-        self._unsent = 0
+        self._unsent, self._progress_s = 0, self.loop.time()
         self._check = self.loop.call_later(_IDLE_S, self._close_idle)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -154,8 +155,10 @@ class _Protocol(H11Protocol):
         if idle and self._seen is self.cycle:
             self.transport.close()
             return
-        unsent, self._unsent = self._unsent, self.transport.get_write_buffer_size()
-        if unsent == self._unsent > 0:  # nobody reads the answer
+        unsent = self.transport.get_write_buffer_size()
+        if not unsent or unsent != self._unsent:
+            self._unsent, self._progress_s = unsent, self.loop.time()
+        elif self.loop.time() - self._progress_s >= self._unread_s:
             self.transport.abort()
             return
         self._seen = self.cycle if idle else object()
