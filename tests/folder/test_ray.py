@@ -124,8 +124,10 @@ PATIENT_RAY = {
     "RAY_health_check_timeout_ms": "60000",
     "RAY_USAGE_STATS_ENABLED": "0",
     "OMP_NUM_THREADS": "1",
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": "of-this-test",
 }
-"""Settings of Ray on a busy machine, where its helpers start slowly."""
+"""Settings of Ray on a busy machine, where its helpers start slowly, and a token as docs/cluster.md asks for."""
 
 
 @pytest.mark.timeout(1500)
