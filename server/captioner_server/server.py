@@ -38,8 +38,8 @@ LIVE = "live"
 _INFERENCE = "inference.GRPCInferenceService"
 _RETRY_AFTER_S = 1.0
 _MAX_CONNECTION_CALLS = 100
-"""Most calls at once on one connection, including cancelled ones that gRPC still holds: thousands of calls
-that are cancelled at once (rapid reset) keep it busy for seconds. Clients queue further calls."""
+"""Most calls at once on one connection: thousands of calls that are cancelled at once (rapid reset) delay
+health checks for seconds. Clients queue further calls."""
 _QUIET_S, _QUIET_LIMIT_S = 0.2, 2.0  # well under and over _RETRY_AFTER_S
 _GO_AWAY_S = 0.1  # time for callers to receive GOAWAY
 _LAST_SPANS_S = 2.0
@@ -178,6 +178,8 @@ def _channel_options(options: ServerOptions) -> Sequence[tuple[str, int]]:
         ("grpc.max_receive_message_length", options.max_message_bytes),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_concurrent_streams", min(options.max_calls, _MAX_CONNECTION_CALLS)),
+        # Otherwise gRPC refuses calls of well-behaved clients that begin one as soon as another has ended.
+        ("grpc.http.overload_protection", 0),
         # Without bandwidth probes, gRPC buffers 64 KiB of a message that is not read yet, not megabytes that
         # the budget does not count. Messages that are read arrive as fast.
         ("grpc.http2.bdp_probe", 0),

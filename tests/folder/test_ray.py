@@ -127,7 +127,8 @@ PATIENT_RAY = {
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": "of-this-test",
 }
-"""Settings of Ray on a busy machine, where its helpers start slowly, and a token as docs/cluster.md asks for."""
+"""Settings of Ray on a busy machine, where its processes start slowly; and the token that docs/cluster.md
+asks for: without one, the two nodes may disagree on whether tokens are checked."""
 
 
 @pytest.mark.timeout(1500)

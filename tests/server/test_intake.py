@@ -294,7 +294,7 @@ def test_no_call_gives_way_to_one_that_is_rejected() -> None:
 
 
 def test_one_connection_gets_a_share_of_the_calls() -> None:
-    """Calls that are cancelled count until gRPC has let go of them, which limits what rapid resets cost."""
+    """This limits what calls that are cancelled at once (rapid reset) cost."""
     with serve(FakeEngine()) as running:
         stalling = Stalling(running.address, "/captioner.v1.CaptionService/Caption", 30 * MIB)
         for _ in range(300):
