@@ -54,7 +54,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     """Admits, counts and logs calls. Streaming handlers are coroutines that use `context.write`."""
 
     def __init__(self, door: Door, metrics: Metrics, journal: Journal) -> None:
-        self._door, self._gate, self._metrics, self._journal = door, door.gate, metrics, journal
+        self._door, self._gate, self._journal = door, door.gate, journal
         metrics.in_flight.set_function(lambda: door.gate.open_calls)
 
     async def intercept_service(
@@ -92,6 +92,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                     async for answer in answers(_small_messages(entry, context), context):
                         yield answer
             except CaptionerError as error:
+                self._journal.refuse(error)
                 release_frames(error)
                 await context.abort(status_code(error), message_of(error), to_trailers(error))
 
@@ -159,7 +160,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 return answer
             except CaptionerError as error:
                 code, reason = error.grpc_code, message_of(error)
-                self._metrics.refused.labels(error.code).inc()
+                self._journal.refuse(error)
                 release_frames(error)
                 if isinstance(error, NotServingError):
                     await self._gate.held()
@@ -169,6 +170,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 log.exception("a defect, in %s %s", method, call.request_id)
                 release_frames(error)
                 internal = CaptionerError(INTERNAL)
+                self._journal.refuse(internal)
                 await context.abort(
                     status_code(internal), str(internal), (*_trailers(call), *to_trailers(internal))
                 )

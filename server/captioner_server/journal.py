@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from captioner.errors import CaptionerError
 from captioner_server.call import Call, current_call, request_id_of
 from captioner_server.metrics import Metrics
 from captioner_server.tracing import current_trace
@@ -29,6 +30,10 @@ class Journal:
         current_call.set(call)
         current_trace.set(self._tracing.begin(call, headers) if self._tracing and not probe else None)
         return call
+
+    def refuse(self, error: CaptionerError) -> None:
+        """Count why a call ends with an error."""
+        self._metrics.refused.labels(error.code).inc()
 
     def finish(self, call: Call, code: str, reason: str, seconds: float, *, probe: bool = False) -> None:
         """Count and log a call that has ended. `reason` says why it failed; probes are logged at level

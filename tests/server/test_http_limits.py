@@ -11,7 +11,7 @@ from support.serving import serve
 
 def test_without_the_token_nothing_is_answered_but_health(tmp_path):
     (tmp_path / "token").write_text("s3cret\n")
-    with serve_http(FakeEngine(), token_file=tmp_path / "token") as (_, http):
+    with serve_http(FakeEngine(), token_file=tmp_path / "token") as (server, http):
         for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "s3cret"}):
             for answer in (
                 http.post("/v1/caption", content=IMAGE, headers=headers),
@@ -20,6 +20,7 @@ def test_without_the_token_nothing_is_answered_but_health(tmp_path):
             ):
                 assert (answer.status_code, answer.json()["error"]["code"]) == (401, "UNAUTHENTICATED")
                 assert answer.headers["www-authenticate"] == "Bearer"
+        assert server.metric("refused_calls_total", reason="unauthenticated") == 9
         for path in ("/healthz", "/readyz", "/openapi.json"):
             assert http.get(path).status_code == 200
         answer = http.post("/v1/caption", content=IMAGE, headers={**OCTETS, "authorization": "Bearer s3cret"})
@@ -37,6 +38,7 @@ def test_a_full_server_says_when_to_come_again():
         assert int(answer.headers["retry-after"]) >= 1
         engine.hold.set()
         assert waiting.result(PATIENCE_S).status_code == 200
+        assert server.metric("refused_calls_total", reason="busy") == 1
 
 
 def test_streams_are_limited():

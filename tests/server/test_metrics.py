@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import grpc
 import pytest
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from support.engines import FakeEngine
 from support.patience import PATIENCE_S
 from support.serving import RunningServer, make_image, serve
@@ -43,6 +44,30 @@ def test_shares_go_by_the_names_of_tokens(tmp_path) -> None:
         assert images == 4
         assert seconds >= 0.04
         assert share(server, "bob") == share(server, "other") == (0, 0)
+
+
+def test_errors_are_counted_by_reason(tmp_path) -> None:
+    (tmp_path / "tokens").write_text("alice a-token\nbob b-token\n")
+    engine = FakeEngine()
+    with (
+        serve(engine, token_file=tmp_path / "tokens", decode_workers=1) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        engine.breaks_after = 0
+        for token, image in (("a-token", b"no image"), ("a-token", IMAGE), ("wrong", IMAGE)):
+            with pytest.raises(grpc.RpcError):
+                CaptionServiceStub(channel).Caption(
+                    pb.CaptionRequest(image=image),
+                    metadata=[("authorization", f"Bearer {token}")],
+                    timeout=PATIENCE_S,
+                )
+        with pytest.raises(grpc.RpcError, match="UNAUTHENTICATED"):  # reflection can be guessed at too
+            ProtoReflectionDescriptorDatabase(channel).get_services()
+        found = {
+            reason: server.metric("refused_calls_total", reason=reason)
+            for reason in ("not_an_image", "internal", "unauthenticated")
+        }
+        assert found == {"not_an_image": 1, "internal": 1, "unauthenticated": 2}
 
 
 def test_callers_without_a_token_share_a_label() -> None:

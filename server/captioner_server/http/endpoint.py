@@ -66,13 +66,16 @@ class Endpoint(Generic[T]):
             release_frames(error)
         except CaptionerError as error:
             code, reason = error.grpc_code, message_of(error)
+            self.journal.refuse(error)
             release_frames(error)
             await _fail(error, request, sending)
         except Exception as error:
             code, reason = "INTERNAL", type(error).__name__
             log.exception("a defect, in %s %s", self.method, call.request_id)
             release_frames(error)
-            await _fail(CaptionerError(INTERNAL), request, sending)
+            internal = CaptionerError(INTERNAL)
+            self.journal.refuse(internal)
+            await _fail(internal, request, sending)
         finally:
             self.journal.finish(call, code, reason, time.monotonic() - started)
             if trace := current_trace.get():
