@@ -6,13 +6,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 
-from captioner.errors import clip
+from captioner.errors import CaptionerError, clip
 from captioner.protocol import PixelModel
 from captioner_server.errors import ModelNotFoundError
 from captioner_server.metrics import Metrics
 from captioner_server.options import ServerOptions
 from captioner_server.pipeline import Pipeline
-from captioner_server.shadow import Shadow
+from captioner_server.shadow import OUTCOMES, Shadow
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,9 @@ class Models:
         self._failures: asyncio.Queue[str] = asyncio.Queue()
         self._past_restarts = 0
         self._shadow = Shadow(options.shadow_share, metrics)
+        if options.shadow:
+            for outcome in OUTCOMES:  # Prometheus sees an increase only of what was there before
+                metrics.shadow.labels(outcome)
         metrics.admitted.set_function(lambda: sum(one.admitted for one in self._live()))
         metrics.waiting.set_function(lambda: sum(one.waiting for one in self._live()))
         metrics.expected_wait.set_function(
@@ -49,9 +52,6 @@ class Models:
         """The default first."""
         return tuple(self._pipelines)
 
-    def __bool__(self) -> bool:
-        return bool(self._pipelines)
-
     def get(self, name: str = "") -> Pipeline:
         """The model of that name, the default for "". Raises `ModelNotFoundError`."""
         if pipeline := self._pipelines.get(name or next(iter(self._pipelines), "")):
@@ -59,6 +59,18 @@ class Models:
         raise ModelNotFoundError(
             f"there is no model {clip(repr(name))}, only {', '.join(self._pipelines) or 'none yet'}"
         )
+
+    def refusal(self, deadline_s: float, caller: str) -> CaptionerError | None:
+        """The error that another image is rejected with now, whichever model it names; None if one of them
+        has room. The shadow, which nearly always has room, does not count."""
+        first = None
+        for name, pipeline in self._pipelines.items():
+            if name != self._options.shadow:
+                refusal = pipeline.refusal(deadline_s, caller)
+                if refusal is None:
+                    return None
+                first = first or refusal
+        return first
 
     async def prepare(self, engine: PixelModel) -> Pipeline:
         """Warm up a model while others are served. Raises what the model raises."""
@@ -102,13 +114,22 @@ class Models:
         yield from self._retiring
 
     async def _supervise(self, name: str, pipeline: Pipeline) -> None:
+        shadow = name == self._options.shadow
+
         async def report(works: bool) -> None:
+            if shadow:  # callers do not depend on it
+                return
             (self._failing.discard if works else self._failing.add)(name)
             await self._report(not self._failing)
 
         if name in self._failing:
             await report(True)  # a new model starts with a clean record
-        self._failures.put_nowait(await pipeline.supervise(report).run())
+        reason = await pipeline.supervise(report).run()
+        if shadow:
+            self._shadow.pipeline = None
+            log.error("the shadow is given up", extra={"fields": {"name": name, "reason": reason}})
+        else:
+            self._failures.put_nowait(reason)
 
     async def _retire(self, pipeline: Pipeline) -> None:
         """Close a model once it has been idle for a moment."""

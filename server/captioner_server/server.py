@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from captioner.errors import CaptionerError
 from captioner.protocol import PixelModel
 from captioner.v1 import captioner_pb2, captioner_pb2_grpc
 from captioner_server.door import Door
@@ -58,7 +57,7 @@ class CaptionServer:
         self.metrics.serving.set_function(lambda: float(self.gate.serving))
         self.models = Models(options, self.metrics, self._report)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
-        self.door = Door(self.gate, options, self._overload)
+        self.door = Door(self.gate, options, self.models.refusal)
         self.metrics.image_bytes.set_function(lambda: self.door.images.used_bytes)
         self._tracing = _tracing(options)
         journal = Journal(self.metrics, self._tracing)
@@ -155,9 +154,6 @@ class CaptionServer:
         self.models.close()
         if self._tracing:
             await asyncio.to_thread(self._tracing.close, _LAST_SPANS_S)
-
-    def _overload(self, deadline_s: float, caller: str) -> CaptionerError | None:
-        return self.models.get().refusal(deadline_s, caller) if self.models else None
 
     async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
         for service in ("", *self.services):

@@ -19,6 +19,7 @@ from captioner_server.tracing import current_trace
 
 log = logging.getLogger(__name__)
 
+OUTCOMES = ("same", "different", "failed", "dropped")
 _PATIENCE_S = 60.0
 _MOST = 16
 """Most images that are compared at the same time; others are skipped."""

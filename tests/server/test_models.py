@@ -22,6 +22,7 @@ from captioner_server.inference.grpc_predict_v2_pb2_grpc import GRPCInferenceSer
 from captioner_server.model_source import ModelSource, parse_models
 from captioner_server.process_options import ProcessOptions
 from captioner_server.reload import Reloader
+from captioner_server.supervisor import FAILURES
 
 IMAGE = make_image(1)
 
@@ -280,6 +281,57 @@ def test_a_shadow_captions_a_share_too_and_nobody_waits_for_it() -> None:
             shadow.hold.set()
             wait_until(partial(server.metric, "shadow_images_total", outcome=outcome))
             assert server.metric("shadow_images_total", outcome=outcome) == 1
+
+
+def test_a_shadow_that_fails_is_given_up_and_the_server_goes_on(caplog) -> None:
+    old, new = engine("old"), engine("new")
+    with serve(None, decode_workers=1, shadow="next", shadow_share=1.0, failing_s=0.0) as server:
+        server.call(server.server.open({"main": old, "next": new}))
+        new.breaks_after = 0
+        with grpc.insecure_channel(server.address) as channel:
+            stub = CaptionServiceStub(channel)
+
+            def given_up() -> bool:
+                answer = stub.Caption(pb.CaptionRequest(image=IMAGE), timeout=PATIENCE_S)
+                assert answer.caption.model == "old@1"
+                return "the shadow is given up" in caplog.text
+
+            wait_until(given_up)
+            assert server.server.gate.serving
+            failed = server.metric("shadow_images_total", outcome="failed")
+            assert failed >= FAILURES
+            stub.Caption(pb.CaptionRequest(image=IMAGE), timeout=PATIENCE_S)
+            server.call(asyncio.sleep(0))
+            assert server.metric("shadow_images_total", outcome="failed") == failed
+
+
+def test_a_shadow_counts_from_zero() -> None:
+    """Else a shadow without differences has no share of them."""
+    with serve(FakeEngine(), shadow="next", shadow_share=1.0) as server:
+        registry = server.server.metrics.registry
+        for outcome in ("same", "different", "failed", "dropped"):
+            assert registry.get_sample_value("captioner_shadow_images_total", {"outcome": outcome}) == 0
+
+
+def test_a_full_model_leaves_the_others_their_calls() -> None:
+    cats, dogs = engine("cats"), engine("dogs")
+    with serve(None, decode_workers=1, queue_size=1) as server:
+        server.call(server.server.open({"cats": cats, "dogs": dogs}))
+        cats.hold.clear()
+        try:
+            with grpc.insecure_channel(server.address) as channel:
+                stub = CaptionServiceStub(channel)
+                held = stub.Caption.future(pb.CaptionRequest(image=IMAGE), timeout=PATIENCE_S)
+                wait_until(lambda: server.metric("admitted_images") == 1)
+                with pytest.raises(grpc.RpcError) as raised:
+                    stub.Caption(pb.CaptionRequest(image=IMAGE, model="cats"), timeout=PATIENCE_S)
+                assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+                answer = stub.Caption(pb.CaptionRequest(image=IMAGE, model="dogs"), timeout=PATIENCE_S)
+                assert answer.caption.model == "dogs@1"
+                cats.hold.set()
+                assert held.result().caption.model == "cats@1"
+        finally:
+            cats.hold.set()
 
 
 def test_a_shadow_must_be_served(capsys) -> None:
