@@ -38,6 +38,10 @@ class ObjectiveOptions:
     def check(self, run: TrainOptions) -> None:
         """Raise `DataError` if these options are incompatible with the others of the run."""
 
+    def sampled(self, captions: int, labelled: bool) -> int:
+        """How many captions an epoch samples for an image with so many of its own."""
+        return 0
+
 
 OBJECTIVE_OPTIONS: dict[str, type[ObjectiveOptions]] = {}
 """The options of every objective by its name. `captioner.training.objectives`, which is imported with the

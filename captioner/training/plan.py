@@ -36,14 +36,14 @@ def planned(
     found = options.search.resolve(search)
     options = dataclasses.replace(options, **{name: getattr(found, name) for name in SEARCH})
     captions = sum(len(example.image.captions) for example in examples)
-    shown = sum(example.repeat * max(1, len(example.image.captions)) for example in examples)
+    shown = _shown(examples)
     stages = tuple(_stage(stage, shown, options, examples) for stage in options.stages)
     min_count, ema_decay = options.min_count, options.ema_decay
     if min_count == AUTO:
         min_count = _min_count(captions, bool(options.start))
     if ema_decay == AUTO:
         # The average covers the last tenth of the shortest stage.
-        ema_decay = min(EMA_DECAY, max(0.5, 1 - 10 / min(_steps(stage, shown) for stage in stages)))
+        ema_decay = min(EMA_DECAY, max(0.5, 1 - 10 / min(_steps(stage, examples) for stage in stages)))
     return dataclasses.replace(options, stages=stages, min_count=min_count, ema_decay=round(ema_decay, 4))
 
 
@@ -94,16 +94,25 @@ def _min_count(captions: int, started: bool) -> int:
     return 2 if captions < 10_000 else 5
 
 
-def _steps(stage: StageOptions, shown: int) -> int:
-    return stage.epochs * math.ceil(shown / stage.batch_captions)
+def _steps(stage: StageOptions, examples: Sequence[Example]) -> int:
+    """The steps of a stage, about. Samples count for the size of a batch as captions do."""
+    shown = 0 if stage.objectives.keys() == {"self_critical"} else _shown(examples)
+    for objective in stage.objectives.values():
+        for example in examples:
+            image = example.image
+            shown += example.repeat * objective.sampled(len(image.captions), bool(image.words))
+    return stage.epochs * max(1, math.ceil(shown / stage.batch_captions))
+
+
+def _shown(examples: Sequence[Example]) -> int:
+    return sum(example.repeat * max(1, len(example.image.captions)) for example in examples)
 
 
 def warnings(options: TrainOptions, examples: Sequence[Example]) -> list[str]:
     """Reasons why a planned run will not learn, or cannot be validated."""
-    shown = sum(example.repeat * max(1, len(example.image.captions)) for example in examples)
     found = []
     for stage in options.stages:
-        steps = _steps(stage, shown)
+        steps = _steps(stage, examples)
         if steps <= 2 * stage.warmup_steps:
             found.append(
                 f"stage {stage.name}: {stage.warmup_steps} of about {steps} steps are warm-up, so it will"

@@ -13,6 +13,7 @@ from captioner.errors import DataError
 from captioner.nn.model import ModelOptions
 from captioner.training.data import Example, load_examples
 from captioner.training.export import export_bundle
+from captioner.training.objectives.self_critical import SelfCriticalOptions
 from captioner.training.options import AUTO, StageOptions, TrainOptions
 from captioner.training.plan import planned, unlearnt, warnings
 from captioner.training.start import Start
@@ -87,6 +88,19 @@ def test_what_will_not_learn_is_said(data: Path, cache: Path, tmp_path: Path) ->
     assert first.startswith("stage words: 200 of about 2 steps are warm-up, so it will hardly learn")
     assert "an average with ema_decay 0.999 hardly follows about 2 steps" in second
     assert last.startswith("stage words: the loss hardly fell, from 2.8")
+
+
+def test_the_steps_of_a_reward_follow_its_samples(data: Path, cache: Path, tmp_path: Path) -> None:
+    """24 images with 5 captions each make 30 steps, their 240 samples 60."""
+    reward = SelfCriticalOptions(samples=10)
+    stage = squares.stage(epochs=10, batch_captions=40, objectives={"self_critical": reward})
+    trainer = squares.trainer(squares.options((stage,), ema_decay=0.98), tmp_path, data, cache)
+    assert stage.epochs * len(trainer.losses.batches(0)) == 60
+    assert warnings(trainer.options, trainer.train_examples) == []
+    slow = dataclasses.replace(trainer.options, ema_decay=0.99)
+    assert "hardly follows about 60 steps" in warnings(slow, trainer.train_examples)[0]
+    nothing = StageOptions(name="s", objectives={"self_critical": SelfCriticalOptions(min_references=9)})
+    planned(dataclasses.replace(OPEN, stages=(nothing,)), trainer.train_examples)  # refused later, in words
 
 
 def test_a_reward_is_no_loss_that_falls() -> None:

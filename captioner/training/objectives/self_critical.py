@@ -53,6 +53,10 @@ class SelfCriticalOptions(ObjectiveOptions):
         self.at_least(1, "min_references")
         self.at_least(2, "samples")
 
+    def sampled(self, captions: int, labelled: bool) -> int:
+        times = (captions >= self.min_references) + (labelled and self.naming > 0)
+        return self.samples * times
+
 
 class SelfCritical(Objective[SelfCriticalOptions]):
     """REINFORCE on sampled captions; each kind of batch has its reward."""
