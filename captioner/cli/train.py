@@ -7,10 +7,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from captioner.cli.common import add_device_argument
 from captioner.errors import DataError, DeviceError
 
 if TYPE_CHECKING:
     import torch
+
+    from captioner.training.options import TrainOptions
 
 RECIPES = Path(__file__).parent.parent / "training" / "recipes"
 
@@ -51,16 +54,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     for part in ("attention", "decoder", "encoder"):
         parser.add_argument(f"--{part}", metavar="NAME", help=f"short for --set model.{part}=NAME")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    add_device_argument(parser)
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: one per core)")
 
 
 def run(args: argparse.Namespace) -> int:
     import torch
 
+    from captioner.folder.locks import hold_local
     from captioner.training.options import TrainOptions
-    from captioner.training.progress import Progress
-    from captioner.training.trainer import Trainer
 
     if args.threads is not None:
         torch.set_num_threads(max(1, args.threads))
@@ -69,13 +71,23 @@ def run(args: argparse.Namespace) -> int:
         config = RECIPES / f"{args.config}.toml"
     options = TrainOptions.read(config, _changes(args))
     folder = args.out or Path("runs") / options.name
-    data_root = args.data_root or config.parent
+    with hold_local(folder):
+        _train(options, folder, args.data_root or config.parent, args)
+    return 0
+
+
+def _train(options: TrainOptions, folder: Path, data_root: Path, args: argparse.Namespace) -> None:
+    from captioner.training.progress import Progress
+    from captioner.training.trainer import Trainer
+
     progress = Progress()
-    trainer = Trainer(options, folder, data_root, args.cache, _device(args.device), progress)
+    trainer = Trainer(options, folder, data_root, args.cache, _device(args.device or "auto"), progress)
     try:
         trainer.run()
     except KeyboardInterrupt:
-        print(f"captioner: interrupted; the same command resumes from {folder / 'last.pt'}", file=sys.stderr)
+        saved = folder / "last.pt"
+        then = f"resumes from {saved}" if saved.exists() else "starts again: nothing was saved yet"
+        print(f"captioner: interrupted; the same command {then}", file=sys.stderr)
         raise
     if (folder / "best.pt").exists():
         kept, what, release = folder / "best.pt", "best", f" --evaluate {data_root}"
@@ -85,7 +97,6 @@ def run(args: argparse.Namespace) -> int:
             "there is no best.pt: the data have no images for validation (val_fraction = 0.1 takes a tenth)"
         )
     progress.note(f"the {what} weights are in {kept}: captioner export {kept} -o BUNDLE{release}")
-    return 0
 
 
 def _changes(args: argparse.Namespace) -> dict[str, str]:
@@ -104,7 +115,13 @@ def _changes(args: argparse.Namespace) -> dict[str, str]:
 def _device(name: str) -> torch.device:
     import torch
 
-    available = torch.cuda.is_available()
-    if name == "cuda" and not available:
-        raise DeviceError("CUDA cannot be used: PyTorch finds no GPU")
-    return torch.device("cuda" if available and name != "cpu" else "cpu")
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name.startswith("cuda") and not found:
+        raise DeviceError(f"{name.upper()} cannot be used: PyTorch finds no GPU")
+    if int(name.partition(":")[2] or 0) >= max(1, found):
+        raise DeviceError(
+            f"{name.upper()} cannot be used: the last GPU that PyTorch finds is cuda:{found - 1}"
+        )
+    if name == "auto":
+        name = "cuda" if found else "cpu"
+    return torch.device(name)

@@ -1,4 +1,4 @@
-"""One run at a time on one folder of parts."""
+"""One run at a time on one folder."""
 
 from __future__ import annotations
 
@@ -28,21 +28,25 @@ def hold(folder: PartFolder, report: Callable[[str], None]) -> Iterator[None]:
         with _Lease(folder, report):
             yield
         return
-    with _lock(folder.local / ".captioner.lock"):
+    with hold_local(folder.local):
         yield
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
+def hold_local(folder: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a folder of this machine, which is made if it is not there. Raises
+    `OutputError` if another run holds it, and if the folder cannot be written."""
     from filelock import FileLock, Timeout
 
+    path = folder / ".captioner.lock"
     lock = FileLock(path)
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(blocking=False)
     except Timeout:
         raise OutputError(f"another run is writing this output ({path} is in use)") from None
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from None
+        raise OutputError(f"cannot write {folder}: {error.strerror or error}") from None
     try:
         yield
     finally:

@@ -6,10 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from support import squares
 from support.one_thread import one_thread, seeded  # noqa: F401
 
 from captioner.cli.main import main
+from captioner.cli.train import _device
+from captioner.errors import DeviceError
+from captioner.folder.locks import hold_local
 from captioner.model.bundle import Bundle
 
 CONFIG = """
@@ -153,7 +157,6 @@ def test_the_recipe_that_comes_along_is_known(tmp_path, capsys) -> None:
     assert str(tmp_path) in told(capsys)  # where its data would be
 
 
-@pytest.mark.skipif("__import__('torch').cuda.is_available()", reason="there is a GPU")
 def test_photos_beside_a_configuration_that_is_named_without_its_folder(data, monkeypatch, capsys) -> None:
     monkeypatch.chdir(data / "images")
     (data / "images" / "here.csv").write_text("image,caption\n00.png,a red square\n")
@@ -163,9 +166,31 @@ def test_photos_beside_a_configuration_that_is_named_without_its_folder(data, mo
     assert main(["train", "here.toml", "-o", "run", "--device", "cpu", "--threads", "1"]) == 0
 
 
-def test_training_on_a_gpu_that_is_not_there(data, tmp_path, capsys) -> None:
-    assert train(data, tmp_path, "--device", "cuda") == 2
-    assert "CUDA cannot be used" in told(capsys)
+@pytest.mark.parametrize("device", ["cuda", "cuda:99"])
+def test_training_on_a_gpu_that_is_not_there(data, tmp_path, capsys, device) -> None:
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    assert train(data, tmp_path, "--device", device) == 2
+    assert f"{device.upper()} cannot be used" in told(capsys)
+
+
+def test_a_gpu_is_chosen_by_number(monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert _device("cuda:1") == torch.device("cuda:1")
+    assert _device("auto") == torch.device("cuda")
+    assert _device("cpu") == torch.device("cpu")
+    with pytest.raises(DeviceError, match="the last GPU is cuda:1"):
+        _device("cuda:2")
+
+
+def test_an_interrupted_run_says_what_is_kept(data, tmp_path, monkeypatch, capsys) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("captioner.training.trainer.Trainer._train_batch", interrupt)
+    assert train(data, tmp_path) == 130
+    assert "the same command starts again: nothing was saved yet" in told(capsys)
 
 
 def test_from_a_checkpoint_to_scores(data, run, tmp_path, capsys) -> None:
@@ -258,4 +283,16 @@ def test_what_cannot_be_evaluated(data, tiny_bundle, capsys, references, argumen
 def test_a_run_that_cannot_be_written_is_told_in_a_line(data, tmp_path, capsys) -> None:
     (tmp_path / "file").write_text("")
     assert train(data, tmp_path / "file" / "run") == 2
-    assert told(capsys).splitlines()[-1] == f"captioner: Not a directory: {tmp_path / 'file' / 'run'}"
+    assert (
+        told(capsys).splitlines()[-1]
+        == f"captioner: cannot write {tmp_path / 'file' / 'run'}: Not a directory"
+    )
+
+
+def test_two_runs_in_one_folder_are_refused(data, tmp_path, capsys) -> None:
+    with hold_local(tmp_path / "run"):
+        assert train(data, tmp_path / "run") == 2
+    errors = told(capsys)
+    assert "another run is writing this output" in errors and errors.count("\n") == 1
+    assert not (tmp_path / "run" / "log.jsonl").exists()
+    assert train(data, tmp_path / "run") == 0  # the first has ended
