@@ -112,6 +112,9 @@ def _run_once(
                 progress.say(
                     f"not opened: {archives} archives in the folder; name one to caption what it holds"
                 )
+            within = sum(getattr(source, "archives_within", 0) for source in sources)
+            if within and is_first:
+                progress.say(f"not opened: {within} archives in another; unpack it to caption what they hold")
             for result in run.failures() if is_first else ():
                 progress.say_failure(result, "from an earlier run")
             for result in run:

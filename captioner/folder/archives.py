@@ -44,9 +44,12 @@ class ZipSource:
     def __init__(self, path: Path, selection: Selection) -> None:
         self._archive, self._stamp = zipfile.ZipFile(path), stamp_of(path.stat())
         self._selection = selection
+        self.archives_within = 0
+        """Archives in this one, which are not opened."""
 
     def find(self) -> Iterator[Found]:
         for number, member in enumerate(self._archive.infolist()):
+            self.archives_within += self._selection.leaves_archive(member.filename)
             if member.is_dir() or not self._selection.takes_path(member.filename):
                 continue
             problem = "encrypted" if member.flag_bits & 1 else ""
@@ -82,6 +85,8 @@ class TarSource:
         tarfile.open(path).close()
         self._stream, self._stamp = _decompress(path), stamp_of(path.stat())
         self._turn = threading.Lock()
+        self.archives_within = 0
+        """Archives in this one, which are not opened."""
 
     def find(self) -> Iterator[Found]:
         try:
@@ -89,6 +94,7 @@ class TarSource:
                 while (member := archive.next()) is not None:
                     archive.members = []  # type: ignore[attr-defined]  # or it would keep them all
                     name = member.name.removeprefix("./")
+                    self.archives_within += self._selection.leaves_archive(name) and not member.isdir()
                     if member.isdir() or not self._selection.takes_path(name):
                         continue
                     plain = member.isreg() and not member.issparse()

@@ -71,5 +71,9 @@ class Labelled:
     def archives_left_out(self) -> int:
         return getattr(self._source, "archives_left_out", 0)
 
+    @property
+    def archives_within(self) -> int:
+        return getattr(self._source, "archives_within", 0)
+
     def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
         return self._source.read(locator, max_bytes)

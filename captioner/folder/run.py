@@ -66,7 +66,7 @@ class FolderRun:
             self._state = opened.enter_context(state)
             self.total = state.find_images(self._sources)
             if not self.total and not self._may_be_empty:
-                raise DataError("there are no images")
+                raise DataError(f"there are no images{self._only_archives()}")
             if self._retry_failed:
                 state.forget_failures()
             self.left = state.count_pending()
@@ -75,6 +75,11 @@ class FolderRun:
                 self._output.begin(state)
             self._open = opened.pop_all()
         return self
+
+    def _only_archives(self) -> str:
+        names = ("archives_left_out", "archives_within")
+        count = sum(getattr(source, name, 0) for source in self._sources for name in names)
+        return f", only {count} archives, which are not opened" if count else ""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

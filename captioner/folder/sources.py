@@ -80,9 +80,15 @@ class Selection:
 
     def takes_path(self, name: str) -> bool:
         """Whether walking the folder would find the file: its folders are not excluded."""
-        parts = name.split("/")
-        folders = ("/".join(parts[:end]) for end in range(1, len(parts)))
-        return self.takes_file(name) and all(map(self.takes_folder, folders))
+        return self.takes_file(name) and self._takes_folders_of(name)
+
+    def leaves_archive(self, path: str) -> bool:
+        """Whether it is an archive below the source that would be opened if it was a source itself."""
+        return is_archive(path) and self._takes(path) and self._takes_folders_of(path)
+
+    def _takes_folders_of(self, path: str) -> bool:
+        parts = path.split("/")
+        return all(self.takes_folder("/".join(parts[:end])) for end in range(1, len(parts)))
 
     def _takes(self, name: str) -> bool:
         own = name.rpartition("/")[2]
@@ -138,17 +144,13 @@ class FolderSource:
                             folders.append(name)
                     elif _is_folder(entry):
                         self.links_left_out += self.selection.takes_folder(name)
-                    elif self._holds_images(name):
+                    elif self.selection.leaves_archive(name):
                         self.archives_left_out += 1
                     elif self.selection.takes_file(name) and not self._leads_out(entry, inside):
                         yield _look(name, Path(entry.path), os.fsencode(name), self._stamp)
 
     def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
         return read_file(self.root / os.fsdecode(locator), max_bytes)
-
-    def _holds_images(self, name: str) -> bool:
-        """Whether it is an archive that would be opened if it was named."""
-        return is_archive(name) and self.selection.takes_folder(name)
 
     def _leads_out(self, entry: os.DirEntry[str], inside: str) -> bool:
         if not entry.is_symlink() or os.path.realpath(entry.path).startswith(inside):

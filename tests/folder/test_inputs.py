@@ -246,3 +246,27 @@ def test_archives_in_a_folder_are_counted(photos, tmp_path, batch, capsys) -> No
         (photos / name).write_bytes(b"")
     assert batch(photos, "-o", tmp_path / "out.jsonl") == 1
     assert "not opened: 2 archives in the folder; name one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_archives_in_an_archive_are_counted(tmp_path, batch, capsys, kind) -> None:
+    def pack(name: str, *within: str) -> Path:
+        (tmp_path / "one.png").write_bytes(make_image(1))
+        if kind == "zip":
+            with zipfile.ZipFile(tmp_path / name, "w") as archive:
+                for one in within:
+                    archive.write(tmp_path / "one.png", one)
+        else:
+            with tarfile.open(tmp_path / name, "w") as archive:
+                for one in within:
+                    archive.add(tmp_path / "one.png", one)
+        return tmp_path / name
+
+    packed = pack(f"outer.{kind}", "a.png", "b/inner.zip", "c.tgz", "__MACOSX/.c.tgz")
+    assert batch(packed, "-o", tmp_path / "out.jsonl") == 0
+    assert "not opened: 2 archives in another; unpack it" in capsys.readouterr().err
+    assert batch(packed, tmp_path / "one.png", "-o", tmp_path / "both.jsonl") == 0
+    assert "not opened: 2 archives in another; unpack it" in capsys.readouterr().err
+    only = pack(f"only.{kind}", "inner.zip")
+    assert batch(only, "-o", tmp_path / "only.jsonl") == 2
+    assert "there are no images, only 1 archives" in capsys.readouterr().err
