@@ -56,6 +56,15 @@ def test_every_metric_of_rules_and_dashboard_is_exported() -> None:
     assert used | shown <= exported()
 
 
+def test_every_metric_of_the_server_is_shown_or_raises_an_alert() -> None:
+    used = {name for rule in rules() for name in _NAME.findall(rule["expr"])}
+    used |= {name for text in texts(DASHBOARD) for name in _NAME.findall(text)}
+    registry = Metrics().registry
+    families = {family.name for family in registry.collect() if family.name.startswith("captioner")}
+    unused = {name for name in families if not any(one.startswith(name) for one in used)}
+    assert not unused
+
+
 def test_every_documented_metric_is_exported() -> None:
     documented = set(re.findall(r"`(captioner_\w+)", (ROOT / "docs" / "serving.md").read_text()))
     documented -= {"captioner_client", "captioner_server"}

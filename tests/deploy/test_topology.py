@@ -147,6 +147,8 @@ def test_a_model_is_upgraded_under_load_with_evidence_and_a_bad_one_is_seen(tmp_
             compared = 'min(captioner_shadow_images_total{outcome="same"})'
             wait_until(lambda: prometheus.value(compared) > 5, "the shadow of each server has evidence")
             assert set(load.models) == {"old"}
+            upgrades = {"Shadow", "Reloads"}
+            wait_until(lambda: not upgrades & set(empty_panels(prometheus)), "the panels show something")
             for server, bundle in zip(servers, served, strict=True):
                 shutil.copytree(new, bundle, dirs_exist_ok=True)
                 server.tell(signal.SIGHUP)
@@ -180,8 +182,8 @@ def check_queries(prometheus: topology.Prometheus) -> None:
     """Every rule is evaluated, and every query of the dashboard finds something."""
     wait_until(lambda: {rule["health"] for rule in prometheus.rules()} == {"ok"}, "all rules are evaluated")
     assert len(prometheus.rules()) > 15
-    # Nothing has been dropped, refused or rejected, and there may be no GPU.
-    may_be_empty = {"Dropped images", "Errors by reason", "GPU memory", "Rejected"}
+    # Nothing has been dropped, refused or rejected, there is no shadow, and there may be no GPU.
+    may_be_empty = {"Dropped images", "Errors by reason", "GPU memory", "Rejected", "Shadow"}
     wait_until(lambda: set(empty_panels(prometheus)) <= may_be_empty, "all panels show something")
 
 
