@@ -7,7 +7,6 @@ How far each stage may run ahead is fixed, so that memory does not grow with the
 from __future__ import annotations
 
 import logging
-import os
 import re
 import threading
 from collections import deque
@@ -17,6 +16,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from captioner.cores import available_cores
 from captioner.errors import DeviceError, ImageError, ModelOutputError, clip
 from captioner.options import CaptionOptions
 from captioner.protocol import PixelModel, Pixels
@@ -52,7 +52,7 @@ def run_pipeline(
     earlier result. After `stop` is set no further batch is begun. Closing the iterator ends all work; what a
     function raises ends it too, and is raised here.
     """
-    loaders = ThreadPoolExecutor(workers or os.cpu_count() or 1, thread_name_prefix="captioner-load")
+    loaders = ThreadPoolExecutor(workers or available_cores(), thread_name_prefix="captioner-load")
     model = ThreadPoolExecutor(lanes, thread_name_prefix="captioner-model")
     running: deque[Future[Result]] = deque()
     try:

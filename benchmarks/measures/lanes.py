@@ -9,7 +9,8 @@ from typing import Any
 
 from serving.common import percentiles_ms, run_clients, running_server
 
-from captioner.model.runtime import available_cores, default_lanes
+from captioner.cores import available_cores
+from captioner.model.runtime import default_lanes
 from measures.bench import Bench, Table
 from measures.command import captioner
 from measures.photos import SIZES, photos, write_photos

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +9,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
+from captioner.cores import available_cores
 from captioner.errors import ImageError, ImageUnreadableError
 from captioner.folder.items import Done, Item, Loaded, digest_of
 from captioner.folder.sources import Source
@@ -104,7 +104,7 @@ class LocalEngine:
     ) -> None:
         """With `include_keywords` each caption must contain keywords of its own photo."""
         self._model, self._batch_size = model, batch_size
-        self._workers = workers or os.cpu_count() or 1
+        self._workers = workers or available_cores()
         self.model, self.calibration = model.model, model.calibration
         self.grid = None if model.grid_varies else model.grid
         self.settings: dict[str, bool | str] = {}

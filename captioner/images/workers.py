@@ -24,6 +24,7 @@ from typing import Self
 
 import numpy as np
 
+from captioner.cores import available_cores
 from captioner.errors import CaptionerError, ImageError, ImageTooLargeError, NotAnImageError
 from captioner.images.preparation import Pixels, Preparation
 from captioner.images.worker import DONE, ERRORS, READY, REPLY, REQUEST, _receive
@@ -52,7 +53,7 @@ class DecodeWorkers:
     ) -> None:
         """`count` processes (None: one per core), started when first needed. An image may take `max_cpu_s`
         seconds of processor time and the memory in the limits of `preparation`."""
-        self.count = count or os.cpu_count() or 1
+        self.count = count or available_cores()
         self.image_s = 0.0
         """Recent time to decode an image, in seconds."""
         self.lost = 0

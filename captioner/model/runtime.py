@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from captioner.cores import available_cores, core_limit
 from captioner.errors import BundleError, DeviceError, OptionsError, RuntimeMissingError
 from captioner.model.bundle import DECODER, ENCODER, FORMAT, Bundle
 from captioner.model.decoder import CHOSEN, OnnxDecoder, OnnxStepper
@@ -50,6 +50,7 @@ class Runtime:
         if lanes is not None and lanes < 1:
             raise OptionsError(f"lanes must be at least 1, got {lanes}", "lanes")
         self._ort = _import_onnxruntime()
+        threads = threads or core_limit()  # without a limit, ONNX Runtime takes a thread per core
         self._threads = threads
         self._gpu = int(device.partition(":")[2] or 0)
         self.provider = self._choose_provider(bundle, device)
@@ -185,11 +186,6 @@ class Runtime:
             raise BundleError(f"the graphs of the bundle do not keep the contract of format {FORMAT}")
         if [outputs[name][-1] for name in _FIRST] != [len(bundle.vocabulary), rows * columns]:
             raise BundleError("the graphs of the bundle do not fit its vocabulary and its grid")
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def default_lanes(cores: int) -> int:

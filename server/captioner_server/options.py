@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from captioner.cores import available_cores
 from captioner.errors import OptionsError
 from captioner.images.formats import SAFE_FORMATS, parse_formats
 from captioner.images.opening import ImageLimits
@@ -57,7 +57,7 @@ class ServerOptions:
     max_decode_s: float = _option(
         DEFAULT_MAX_CPU_S, "most processor time that decoding an image may take, in seconds", 0.01
     )
-    decode_workers: int = _option(min(8, os.cpu_count() or 1), "image decoding processes", 1, 256)
+    decode_workers: int = _option(min(8, available_cores()), "image decoding processes", 1, 256)
     formats: str = _option(",".join(SAFE_FORMATS), "image formats to accept, or all")
     failing_s: float = _option(30.0, "exit if all batches fail for this long, in seconds", 0.0)
     stuck_s: float = _option(
