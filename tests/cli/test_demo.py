@@ -1,12 +1,17 @@
 """`captioner demo` as a process: it prints where the page is, and ends on Ctrl-C."""
 
+import io
 import signal
 import subprocess
 import sys
 
 import httpx
+import pillow_heif
+from PIL import Image
 from support.patience import PATIENCE_S
 from support.processes import child_environment
+
+TYPE = {"Content-Type": "application/octet-stream"}
 
 
 def test_the_page_is_served_until_it_is_interrupted():
@@ -18,6 +23,10 @@ def test_the_page_is_served_until_it_is_interrupted():
             assert url.startswith("http://127.0.0.1:")
             assert "Captioner" in httpx.get(url, timeout=PATIENCE_S).text
             assert httpx.get(f"{url}readyz", timeout=PATIENCE_S).status_code == 200
+            heic = io.BytesIO()
+            pillow_heif.from_pillow(Image.new("RGB", (64, 64), "red")).save(heic)
+            answer = httpx.post(f"{url}v1/caption", content=heic.getvalue(), headers=TYPE, timeout=PATIENCE_S)
+            assert answer.status_code == 200, answer.text
             process.send_signal(signal.SIGINT)
             assert process.wait(PATIENCE_S) == 0
         finally:

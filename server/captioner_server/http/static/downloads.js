@@ -74,6 +74,7 @@ async function makePage(image, data, name) {
 async function download(format, image, photo) {
   const name = stem(photo.name);
   if (format === "json") return saveFile(JSON.stringify({ image: photo.name, ...photo.caption }, null, 1), `${name}.json`, "application/json");
+  if (!image.naturalWidth) throw new Error("This browser cannot show the photo, and so cannot draw it: only JSON can be downloaded.");
   if (format === "html") return saveFile(await makePage(image, photo.payload, photo.name), `${name}.html`, "text/html");
   const made = await makeFigure(image, photo.payload, `image/${format}`);
   return saveFile(made, `${name}.${made.type.slice(6)}`); // browsers that cannot write WebP write PNG

@@ -151,7 +151,7 @@
 
   // How far the gallery is, and what stopped it.
   function report() {
-    const done = photos.filter((one) => one.caption || one.error).length;
+    const done = photos.filter((one) => one.caption).length;
     const failed = photos.filter((one) => one.error), retry = Boolean(stopped) || failed.some((one) => one.retry);
     const parts = [`${done} of ${photos.length} photos captioned`];
     if (failed.length) parts.push(`${failed.length} failed`);
