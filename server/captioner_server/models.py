@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 
@@ -132,7 +133,7 @@ class Models:
             self._failures.put_nowait(reason)
 
     async def _retire(self, pipeline: Pipeline) -> None:
-        """Close a model once it has been idle for a moment."""
+        """Close a model once it has been idle for a moment, and free its memory."""
         idle = False
         while not (idle and pipeline.idle):
             idle = pipeline.idle
@@ -140,7 +141,11 @@ class Models:
         self._past_restarts += pipeline.decoder_restarts
         del self._retiring[pipeline]
         pipeline.close()
-        log.info("model closed", extra={"fields": {"model": pipeline.engine.model}})
+        model = pipeline.engine.model
+        del pipeline
+        await asyncio.sleep(_IDLE_S)  # its tasks and threads end
+        gc.collect()  # what cycles hold, Python itself would find only after many more calls
+        log.info("model closed", extra={"fields": {"model": model}})
 
 
 def _labels(name: str, engine: PixelModel) -> tuple[str, ...]:

@@ -1,8 +1,10 @@
 """Several models under names, and models that are replaced while they serve."""
 
 import asyncio
+import gc
 import shutil
 import threading
+import weakref
 from functools import partial
 from pathlib import Path
 
@@ -162,6 +164,21 @@ def test_a_model_is_replaced_under_load_and_no_request_is_lost(server, channel) 
     labels = {"name": "cats", "device": "cpu", "provider": "FakeProvider", "precision": "float32"}
     assert server.metric("model_info", model="lions@1", **labels) == 1
     assert server.metric("model_info", model="cats@1", **labels) == 0
+
+
+def test_the_memory_of_a_replaced_model_is_freed(server, caplog) -> None:
+    """Cycles hold it, which Python would find only after many calls: a server that reloads often would grow."""
+    caplog.set_level("INFO", "captioner_server.models")
+    old = [weakref.ref(server.server.models.get("cats")), weakref.ref(server.server.models.get("cats").engine)]
+    upgrades = Upgrades(server)
+    upgrades.next = engine("lions")
+    gc.disable()
+    try:
+        upgrades.reload()
+        wait_until(lambda: "model closed" in caplog.text)
+        assert [one() for one in old] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_a_bad_model_leaves_the_old_one_serving(server, channel) -> None:
