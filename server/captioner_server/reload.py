@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import time
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from captioner_server.models import Models
 
 log = logging.getLogger(__name__)
 
+_THREADS_END_S = 0.5
 OUTCOMES = ("replaced", "unchanged", "failed")
 Stamp = tuple[tuple[str, int, int, int], ...]
 
@@ -67,6 +69,8 @@ class Reloader:
                 fields["reason"] = clip(str(error) or type(error).__name__)
                 if not isinstance(error, CaptionerError):
                     log.exception("a defect, while a model was reloaded")
+            if outcome == "failed":  # cycles hold the new model, and its last threads for a moment too
+                asyncio.get_running_loop().call_later(_THREADS_END_S, gc.collect)
             self._metrics.reloads.labels(source.name, outcome).inc()
             fields["seconds"] = str(round(time.monotonic() - started, 2))
             log.log(

@@ -167,9 +167,10 @@ def test_a_model_is_replaced_under_load_and_no_request_is_lost(server, channel) 
 
 
 def test_the_memory_of_a_replaced_model_is_freed(server, caplog) -> None:
-    """Cycles hold it, which Python would find only after many calls: a server that reloads often would grow."""
+    """Cycles hold it, which Python would find only after many calls."""
     caplog.set_level("INFO", "captioner_server.models")
-    old = [weakref.ref(server.server.models.get("cats")), weakref.ref(server.server.models.get("cats").engine)]
+    models = server.server.models
+    old = [weakref.ref(models.get("cats")), weakref.ref(models.get("cats").engine)]
     upgrades = Upgrades(server)
     upgrades.next = engine("lions")
     gc.disable()
@@ -177,6 +178,27 @@ def test_the_memory_of_a_replaced_model_is_freed(server, caplog) -> None:
         upgrades.reload()
         wait_until(lambda: "model closed" in caplog.text)
         assert [one() for one in old] == [None, None]
+    finally:
+        gc.enable()
+
+
+class Broken(FakeEngine):
+    """Loads, and fails when it is warmed up. Its error is logged without its frames, which hold it."""
+
+    def caption_pixels(self, pixels, options=None):
+        raise BundleError("the graphs do not fit each other")
+
+
+def test_the_memory_of_a_bad_model_is_freed(server) -> None:
+    upgrades, broken = Upgrades(server), Broken()
+    broken.digest, bad, upgrades.next = "ff" * 32, weakref.ref(broken), broken
+    del broken
+    gc.disable()
+    try:
+        upgrades.reload()
+        assert upgrades.count("failed") == 1
+        upgrades.next = engine("cats")
+        wait_until(lambda: bad() is None)
     finally:
         gc.enable()
 
