@@ -34,10 +34,12 @@ def hold(folder: PartFolder, report: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def hold_local(folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a folder of this machine, which is made if it is not there. Raises
-    `OutputError` if another run holds it, and if the folder cannot be written."""
+    """Hold an exclusive lock on a folder of this machine, which is made if it is not there, and removed if
+    it stays empty. Raises `OutputError` if another run holds it, and if the folder cannot be written."""
     from filelock import FileLock, Timeout
 
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"{folder} is there already, and is no folder")
     path = folder / ".captioner.lock"
     lock = FileLock(path)
     try:
@@ -50,6 +52,10 @@ def hold_local(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        with suppress(OSError):
+            if list(folder.iterdir()) == [path]:
+                path.unlink()
+                folder.rmdir()
         lock.release()
 
 

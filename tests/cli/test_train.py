@@ -140,6 +140,7 @@ def test_what_cannot_be_trained_is_refused_at_once(data, tmp_path, capsys, argum
     assert train(data, tmp_path / "run", *arguments) == 2
     errors = told(capsys)
     assert reason in errors and errors.startswith("captioner: ") and errors.count("\n") == 1
+    assert not list((tmp_path / "run").glob("*.lock"))
 
 
 @pytest.mark.parametrize(
