@@ -96,7 +96,8 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--keywords",
         action="store_true",
-        help="with xmp: also write the nouns of the caption as keywords, unless the photo has keywords",
+        help="with xmp: also write the words of the caption that name something as keywords, unless the "
+        "photo has some",
     )
     group.add_argument(
         "--corrections",

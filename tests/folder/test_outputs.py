@@ -17,6 +17,7 @@ from support.serving import make_image, serve
 from captioner import Captioner
 from captioner.cli.main import main
 from captioner.errors import OptionsError
+from captioner.folder.outputs.xmp import keywords_of
 from captioner.folder.text import TextOptions
 from captioner.results import Caption
 
@@ -255,6 +256,15 @@ def test_alt_text_is_short_and_ends_well() -> None:
     assert len(TextOptions(style="alt").apply("x" * 300, "x")) == 125
     with pytest.raises(OptionsError, match="--style"):
         TextOptions(style="loud")
+
+
+def test_keywords_name_something() -> None:
+    assert keywords_of("Two cats are sitting on top of a large green couch.") == ["cats", "green", "couch"]
+    assert keywords_of("A group of people in front of a train, next to the side of a road") == [
+        "people",
+        "train",
+        "road",
+    ]
 
 
 @needs_exiftool

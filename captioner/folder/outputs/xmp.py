@@ -122,10 +122,20 @@ class XmpOutput(SidecarOutput):
         return self._options.replace_existing or ours
 
 
+_NAMES_NOTHING = frozenset(
+    "top front side back middle edge group pair couple bunch piece number one two three four five six "  # noqa: SIM905
+    "several many few lot all other another each big large small little".split()
+)
+
+
 def keywords_of(text: str) -> list[str]:
-    """The words of a caption that name something, in order: not those that only join others, nor what is
-    done ("running")."""
-    words = (word for word in tokenize(text) if not is_small(word) and not word.endswith("ing"))
+    """The words of a caption that name something, in order: not those that only join others or say where
+    and how many, nor what is done ("running")."""
+    words = (
+        word
+        for word in tokenize(text)
+        if not (is_small(word) or word in _NAMES_NOTHING or word.endswith("ing"))
+    )
     return list(dict.fromkeys(words)) or [""]
 
 
