@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import sys
 from typing import TYPE_CHECKING
 
 from captioner.cli.common import (
@@ -53,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
                 failed = True
                 report_failure(name, outcome)
             _print(name, outcome, args)
-            sys.stdout.flush()
+            print(end="", flush=True)  # nothing where stdout was closed before the start
     return int(failed)
 
 

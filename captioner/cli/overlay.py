@@ -152,7 +152,10 @@ def _render(args: argparse.Namespace, image: ImageInput, caption: Caption, suffi
 
 
 def _write(path: Path, data: bytes) -> None:
+    from captioner.folder.outputs.files import replacing
+
     try:
-        path.write_bytes(data)
-    except OSError as error:
-        raise OptionsError(f"cannot write {path}: {error.strerror or error}", "output") from error
+        with replacing(path) as file:  # a full disk leaves no half of a picture
+            file.write(data)
+    except OutputError as error:  # it would fail for every photo
+        raise OptionsError(str(error), "output") from error

@@ -114,6 +114,13 @@ def test_an_image_from_stdin(tiny_bundle, captioner) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of files are bytes on Linux only")
+@pytest.mark.skipif(os.name != "posix", reason="a shell")
+def test_output_that_was_closed_before_the_start(tiny_bundle) -> None:
+    command = [sys.executable, "-m", "captioner", "caption", PHOTOS[0], "--model", tiny_bundle]
+    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_hostile_file_names(tiny_bundle, tmp_path) -> None:
     names = [
         b"tab\there.jpg",

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageChops
 from support.captions import make_caption
+from support.disks import filled
 from support.serving import RunningServer
 
 from captioner.captioner import Captioner
@@ -90,6 +91,20 @@ def test_what_is_wrong_is_said_in_one_line(run, capsys, tmp_path, monkeypatch, a
     assert reason in errors
     assert len(errors.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif("__import__('os').name != 'posix'", reason="mounts")
+def test_a_full_disk_leaves_the_earlier_picture(run, capsys, mount):
+    disk = mount("-t", "tmpfs", "-o", "size=8m", "tmpfs")
+    pictures = [disk / f"out{suffix}" for suffix in (".png", ".html")]
+    for picture in pictures:
+        picture.write_bytes(b"earlier")
+    with filled(disk, 4096):
+        for picture in pictures:
+            assert run("overlay", CAT, "-o", picture) == 2
+            assert f"cannot write {picture}: No space left on device" in capsys.readouterr().err
+    assert [picture.read_bytes() for picture in pictures] == [b"earlier"] * 2
+    assert sorted(disk.iterdir()) == sorted(pictures)
 
 
 def test_a_server_captions_as_well(run, capsys, tmp_path, tiny_bundle):

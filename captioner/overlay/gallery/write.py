@@ -59,9 +59,11 @@ def write_gallery(
         chunks = _write_index(rows, partial)
         failed = sum(row[3] is not None for row in rows)
         name = title if title is not None else Path(image_root).resolve().name
+        made = partial / "page.html"
+        made.write_text(_page(name or "Photos", files.name, chunks), encoding="utf-8")
         _remove(files)
         partial.rename(files)
-        page.write_text(_page(name or "Photos", files.name, chunks), encoding="utf-8")
+        (files / made.name).replace(page)
     except OSError as error:
         raise OptionsError(f"cannot write {page}: {error.strerror or error}", "output") from error
     finally:  # whatever ended it, Ctrl-C too: no half of a gallery stays behind
