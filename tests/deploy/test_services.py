@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from captioner_server.options import ServerOptions
+from captioner_server.server import _MAX_CONNECTION_CALLS
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "deploy" / "systemd" / "captioner.service"
@@ -46,6 +47,13 @@ def test_envoy_accepts_its_configuration() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "deprecated" not in done.stderr
+
+
+def test_envoy_sends_no_more_to_a_connection_than_a_server_takes() -> None:
+    config = yaml.safe_load((ROOT / "deploy/envoy/envoy.yaml").read_text())
+    [options] = config["static_resources"]["clusters"][0]["typed_extension_protocol_options"].values()
+    most = options["explicit_http_config"]["http2_protocol_options"]["max_concurrent_streams"]
+    assert most <= _MAX_CONNECTION_CALLS
 
 
 def test_the_names_in_the_collectors_configuration() -> None:

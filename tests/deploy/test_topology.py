@@ -111,6 +111,20 @@ def test_a_rolling_restart_and_a_kill_lose_nothing_and_are_seen(tmp_path) -> Non
         wait_until(lambda: prometheus.query('ALERTS{alertname="CaptionerDown"}'), "the alert is pending")
 
 
+def test_many_callers_at_once_lose_nothing(tmp_path) -> None:
+    """More than a server takes on one connection (100), so that Envoy opens others."""
+    request = pb.CaptionRequest(image=make_image(1))
+    with server_process() as server, ExitStack() as stack:
+        port = int(server.address.rpartition(":")[2])
+        address, metrics = stack.enter_context(topology.envoy([port], tmp_path))
+        channel = stack.enter_context(grpc.insecure_channel(address, options=[("grpc.enable_retries", 0)]))
+        calls = [CaptionServiceStub(channel).Caption.future(request, timeout=PATIENCE_S) for _ in range(250)]
+        outcomes = Counter("OK" if call.exception() is None else call.details() for call in calls)
+        assert outcomes == {"OK": 250}
+        retries = 'envoy_cluster_upstream_rq_retry{envoy_cluster_name="captioner"} 0'
+        assert retries in topology.fetch(metrics)
+
+
 @pytest.mark.timeout(1200)
 def test_a_model_is_upgraded_under_load_with_evidence_and_a_bad_one_is_seen(tmp_path, tiny_bundle) -> None:
     """As docs/operations.md says: first as a shadow, then over the bundle that is served."""
