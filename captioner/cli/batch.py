@@ -23,7 +23,7 @@ from captioner.cli.common import (
     open_captioner,
     report_unknown_keywords,
 )
-from captioner.cli.output import report_failure
+from captioner.cli.output import counted, report_failure
 from captioner.errors import OptionsError
 from captioner.images.urls import is_url
 
@@ -106,15 +106,18 @@ def _run_once(
         with Progress(run.total, run.left, quiet=args.quiet) as progress:
             links = sum(getattr(source, "links_left_out", 0) for source in sources)
             if links and is_first:
-                progress.say(f"not followed: {links} links to folders or out of the folder")
+                progress.say(f"not followed: {counted(links, 'link')} to folders or out of the folder")
             archives = sum(getattr(source, "archives_left_out", 0) for source in sources)
             if archives and is_first:
                 progress.say(
-                    f"not opened: {archives} archives in the folder; name one to caption what it holds"
+                    f"not opened: {counted(archives, 'archive')} in the folder; "
+                    "name one to caption what it holds"
                 )
             within = sum(getattr(source, "archives_within", 0) for source in sources)
             if within and is_first:
-                progress.say(f"not opened: {within} archives in another; unpack it to caption what they hold")
+                progress.say(
+                    f"not opened: {counted(within, 'archive')} in another; unpack it to caption these"
+                )
             for result in run.failures() if is_first else ():
                 progress.say_failure(result, "from an earlier run")
             for result in run:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from captioner.cli.output import printable
+from captioner.cli.output import counted, printable
 from captioner.folder.items import FolderResult
 
 LINE_EVERY_S = 10.0
@@ -70,7 +70,7 @@ class Progress:
         """Print totals; `failed` includes the failures of earlier runs."""
         seconds = time.monotonic() - self._started
         self.say(
-            f"{self.done} images in {seconds:.1f} s ({self._rate():.1f}/s); "
+            f"{counted(self.done, 'image')} in {seconds:.1f} s ({self._rate():.1f}/s); "
             f"{self._total} in all, {failed} of them failed"
         )
 

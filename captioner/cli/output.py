@@ -25,6 +25,11 @@ def _escape(character: str) -> str:
     return _SHORT.get(character) or (f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}")
 
 
+def counted(count: int, noun: str) -> str:
+    """The number and the noun, in the plural if it is not one."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def report_failure(name: str, error: CaptionerError) -> None:
     """Print an image that failed and the reason to stderr."""
     print(f"captioner: {printable(name)}: {printable(str(error))}", file=sys.stderr)

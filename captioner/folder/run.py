@@ -79,7 +79,7 @@ class FolderRun:
     def _only_archives(self) -> str:
         names = ("archives_left_out", "archives_within")
         count = sum(getattr(source, name, 0) for source in self._sources for name in names)
-        return f", only {count} archives, which are not opened" if count else ""
+        return f", only archives ({count}), which are not opened" if count else ""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -120,8 +120,8 @@ def warnings(options: TrainOptions, examples: Sequence[Example]) -> list[str]:
             )
         if options.ema_decay and steps * (1 - options.ema_decay) < 1:
             found.append(
-                f"stage {stage.name}: an average with ema_decay {options.ema_decay} hardly follows about"
-                f" {steps} steps; leave ema_decay out"
+                f"stage {stage.name}: about {steps} steps are too few for an average of the weights with"
+                f" ema_decay {options.ema_decay}: it would stay near the first ones; leave ema_decay out"
             )
     return found
 

@@ -238,14 +238,20 @@ def test_links_to_folders_are_counted(photos, tmp_path, batch, capsys) -> None:
     (photos / "again").symlink_to(photos / "day0")
     (photos / "loop").symlink_to("loop")
     assert batch(photos, "-o", tmp_path / "out.jsonl") == 1
-    assert "not followed: 1 links to folders" in capsys.readouterr().err
+    assert "not followed: 1 link to folders" in capsys.readouterr().err
 
 
 def test_archives_in_a_folder_are_counted(photos, tmp_path, batch, capsys) -> None:
     for name in ("a.zip", "day0/b.tar.gz", ".hidden.zip"):
         (photos / name).write_bytes(b"")
     assert batch(photos, "-o", tmp_path / "out.jsonl") == 1
-    assert "not opened: 2 archives in the folder; name one" in capsys.readouterr().err
+    errors = capsys.readouterr().err
+    assert "not opened: 2 archives in the folder; name one" in errors
+    assert "captioner: 90 images in " in errors
+    (photos / "a.zip").unlink()
+    assert batch(photos, "-o", tmp_path / "again.jsonl", "--pattern", "broken.jpg") == 1
+    errors = capsys.readouterr().err
+    assert "not opened: 1 archive in the folder" in errors and "captioner: 1 image in " in errors
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar"])
@@ -269,4 +275,4 @@ def test_archives_in_an_archive_are_counted(tmp_path, batch, capsys, kind) -> No
     assert "not opened: 2 archives in another; unpack it" in capsys.readouterr().err
     only = pack(f"only.{kind}", "inner.zip")
     assert batch(only, "-o", tmp_path / "only.jsonl") == 2
-    assert "there are no images, only 1 archives" in capsys.readouterr().err
+    assert "there are no images, only archives (1), which" in capsys.readouterr().err

@@ -86,7 +86,7 @@ def test_what_will_not_learn_is_said(data: Path, cache: Path, tmp_path: Path) ->
     assert isinstance(trainer.progress, squares.Silent)
     first, second, *_, last = trainer.progress.notes
     assert first.startswith("stage words: 200 of about 2 steps are warm-up, so it will hardly learn")
-    assert "an average with ema_decay 0.999 hardly follows about 2 steps" in second
+    assert "about 2 steps are too few for an average of the weights with ema_decay 0.999" in second
     assert last.startswith("stage words: the loss hardly fell, from 2.8")
 
 
@@ -98,7 +98,7 @@ def test_the_steps_of_a_reward_follow_its_samples(data: Path, cache: Path, tmp_p
     assert stage.epochs * len(trainer.losses.batches(0)) == 60
     assert warnings(trainer.options, trainer.train_examples) == []
     slow = dataclasses.replace(trainer.options, ema_decay=0.99)
-    assert "hardly follows about 60 steps" in warnings(slow, trainer.train_examples)[0]
+    assert "about 60 steps are too few for an average" in warnings(slow, trainer.train_examples)[0]
     nothing = StageOptions(name="s", objectives={"self_critical": SelfCriticalOptions(min_references=9)})
     planned(dataclasses.replace(OPEN, stages=(nothing,)), trainer.train_examples)  # refused later, in words
 
