@@ -125,6 +125,21 @@ def test_many_callers_at_once_lose_nothing(tmp_path) -> None:
         assert retries in topology.fetch(metrics)
 
 
+def test_a_killed_server_with_many_calls_loses_none(tmp_path) -> None:
+    """The budget of retries has room for all calls of one of two servers."""
+    request = pb.CaptionRequest(image=make_image(1))
+    with ExitStack() as stack:
+        servers = [stack.enter_context(server_process(0.05, max_batch_size=1)) for _ in range(2)]
+        ports = [int(server.address.rpartition(":")[2]) for server in servers]
+        address, _ = stack.enter_context(topology.envoy(ports, tmp_path))
+        channel = stack.enter_context(grpc.insecure_channel(address, options=[("grpc.enable_retries", 0)]))
+        calls = [CaptionServiceStub(channel).Caption.future(request, timeout=PATIENCE_S) for _ in range(60)]
+        wait_until(lambda: any(call.done() for call in calls))
+        servers[0].tell(signal.SIGKILL)
+        outcomes = Counter("OK" if call.exception() is None else call.details() for call in calls)
+        assert outcomes == {"OK": 60}
+
+
 @pytest.mark.timeout(1200)
 def test_a_model_is_upgraded_under_load_with_evidence_and_a_bad_one_is_seen(tmp_path, tiny_bundle) -> None:
     """As docs/operations.md says: first as a shadow, then over the bundle that is served."""
