@@ -1,6 +1,7 @@
 """The container files, as far as they can be checked without a container engine."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -9,6 +10,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from captioner_server.config import resolve
+from captioner_server.options import ServerOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -50,6 +54,21 @@ def test_no_profile_opens_a_port_to_other_machines() -> None:
     for name, service in services.items():
         assert service["read_only"], name
         assert service["mem_limit"] and service["cpus"] and service["pids_limit"], name
+
+
+def test_tls_and_tokens_can_be_added() -> None:
+    files = ["-f", "docker-compose.yml", "-f", "deploy/compose-tls.yml"]
+    environment = {**os.environ, "CAPTIONER_SECRETS": "/etc/captioner", "CAPTIONER_BIND": "0.0.0.0"}
+    command = [*compose(), *files, "config"]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=300, env=environment, check=True
+    )
+    settings = yaml.safe_load(done.stdout)["services"]["captioner"]["environment"]
+    options = resolve({}, {"CAPTIONER_HOST": "0.0.0.0", **settings}).make(ServerOptions)
+    assert not options.insecure
+    assert (options.tls_certificate, options.tls_key) == (Path("/secrets/tls.crt"), Path("/secrets/tls.key"))
+    assert options.token_file == Path("/secrets/tokens")
+    assert "/etc/captioner" in done.stdout and "/secrets" in done.stdout
 
 
 def test_every_image_can_be_pinned() -> None:
