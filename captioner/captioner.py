@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, cast, overload
 
 import numpy as np
 
-from captioner.errors import CaptionerError, ImageError, ModelOutputError, OptionsError, clip
+from captioner.errors import CaptionerError, DataError, ImageError, ModelOutputError, OptionsError, clip
 from captioner.images.letterbox import Mask
 from captioner.images.preparation import Preparation
 from captioner.images.sources import DEFAULT_LIMITS, ImageInput, ImageLimits, is_single, rereadable
@@ -358,6 +358,19 @@ class Captioner:
             if self.bundle.letterbox is None:
                 return self._runtime.encode(np.ascontiguousarray(pixels))
             return self._runtime.encode(np.ascontiguousarray(pixels[..., :3]), masks.reshape(len(masks), -1))
+
+
+def preprocess_all(captioner: Captioner, images: Iterable[ImageInput]) -> Pixels:
+    """The model input of all images, as `Captioner.preprocess` makes that of one. Raises `DataError`, which
+    names the file, for an image that cannot be used."""
+    made = []
+    for image in images:
+        try:
+            made.append(captioner.preprocess(image))
+        except ImageError as error:
+            where = f"{image}: " if isinstance(image, (str, Path)) else ""
+            raise DataError(f"{where}{error}") from error
+    return np.stack(made)
 
 
 def _not_finite() -> ModelOutputError:

@@ -63,24 +63,26 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
+    from captioner.folder.outputs.files import writing
     from captioner.training.export import export_bundle
 
     try:
         card = args.card.read_text(encoding="utf-8") if args.card else None
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read the model card {args.card}: {error}") from None
-    parity = export_bundle(
-        args.checkpoint,
-        args.out,
-        name=args.name,
-        card=card,
-        images=args.images or (),
-        calibration=args.calibration or (),
-        decoding=caption_options(args),
-        checklist_weight=args.checklist_weight,
-        scores=dict(map(_read_scores, args.scores)) or None,
-        evaluate=args.evaluate,
-    )
+    with writing(args.out):
+        parity = export_bundle(
+            args.checkpoint,
+            args.out,
+            name=args.name,
+            card=card,
+            images=args.images or (),
+            calibration=args.calibration or (),
+            decoding=caption_options(args),
+            checklist_weight=args.checklist_weight,
+            scores=dict(map(_read_scores, args.scores)) or None,
+            evaluate=args.evaluate,
+        )
     size = sum(path.stat().st_size for path in args.out.iterdir())
     print(
         f"captioner: {args.out}: {size / 1e6:.1f} MB; {parity.captions} captions alike in ONNX and PyTorch, "

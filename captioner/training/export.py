@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from captioner.captioner import DEFAULT_BATCH_SIZE, Captioner, Pixels
+from captioner.captioner import DEFAULT_BATCH_SIZE, Captioner, Pixels, preprocess_all
 from captioner.errors import CaptionerError, DataError
 from captioner.metrics.tables import label
 from captioner.model import bundle as bundles
@@ -134,7 +134,7 @@ def export_bundle(
 def check_parity(model: CaptionModel, captioner: Captioner, images: Sequence[Path] = ()) -> Parity:
     """Compare ONNX with PyTorch: log-probabilities and maps at every step of greedy captions, at several
     batch sizes, and the captions that the bundle's own search finds for all images. Raises `ParityError`."""
-    pool = np.stack([captioner.preprocess(image) for image in images or _noise(captioner.bundle.image_size)])
+    pool = preprocess_all(captioner, images or _noise(captioner.bundle.image_size))
     worst_log_prob = worst_attention = 0.0
     for batch in PARITY_BATCHES:
         ours, theirs = _steppers(model, captioner, pool[np.arange(batch) % len(pool)])

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from captioner.captioner import Captioner, Pixels
+from captioner.captioner import Captioner, Pixels, preprocess_all
 from captioner.errors import DataError
 from captioner.images.opening import ImageInput
 from captioner.model import bundle as bundles
@@ -54,7 +54,7 @@ def add_int8(folder: Path, photos: Sequence[ImageInput]) -> Int8Record:
     if len(photos) < LEAST_PHOTOS:
         raise DataError(f"INT8 graphs need at least {LEAST_PHOTOS} calibration photos, got {len(photos)}")
     exact = Captioner.load(folder, device="cpu", precision="float32")
-    pixels = np.stack([exact.preprocess(photo) for photo in photos])
+    pixels = preprocess_all(exact, photos)
     held_out = max(2, len(pixels) // 4)
     calibration, test = pixels[:-held_out], pixels[-held_out:]
     encoder, cosine, share = _encoder(exact, calibration, test)

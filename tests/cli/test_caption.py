@@ -180,6 +180,14 @@ def test_wrong_usage(arguments: list[str], message: str, capsys) -> None:
     assert output == "" and errors.startswith(f"captioner: {message}") and errors.count("\n") == 1
 
 
+def test_a_measurement_names_the_photo_that_it_cannot_read(tiny_bundle, tmp_path, capsys) -> None:
+    (tmp_path / "notes.txt").write_text("no photo")
+    for place, reason in (("nowhere.jpg", "No such file or directory"), ("notes.txt", "not an image in a")):
+        photo = str(tmp_path / place)
+        assert main(["bench", PHOTOS[0], photo, "--model", str(tiny_bundle), "--device", "cpu"]) == 2
+        assert capsys.readouterr().err.startswith(f"captioner: {photo}: {reason}")
+
+
 @pytest.mark.parametrize(
     "arguments", [[], ["--attention-size", "x"], ["--threads", "0"], ["--json", "--show"]]
 )

@@ -250,6 +250,7 @@ def test_from_a_checkpoint_to_scores(data, run, tmp_path, capsys) -> None:
     [
         ("nowhere.pt", [], "cannot read"),
         ("captions.json", [], "not a file of tensors"),
+        ("run/best.pt", ["--images", "nowhere.jpg"], "nowhere.jpg: No such file or directory"),
         ("run/best.pt", ["--card", "nowhere.md"], "cannot read the model card"),
         ("run/best.pt", ["--scores", "squares=nowhere.json"], "--scores takes DATA=FILE"),
     ],
@@ -260,6 +261,15 @@ def test_what_cannot_be_exported(data, run, tmp_path, capsys, checkpoint, argume
     errors = told(capsys)
     assert reason in errors and errors.count("\n") == 1
     assert not (tmp_path / "bundle").exists()
+
+
+@pytest.mark.skipif("__import__('os').name != 'posix'", reason="mounts")
+def test_a_bundle_on_a_full_disk(run, mount, capsys) -> None:
+    bundle = mount("-t", "tmpfs", "-o", "size=16k", "tmpfs") / "bundle"
+    capsys.readouterr()
+    assert main(["export", str(run / "last.pt"), "-o", str(bundle)]) == 2
+    assert told(capsys) == f"captioner: cannot write {bundle}: No space left on device\n"
+    assert list(bundle.parent.iterdir()) == []
 
 
 @pytest.mark.parametrize(
