@@ -42,7 +42,7 @@ class Models:
         metrics.admitted.set_function(lambda: sum(one.admitted for one in self._live()))
         metrics.waiting.set_function(lambda: sum(one.waiting for one in self._live()))
         metrics.expected_wait.set_function(
-            lambda: max((one.expected_wait_s for one in self._live()), default=0.0)
+            lambda: max((one.expected_wait_s for one in self._for_callers()), default=0.0)
         )
         metrics.count_decoder_restarts(
             lambda: self._past_restarts + sum(one.decoder_restarts for one in self._live())
@@ -65,12 +65,11 @@ class Models:
         """The error that another image is rejected with now, whichever model it names; None if one of them
         has room. The shadow, which nearly always has room, does not count."""
         first = None
-        for name, pipeline in self._pipelines.items():
-            if name != self._options.shadow:
-                refusal = pipeline.refusal(deadline_s, caller)
-                if refusal is None:
-                    return None
-                first = first or refusal
+        for pipeline in self._for_callers():
+            refusal = pipeline.refusal(deadline_s, caller)
+            if refusal is None:
+                return None
+            first = first or refusal
         return first
 
     async def prepare(self, engine: PixelModel) -> Pipeline:
@@ -109,6 +108,10 @@ class Models:
             task.cancel()
         for pipeline in self._live():
             pipeline.close()
+
+    def _for_callers(self) -> Iterator[Pipeline]:
+        """The models that are served, without the shadow."""
+        return (one for name, one in self._pipelines.items() if name != self._options.shadow)
 
     def _live(self) -> Iterator[Pipeline]:
         yield from self._pipelines.values()

@@ -322,6 +322,24 @@ def test_a_shadow_captions_a_share_too_and_nobody_waits_for_it() -> None:
             assert server.metric("shadow_images_total", outcome=outcome) == 1
 
 
+def test_the_queue_of_a_shadow_scales_nothing() -> None:
+    slow = engine("slow")
+    with serve(None, decode_workers=1, max_batch_size=1, shadow="next", shadow_share=1.0) as server:
+        server.call(server.server.open({"main": engine("old"), "next": slow}))
+        models = server.server.models
+        slow.hold.clear()
+        try:
+            with grpc.insecure_channel(server.address) as channel:
+                for _ in range(4):
+                    CaptionServiceStub(channel).Caption(pb.CaptionRequest(image=IMAGE), timeout=PATIENCE_S)
+            wait_until(lambda: models.get("next").admitted == 4 and models.get("main").admitted == 0)
+            main_s, shadow_s = models.get("main").expected_wait_s, models.get("next").expected_wait_s
+            shown_s = server.metric("expected_wait_seconds")
+        finally:
+            slow.hold.set()
+        assert shown_s == main_s < shadow_s
+
+
 def test_a_shadow_that_fails_is_given_up_and_the_server_goes_on(caplog) -> None:
     old, new = engine("old"), engine("new")
     with serve(None, decode_workers=1, shadow="next", shadow_share=1.0, failing_s=0.0) as server:
