@@ -305,8 +305,9 @@ def test_a_photo_that_the_browser_cannot_show(browser, server, tmp_path):
     with open_at(browser, server) as page:
         page.set_input_files(".files", tmp_path / "cat.tiff")
         wait_for_caption(page)
+        page.get_by_text("(this browser cannot show the photo)").wait_for()
         page.get_by_role("button", name="PNG").click()
-        page.get_by_text("This browser cannot show the photo").wait_for()
+        page.get_by_text("This browser cannot show the photo, and so cannot draw it").wait_for()
         with page.expect_download() as download:
             page.get_by_role("button", name="JSON").click()
         assert download.value.suggested_filename == "cat.json"

@@ -54,7 +54,7 @@
     const probe = new Image();
     probe.src = url;
     await probe.decode().catch(() => {}); // a format that only the server reads
-    return probe.naturalWidth ? { width: probe.naturalWidth, height: probe.naturalHeight } : { width: 4, height: 3 };
+    return probe.naturalWidth ? { width: probe.naturalWidth, height: probe.naturalHeight } : { width: 4, height: 3, unseen: true };
   }
 
   function show(photo, payload, options) {
@@ -93,7 +93,7 @@
     }
     if (opened !== photo) return;
     find(".downloads").hidden = false;
-    say(`${photo.name}: ${photo.caption.caption}`);
+    say(`${photo.name}: ${photo.caption.caption}${photo.size.unseen ? " (this browser cannot show the photo)" : ""}`);
   }
 
   async function open(photo) {
