@@ -300,10 +300,10 @@ def test_photos_that_the_server_does_not_take_are_said(browser, tmp_path):
 
 
 def test_a_photo_that_the_browser_cannot_show(browser, server, tmp_path):
-    """TIFF here, HEIC of phones: the caption is there, and what cannot be drawn is said in words."""
-    Image.open(CAT).save(tmp_path / "cat.tiff")
+    """TIFF here, HEIC of phones, RAW: the caption is there, and what cannot be drawn is said in words."""
+    Image.open(CAT).save(tmp_path / "cat.NEF", "TIFF")
     with open_at(browser, server) as page:
-        page.set_input_files(".files", tmp_path / "cat.tiff")
+        page.set_input_files(".files", tmp_path / "cat.NEF")
         wait_for_caption(page)
         page.get_by_text("(this browser cannot show the photo)").wait_for()
         page.get_by_role("button", name="PNG").click()

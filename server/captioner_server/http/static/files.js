@@ -1,6 +1,6 @@
 // Photos from drops, folders, the clipboard and file fields.
 
-const IMAGE_NAME = /\.(avif|bmp|gif|heic|heif|jpe?g|png|tiff?|webp)$/i;
+const IMAGE_NAME = /\.(arw|avif|bmp|cr[23]|dng|gif|hei[cf]|jpe?g|nef|nrw|orf|p[bgnp]m|pef|png|raf|rw2|srw|tiff?|webp)$/i;
 const isImage = (file) => file.type.startsWith("image/") || IMAGE_NAME.test(file.name);
 
 // All files below the entries of a drop, by path, with the path as name.
