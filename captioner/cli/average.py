@@ -16,7 +16,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Write the mean of the weights of runs that started from the same model; it is often "
         "better than each of them. A checkpoint given twice counts twice.",
     )
-    parser.add_argument("checkpoints", type=Path, nargs="+", metavar="CHECKPOINT", help="best.pt of a run")
+    parser.add_argument(
+        "checkpoints", type=Path, nargs="+", metavar="CHECKPOINT", help="best.pt or last.pt of a run"
+    )
     parser.add_argument(
         "-o", "--out", type=Path, required=True, metavar="AVERAGE.pt", help="a new checkpoint"
     )

@@ -34,6 +34,11 @@ _LOCAL_FLAGS = {
 """Flags for a local captioner; a server has its own settings."""
 _KEYWORDS_SHOWN = 10
 
+REFERENCES_HELP = (
+    "captions that people wrote: JSON of Karpathy or COCO, Flickr8k tokens, CSV with the columns image and "
+    "caption, JSON lines (corrections of a gallery, too), or a folder of photos with text files"
+)
+
 
 def add_search_arguments(
     parser: argparse.ArgumentParser,
@@ -63,7 +68,7 @@ def add_caption_arguments(parser: argparse.ArgumentParser) -> None:
         "--model", metavar="BUNDLE", type=Path, help="model bundle (default: the embedded model)"
     )
     add_device_argument(local)
-    local.add_argument("--threads", type=_positive, metavar="N", help="CPU threads (default: one per core)")
+    add_threads_argument(local)
     local.add_argument(
         "--precision",
         choices=("auto", "float32", "int8"),
@@ -86,6 +91,11 @@ def add_caption_arguments(parser: argparse.ArgumentParser) -> None:
 def add_device_argument(parser: argparse._ActionsContainer) -> None:
     """Add `--device`; None if it is not given."""
     parser.add_argument("--device", type=_device, metavar=DEVICES, help=f"{DEVICE_HELP} (default: auto)")
+
+
+def add_threads_argument(parser: argparse._ActionsContainer) -> None:
+    """Add `--threads`; None if it is not given."""
+    parser.add_argument("--threads", type=_positive, metavar="N", help="CPU threads (default: one per core)")
 
 
 def caption_options(args: argparse.Namespace) -> CaptionOptions:

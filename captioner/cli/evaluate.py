@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from captioner.cli.attention_tests import AttentionTests, add_arguments, print_results
-from captioner.cli.common import add_caption_arguments, caption_options, open_captioner
+from captioner.cli.common import REFERENCES_HELP, add_caption_arguments, caption_options, open_captioner
 from captioner.cli.score import print_scores, score_record
 from captioner.errors import CaptionerError, DataError, OutputError
 
@@ -20,9 +20,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Caption the images of a data set and score the captions against its references; "
         "optionally test whether the attention maps show what the words depend on.",
     )
-    parser.add_argument(
-        "references", type=Path, metavar="REFERENCES", help="Karpathy or COCO JSON, or Flickr8k tokens"
-    )
+    parser.add_argument("references", type=Path, metavar="REFERENCES", help=REFERENCES_HELP)
     parser.add_argument(
         "--images",
         type=Path,

@@ -18,7 +18,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="turn a checkpoint into a model bundle",
         description="Write a model bundle, and check that ONNX captions as PyTorch does.",
     )
-    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="best.pt of a run")
+    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="best.pt or last.pt of a run")
     parser.add_argument("-o", "--out", type=Path, metavar="BUNDLE", required=True, help="a new folder")
     parser.add_argument("--name", help="name of the model (default: that of the run)")
     parser.add_argument(

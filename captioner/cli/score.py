@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from captioner.cli.common import REFERENCES_HELP
 from captioner.cli.output import printable
 from captioner.errors import OptionsError
 
@@ -27,9 +28,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "captions", metavar="CAPTIONS", help="JSON lines as captioner batch writes them, or COCO results JSON"
     )
-    parser.add_argument(
-        "references", metavar="REFERENCES", help="Karpathy or COCO captions JSON, or a Flickr8k token file"
-    )
+    parser.add_argument("references", metavar="REFERENCES", help=REFERENCES_HELP)
     part = parser.add_mutually_exclusive_group()
     part.add_argument("--split", help="score this split of the references only; several with +")
     part.add_argument("--split-list", metavar="FILE", help="score the images named in FILE only, one a line")

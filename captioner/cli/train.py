@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from captioner.cli.common import add_device_argument
+from captioner.cli.common import add_device_argument, add_threads_argument
 from captioner.errors import DataError, DeviceError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     for part in ("attention", "decoder", "encoder"):
         parser.add_argument(f"--{part}", metavar="NAME", help=f"short for --set model.{part}=NAME")
     add_device_argument(parser)
-    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: one per core)")
+    add_threads_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     from captioner.training.options import TrainOptions
 
     if args.threads is not None:
-        torch.set_num_threads(max(1, args.threads))
+        torch.set_num_threads(args.threads)
     config = Path(args.config)
     if not config.exists() and (RECIPES / f"{args.config}.toml").exists():
         config = RECIPES / f"{args.config}.toml"

@@ -167,6 +167,14 @@ def test_photos_beside_a_configuration_that_is_named_without_its_folder(data, mo
     assert main(["train", "here.toml", "-o", "run", "--device", "cpu", "--threads", "1"]) == 0
 
 
+@pytest.mark.parametrize("arguments", [["--threads", "0"], ["--device", "gpu"]])
+def test_flags_are_checked_as_for_other_commands(data, tmp_path, capsys, arguments) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", str(data / "squares.toml"), "-o", str(tmp_path / "run"), *arguments])
+    assert f"argument {arguments[0]}: " in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("device", ["cuda", "cuda:99"])
 def test_training_on_a_gpu_that_is_not_there(data, tmp_path, capsys, device) -> None:
     if device == "cuda" and torch.cuda.is_available():
