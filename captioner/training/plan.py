@@ -118,7 +118,7 @@ def warnings(options: TrainOptions, examples: Sequence[Example]) -> list[str]:
                 f"stage {stage.name}: {stage.warmup_steps} of about {steps} steps are warm-up, so it will"
                 " hardly learn; leave out warmup_steps, or train for more epochs or in smaller batches"
             )
-        if options.ema_decay and steps * (1 - options.ema_decay) < 1:
+        if options.ema_decay and steps > 1 and steps * (1 - options.ema_decay) < 1:
             found.append(
                 f"stage {stage.name}: about {steps} steps are too few for an average of the weights with"
                 f" ema_decay {options.ema_decay}: it would stay near the first ones; leave ema_decay out"

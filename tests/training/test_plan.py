@@ -103,6 +103,13 @@ def test_the_steps_of_a_reward_follow_its_samples(data: Path, cache: Path, tmp_p
     planned(dataclasses.replace(OPEN, stages=(nothing,)), trainer.train_examples)  # refused later, in words
 
 
+def test_what_is_left_open_is_not_warned_of(examples: list[Example]) -> None:
+    for batch in (1000, 60, 40):  # one step, two and three
+        stage = StageOptions(name="s", epochs=1, batch_captions=batch)
+        options = planned(dataclasses.replace(OPEN, stages=(stage,)), examples)
+        assert warnings(options, examples) == []
+
+
 def test_a_reward_is_no_loss_that_falls() -> None:
     rewarded = StageOptions(name="s", objectives={"self_critical": 1.0})  # type: ignore[dict-item]
     assert unlearnt(rewarded, [0.1, 0.2]) is None
