@@ -32,6 +32,7 @@ def run(args: argparse.Namespace) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from captioner.captioner import Captioner
     from captioner_server import logs
+    from captioner_server.errors import ServerStartError
     from captioner_server.main import run as serve
     from captioner_server.model_source import ModelSource
     from captioner_server.options import ServerOptions
@@ -48,4 +49,7 @@ def run(args: argparse.Namespace) -> int:
         if not args.no_browser:
             webbrowser.open(f"{url}/")
 
-    return serve([ModelSource("default", load, args.model)], options, writer, ready)
+    try:
+        return serve([ModelSource("default", load, args.model)], options, writer, ready)
+    except ServerStartError as error:
+        raise ServerStartError(f"{error}; --port 0 takes a free port") from error

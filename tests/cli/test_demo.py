@@ -2,6 +2,7 @@
 
 import io
 import signal
+import socket
 import subprocess
 import sys
 
@@ -31,3 +32,17 @@ def test_the_page_is_served_until_it_is_interrupted():
             assert process.wait(PATIENCE_S) == 0
         finally:
             process.kill()
+
+
+def test_a_port_that_is_taken(tiny_bundle):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = ["demo", "--port", str(port), "--no-browser", "--model", str(tiny_bundle)]
+        done = subprocess.run(
+            [sys.executable, "-m", "captioner", *command],
+            capture_output=True,
+            text=True,
+            env=child_environment(),
+        )
+    reason = f"cannot serve HTTP on 127.0.0.1:{port}: Address already in use; --port 0 takes a free port"
+    assert (done.returncode, done.stderr) == (2, f"captioner: {reason}\n")

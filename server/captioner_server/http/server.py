@@ -172,7 +172,7 @@ def _listen(host: str, port: int) -> socket.socket:
         dual = address == "::" and socket.has_dualstack_ipv6()
         listening = socket.create_server((address, port), family=family, backlog=512, dualstack_ipv6=dual)
     except OSError as error:
-        reason = error.strerror or "the address is not usable"
+        reason = (error.strerror or "the address is not usable").partition(" (while")[0]
         raise ServerStartError(f"cannot serve HTTP on {host}:{port}: {reason}") from error
     listening.setblocking(False)
     return listening
