@@ -62,13 +62,16 @@ def caption_inputs(
 
 
 def expand(names: Iterable[str], *, recursive: bool) -> Iterator[str]:
-    """The names, with `recursive` the images in a folder in the folder's place, sorted."""
+    """The names, with `recursive` the images in a folder in the folder's place, sorted; a folder without
+    images stays."""
     for name in names:
         if recursive and os.path.isdir(name):  # noqa: PTH112 (names that are no paths are False)
             from captioner.folder.sources import FolderSource
 
             found = sorted(one.name for one in FolderSource(Path(name)).find())
             yield from (str(Path(name) / one) for one in found)
+            if not found:
+                yield name
         else:
             yield name
 
@@ -87,6 +90,8 @@ def _open_all(
 def _open(name: str, args: argparse.Namespace, stdin: Sequence[bytes]) -> ImageInput | CaptionerError:
     if name == "-":
         return stdin[0]
+    if args.recursive and os.path.isdir(name):  # noqa: PTH112
+        return ImageUnreadableError("there are no images in this folder")
     if is_url(name) and not os.path.lexists(name):
         if not name.lower().startswith(("http://", "https://")):
             return ImageUnreadableError("no http or https URL; batch --engine ray reads object stores")

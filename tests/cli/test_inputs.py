@@ -65,6 +65,11 @@ def test_a_folder_is_captioned_when_asked(run, tmp_path, capsys) -> None:
         shutil.copy(CAT, tmp_path / name)
     assert run("caption", tmp_path, CAT) == 1
     assert "Is a directory: --recursive captions what is in it" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert run("caption", tmp_path / "empty", CAT, "--recursive") == 1
+    output, errors = capsys.readouterr()
+    assert output.startswith(f"{CAT}\t")
+    assert errors == f"captioner: {tmp_path / 'empty'}: there are no images in this folder\n"
     assert run("caption", tmp_path, CAT, "--recursive") == 0
     names = [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()]
     assert names == [str(tmp_path / "b/a.jpg"), str(tmp_path / "z.jpg"), str(CAT)]
