@@ -28,8 +28,8 @@ from captioner_client import render_overlay
 
 DOCS = Path(__file__).parent
 EXAMPLES = DOCS.parent / "examples"
-OPENING = EXAMPLES / "cameraman.jpg"
-SHOWN_IN_PAGE = EXAMPLES / "coffee.jpg"
+OPENING = EXAMPLES / "coffee.jpg"
+SHOWN_IN_PAGE = EXAMPLES / "raccoon.jpg"
 WINDOW = {"width": 1200, "height": 860}
 
 
