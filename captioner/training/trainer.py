@@ -118,7 +118,13 @@ class Trainer:
             self.stage, self.epoch = self.stage + 1, 0
             if self.stage < len(self.options.stages):
                 self._start_stage()
-        if before is not None and max(map(mean_score, self.history)) <= before:
+        best = max(map(mean_score, self.history), default=-1.0)
+        if before == best == 0:
+            self.progress.note(
+                "CIDEr is 0 before and after, so it cannot choose an epoch (as where all captions are alike):"
+                " best.pt holds the last"
+            )
+        elif before is not None and best <= before:
             self.progress.note(
                 "no epoch captions the validation images better than the model that the run started from"
             )
@@ -258,7 +264,8 @@ class Trainer:
             fitted = calibrate(self.val_examples, captions)
             self.confidence = fitted or self.confidence
             best = max((mean_score(record) for record in self.history), default=-1.0)
-            if mean_score({"val": scores}) > best:
+            # Of equal scores the last: CIDEr is 0 throughout if all references are alike.
+            if mean_score({"val": scores}) >= best:
                 model = {name: value.half() for name, value in self.model.state_dict().items()}
                 checkpoint.save(
                     self.folder / "best.pt",

@@ -11,6 +11,7 @@ from support import squares
 
 from captioner.errors import DataError
 from captioner.nn.model import ModelOptions
+from captioner.training import checkpoint
 from captioner.training.data import Example, load_examples
 from captioner.training.export import export_bundle
 from captioner.training.objectives.self_critical import SelfCriticalOptions
@@ -151,6 +152,26 @@ def test_few_captions_teach(data: Path, cache: Path, tmp_path: Path) -> None:
     }
     assert max(record["val"]["squares"]["cider"] for record in history) > 150
     assert (tmp_path / "run" / "best.pt").exists()
+
+
+def test_the_last_of_equal_epochs_is_kept(data: Path, cache: Path, tmp_path: Path) -> None:
+    """CIDEr is 0 for captions that are all alike: people who teach one thing write the same of each photo."""
+    squares.trainer(squares.options((squares.stage(epochs=1),)), tmp_path / "first", data, cache).run()
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "images").symlink_to(data / "images")
+    (root / "start.pt").symlink_to(tmp_path / "first" / "best.pt")
+    lines = [{"image": f"{number:02}.png", "caption": "a ruby tile"} for number in range(30)]
+    (root / "alike.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    source = dataclasses.replace(DATA[0], captions="alike.jsonl", val_fraction=0.3)
+    stage = StageOptions(name="s", tuned_segments=3, learning_rate=1e-3, encoder_learning_rate=1e-3, epochs=3)
+    options = TrainOptions(name="alike", data=(source,), stages=(stage,), start="start.pt", max_words=8)
+    trainer = squares.trainer(options, tmp_path / "run", root, cache)
+    history = trainer.run()
+    assert [record["val"]["squares"]["cider"] for record in history] == [0, 0, 0]
+    assert checkpoint.load(tmp_path / "run" / "best.pt")["history"] == history[:2]  # saved in the third
+    assert isinstance(trainer.progress, squares.Silent)
+    assert trainer.progress.notes[-1].startswith("CIDEr is 0 before and after, so it cannot choose an epoch")
 
 
 def test_a_taught_model_searches_as_its_start_does(data: Path, cache: Path, tmp_path: Path) -> None:
