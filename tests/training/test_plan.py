@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import squares
@@ -14,10 +15,12 @@ from captioner.nn.model import ModelOptions
 from captioner.training import checkpoint
 from captioner.training.data import Example, load_examples
 from captioner.training.export import export_bundle
+from captioner.training.objectives.bag_of_words import BagOfWords, BagOfWordsOptions
 from captioner.training.objectives.self_critical import SelfCriticalOptions
 from captioner.training.options import AUTO, StageOptions, TrainOptions
 from captioner.training.plan import planned, unlearnt, warnings
 from captioner.training.start import Start
+from captioner.training.trainer import Trainer
 
 DATA = squares.options().data
 OPEN = TrainOptions(name="a", data=DATA, stages=(StageOptions(name="s"),))
@@ -154,8 +157,8 @@ def test_few_captions_teach(data: Path, cache: Path, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "best.pt").exists()
 
 
-def test_the_last_of_equal_epochs_is_kept(data: Path, cache: Path, tmp_path: Path) -> None:
-    """CIDEr is 0 for captions that are all alike: people who teach one thing write the same of each photo."""
+def taught_the_same(data: Path, cache: Path, tmp_path: Path, **stage: Any) -> Trainer:
+    """A run that teaches a trained model one caption for all photos."""
     squares.trainer(squares.options((squares.stage(epochs=1),)), tmp_path / "first", data, cache).run()
     root = tmp_path / "root"
     root.mkdir()
@@ -164,9 +167,24 @@ def test_the_last_of_equal_epochs_is_kept(data: Path, cache: Path, tmp_path: Pat
     lines = [{"image": f"{number:02}.png", "caption": "a ruby tile"} for number in range(30)]
     (root / "alike.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     source = dataclasses.replace(DATA[0], captions="alike.jsonl", val_fraction=0.3)
-    stage = StageOptions(name="s", tuned_segments=3, learning_rate=1e-3, encoder_learning_rate=1e-3, epochs=3)
-    options = TrainOptions(name="alike", data=(source,), stages=(stage,), start="start.pt", max_words=8)
-    trainer = squares.trainer(options, tmp_path / "run", root, cache)
+    values = {"name": "s", "tuned_segments": 3, "learning_rate": 1e-3, "encoder_learning_rate": 1e-3}
+    stages = (StageOptions(epochs=3, **(values | stage)),)
+    options = TrainOptions(name="alike", data=(source,), stages=stages, start="start.pt", max_words=8)
+    return squares.trainer(options, tmp_path / "run", root, cache)
+
+
+def test_a_taught_word_counts_even_if_every_caption_has_it(data: Path, cache: Path, tmp_path: Path) -> None:
+    """Or it has no weight for the detector of words, and what the start detects in its place wins."""
+    trainer = taught_the_same(data, cache, tmp_path, objectives={"bag_of_words": BagOfWordsOptions()})
+    [detector] = trainer.losses.values()
+    assert isinstance(detector, BagOfWords)
+    weights = dict(zip(trainer.vocabulary.words, detector.word_weights.tolist(), strict=True))
+    assert (weights["ruby"], weights["tile"], weights["a"]) == (1, 1, 0)
+
+
+def test_the_last_of_equal_epochs_is_kept(data: Path, cache: Path, tmp_path: Path) -> None:
+    """CIDEr is 0 for captions that are all alike: people who teach one thing write the same of each photo."""
+    trainer = taught_the_same(data, cache, tmp_path)
     history = trainer.run()
     assert [record["val"]["squares"]["cider"] for record in history] == [0, 0, 0]
     assert checkpoint.load(tmp_path / "run" / "best.pt")["history"] == history[:2]  # saved in the third
