@@ -118,13 +118,12 @@ class Trainer:
             self.stage, self.epoch = self.stage + 1, 0
             if self.stage < len(self.options.stages):
                 self._start_stage()
-        best = max(map(mean_score, self.history), default=-1.0)
-        if before == best == 0:
+        said = {caption for example in self.val_examples for caption in example.image.captions}
+        if len(said) == 1:
             self.progress.note(
-                "CIDEr is 0 before and after, so it cannot choose an epoch (as where all captions are alike):"
-                " best.pt holds the last"
+                "all captions for validation are the same; CIDEr is then 0, and best.pt holds the last epoch"
             )
-        elif before is not None and best <= before:
+        elif before is not None and max(map(mean_score, self.history)) <= before:
             self.progress.note(
                 "no epoch captions the validation images better than the model that the run started from"
             )
