@@ -189,7 +189,7 @@ def test_a_gpu_is_chosen_by_number(monkeypatch) -> None:
     assert _device("cuda:1") == torch.device("cuda:1")
     assert _device("auto") == torch.device("cuda")
     assert _device("cpu") == torch.device("cpu")
-    with pytest.raises(DeviceError, match="the last GPU is cuda:1"):
+    with pytest.raises(DeviceError, match="the last GPU that PyTorch finds is cuda:1"):
         _device("cuda:2")
 
 
