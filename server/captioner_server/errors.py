@@ -52,6 +52,13 @@ class UnauthenticatedError(CaptionerError):
     grpc_code = "UNAUTHENTICATED"
 
 
+class ForeignOriginError(CaptionerError):
+    """The page of another site called from a browser."""
+
+    code = "foreign_origin"
+    grpc_code = "PERMISSION_DENIED"
+
+
 class ModelNotFoundError(CaptionerError):
     """No model of that name or version is served."""
 

@@ -116,9 +116,23 @@ def test_other_origins_may_not_call(http):
     assert not any(name.startswith("access-control") for name in answer.headers)
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_browsers_may_not_call_for_the_pages_of_other_sites(http_server, http, site):
+    headers = {**OCTETS, "sec-fetch-site": site, "origin": "https://elsewhere.example"}
+    before = http_server.metric("refused_calls_total", reason="foreign_origin")
+    answer = http.post("/v1/caption", content=IMAGE, headers=headers)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "FOREIGN_ORIGIN")
+    assert http_server.metric("refused_calls_total", reason="foreign_origin") == before + 1
+    answer = http.post("/v1/caption", content=IMAGE, headers=headers | {"sec-fetch-site": "same-origin"})
+    assert answer.status_code == 200
+
+
 def test_named_origins_may_call():
     with serve_http(FakeEngine(), http_cors="https://a.example, https://b.example") as (_, http):
         for origin, allowed in (("https://b.example", True), ("https://c.example", False)):
             headers = {"origin": origin, "access-control-request-method": "POST"}
             answer = http.options("/v1/caption", headers=headers)
             assert (answer.headers.get("access-control-allow-origin") == origin) is allowed
+            headers = {**OCTETS, "sec-fetch-site": "cross-site", "origin": origin}
+            answer = http.post("/v1/caption", content=IMAGE, headers=headers)
+            assert (answer.status_code == 200) is allowed

@@ -21,6 +21,7 @@ from captioner_server.http.caption import CaptionCalls
 from captioner_server.http.endpoint import Endpoint
 from captioner_server.http.errors import NotFoundError, error_response
 from captioner_server.http.openapi import describe_api
+from captioner_server.http.origin import parse_origins
 from captioner_server.http.page import page_routes
 from captioner_server.journal import Journal
 from captioner_server.models import Models
@@ -33,7 +34,7 @@ _RETRY_AFTER_S = 1.0
 def make_app(models: Models, options: ServerOptions, door: Door, journal: Journal) -> Starlette:
     """Build the application."""
     calls = CaptionCalls(models, options)
-    api = describe_api(options)
+    api, origins = describe_api(options), parse_origins(options.http_cors)
 
     async def live(request: Request) -> Response:
         return JSONResponse({"status": "SERVING"})
@@ -54,7 +55,9 @@ def make_app(models: Models, options: ServerOptions, door: Door, journal: Journa
         size_of: Callable[[T], int],
         answer: Callable[[T, float], Awaitable[Response]],
     ) -> Route:
-        endpoint = Endpoint(method, kind, read, size_of, answer, door, journal, options.stream_idle_s)
+        endpoint = Endpoint(
+            method, kind, read, size_of, answer, door, journal, origins, options.stream_idle_s
+        )
         verb, path = method.split()
         return Route(path, endpoint, methods=[verb])
 
@@ -68,19 +71,19 @@ def make_app(models: Models, options: ServerOptions, door: Door, journal: Journa
             Route("/openapi.json", openapi),
             *page_routes(),
         ],
-        middleware=_cors(options),
+        middleware=_cors(origins),
         exception_handlers={HTTPException: _not_found},
     )
 
 
-def _cors(options: ServerOptions) -> list[Middleware]:
-    """CORS for the origins in `http_cors`; without it, pages of other origins cannot read answers."""
-    if options.http_cors is None:
+def _cors(origins: frozenset[str]) -> list[Middleware]:
+    """CORS for these origins; pages of others cannot read answers."""
+    if not origins:
         return []
     return [
         Middleware(
             CORSMiddleware,
-            allow_origins=[origin.strip() for origin in options.http_cors.split(",")],
+            allow_origins=sorted(origins),
             allow_methods=["GET", "POST"],
             allow_headers=["authorization", "content-type", "traceparent", "tracestate", "x-request-id"],
             expose_headers=["retry-after", "server-timing", "x-request-id"],

@@ -12,6 +12,7 @@ from captioner_server.options import ServerOptions
 _ERRORS = {
     "400": "Not an image (NOT_AN_IMAGE), an option out of range (INVALID_OPTIONS), a malformed request",
     "401": "The token is missing or wrong (UNAUTHENTICATED)",
+    "403": "The page of another site called from a browser (FOREIGN_ORIGIN)",
     "404": "No model has that name (MODEL_NOT_FOUND)",
     "413": "The image exceeds a limit of bytes or pixels (TOO_LARGE)",
     "429": "The server is overloaded (BUSY); Retry-After says when to try again",
