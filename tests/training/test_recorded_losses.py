@@ -27,7 +27,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], list[float]]] = {
         [2.823708, 2.554072],
     ),
     "hints": ({"hints": 2.0, "zoom": 0.6}, {"hint_network": "hints.onnx", "crops": 1}, [4.539913, 4.280312]),
-    "teacher": ({"distillation": 0.4}, {"teachers": ["teacher/best.pt"]}, [2.811481, 2.581612]),
+    "teacher": ({"distillation": 0.4}, {"teachers": ["teacher/best.pt"]}, [2.812038, 2.585288]),
     "hard": ({"hard_reward": 0.5, "hard_entropy": 0.2}, {"model.attention": "hard"}, [2.267941, 2.195606]),
     "reward": (REWARD, {}, [0.152838, 0.167773]),
     "reward_with_hints": ({**REWARD, "hints": 1.0}, {"hint_network": "hints.onnx"}, [1.078474, 0.810003]),
