@@ -14,7 +14,6 @@ from captioner.nn.decoder import Tensors
 from captioner.training.data import CAPTIONS, LABELS, word_weights
 from captioner.training.objectives.base import Objective, Run
 from captioner.training.options import ObjectiveOptions
-from captioner.training.start import Start
 from captioner.training.step import Step
 
 
@@ -49,9 +48,9 @@ class BagOfWords(Objective[BagOfWordsOptions]):
         for word in run.vocabulary.encode(" ".join(sorted(labels))):
             if word >= len(SPECIAL) and not weights[word]:
                 weights[word] = weights.max() or 1.0  # no caption has it, so it is rare
-        if run.options.start:
+        if run.start:
             # What is taught counts even if every caption has it: else what the start sees in its place wins.
-            taught = len(Start.read(run.options.start, run.data_root).vocabulary)
+            taught = len(run.start.vocabulary)
             weights[taught:] = weights[taught:].clamp(min=1.0)
         weights = weights.to(run.device)
         self.register_buffer("word_weights", weights, persistent=False)

@@ -19,6 +19,7 @@ from captioner.training.cache import FeatureCache
 from captioner.training.data import CAPTIONS, Example, Group, make_groups
 from captioner.training.options import ObjectiveOptions, StageOptions, TrainOptions
 from captioner.training.progress import Progress
+from captioner.training.start import Start
 from captioner.training.step import Step
 
 
@@ -44,6 +45,11 @@ class Run:
     def frozen_segments(self) -> int:
         """Segments of the backbone that no stage trains: their outputs are what is cached."""
         return 3 - self.options.tuned_segments
+
+    @cached_property
+    def start(self) -> Start | None:
+        """The model that the run starts from, if there is one. Raises `DataError` or `BundleError`."""
+        return Start.read(self.options.start, self.data_root) if self.options.start else None
 
     @cached_property
     def caption_groups(self) -> list[Group]:

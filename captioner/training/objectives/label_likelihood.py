@@ -19,7 +19,6 @@ from captioner.training.data import LABELS, Example, Group
 from captioner.training.naming import beginning, draw, known_words, related_words
 from captioner.training.objectives.base import Objective, Run
 from captioner.training.objectives.cross_entropy import CrossEntropyOptions, cross_entropy
-from captioner.training.start import Start
 from captioner.training.step import Step
 
 FEWEST = 60
@@ -70,7 +69,8 @@ class LabelLikelihood(Objective[LabelLikelihoodOptions]):
         with torch.random.fork_rng(devices=[]):  # other stages and resumed runs find the same captions
             torch.manual_seed(run.options.seed)
             model = CaptionModel(run.options.model, len(run.vocabulary))
-        start = Start.read(run.options.start, run.data_root)
+        start = run.start
+        assert start  # `_complete` is called only where there is one
         start.give(model, run.vocabulary, related_words(run.examples))
         completion = Completion(
             model.to(run.device).eval(),
