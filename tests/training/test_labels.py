@@ -267,15 +267,22 @@ def test_labelled_photos_validate_by_what_is_named(labelled: Path, cache: Path, 
     assert (tmp_path / "alone" / "best.pt").exists()
 
 
+def with_start(labelled: Path, cache: Path, tmp_path: Path) -> Path:
+    """A folder with the labelled photos and start.pt, a model that knows only the captions."""
+    first = squares.options((squares.stage(epochs=1),), data=(CAPTIONED,))
+    squares.trainer(first, tmp_path / "first", labelled, cache).run()
+    root = tmp_path / "root"
+    root.mkdir()
+    for name in ("images", "labels.json", "new"):
+        (root / name).symlink_to(labelled / name)
+    (root / "start.pt").symlink_to(tmp_path / "first" / "last.pt")
+    return root
+
+
 def test_labels_alone_change_nothing_but_the_embeddings_of_their_words(
     labelled: Path, cache: Path, tmp_path: Path
 ) -> None:
-    first = squares.options((squares.stage(epochs=1),), data=(CAPTIONED,))
-    squares.trainer(first, tmp_path / "first", labelled, cache).run()
-    (tmp_path / "root").mkdir()
-    for name in ("images", "labels.json", "new"):
-        (tmp_path / "root" / name).symlink_to(labelled / name)
-    (tmp_path / "root" / "start.pt").symlink_to(tmp_path / "first" / "last.pt")
+    root = with_start(labelled, cache, tmp_path)
     options = TrainOptions(
         name="words",
         start="start.pt",
@@ -283,7 +290,7 @@ def test_labels_alone_change_nothing_but_the_embeddings_of_their_words(
         stages=(StageOptions(name="words", epochs=2),),
         data=(source(),),
     )
-    trainer = squares.trainer(options, tmp_path / "run", tmp_path / "root", cache)
+    trainer = squares.trainer(options, tmp_path / "run", root, cache)
     before = {name: value.clone() for name, value in trainer.model.named_parameters()}
     assert trainer.current.label_words_only
     assert set(trainer.current.objectives) == {"label_likelihood"}
@@ -298,12 +305,7 @@ def test_new_words_are_learnt_with_the_bonus_that_a_search_will_give_them(
     labelled: Path, cache: Path, tmp_path: Path
 ) -> None:
     """Without it, a search would say a new word again in place of what it does not detect as surely."""
-    first = squares.options((squares.stage(epochs=1),), data=(CAPTIONED,))
-    squares.trainer(first, tmp_path / "first", labelled, cache).run()
-    (tmp_path / "root").mkdir()
-    for name in ("images", "labels.json", "new"):
-        (tmp_path / "root" / name).symlink_to(labelled / name)
-    (tmp_path / "root" / "start.pt").symlink_to(tmp_path / "first" / "last.pt")
+    root = with_start(labelled, cache, tmp_path)
     options = TrainOptions(
         name="words",
         start="start.pt",
@@ -312,7 +314,7 @@ def test_new_words_are_learnt_with_the_bonus_that_a_search_will_give_them(
         stages=(StageOptions(name="words", epochs=1),),
         data=(source(),),
     )
-    trainer = squares.trainer(options, tmp_path / "run", tmp_path / "root", cache)
+    trainer = squares.trainer(options, tmp_path / "run", root, cache)
     assert set(trainer.current.objectives) == {"label_likelihood", "bag_of_words"}
     trainer.model.eval()
     step = forward(trainer.losses.run, trainer.cache, trainer.losses.batches(0)[0])
