@@ -13,6 +13,7 @@ import signal
 import socket
 import struct
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ def main() -> None:
     for plugin in _PLUGINS:  # loaded on first use otherwise, which the first caller would pay for
         __import__(f"PIL.{plugin}")
     _limit(given["max_memory"])
+    _lower_priority(given["niceness"])
     with socket.socket(fileno=given["socket"]) as parent:
         parent.sendall(REPLY.pack(READY, 0))
         while request := _receive(parent, REQUEST.size):
@@ -103,6 +105,14 @@ def _limit(max_memory: int) -> None:
         most = pages * resource.getpagesize() + max_memory + _SPARE_BYTES
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
         Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def _lower_priority(niceness: int) -> None:
+    if niceness:
+        os.nice(niceness)
+        # Where Linux groups processes by session, the niceness of a group counts.
+        with suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(niceness))
 
 
 def _receive(source: socket.socket, count: int) -> bytes:

@@ -11,6 +11,7 @@ import dataclasses
 import json
 import os
 import queue
+import select
 import signal
 import socket
 import subprocess
@@ -18,7 +19,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -32,6 +35,10 @@ from captioner.images.worker import DONE, ERRORS, READY, REPLY, REQUEST, _receiv
 DEFAULT_MAX_CPU_S = 2.0
 _START_S = 60.0
 _TRIES = 5
+_POLL_MS = 50
+_SLICE_S = (0.1, 0.5)
+"""Least and most processor time after which an image can be preempted, in seconds."""
+_SLICE = 4.0  # the same, in times of a recent image
 _SMOOTHING = 0.05  # weight of the newest image in the running estimate
 _CRASHES = frozenset(
     (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
@@ -53,14 +60,23 @@ class WorkersError(CaptionerError):
     exit_status = 2
 
 
+class PreemptedError(Exception):
+    """Decoding was stopped because others wait; the image can be decoded again."""
+
+
 class DecodeWorkers:
     """Processes that decode one image each at a time. Thread-safe; use as a context, or close it."""
 
     def __init__(
-        self, preparation: Preparation, count: int | None = None, max_cpu_s: float = DEFAULT_MAX_CPU_S
+        self,
+        preparation: Preparation,
+        count: int | None = None,
+        max_cpu_s: float = DEFAULT_MAX_CPU_S,
+        niceness: int = 0,
     ) -> None:
         """`count` processes (None: one per core), started when first needed. An image may take `max_cpu_s`
-        seconds of processor time and the memory in the limits of `preparation`."""
+        seconds of processor time and the memory in the limits of `preparation`. With a `niceness` above 0, up
+        to 19, the processes have a lower priority than others."""
         self.count = count or available_cores()
         self.image_s = 0.0
         """Recent time to decode an image, in seconds."""
@@ -68,15 +84,17 @@ class DecodeWorkers:
         """Processes that were killed from outside, for instance by the system when memory ran out."""
         self._max_cpu_s = max_cpu_s
         self._idle: queue.LifoQueue[_Worker] = queue.LifoQueue()  # those that have been started come first
-        self._workers = [_Worker(preparation, max_cpu_s) for _ in range(self.count)]
+        self._workers = [_Worker(preparation, max_cpu_s, niceness) for _ in range(self.count)]
         for worker in self._workers:
             self._idle.put(worker)
 
-    def load(self, image: bytes) -> Pixels:
+    def load(self, image: bytes, preempt: Callable[[], bool] | None = None) -> Pixels:
         """The model's input, as from `Preparation.load`; waits for a free process.
 
         Raises an `ImageError`, also for an image that takes too long or too much memory, or crashes its
-        decoder; `WorkersError` when no process can be started."""
+        decoder; `PreemptedError` if the image takes several times as long as others and `preempt` returns
+        True;
+        `WorkersError` when no process can be started."""
         worker = self._idle.get()
         try:
             for _ in range(_TRIES):
@@ -85,7 +103,7 @@ class DecodeWorkers:
                     worker.start()
                     worker.wait_until_ready()
                     started = worker.busy_since = time.monotonic()
-                    pixels = worker.load(image)
+                    pixels = worker.load(image, preempt, self._slice_s)
                     self.image_s += _SMOOTHING * (time.monotonic() - started - self.image_s)
                     return pixels
                 except _WorkerLost:  # killed from outside: most likely it was not this image's fault
@@ -107,9 +125,15 @@ class DecodeWorkers:
         return other
 
     @property
+    def _slice_s(self) -> float:
+        """Processor time of an image after which it can be preempted, in seconds."""
+        least_s, most_s = _SLICE_S
+        return min(max(_SLICE * self.image_s, least_s), most_s)
+
+    @property
     def restarts(self) -> int:
-        """Restarts of processes that were killed or crashed."""
-        return sum(max(0, worker.starts - 1) for worker in self._workers)
+        """Restarts of processes that crashed, reached a limit or were killed from outside."""
+        return sum(max(0, worker.starts - 1) - worker.preempted for worker in self._workers)
 
     def expected_wait_s(self, ahead: int = 0) -> float:
         """Expected wait of a new image for a process, behind `ahead` others.
@@ -153,16 +177,17 @@ class _WorkerLost(Exception):
 class _Worker:
     """One process, which is started again whenever it has ended."""
 
-    def __init__(self, preparation: Preparation, max_cpu_s: float) -> None:
+    def __init__(self, preparation: Preparation, max_cpu_s: float, niceness: int) -> None:
         self.busy_since: float | None = None
         """Since when it has been decoding, by `time.monotonic`; None if idle."""
-        self.starts = 0
+        self.starts = self.preempted = 0
         self._shape = preparation.shape
         self._offset = int(np.prod(self._shape))
         self._settings = {
             "preparation": dataclasses.asdict(preparation),
             "max_memory": preparation.limits.max_memory,
             "max_cpu_s": max_cpu_s,
+            "niceness": niceness,
         }
         # Many times the processor time: a machine may be busy with other things.
         self._wall_s = 10 * max_cpu_s + 10
@@ -174,13 +199,18 @@ class _Worker:
         self._memory = -1
         self._ready = False
 
-    def load(self, image: bytes) -> Pixels:
+    def load(self, image: bytes, preempt: Callable[[], bool] | None, slice_s: float) -> Pixels:
         """The process must be ready."""
         assert self._socket is not None
         try:
             os.ftruncate(self._memory, self._offset + len(image))
             _write(self._memory, image, self._offset)
             self._socket.sendall(REQUEST.pack(len(image)))
+            if preempt and not self._replies(preempt, slice_s):
+                self._stop(at_once=True)
+                self.preempted += 1
+                self._replace()
+                raise PreemptedError
             status, message = self._reply(self._wall_s)
         except TimeoutError:
             self._stop()
@@ -253,6 +283,18 @@ class _Worker:
         if self.busy_since is None:  # else the thread that waits for its answer cleans up
             self._stop()
 
+    def _replies(self, preempt: Callable[[], bool], slice_s: float) -> bool:
+        """Wait for the reply; False once the image has used `slice_s` of processor time and `preempt` returns
+        True."""
+        assert self._socket is not None and self._process is not None
+        replies = select.poll()
+        replies.register(self._socket, select.POLLIN)
+        started_cpu_s, ends = _cpu_s(self._process.pid), time.monotonic() + self._wall_s
+        while not replies.poll(_POLL_MS) and time.monotonic() < ends:
+            if _cpu_s(self._process.pid) - started_cpu_s >= slice_s and preempt():
+                return False
+        return True
+
     def _reply(self, timeout_s: float) -> tuple[int, str]:
         """Raises `OSError` when the process has gone, and `TimeoutError`."""
         if self._socket is None:
@@ -288,7 +330,7 @@ class _Worker:
         limit = f"{self._max_cpu_s:g} s of processor time (max_decode_s)"
         return ImageTooLargeError(f"decoding the image takes more than {limit}")
 
-    def _stop(self) -> int:
+    def _stop(self, at_once: bool = False) -> int:
         """Kill the process, if it still runs; returns its exit status."""
         with self._lock:
             process, self._process = self._process, None
@@ -297,7 +339,7 @@ class _Worker:
             self._ready = False
             # A process that has exited needs a moment until its status is known.
             try:
-                status = process.wait(0 if self._closed else 0.5)
+                status = process.wait(0 if self._closed or at_once else 0.5)
             except subprocess.TimeoutExpired:
                 process.kill()
                 status = process.wait()
@@ -312,6 +354,15 @@ def _command(argument: str) -> list[str]:
     paths = json.dumps([path or os.getcwd() for path in sys.path])  # noqa: PTH109
     code = f"import sys; sys.path[:] = {paths!s}; from captioner.images.worker import main; main()"
     return [sys.executable, "-P", "-c", code, argument]
+
+
+def _cpu_s(pid: int) -> float:
+    """Processor time of a process of ours, in seconds; where the system does not tell, the time of day."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return time.monotonic()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _memory_file(length: int) -> int:

@@ -8,16 +8,13 @@ import io
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager, suppress
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
 
 from captioner.errors import CaptionerError, ImageTooLargeError, OptionsError
-from captioner.images.workers import DecodeWorkers
 from captioner.options import CaptionOptions
 from captioner.protocol import PixelModel, Pixels
 from captioner.results import Caption, Word
@@ -25,18 +22,17 @@ from captioner_server.admission import Admission
 from captioner_server.batcher import Batcher
 from captioner_server.call import current_call
 from captioner_server.compute import Computed
-from captioner_server.fair_queue import Claim, Turns
+from captioner_server.decoders import Decoders
+from captioner_server.fair_queue import Claim
 from captioner_server.metrics import Metrics
 from captioner_server.options import ServerOptions
 from captioner_server.supervisor import Supervisor
 from captioner_server.tracing import begin_image, begin_wait, image_stage
+from captioner_server.turn_pool import TurnPool
 
 if TYPE_CHECKING:
     from captioner_server.spans import WaitSpans
 
-T = TypeVar("T")
-
-_LEAST_DECODE_S = 0.002
 _LEAST_COST = 0.25  # the share of the encoder, which does not depend on the search
 
 
@@ -56,15 +52,12 @@ class Pipeline:
         self._options = options
         self._metrics = metrics
         self._batcher = Batcher(engine, options.batch_sizes, options.max_wait_s, metrics)
+        preparation = dataclasses.replace(engine.preparation, limits=options.image_limits)
+        self._decoders = Decoders(preparation, options.decode_workers, options.max_decode_s)
         self._admission = Admission(
             options.queue_size, options.max_batch_size, self._image_s, self._decoder_wait_s
         )
-        preparation = dataclasses.replace(engine.preparation, limits=options.image_limits)
-        self._workers = DecodeWorkers(preparation, options.decode_workers, options.max_decode_s)
-        self._turns = Turns(options.decode_workers)
-        self._decoders = ThreadPoolExecutor(options.decode_workers, thread_name_prefix="decode")
-        self._stream_turns = Turns(options.stream_workers)
-        self._streamers = ThreadPoolExecutor(options.stream_workers, thread_name_prefix="stream")
+        self._streamers = TurnPool(options.stream_workers, "stream")
         self._worker: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -90,15 +83,14 @@ class Pipeline:
         if self._worker:
             self._worker.cancel()
         self._batcher.close()
-        for pool in (self._decoders, self._streamers):
-            pool.shutdown(wait=False, cancel_futures=True)
-        self._workers.close()
+        self._streamers.close()
+        self._decoders.close()
 
     async def warm_up(self) -> None:
         """Run every code path and batch size once, so that the first calls are not slow."""
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self._workers.warm_up)
-        pixels = await loop.run_in_executor(self._decoders, self._workers.load, _grey_png())
+        await self._decoders.warm_up()
+        pixels = await self._decoders.load(_grey_png(), Claim())
         defaults = self.resolve(CaptionOptions())
         for size in self._options.batch_sizes:
             batch = np.repeat(pixels[None], size, axis=0)
@@ -151,7 +143,7 @@ class Pipeline:
 
     @property
     def decoder_restarts(self) -> int:
-        return self._workers.restarts
+        return self._decoders.restarts
 
     def refusal(self, deadline_s: float, caller: str) -> CaptionerError | None:
         """The error that another interactive image would be rejected with now, if any."""
@@ -257,52 +249,20 @@ class Pipeline:
                 f"{len(image)} bytes are more than the limit of {limit} (max_image_bytes)"
             )
         started = time.monotonic()
-        claim = dataclasses.replace(claim, cost=1.0)
         with image_stage("decode"):
-            load = partial(self._workers.load, image)
-            pixels = await self._in_turn(self._turns, self._decoders, claim, load, self._decode_cost)
+            pixels = await self._decoders.load(image, claim)
         decode_s = time.monotonic() - started
         self._metrics.decode_seconds.observe(decode_s)
         current_call.get().seconds["decode"] += decode_s
         return pixels
 
-    def _decode_cost(self, seconds: float) -> float:
-        """Cost of decoding an image that took so many seconds, in units of an average image."""
-        return seconds / max(self._workers.image_s, _LEAST_DECODE_S)
-
-    @staticmethod
-    async def _in_turn(
-        turns: Turns,
-        pool: ThreadPoolExecutor,
-        claim: Claim,
-        work: Callable[[], T],
-        cost: Callable[[float], float] = lambda seconds: 0.0,
-    ) -> T:
-        """Run `work` on a thread of the pool, in fair order. The turn lasts until the thread is done, even if
-        the call is cancelled; `cost` converts its seconds to the cost that the caller is charged."""
-        loop = asyncio.get_running_loop()
-        await turns.enter(claim)
-        started = time.monotonic()
-
-        def done(_: Future[T]) -> None:
-            more = cost(time.monotonic() - started) - claim.cost
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(turns.leave, claim, more)
-
-        job = pool.submit(work)
-        job.add_done_callback(done)
-        try:
-            return await asyncio.wrap_future(job)
-        finally:
-            del job  # holds the error whose frames hold it, and the image
-
     def _image_s(self) -> float:
         """Time per image under load: that of the slower stage."""
-        return max(self._batcher.image_s, self._workers.image_s / self._workers.count)
+        return max(self._batcher.image_s, self._decoders.image_s)
 
     def _decoder_wait_s(self) -> float:
         """How long a new image waits for a decoding process."""
-        return self._workers.expected_wait_s(self._turns.waiting)
+        return self._decoders.expected_wait_s
 
     def _patience_s(self, deadline_s: float) -> float:
         return min(deadline_s - time.monotonic(), self._options.max_wait_s)
@@ -330,7 +290,7 @@ class Pipeline:
         async def produce_in_turn() -> None:
             work = trace.observing(produce) if trace else produce
             try:
-                await self._in_turn(self._stream_turns, self._streamers, claim, work)
+                await self._streamers.run(claim, work)
             finally:
                 items.put_nowait(None)
 

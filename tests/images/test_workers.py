@@ -19,7 +19,7 @@ from captioner.images.formats import ALL_FORMATS, SAFE_FORMATS, parse_formats
 from captioner.images.letterbox import Letterbox
 from captioner.images.opening import ImageLimits
 from captioner.images.preparation import Preparation
-from captioner.images.workers import DecodeWorkers, WorkersError
+from captioner.images.workers import DecodeWorkers, PreemptedError, WorkersError
 
 PHOTOS = sorted((Path(__file__).parents[2] / "examples").glob("*.jpg"))
 LIMITS = ImageLimits(max_memory=200 * 2**20, formats=SAFE_FORMATS)
@@ -128,6 +128,20 @@ def test_others_go_on_beside_an_image_that_takes_long() -> None:
         for seed in range(20):
             assert workers.load(make_image(seed)).shape == (64, 64, 3)
         assert not bomb.done()
+
+
+def test_a_slow_image_can_be_preempted_and_decoded_later() -> None:
+    with DecodeWorkers(PREPARATION, 1, max_cpu_s=PATIENCE_S, niceness=5) as workers:
+        for _ in range(2):
+            with pytest.raises(PreemptedError):
+                workers.load(bombs.scan_bomb(FOREVER), lambda: True)
+        assert workers.load(make_image(1), lambda: True).shape == (64, 64, 3)
+        assert os.getpriority(os.PRIO_PROCESS, pids(workers)[0]) == 5 + os.getpriority(os.PRIO_PROCESS, 0)
+        assert workers.restarts == 0
+    with DecodeWorkers(PREPARATION, 1, max_cpu_s=0.3) as workers:
+        with pytest.raises(ImageTooLargeError, match="max_decode_s"):
+            workers.load(bombs.scan_bomb(FOREVER), lambda: False)
+        assert workers.restarts == 1
 
 
 def test_memory_is_limited_by_format_and_really() -> None:

@@ -3,6 +3,8 @@
 import os
 import signal
 import threading
+from collections.abc import Callable
+from contextlib import ExitStack
 
 import grpc
 import pytest
@@ -30,18 +32,19 @@ def test_an_ordinary_image_does_not_wait_for_all_that_take_long() -> None:
 
     with serve(FakeEngine(), decode_workers=1, max_decode_s=0.1) as server:
         pipeline = server.server.models.get()
-        decode, load = pipeline._decode, pipeline._workers.load
+        workers = pipeline._decoders._ordinary.workers
+        decode, load = pipeline._decode, workers.load
         events: list[tuple[str, bytes]] = []
 
         async def asked(image: bytes, claim: Claim) -> Pixels:
             events.append(("asked", image))
             return await decode(image, claim)
 
-        def begun(image: bytes) -> Pixels:
+        def begun(image: bytes, preempt: Callable[[], bool]) -> Pixels:
             events.append(("begun", image))
-            return load(image)
+            return load(image, preempt)
 
-        pipeline._decode, pipeline._workers.load = asked, begun
+        pipeline._decode, workers.load = asked, begun
         attackers = [threading.Thread(target=attack, args=(server.address,)) for _ in range(4)]
         for attacker in attackers:
             attacker.start()
@@ -62,7 +65,8 @@ def test_an_ordinary_image_does_not_wait_for_all_that_take_long() -> None:
 def test_a_caller_that_hangs_up_keeps_its_place_until_the_process_is_free() -> None:
     with serve(FakeEngine(), decode_workers=1, max_decode_s=PATIENCE_S) as server:
         pipeline = server.server.models.get()
-        worker, turns = pipeline._workers._workers[0], pipeline._turns
+        lane = pipeline._decoders._ordinary
+        worker, turns = lane.workers._workers[0], lane._threads.turns
         with grpc.insecure_channel(server.address) as channel:
             call = CaptionServiceStub(channel).Caption.future(pb.CaptionRequest(image=FOREVER))
             wait_until(lambda: worker.busy_since is not None)
@@ -74,3 +78,38 @@ def test_a_caller_that_hangs_up_keeps_its_place_until_the_process_is_free() -> N
             assert worker.busy_since is None
             request = pb.CaptionRequest(image=make_image(1))
             assert CaptionServiceStub(channel).Caption(request, timeout=PATIENCE_S).caption.text
+
+
+def test_a_new_caller_does_not_wait_for_the_slow_images_of_others() -> None:
+    with (
+        serve(FakeEngine(), decode_workers=1, max_decode_s=PATIENCE_S) as server,
+        ExitStack() as channels,
+    ):
+        own = [("grpc.use_local_subchannel_pool", 1)]
+        stubs = [
+            CaptionServiceStub(channels.enter_context(grpc.insecure_channel(server.address, own)))
+            for _ in range(4)
+        ]
+        slow = pb.CaptionRequest(image=FOREVER)
+        attacks = [stub.Caption.future(slow, timeout=PATIENCE_S) for stub in stubs[:-1]]
+        wait_until(lambda: server.server.models.get().admitted == len(attacks))
+        for seed in range(2):
+            request = pb.CaptionRequest(image=make_image(seed))
+            assert stubs[-1].Caption(request, timeout=PATIENCE_S).caption.text
+        assert not any(attack.done() for attack in attacks)
+        assert server.metric("decoder_restarts_total") == 0
+
+
+def test_only_so_many_slow_images_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("captioner_server.decoders._SLOW_WAITING", 1)
+    with (
+        serve(FakeEngine(), decode_workers=1, max_decode_s=PATIENCE_S) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        stub = CaptionServiceStub(channel)
+        slow = pb.CaptionRequest(image=FOREVER)
+        attacks = [stub.Caption.future(slow, timeout=PATIENCE_S) for _ in range(4)]
+        # One is decoded, one waits for that; of the others one is rejected and the last is not preempted.
+        rejected = wait_until(lambda: [attack for attack in attacks if attack.done()])
+        assert [attack.code() for attack in rejected] == [grpc.StatusCode.RESOURCE_EXHAUSTED]
+        assert stub.Caption(pb.CaptionRequest(image=make_image(1)), timeout=PATIENCE_S).caption.text

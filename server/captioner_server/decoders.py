@@ -1,0 +1,93 @@
+"""Decodes images in fair order, and those that take long apart from the others."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from functools import partial
+
+from captioner.images.preparation import Preparation
+from captioner.images.workers import DecodeWorkers, PreemptedError
+from captioner.protocol import Pixels
+from captioner_server.errors import BusyError
+from captioner_server.fair_queue import Claim
+from captioner_server.turn_pool import TurnPool
+
+_LEAST_IMAGE_S = 0.002
+_SLOW_NICENESS = 5
+"""A third of the processor time of an ordinary process, if both want all of it."""
+_SLOW_WAITING = 8
+"""Most images that wait for each process for slow images."""
+_RETRY_AFTER_S = 5.0
+
+
+class Decoders:
+    """Processes for ordinary images, and as many with a lower priority for slow ones.
+
+    An image that takes many times as long as others is stopped if other callers wait, and decoded again in a
+    process for slow images. Nobody waits for the whole of another caller's slow image."""
+
+    def __init__(self, preparation: Preparation, count: int, max_cpu_s: float) -> None:
+        """`count` processes of each kind; an image may take `max_cpu_s` seconds of processor time."""
+        self._ordinary = _Lane(preparation, count, max_cpu_s)
+        self._slow = _Lane(preparation, count, max_cpu_s, _SLOW_NICENESS)
+
+    async def load(self, image: bytes, claim: Claim) -> Pixels:
+        """The model's input. Raises as `DecodeWorkers.load`, and `BusyError` for a slow image if too many
+        others wait."""
+        claim = dataclasses.replace(claim, cost=1.0)
+        try:
+            return await self._ordinary.load(image, claim, preemptible=True)
+        except PreemptedError:
+            if self._slow.waiting >= _SLOW_WAITING * self._slow.workers.count:
+                message = "too many images that take long to decode are waiting"
+                raise BusyError(message, _RETRY_AFTER_S) from None
+        return await self._slow.load(image, claim)
+
+    @property
+    def restarts(self) -> int:
+        """Restarts of processes that crashed, reached a limit or were killed from outside."""
+        return self._ordinary.workers.restarts + self._slow.workers.restarts
+
+    @property
+    def image_s(self) -> float:
+        """Recent time per ordinary image with all processes at work, in seconds."""
+        return self._ordinary.workers.image_s / self._ordinary.workers.count
+
+    @property
+    def expected_wait_s(self) -> float:
+        """Expected wait of a new image for a process."""
+        return self._ordinary.workers.expected_wait_s(self._ordinary.waiting)
+
+    async def warm_up(self) -> None:
+        """Start the processes for ordinary images; the others start with the first slow image."""
+        await asyncio.get_running_loop().run_in_executor(None, self._ordinary.workers.warm_up)
+
+    def close(self) -> None:
+        """End all processes; images that are being decoded fail."""
+        self._ordinary.close()
+        self._slow.close()
+
+
+class _Lane:
+    """Processes, and the turns of callers at them."""
+
+    def __init__(self, preparation: Preparation, count: int, max_cpu_s: float, niceness: int = 0) -> None:
+        self.workers = DecodeWorkers(preparation, count, max_cpu_s, niceness)
+        self._threads = TurnPool(count, "decode")
+
+    @property
+    def waiting(self) -> int:
+        return self._threads.turns.waiting
+
+    async def load(self, image: bytes, claim: Claim, preemptible: bool = False) -> Pixels:
+        preempt = (lambda: self.waiting > 0) if preemptible else None
+        return await self._threads.run(claim, partial(self.workers.load, image, preempt), self._cost)
+
+    def _cost(self, seconds: float) -> float:
+        """Cost of decoding an image that took so many seconds, in units of an average image."""
+        return seconds / max(self.workers.image_s, _LEAST_IMAGE_S)
+
+    def close(self) -> None:
+        self._threads.close()
+        self.workers.close()
