@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,6 +151,55 @@ def fuse(model: onnx.ModelProto) -> None:
     _merge_siblings(editor)
     _copy_columns(editor)
     editor.write()
+    replace_slow_nodes(model, editor)
+    editor.write()
+
+
+def replace_slow_nodes(model: onnx.ModelProto, editor: GraphEditor) -> None:
+    """Replace nodes that ONNX Runtime computes slowly on the CPU by others with the same results."""
+    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    shapes = {
+        value.name: [axis.dim_value for axis in value.type.tensor_type.shape.dim]
+        for value in (*inferred.graph.value_info, *inferred.graph.output)
+    }
+    _gather_rows(editor, shapes)
+    _average_blocks(editor, shapes)
+
+
+def _gather_rows(editor: GraphEditor, shapes: Mapping[str, list[int]]) -> None:
+    """Gather along the middle axis of a transposed value instead of along the last axis: whole rows are
+    copied instead of single numbers."""
+    for node in [node for node in editor.nodes if node.op_type == "Gather"]:
+        (source, places), output = node.input, node.output[0]
+        axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+        ranks = len(shapes.get(source, ())), len(shapes.get(output, ()))
+        if places not in editor.constants or ranks != (3, 3) or axis not in (2, -1):
+            continue
+        editor.remove([node])
+        editor.add("Transpose", [source], [f"{output}.rows"], perm=[0, 2, 1])
+        editor.add("Gather", [f"{output}.rows", places], [f"{output}.gathered"], axis=1)
+        editor.add("Transpose", [f"{output}.gathered"], [output], perm=[0, 2, 1])
+
+
+def _average_blocks(editor: GraphEditor, shapes: Mapping[str, list[int]]) -> None:
+    """Average pooling without overlap is a mean over two axes of a reshaped value."""
+    for pool in [node for node in editor.nodes if node.op_type == "AveragePool"]:
+        given = {a.name: helper.get_attribute_value(a) for a in pool.attribute}
+        kernel, (source, *_), output = given["kernel_shape"], pool.input, pool.output[0]
+        shape = shapes.get(source, [])
+        if any(given.get("pads", ())) or given.get("strides") != kernel or len(shape) != 4:
+            continue
+        (channels, *sizes), blocks = shape[1:], [0]
+        if not all(size and size % length == 0 for size, length in zip(sizes, kernel, strict=True)):
+            continue
+        blocks.append(channels)
+        for size, length in zip(sizes, kernel, strict=True):
+            blocks += [size // length, length]
+        editor.remove([pool])
+        split = editor.constant(f"{output}.split", np.array(blocks))
+        axes = editor.constant(f"{output}.axes", np.array([3, 5]))
+        editor.add("Reshape", [source, split], [f"{output}.blocks"])
+        editor.add("ReduceMean", [f"{output}.blocks", axes], [output], keepdims=0)
 
 
 def _restore_softplus(editor: GraphEditor) -> None:

@@ -20,19 +20,20 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from captioner.training.fusion import GraphEditor
+from captioner.training.fusion import GraphEditor, replace_slow_nodes
 
 Array = npt.NDArray[np.float32]
 Range = tuple[float, float]
 SMALLEST = 4096
 """Smaller weights (by number of elements) and tensors (by bytes) are not quantized."""
+_LEAST_TERMS = 96
+"""Products of an image's features that sum fewer terms hardly get faster in INT8."""
 _CLIPS = ("Clip", "Relu")
-_MOVES = ("Transpose", "Reshape")
 
 
 class Quantizer:
     """A float graph, to measure its activations and to convert to INT8. In a graph with convolutions,
-    those are rounded, with the nodes between them and the products that read them, except for an exact start
+    those are rounded, with the nodes between them and the products of features, except for an exact start
     (`_exact_start`); in other graphs, all products with large constant matrices.
     """
 
@@ -40,6 +41,7 @@ class Quantizer:
         self._source = graph
         self._model = onnx.load_from_string(graph)
         self._editor = GraphEditor(self._model)
+        replace_slow_nodes(self._model, self._editor)  # an older float graph may still have them
         _fold_batch_norms(self._editor)
         self._editor.write()
         self._weights = _computed(self._model)
@@ -103,19 +105,23 @@ class Quantizer:
             weight = self._weights.get(node.input[1])
             large = weight is not None and weight.ndim == 2 and weight.size >= SMALLEST
             convolves = any(other.op_type == "Conv" for other in self._editor.nodes)
-            return large and (not convolves or self._comes_from_conv(node.input[0]))
-        return node.op_type == "Add" and all(self._comes_from_conv(name, moved=False) for name in node.input)
+            return large and (not convolves or self._gains(node.input[0], weight))
+        return node.op_type == "Add" and all(self._comes_from_conv(name) for name in node.input)
 
-    def _comes_from_conv(self, name: str, moved: bool = True) -> bool:
-        """Whether a value comes from convolutions, by additions and clipping only, or if `moved` also by
-        nodes that move values."""
+    def _gains(self, source: str, weight: Array) -> bool:
+        """Whether a product of an image's features gains from INT8. Probabilities span more than 8 bits."""
+        node = self._producers.get(source)
+        return len(weight) >= _LEAST_TERMS and (node is None or node.op_type != "Softmax")
+
+    def _comes_from_conv(self, name: str) -> bool:
+        """Whether a value comes from convolutions, by additions and clipping only."""
         node = self._producers.get(name)
         if node is None:
             return False
-        if node.op_type in (*_CLIPS, *(_MOVES if moved else ())):
-            return self._comes_from_conv(node.input[0], moved)
+        if node.op_type in _CLIPS:
+            return self._comes_from_conv(node.input[0])
         if node.op_type == "Add":
-            return all(self._comes_from_conv(value, moved) for value in node.input)
+            return all(self._comes_from_conv(value) for value in node.input)
         return node.op_type == "Conv"
 
     def _find_activations(self) -> list[str]:

@@ -28,6 +28,35 @@ def test_columns_that_copy_a_value_are_not_multiplied(several: int) -> None:
     fuse(model)
     onnx.checker.check_model(model)
     assert ("Gather" in {node.op_type for node in model.graph.node}) == (several < 4)
+    # Rows are gathered, which is faster.
+    assert not any(
+        attribute.name == "axis" and attribute.i in (2, -1)
+        for node in model.graph.node
+        if node.op_type == "Gather" and node.input[0].startswith("y")
+        for attribute in node.attribute
+    )
     x = random.random((2, 3, 5), dtype=np.float32)
     [y] = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
     np.testing.assert_allclose(y, x @ matrix, rtol=1e-6)
+
+
+@pytest.mark.parametrize("stride", [4, 2], ids=["blocks", "overlapping"])
+def test_means_of_blocks_are_those_of_pooling(stride: int) -> None:
+    pool = {"kernel_shape": [4, 4], "strides": [stride, stride]}
+    graph = helper.make_graph(
+        [
+            helper.make_node("Abs", ["x"], ["positive"]),
+            helper.make_node("AveragePool", ["positive"], ["y"], **pool),
+        ],
+        "pooling",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, 8, 12])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3, "rows", "columns"])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    x = np.random.default_rng(0).standard_normal((2, 3, 8, 12), dtype=np.float32)
+    [pooled] = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    fuse(model)
+    onnx.checker.check_model(model)
+    assert ("AveragePool" in {node.op_type for node in model.graph.node}) == (stride == 2)
+    [y] = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_allclose(y, pooled, rtol=1e-6)
