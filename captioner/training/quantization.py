@@ -71,6 +71,7 @@ class Quantizer:
         scales = {}
         everywhere = any(node.op_type == "Conv" for node in self._nodes)
         before = list(self._editor.nodes)
+        sources = {node.output[0]: node.input[0] for node in self._nodes}
         for name in self.activations:
             scale, zero = affine(*ranges[name])
             rounded = self._round_activation(name, scale, zero)
@@ -86,6 +87,8 @@ class Quantizer:
                 continue
             if node.input[0] not in scales:  # bytes, which need no rounding
                 scales[node.input[0]] = self._pixel_scale
+            if node.op_type == "MatMul" and _is_near_identity(self._weights[node.input[1]]):
+                self._take_identity_out(node, sources[node.output[0]])
             self._round_constants(node, scales[node.input[0]])
         self._editor.write()
         onnx.checker.check_model(self._model)
@@ -103,9 +106,10 @@ class Quantizer:
             return True
         if node.op_type == "MatMul":
             weight = self._weights.get(node.input[1])
-            large = weight is not None and weight.ndim == 2 and weight.size >= SMALLEST
+            if weight is None or weight.ndim != 2 or weight.size < SMALLEST:
+                return False
             convolves = any(other.op_type == "Conv" for other in self._editor.nodes)
-            return large and (not convolves or self._gains(node.input[0], weight))
+            return not convolves or self._gains(node.input[0], weight)
         return node.op_type == "Add" and all(self._comes_from_conv(name) for name in node.input)
 
     def _gains(self, source: str, weight: Array) -> bool:
@@ -154,6 +158,21 @@ class Quantizer:
         self._editor.add("QuantizeLinear", [value, *how], [f"{name}.rounded"])
         return self._editor.add("DequantizeLinear", [f"{name}.rounded", *how], [f"{name}.read"])
 
+    def _take_identity_out(self, node: onnx.NodeProto, source: str) -> None:
+        """x W becomes x (W - I) + x, in which only the small numbers W - I are rounded."""
+        name, output = node.input[1], node.output[0]
+        values, wide = self._weights[name], f"{source}.wide"
+        self._editor.add("EyeLike", [name], [f"{name}.identity"])
+        rest = self._editor.add("Sub", [name, f"{name}.identity"], [f"{name}.rest"])
+        self._weights[rest] = values - np.eye(*values.shape, dtype=np.float32)
+        added = values.shape[1] - values.shape[0]
+        pads = self._constants(
+            wide, pads=np.array([0, added]), value=np.zeros((), np.float32), axes=np.array([-1])
+        )
+        self._editor.add("Pad", [source, *pads], [wide])
+        node.input[1], node.output[0] = rest, f"{output}.rest"
+        self._editor.add("Add", [f"{output}.rest", wide], [output])
+
     def _round_constants(self, node: onnx.NodeProto, input_scale: np.float32) -> None:
         """Round the weights of a node, with a scale for each output channel, and its bias, if it has one, to
         32 bits with the scale of the products."""
@@ -196,6 +215,12 @@ class Quantizer:
             tensor.data_location = TensorProto.EXTERNAL
             for key, value in (("location", source), ("offset", offset), ("length", len(content))):
                 tensor.external_data.add(key=key, value=str(value))
+
+
+def _is_near_identity(weight: Array) -> bool:
+    """Whether a matrix, or its first columns, are nearly the identity: its ones would set the scale."""
+    rest = weight - np.eye(*weight.shape, dtype=np.float32)
+    return weight.shape[0] <= weight.shape[1] and 2 * np.abs(rest).max() < np.abs(weight).max()
 
 
 def _exact_start(nodes: Iterable[onnx.NodeProto]) -> set[str]:
