@@ -19,6 +19,7 @@ from captioner.model.graph_cache import GRAPH, WEIGHTS, GraphCache
 from captioner.model.precision import FLOAT32, INT8, check_precision, has_fast_int8
 
 MOST_LANES = 4
+_ENCODED_AT_ONCE = 4
 _FIRST = ["log_probs", "attention"]
 _WEIGHTS_IN_MEMORY = "add_external_initializers_from_files_in_memory"
 _EXTERNAL = "session.optimized_model_external_initializers_"
@@ -76,10 +77,23 @@ class Runtime:
         model that letterboxes also needs `mask`, the cells that show the photo, bool (batch, rows *
         columns)."""
         feeds: dict[str, Any] = {"pixels": pixels} if mask is None else {"pixels": pixels, "mask": mask}
-        _, outputs = self._encoder.run(feeds, (), list(self._encoder.outputs))
+        outputs = self._encode(feeds, len(pixels))
         memory = {name: value for name, value in outputs.items() if name.startswith("memory.")}
         state = {name: value for name, value in outputs.items() if name.startswith("state.")}
         return OnnxStepper(self._decoder, len(pixels), memory, state)
+
+    def _encode(self, feeds: Mapping[str, Any], images: int) -> dict[str, Any]:
+        """All outputs of the encoder. A CPU takes a large batch in parts, whose features stay in its cache."""
+        names = list(self._encoder.outputs)
+        if not self._encoder.on_cpu or images <= _ENCODED_AT_ONCE:
+            return self._encoder.run(feeds, (), names)[1]
+        parts = [
+            self._encoder.run(
+                {name: value[start : start + _ENCODED_AT_ONCE] for name, value in feeds.items()}, (), names
+            )[1]
+            for start in range(0, images, _ENCODED_AT_ONCE)
+        ]
+        return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
     @property
     def heads(self) -> int:

@@ -1,7 +1,8 @@
-"""Returns freed memory to the system.
+"""Keeps freed memory for the next message, and returns it to the system when it is quiet.
 
-glibc gives each thread a heap of its own and returns only its end. What a burst of messages or headers took
-would stay resident in the heaps of gRPC's threads, and in each of them once more.
+glibc returns the memory of each large message at once, and faulting its pages in again for the next one takes
+as long as copying it. But it gives each thread a heap of its own and returns only its end: what a burst of
+messages or headers took would stay resident in the heaps of gRPC's threads, and in each of them once more.
 """
 
 from __future__ import annotations
@@ -13,19 +14,25 @@ import time
 from pathlib import Path
 from typing import Any
 
-_M_ARENA_MAX = -8  # malloc.h
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # malloc.h
 _HEAPS = 4
+_LARGEST_BYTES = 32 * 2**20
+"""Larger blocks, which glibc does not keep in a heap, are returned at once."""
+_KEPT_BYTES = 256 * 2**20
+"""Free memory at the end of a heap until the next trim."""
 _INTERVAL_S = 2.0
 _GROWTH_BYTES = 16 * 2**20
 """Growth since the last trim that is worth another, which takes milliseconds."""
 
 
 def bound_heap() -> None:
-    """Limit the number of heaps, and trim them in the background whenever the process has grown. Call this
-    before threads are started. Does nothing without glibc."""
+    """Limit the number of heaps, keep freed memory in them, and trim them in the background whenever the
+    process has grown. Call this before threads are started. Does nothing without glibc."""
     library: Any = ctypes.CDLL(None)
     try:
         library.mallopt(_M_ARENA_MAX, _HEAPS)
+        library.mallopt(_M_MMAP_THRESHOLD, _LARGEST_BYTES)
+        library.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
         trim = library.malloc_trim
     except AttributeError:
         return
