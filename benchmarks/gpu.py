@@ -50,6 +50,8 @@ def main() -> int:
         "--write", type=Path, metavar="FILE", help="write the tables between the markers of this document"
     )
     args = parser.parse_args()
+    if args.write and not args.write.is_file():  # not after eight minutes
+        parser.error(f"--write: {args.write} does not exist")
     quick = args.quick or args.device == "cpu"
     seconds = 0.0 if quick else args.seconds
     bench = Bench(model=args.model, device=args.device, seconds=seconds, quick=quick)

@@ -79,7 +79,10 @@ def _arguments() -> argparse.Namespace:
         "--write", type=Path, metavar="FILE", help="write the tables between the markers of this document too"
     )
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="write latency against load here")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.write and not args.write.is_file():  # not after ten minutes
+        parser.error(f"--write: {args.write} does not exist")
+    return args
 
 
 def _measure(args: argparse.Namespace) -> dict[str, Any]:
