@@ -83,7 +83,7 @@ class Runtime:
         return OnnxStepper(self._decoder, len(pixels), memory, state)
 
     def _encode(self, feeds: Mapping[str, Any], images: int) -> dict[str, Any]:
-        """All outputs of the encoder. A CPU takes large batches in parts, whose features stay in its cache."""
+        """All outputs. A CPU takes large batches in parts, whose features stay in its cache."""
         names = list(self._encoder.outputs)
         if not self._encoder.on_cpu or images <= _ENCODED_AT_ONCE:
             return self._encoder.run(feeds, (), names)[1]

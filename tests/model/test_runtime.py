@@ -113,3 +113,12 @@ def test_the_number_of_threads_does_not_show(tiny_bundle: Path) -> None:
     pixels = np.random.default_rng(1).integers(0, 256, (3, 64, 64, 3), dtype=np.uint8)
     one, two = (Captioner.load(tiny_bundle, device="cpu", threads=n).caption_pixels(pixels) for n in (1, 2))
     assert [caption.text for caption in one] == [caption.text for caption in two]
+
+
+def test_a_large_batch_that_is_encoded_in_parts_is_whole(bundle: Bundle) -> None:
+    runtime = Runtime(bundle, "cpu", threads=1)
+    pixels = np.random.default_rng(2).integers(0, 256, (9, 64, 64, 3), dtype=np.uint8)
+    together = runtime.encode(pixels).memory
+    for image in range(len(pixels)):
+        for name, alone in runtime.encode(pixels[image : image + 1]).memory.items():
+            np.testing.assert_allclose(together[name][image], alone[0], atol=1e-4)
