@@ -36,9 +36,6 @@ DEFAULT_MAX_CPU_S = 2.0
 _START_S = 60.0
 _TRIES = 5
 _POLL_MS = 50
-_SLICE_S = (0.1, 0.5)
-"""Least and most processor time after which an image can be preempted, in seconds."""
-_SLICE = 4.0  # the same, in times of a recent image
 _SMOOTHING = 0.05  # weight of the newest image in the running estimate
 _CRASHES = frozenset(
     (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
@@ -88,13 +85,12 @@ class DecodeWorkers:
         for worker in self._workers:
             self._idle.put(worker)
 
-    def load(self, image: bytes, preempt: Callable[[], bool] | None = None) -> Pixels:
+    def load(self, image: bytes, preempt: Callable[[float], bool] | None = None) -> Pixels:
         """The model's input, as from `Preparation.load`; waits for a free process.
 
         Raises an `ImageError`, also for an image that takes too long or too much memory, or crashes its
-        decoder; `PreemptedError` if the image takes several times as long as others and `preempt` returns
-        True;
-        `WorkersError` when no process can be started."""
+        decoder; `PreemptedError` once `preempt` returns True, which is called about every 50 ms with the
+        seconds of processor time used so far; `WorkersError` when no process can be started."""
         worker = self._idle.get()
         try:
             for _ in range(_TRIES):
@@ -103,7 +99,7 @@ class DecodeWorkers:
                     worker.start()
                     worker.wait_until_ready()
                     started = worker.busy_since = time.monotonic()
-                    pixels = worker.load(image, preempt, self._slice_s)
+                    pixels = worker.load(image, preempt)
                     self.image_s += _SMOOTHING * (time.monotonic() - started - self.image_s)
                     return pixels
                 except _WorkerLost:  # killed from outside: most likely it was not this image's fault
@@ -123,12 +119,6 @@ class DecodeWorkers:
         worker.busy_since = None
         self._idle.put(worker)
         return other
-
-    @property
-    def _slice_s(self) -> float:
-        """Processor time of an image after which it can be preempted, in seconds."""
-        least_s, most_s = _SLICE_S
-        return min(max(_SLICE * self.image_s, least_s), most_s)
 
     @property
     def restarts(self) -> int:
@@ -199,14 +189,14 @@ class _Worker:
         self._memory = -1
         self._ready = False
 
-    def load(self, image: bytes, preempt: Callable[[], bool] | None, slice_s: float) -> Pixels:
+    def load(self, image: bytes, preempt: Callable[[float], bool] | None) -> Pixels:
         """The process must be ready."""
         assert self._socket is not None
         try:
             os.ftruncate(self._memory, self._offset + len(image))
             _write(self._memory, image, self._offset)
             self._socket.sendall(REQUEST.pack(len(image)))
-            if preempt and not self._replies(preempt, slice_s):
+            if preempt and not self._replies(preempt):
                 self._stop(at_once=True)
                 self.preempted += 1
                 self._replace()
@@ -283,15 +273,14 @@ class _Worker:
         if self.busy_since is None:  # else the thread that waits for its answer cleans up
             self._stop()
 
-    def _replies(self, preempt: Callable[[], bool], slice_s: float) -> bool:
-        """Wait for the reply; False once the image has used `slice_s` of processor time and `preempt` returns
-        True."""
+    def _replies(self, preempt: Callable[[float], bool]) -> bool:
+        """Wait for the reply; False once `preempt` returns True."""
         assert self._socket is not None and self._process is not None
         replies = select.poll()
         replies.register(self._socket, select.POLLIN)
         started_cpu_s, ends = _cpu_s(self._process.pid), time.monotonic() + self._wall_s
         while not replies.poll(_POLL_MS) and time.monotonic() < ends:
-            if _cpu_s(self._process.pid) - started_cpu_s >= slice_s and preempt():
+            if preempt(_cpu_s(self._process.pid) - started_cpu_s):
                 return False
         return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 
 from captioner.images.preparation import Preparation
@@ -16,16 +17,18 @@ from captioner_server.turn_pool import TurnPool
 _LEAST_IMAGE_S = 0.002
 _SLOW_NICENESS = 5
 """A third of the processor time of an ordinary process, if both want all of it."""
-_SLOW_WAITING = 8
-"""Most images that wait for each process for slow images."""
+_SLOW_WAITING = 16
+"""Most interactive images that wait for each process for slow images."""
 _RETRY_AFTER_S = 5.0
+_SLICE_S = (0.1, 0.5)
+"""Least and most processor time after which an image is slow, in seconds."""
 
 
 class Decoders:
     """Processes for ordinary images, and as many with a lower priority for slow ones.
 
-    An image that takes many times as long as others is stopped if other callers wait, and decoded again in a
-    process for slow images. Nobody waits for the whole of another caller's slow image."""
+    An image that takes several times as long as others is stopped if other callers wait, and decoded again in
+    a process for slow images. Nobody waits for the whole of another caller's slow image."""
 
     def __init__(self, preparation: Preparation, count: int, max_cpu_s: float) -> None:
         """`count` processes of each kind; an image may take `max_cpu_s` seconds of processor time."""
@@ -36,13 +39,25 @@ class Decoders:
         """The model's input. Raises as `DecodeWorkers.load`, and `BusyError` for a slow image if too many
         others wait."""
         claim = dataclasses.replace(claim, cost=1.0)
+
+        def preempt(used_s: float) -> bool:
+            return used_s >= self._slice_s and self._ordinary.turns.others_wait(claim.caller)
+
         try:
-            return await self._ordinary.load(image, claim, preemptible=True)
+            return await self._ordinary.load(image, claim, preempt)
         except PreemptedError:
-            if self._slow.waiting >= _SLOW_WAITING * self._slow.workers.count:
+            if not claim.bulk and self._slow.turns.waiting >= _SLOW_WAITING * self._slow.workers.count:
                 message = "too many images that take long to decode are waiting"
                 raise BusyError(message, _RETRY_AFTER_S) from None
         return await self._slow.load(image, claim)
+
+    @property
+    def _slice_s(self) -> float:
+        """Longer where slow images are usual and can be decoded, as those of phones: images that run into
+        their limit do not count."""
+        least_s, most_s = _SLICE_S
+        usual_s = max(4 * self._ordinary.workers.image_s, 1.5 * self._slow.workers.image_s)
+        return min(max(least_s, usual_s), most_s)
 
     @property
     def restarts(self) -> int:
@@ -57,7 +72,7 @@ class Decoders:
     @property
     def expected_wait_s(self) -> float:
         """Expected wait of a new image for a process."""
-        return self._ordinary.workers.expected_wait_s(self._ordinary.waiting)
+        return self._ordinary.workers.expected_wait_s(self._ordinary.turns.waiting)
 
     async def warm_up(self) -> None:
         """Start the processes for ordinary images; the others start with the first slow image."""
@@ -75,13 +90,11 @@ class _Lane:
     def __init__(self, preparation: Preparation, count: int, max_cpu_s: float, niceness: int = 0) -> None:
         self.workers = DecodeWorkers(preparation, count, max_cpu_s, niceness)
         self._threads = TurnPool(count, "decode")
+        self.turns = self._threads.turns
 
-    @property
-    def waiting(self) -> int:
-        return self._threads.turns.waiting
-
-    async def load(self, image: bytes, claim: Claim, preemptible: bool = False) -> Pixels:
-        preempt = (lambda: self.waiting > 0) if preemptible else None
+    async def load(
+        self, image: bytes, claim: Claim, preempt: Callable[[float], bool] | None = None
+    ) -> Pixels:
         return await self._threads.run(claim, partial(self.workers.load, image, preempt), self._cost)
 
     def _cost(self, seconds: float) -> float:

@@ -107,6 +107,10 @@ class FairQueue(Generic[T]):
         self._claims[item] = claim
         self._lanes[claim.bulk].add(item, claim.caller, claim.cost)
 
+    def has_others(self, caller: str) -> bool:
+        """Whether a caller other than this one has items. Thread-safe."""
+        return any(len(lane.items) > (caller in lane.items) for lane in self._lanes)
+
     def discard(self, item: T) -> None:
         """Remove an item that is no longer wanted."""
         claim = self._claims.pop(item)
@@ -162,6 +166,10 @@ class Turns:
     @property
     def waiting(self) -> int:
         return len(self._waiting)
+
+    def others_wait(self, caller: str) -> bool:
+        """Whether a caller other than this one waits. Thread-safe."""
+        return self._waiting.has_others(caller)
 
     @contextmanager
     def held(self, count: int) -> Iterator[None]:

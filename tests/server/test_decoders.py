@@ -40,7 +40,7 @@ def test_an_ordinary_image_does_not_wait_for_all_that_take_long() -> None:
             events.append(("asked", image))
             return await decode(image, claim)
 
-        def begun(image: bytes, preempt: Callable[[], bool]) -> Pixels:
+        def begun(image: bytes, preempt: Callable[[float], bool]) -> Pixels:
             events.append(("begun", image))
             return load(image, preempt)
 
@@ -66,7 +66,7 @@ def test_a_caller_that_hangs_up_keeps_its_place_until_the_process_is_free() -> N
     with serve(FakeEngine(), decode_workers=1, max_decode_s=PATIENCE_S) as server:
         pipeline = server.server.models.get()
         lane = pipeline._decoders._ordinary
-        worker, turns = lane.workers._workers[0], lane._threads.turns
+        worker, turns = lane.workers._workers[0], lane.turns
         with grpc.insecure_channel(server.address) as channel:
             call = CaptionServiceStub(channel).Caption.future(pb.CaptionRequest(image=FOREVER))
             wait_until(lambda: worker.busy_since is not None)
@@ -104,12 +104,27 @@ def test_only_so_many_slow_images_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("captioner_server.decoders._SLOW_WAITING", 1)
     with (
         serve(FakeEngine(), decode_workers=1, max_decode_s=PATIENCE_S) as server,
-        grpc.insecure_channel(server.address) as channel,
+        ExitStack() as channels,
     ):
-        stub = CaptionServiceStub(channel)
+        own = [("grpc.use_local_subchannel_pool", 1)]
+        stubs = [
+            CaptionServiceStub(channels.enter_context(grpc.insecure_channel(server.address, own)))
+            for _ in range(4)
+        ]
         slow = pb.CaptionRequest(image=FOREVER)
-        attacks = [stub.Caption.future(slow, timeout=PATIENCE_S) for _ in range(4)]
+        attacks = [stub.Caption.future(slow, timeout=PATIENCE_S) for stub in stubs]
         # One is decoded, one waits for that; of the others one is rejected and the last is not preempted.
         rejected = wait_until(lambda: [attack for attack in attacks if attack.done()])
         assert [attack.code() for attack in rejected] == [grpc.StatusCode.RESOURCE_EXHAUSTED]
-        assert stub.Caption(pb.CaptionRequest(image=make_image(1)), timeout=PATIENCE_S).caption.text
+
+
+def test_a_caller_does_not_preempt_its_own_images() -> None:
+    with (
+        serve(FakeEngine(), decode_workers=1, max_decode_s=1.0) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        stub = CaptionServiceStub(channel)
+        calls = [stub.Caption.future(pb.CaptionRequest(image=FOREVER)) for _ in range(2)]
+        for call in calls:
+            assert "max_decode_s" in str(call.exception(PATIENCE_S))
+        assert server.server.models.get()._decoders._slow.workers._workers[0].starts == 0
