@@ -112,7 +112,7 @@ def repeat(fault: Callable[[], object], every_s: float) -> None:
 
 
 def test_decoding_processes_are_killed(server: RunningServer) -> None:
-    workers = server.server.models.get()._workers._workers
+    workers = server.server.models.get()._decoders._ordinary.workers._workers
 
     def kill() -> None:
         for worker in workers[:1]:
