@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 MAX_PROFILE_BYTES = 4 * 2**20
 """Larger ICC profiles are ignored; profiles for print have half a megabyte to three."""
 
+FLAT = ("L", "RGB", "CMYK")
+"""Modes of opaque 8-bit images."""
+
 Box = tuple[int, int, int, int]
 
 
@@ -30,7 +33,7 @@ def flatten(image: Image.Image, tones: tuple[float, float] | None = None) -> Ima
     if image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
         return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
-    if image.mode in ("L", "RGB", "CMYK"):
+    if image.mode in FLAT:
         return image
     return image.convert("L" if image.mode == "1" else "RGB")
 
@@ -68,7 +71,9 @@ def to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
     transform = None
     if profile and len(profile) <= MAX_PROFILE_BYTES:
         transform = _transform(profile, image.mode)
-    return image.convert("RGB") if transform is None else transform.apply(image)
+    if transform is not None:
+        return transform.apply(image)
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 @lru_cache(maxsize=8)  # building one takes longer than applying it to a small image; safe to share

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from captioner.errors import ImageError, ImageTooLargeError, NotAnImageError
-from captioner.images.color import flatten, to_srgb, tonal_range
+from captioner.images.color import FLAT, flatten, to_srgb, tonal_range
 from captioner.images.formats import HEAD_BYTES, format_of, memory_of, open_format
 from captioner.images.letterbox import Letterbox, fit
 from captioner.images.sources import DEFAULT_LIMITS, ImageInput, ImageLimits, open_stream, read_file, to_image
@@ -198,11 +198,14 @@ def _turn(image: Image.Image, orientation: int) -> Image.Image:
 
 
 def _reduce(image: Image.Image, factor: int) -> Image.Image:
-    """A new image of mode L, RGB or CMYK, each side divided by `factor` and rounded up.
+    """The image in mode L, RGB or CMYK, each side divided by `factor` and rounded up.
 
     Works in strips: beside the decoded image there is never a second copy of its size, whatever conversions
     its mode needs.
     """
+    if factor == 1 and image.mode in FLAT and not image.has_transparency_data:
+        image.load()  # damage shows here
+        return image
     width, height = image.size
     rows = factor * max(1, _STRIP_PIXELS // (width * factor))
     strips = [(0, top, width, min(top + rows, height)) for top in range(0, height, rows)]
