@@ -3,15 +3,15 @@
 import os
 import signal
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 import grpc
 import pytest
 from support.bombs import scan_bomb
 from support.engines import FakeEngine
 from support.patience import PATIENCE_S, wait_until
-from support.serving import make_image, serve
+from support.serving import RunningServer, make_image, serve
 
 from captioner.protocol import Pixels
 from captioner.v1 import captioner_pb2 as pb
@@ -80,16 +80,22 @@ def test_a_caller_that_hangs_up_keeps_its_place_until_the_process_is_free() -> N
             assert CaptionServiceStub(channel).Caption(request, timeout=PATIENCE_S).caption.text
 
 
+@contextmanager
+def callers(server: RunningServer, count: int) -> Iterator[list[CaptionServiceStub]]:
+    """Callers with a connection each."""
+    own = [("grpc.use_local_subchannel_pool", 1)]
+    with ExitStack() as channels:
+        yield [
+            CaptionServiceStub(channels.enter_context(grpc.insecure_channel(server.address, own)))
+            for _ in range(count)
+        ]
+
+
 def test_a_new_caller_does_not_wait_for_the_slow_images_of_others() -> None:
     with (
         serve(FakeEngine(), decode_workers=1, max_decode_s=PATIENCE_S) as server,
-        ExitStack() as channels,
+        callers(server, 4) as stubs,
     ):
-        own = [("grpc.use_local_subchannel_pool", 1)]
-        stubs = [
-            CaptionServiceStub(channels.enter_context(grpc.insecure_channel(server.address, own)))
-            for _ in range(4)
-        ]
         slow = pb.CaptionRequest(image=FOREVER)
         attacks = [stub.Caption.future(slow, timeout=PATIENCE_S) for stub in stubs[:-1]]
         wait_until(lambda: server.server.models.get().admitted == len(attacks))
@@ -104,13 +110,8 @@ def test_only_so_many_slow_images_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("captioner_server.decoders._SLOW_WAITING", 1)
     with (
         serve(FakeEngine(), decode_workers=1, max_decode_s=PATIENCE_S) as server,
-        ExitStack() as channels,
+        callers(server, 4) as stubs,
     ):
-        own = [("grpc.use_local_subchannel_pool", 1)]
-        stubs = [
-            CaptionServiceStub(channels.enter_context(grpc.insecure_channel(server.address, own)))
-            for _ in range(4)
-        ]
         slow = pb.CaptionRequest(image=FOREVER)
         attacks = [stub.Caption.future(slow, timeout=PATIENCE_S) for stub in stubs]
         # One is decoded, one waits for that; of the others one is rejected and the last is not preempted.
