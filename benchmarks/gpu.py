@@ -47,11 +47,12 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="run everything once, to see that it works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here")
     parser.add_argument(
-        "--write", type=Path, metavar="FILE", help="write the tables between the markers of this document"
+        "--write",
+        type=markdown.existing,
+        metavar="FILE",
+        help="write the tables between the markers of this document",
     )
     args = parser.parse_args()
-    if args.write and not args.write.is_file():  # not after eight minutes
-        parser.error(f"--write: {args.write} does not exist")
     quick = args.quick or args.device == "cpu"
     seconds = 0.0 if quick else args.seconds
     bench = Bench(model=args.model, device=args.device, seconds=seconds, quick=quick)

@@ -76,13 +76,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--results", type=Path, metavar="FILE", help="measure nothing, read these results")
     parser.add_argument("--markdown", action="store_true", help="print tables instead of JSON")
     parser.add_argument(
-        "--write", type=Path, metavar="FILE", help="write the tables between the markers of this document too"
+        "--write",
+        type=markdown.existing,
+        metavar="FILE",
+        help="write the tables between the markers of this document too",
     )
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="write latency against load here")
-    args = parser.parse_args()
-    if args.write and not args.write.is_file():  # not after ten minutes
-        parser.error(f"--write: {args.write} does not exist")
-    return args
+    return parser.parse_args()
 
 
 def _measure(args: argparse.Namespace) -> dict[str, Any]:

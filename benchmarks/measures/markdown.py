@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,13 @@ def render(results: dict[str, Any]) -> str:
     if results["skipped"]:
         parts += ["Not measured:", "\n".join(f"- {line}" for line in results["skipped"])]
     return "\n\n".join(parts)
+
+
+def existing(name: str) -> Path:
+    """The type of an argument that names a document to write to; a missing one is reported at once."""
+    if not (document := Path(name)).is_file():
+        raise ArgumentTypeError(f"{name} does not exist")
+    return document
 
 
 def write(document: Path, results: dict[str, Any], name: str) -> None:

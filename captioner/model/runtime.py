@@ -20,6 +20,7 @@ from captioner.model.precision import FLOAT32, INT8, check_precision, has_fast_i
 
 MOST_LANES = 4
 _ENCODED_AT_ONCE = 4
+"""Images. Parts of 4 were faster than parts of 8 and 16 and the whole batch of 32, on two cores."""
 _FIRST = ["log_probs", "attention"]
 _WEIGHTS_IN_MEMORY = "add_external_initializers_from_files_in_memory"
 _EXTERNAL = "session.optimized_model_external_initializers_"

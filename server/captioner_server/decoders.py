@@ -69,7 +69,6 @@ class Decoders:
         """Recent time per ordinary image with all processes at work, in seconds."""
         return self._ordinary.workers.image_s / self._ordinary.workers.count
 
-    @property
     def expected_wait_s(self) -> float:
         """Expected wait of a new image for a process."""
         return self._ordinary.workers.expected_wait_s(self._ordinary.turns.waiting)

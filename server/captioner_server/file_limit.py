@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 _OWN_FILES = 256
 """Reserved for the model, the ports, the log and libraries."""
 _FILES_PER_WORKER = 8
-"""A process for ordinary images and one for slow ones."""
+"""Four for each process: one for ordinary images and one for slow ones."""
 _ENOUGH = 2**16
 
 

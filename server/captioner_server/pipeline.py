@@ -55,7 +55,7 @@ class Pipeline:
         preparation = dataclasses.replace(engine.preparation, limits=options.image_limits)
         self._decoders = Decoders(preparation, options.decode_workers, options.max_decode_s)
         self._admission = Admission(
-            options.queue_size, options.max_batch_size, self._image_s, self._decoder_wait_s
+            options.queue_size, options.max_batch_size, self._image_s, self._decoders.expected_wait_s
         )
         self._streamers = TurnPool(options.stream_workers, "stream")
         self._worker: asyncio.Task[None] | None = None
@@ -259,10 +259,6 @@ class Pipeline:
     def _image_s(self) -> float:
         """Time per image under load: that of the slower stage."""
         return max(self._batcher.image_s, self._decoders.image_s)
-
-    def _decoder_wait_s(self) -> float:
-        """How long a new image waits for a decoding process."""
-        return self._decoders.expected_wait_s
 
     def _patience_s(self, deadline_s: float) -> float:
         return min(deadline_s - time.monotonic(), self._options.max_wait_s)
