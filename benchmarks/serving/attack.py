@@ -125,7 +125,9 @@ def compressed(address: str) -> Once:
     def once(channel: grpc.Channel) -> None:
         attacker = Stalling(address, CAPTION, len(message))
         with suppress(OSError):
-            attacker.send_compressed(message)
+            for _ in range(16):
+                attacker.send_compressed(message)
+                attacker.wait_for_answer()
         attacker.socket.close()
 
     return once
@@ -141,6 +143,11 @@ def metadata(address: str) -> Once:
 def settings(address: str) -> Once:
     """HTTP/2 settings without end."""
     return _frames(address, lambda attacker: attacker.settle(5000))
+
+
+def opened(address: str) -> Once:
+    """New connections without end."""
+    return _frames(address, lambda attacker: attacker.settle(1))
 
 
 def headers(address: str) -> Once:
@@ -242,6 +249,7 @@ ATTACKS: dict[str, Callable[[str], Once]] = {
             compressed,
             metadata,
             settings,
+            opened,
             headers,
             resets,
             probes,

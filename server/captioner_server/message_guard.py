@@ -7,6 +7,8 @@ fields of type `bytes` (images) may be large.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from captioner_server.errors import RequestError
@@ -20,15 +22,29 @@ _VARINT, _FIXED_64, _DELIMITED, _FIXED_32 = 0, 1, 2, 5
 _MAX_VARINT_BYTES = 10
 
 
-def check_message(raw: bytes, kind: Descriptor | None, max_fields: int = MAX_FIELDS) -> None:
-    """Raises `RequestError` for more than `max_fields` fields, a text that is too long, or bytes that are not
-    a message."""
-    _Walk(raw, max_fields).message(0, len(raw), kind)
+class Content(NamedTuple):
+    """Where a field of type `bytes` is in a message."""
+
+    name: str
+    start: int
+    """Where the field begins, with its key."""
+    content: int
+    """Where its bytes begin."""
+    end: int
+
+
+def check_message(raw: bytes, kind: Descriptor | None, max_fields: int = MAX_FIELDS) -> list[Content]:
+    """The message's own fields of type `bytes`, without those of nested messages. Raises `RequestError` for
+    more than `max_fields` fields, a text that is too long, or bytes that are not a message."""
+    walk = _Walk(raw, max_fields)
+    walk.message(0, len(raw), kind)
+    return [Content(field.name, *place) for field, *place in walk.contents if field.containing_type is kind]
 
 
 class _Walk:
     def __init__(self, raw: bytes, max_fields: int) -> None:
         self._raw, self._max_fields, self._left = raw, max_fields, max_fields
+        self.contents: list[tuple[FieldDescriptor, int, int, int]] = []
 
     def message(self, position: int, end: int, kind: Descriptor | None) -> None:
         """Walk over the fields of the message from `position` to `end`; a `kind` of None is unknown."""
@@ -36,6 +52,7 @@ class _Walk:
             self._left -= 1
             if self._left < 0:
                 raise RequestError(f"the message has more than {self._max_fields} fields", "request")
+            start = position
             key, position = self._varint(position, end)
             field = None if kind is None else kind.fields_by_number.get(key >> 3)
             wire_type = key & 7
@@ -47,7 +64,10 @@ class _Walk:
                 length, position = self._varint(position, end)
                 if position + length > end:
                     raise malformed()
-                self._delimited(position, length, field)
+                if field is not None and field.type == FieldDescriptor.TYPE_BYTES:
+                    self.contents.append((field, start, position, position + length))
+                else:
+                    self._delimited(position, length, field)
                 position += length
             else:  # groups, which none of our messages have
                 raise RequestError("the message is of another type", "request")
@@ -57,7 +77,7 @@ class _Walk:
     def _delimited(self, position: int, length: int, field: FieldDescriptor | None) -> None:
         if field is not None and field.type == FieldDescriptor.TYPE_MESSAGE:
             self.message(position, position + length, field.message_type)
-        elif length > MAX_TEXT_BYTES and (field is None or field.type != FieldDescriptor.TYPE_BYTES):
+        elif length > MAX_TEXT_BYTES:
             name = "an unknown field" if field is None else field.name
             raise RequestError(f"{name} has {length} bytes, the limit is {MAX_TEXT_BYTES}", "request")
 

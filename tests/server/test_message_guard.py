@@ -4,14 +4,17 @@ import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.engines import FakeEngine
 from support.patience import PATIENCE_S
-from support.serving import RunningServer, make_image
+from support.serving import RunningServer, make_image, serve
 
 from captioner.v1 import captioner_pb2
+from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
 from captioner_server.errors import RequestError
 from captioner_server.inference import grpc_predict_v2_pb2 as pb
 from captioner_server.inference.grpc_predict_v2_pb2_grpc import GRPCInferenceServiceStub
 from captioner_server.message_guard import MAX_FIELDS, check_message
+from captioner_server.wire import lenient
 
 INFER = pb.ModelInferRequest.DESCRIPTOR
 
@@ -113,3 +116,41 @@ def test_what_a_client_sends_passes(image: bytes, beam: int, name: str, shape: l
     check_message(request.SerializeToString(), request.DESCRIPTOR)
     infer_request = with_shape(shape)
     check_message(infer_request.SerializeToString(), INFER)
+
+
+@pytest.mark.parametrize("before", [b"", b"\x1a\x01m"])  # field 3, the model
+@pytest.mark.parametrize("after", [b"", b"\x12\x02\x08\x05"])  # field 2, a beam size of 5
+def test_a_large_image_stays_where_it_was_received(before: bytes, after: bytes) -> None:
+    image = b"x" * 2**20
+    raw = before + captioner_pb2.CaptionRequest(image=image).SerializeToString() + after
+    parsed = captioner_pb2.CaptionRequest.FromString(raw)
+    received = lenient(captioner_pb2.CaptionRequest.FromString)(raw).checked()
+    assert isinstance(received.image, memoryview) and received.image.obj is raw
+    assert bytes(received.image) == image
+    assert (received.model, received.options) == (parsed.model, parsed.options)
+    twice = lenient(captioner_pb2.CaptionRequest.FromString)(raw + b"\x0a\x01y").checked()
+    assert twice.image == b"y"  # the last one counts
+
+
+def test_a_large_tensor_stays_where_it_was_received(channel: grpc.Channel) -> None:
+    image = make_image(1) + bytes(100_000)
+    request = pb.ModelInferRequest(model_name="captioner")
+    request.inputs.add(name="IMAGE", datatype="BYTES", shape=[3])
+    request.raw_input_contents.append((len(image).to_bytes(4, "little") + image) * 3)
+    received = lenient(pb.ModelInferRequest.FromString)(request.SerializeToString()).checked()
+    assert [len(raw) for raw in received.raw_input_contents] == [3 * (4 + len(image))]
+    assert isinstance(received.raw_input_contents[0], memoryview)
+    answer = GRPCInferenceServiceStub(channel).ModelInfer(request, timeout=PATIENCE_S)
+    assert answer.outputs[0].shape == [3]
+
+
+def test_large_images_are_captioned_in_every_kind_of_call() -> None:
+    image = make_image(1) + bytes(2**20)
+    with serve(FakeEngine()) as running, grpc.insecure_channel(running.address) as channel:
+        stub = CaptionServiceStub(channel)
+        text = stub.Caption(captioner_pb2.CaptionRequest(image=image), timeout=PATIENCE_S).caption.text
+        words = stub.StreamCaption(captioner_pb2.StreamCaptionRequest(image=image), timeout=PATIENCE_S)
+        assert list(words)[-1].caption.text == text
+        requests = iter([captioner_pb2.CaptionBatchRequest(id="1", image=image)])
+        [answer] = stub.CaptionBatch(requests, timeout=PATIENCE_S)
+        assert answer.caption.text == text

@@ -36,6 +36,20 @@ class Stalling:
         self._begin(("grpc-encoding", "gzip"))
         self._send(struct.pack(">BI", 1, len(message)) + message)
 
+    def wait_for_answer(self) -> None:
+        """Read until a call has ended. Raises `OSError` if the connection ends first."""
+        kind = flags = 0
+        while not (kind == 3 or (kind == 1 and flags & 1)):
+            header = self._read(9)
+            kind, flags = header[3], header[4]
+            self._read(int.from_bytes(header[:3], "big"))
+
+    def _read(self, count: int) -> bytes:
+        data = self.socket.recv(count, socket.MSG_WAITALL)
+        if len(data) < count:
+            raise ConnectionError("the connection has ended")
+        return data
+
     def reset(self, times: int) -> None:
         """Begin a call and cancel it so many times."""
         for _ in range(times):
