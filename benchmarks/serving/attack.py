@@ -17,13 +17,14 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import grpc
-from common import add_arguments, load_images, percentiles_ms, report, running_server, watched_health
+from common import add_arguments, load_images, percentiles_ms, pinned, report, running_server, watched_health
 
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
@@ -269,6 +270,7 @@ def main() -> int:
     parser.add_argument("--attack", choices=ATTACKS, action="append", help="default: all")
     parser.add_argument("--callers", type=int, default=8, help="attackers at once, where it takes no more")
     parser.add_argument("--markdown", action="store_true", help="print a table")
+    parser.add_argument("--envoy", action="store_true", help="through the Envoy of deploy/, on the same core")
     add_arguments(parser)
     args = parser.parse_args()
     image = load_images(args.images, 1)[0]
@@ -278,12 +280,17 @@ def main() -> int:
     checks: dict[str, bool] = {}
     context = multiprocessing.get_context("spawn")
     for name in args.attack or ATTACKS:
-        with running_server(args, cores={server_core}) as server, watched_health(server.address) as times:
+        with ExitStack() as stack:
+            server = stack.enter_context(running_server(args, cores={server_core}))
+            address = server.address
+            if args.envoy:
+                address = stack.enter_context(_envoy(address, server_core))
+            times = stack.enter_context(watched_health(address))
             stop = context.Event()
             callers = max(args.callers, _CALLERS.get(name, 0))
-            attacker = context.Process(target=_attack, args=(server.address, name, callers, stop))
+            attacker = context.Process(target=_attack, args=(address, name, callers, stop))
             attacker.start()
-            innocent, lost = call(server.address, image, args.seconds)
+            innocent, lost = call(address, image, args.seconds)
             stop.set()
             attacker.join(2)
             attacker.kill()
@@ -331,6 +338,18 @@ def call(address: str, image: bytes, seconds: float) -> tuple[list[float], list[
                 lost.append(f"{error.code().name}: {error.details()}")
             time.sleep(0.2)
     return times, lost
+
+
+@contextmanager
+def _envoy(server: str, core: int) -> Iterator[str]:
+    """The address of Envoy in front of a server, on a core."""
+    from support import topology
+
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        with pinned({core}):
+            port = int(server.rpartition(":")[2])
+            address, _ = stack.enter_context(topology.envoy([port], Path(folder)))
+        yield address
 
 
 def _attack(address: str, name: str, callers: int, stop: Event) -> None:

@@ -48,7 +48,7 @@ class Server:
         command += ["--metrics-port", str(self.metrics_port), "--device", args.device]
         command += ["--model", args.model] if args.model else []
         command += ["--threads", str(len(cores))] if cores else []
-        with _pinned(cores):
+        with pinned(cores):
             self.process = subprocess.Popen(
                 [*command, *flags, *args.serve], stderr=subprocess.PIPE, text=True
             )
@@ -134,7 +134,7 @@ def running_server(args: argparse.Namespace, *flags: str, cores: set[int] | None
 
 
 @contextmanager
-def _pinned(cores: set[int] | None) -> Iterator[None]:
+def pinned(cores: set[int] | None) -> Iterator[None]:
     """What is started in here runs on these cores only."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores or before)
