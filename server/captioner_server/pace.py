@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 _LONG_S = 0.002
 """A message that takes less time to unpack delays nobody."""
-_PAUSE = 3.0
+_PAUSE = 4.0
 """Length of a pause, in times of the unpacking before it."""
 _PROMPT_S = 0.02
 """A message that arrives faster is small and does not wait."""

@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image
 
 from captioner.errors import CaptionerError, ImageTooLargeError, OptionsError
+from captioner.images.formats import HEAD_BYTES, format_of
 from captioner.options import CaptionOptions
 from captioner.protocol import PixelModel, Pixels
 from captioner.results import Caption, Word
@@ -53,6 +54,7 @@ class Pipeline:
         self._metrics = metrics
         self._batcher = Batcher(engine, options.batch_sizes, options.max_wait_s, metrics)
         preparation = dataclasses.replace(engine.preparation, limits=options.image_limits)
+        self._formats = preparation.limits.formats
         self._decoders = Decoders(preparation, options.decode_workers, options.max_decode_s)
         self._admission = Admission(
             options.queue_size, options.max_batch_size, self._image_s, self._decoders.expected_wait_s
@@ -248,6 +250,7 @@ class Pipeline:
             raise ImageTooLargeError(
                 f"{len(image)} bytes are more than the limit of {limit} (max_image_bytes)"
             )
+        format_of(bytes(image[:HEAD_BYTES]), self._formats)  # what is no image needs no turn
         started = time.monotonic()
         with image_stage("decode"):
             pixels = await self._decoders.load(image, claim)

@@ -129,3 +129,23 @@ def test_a_caller_does_not_preempt_its_own_images() -> None:
         for call in calls:
             assert "max_decode_s" in str(call.exception(PATIENCE_S))
         assert server.server.models.get()._decoders._slow.workers._workers[0].starts == 0
+
+
+def test_what_is_no_image_needs_no_decoder() -> None:
+    with serve(FakeEngine()) as server, grpc.insecure_channel(server.address) as channel:
+        decoders = server.server.models.get()._decoders
+        asked: list[bytes] = []
+        load = decoders.load
+
+        async def ask(image: bytes, claim: Claim) -> Pixels:
+            asked.append(bytes(image))
+            return await load(image, claim)
+
+        decoders.load = ask
+        stub, image = CaptionServiceStub(channel), make_image(1)
+        for other in (b"%PDF-1.7", b"", bytes(2**20)):
+            with pytest.raises(grpc.RpcError) as caught:
+                stub.Caption(pb.CaptionRequest(image=other), timeout=PATIENCE_S)
+            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert stub.Caption(pb.CaptionRequest(image=image), timeout=PATIENCE_S).caption.text
+        assert asked == [image]
