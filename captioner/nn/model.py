@@ -52,6 +52,8 @@ class ModelOptions:
     """Bonus added to detected words until they appear in the caption; 0 disables
     (`captioner.nn.decoder.checklist`). For the decoders `lstm` and `two_lstm`, trained with the objective
     `bag_of_words`."""
+    checklist_power: float = 1.0
+    """Of that bonus, above 0 and up to 1: below 1 it grows less for words that are certainly there."""
     classes: int = 0
     """Classes scored at each cell of the encoder's deepest stage (`captioner.nn.decoder.evidence`); 0 for
     none. Needs the decoder `lstm` or `two_lstm`."""
@@ -77,6 +79,8 @@ class ModelOptions:
             raise DataError(f"refiner_layers must be at least 0, got {self.refiner_layers}")
         if not 0 <= self.checklist_weight < math.inf:  # also false for NaN
             raise DataError(f"checklist_weight must be at least 0 and finite, got {self.checklist_weight}")
+        if not 0 < self.checklist_power <= 1:
+            raise DataError(f"checklist_power must be above 0 and up to 1, got {self.checklist_power}")
         if min(self.classes, self.named_words) < 0 or (self.named_words and not self.classes):
             raise DataError("classes and named_words must be at least 0, and named_words needs classes")
         if self.classes and not issubclass(DECODERS[self.decoder], LSTMDecoder):
@@ -131,6 +135,7 @@ class CaptionModel(nn.Module):
             ),
         )
         self.decoder.checklist_weight = options.checklist_weight
+        self.decoder.checklist_power = options.checklist_power
         self.decoder.evidence = None
         if options.classes:
             self.decoder.evidence = WordEvidence(

@@ -37,6 +37,9 @@ def test_gains_are_of_words_above_the_margin() -> None:
     assert gains[: len(SPECIAL)].tolist() == [0.0] * len(SPECIAL)
     assert gains.nonzero().flatten().tolist() == [7, 9]
     torch.testing.assert_close(gains[[7, 9]], 0.5 * (log_probs[[7, 9]] + checklist.MARGIN))
+    flatter = checklist.write(detected, 0.5, power=0.7)[0, 0]
+    torch.testing.assert_close(flatter[[7, 9]], 0.5 * (log_probs[[7, 9]] + checklist.MARGIN) ** 0.7)
+    assert flatter.nonzero().flatten().tolist() == [7, 9]
 
 
 def test_a_step_adds_what_was_not_said(decoder: LSTMDecoder) -> None:
@@ -91,3 +94,9 @@ def test_a_decoder_that_detects_nothing_is_refused() -> None:
 def test_a_weight_that_is_none_is_refused(weight: float) -> None:
     with pytest.raises(DataError, match="checklist_weight must be at least 0 and finite"):
         ModelOptions(checklist_weight=weight)
+
+
+@pytest.mark.parametrize("power", [0.0, 1.1, float("nan")])
+def test_a_power_out_of_range_is_rejected(power: float) -> None:
+    with pytest.raises(DataError, match="checklist_power must be above 0 and up to 1"):
+        ModelOptions(checklist_power=power)

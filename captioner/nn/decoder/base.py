@@ -57,6 +57,8 @@ class Decoder(nn.Module, ABC):
     checklist_weight = 0.0
     """Bonus added to detected words until they appear in the caption; 0 disables
     (`captioner.nn.decoder.checklist`)."""
+    checklist_power = 1.0
+    """Of the bonus: below 1 it grows less for words that are detected with certainty."""
     embedding: TiedEmbedding
     evidence: WordEvidence | None
     """Class scores of cells; None in models without classes."""

@@ -4,10 +4,11 @@ The most likely caption omits the details of a photo, since naming them costs pr
 (arXiv:1411.4952) detect words first, and their language model prefers those that it has not used yet; Kiddon
 et al. 2016 (doi:10.18653/v1/D16-1032) use a neural checklist. Here a detected word gets the bonus
 
-    weight * max(0, log p(word | image) + MARGIN)
+    weight * max(0, log p(word | image) + MARGIN) ^ power
 
-in the logits of every step until it appears. This changes the search, not training by likelihood: a model
-trained with the bonus would learn to undo it.
+in the logits of every step until it appears. A power below 1 helps words that are likely to be in the photo
+more than those that certainly are, which need less help. This changes the search, not training by
+likelihood: a model trained with the bonus would learn to undo it.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ MARGIN = 6.0
 """In nats: words with less than exp(-6), or 1/400, of the detected probability get no bonus."""
 
 
-def write(detected: Tensor, weight: float) -> Tensor:
+def write(detected: Tensor, weight: float, power: float = 1.0) -> Tensor:
     """The bonuses before the first word, float32 (batch, 1, vocabulary), from the logits (batch, vocabulary)
     of detected words. Without gradient: rewards should not change what is detected."""
     log_probs = torch.log_softmax(detected.detach().float(), dim=-1)[:, len(SPECIAL) :]
-    return F.pad(weight * F.relu(log_probs + MARGIN), (len(SPECIAL), 0)).unsqueeze(1)
+    above = F.relu(log_probs + MARGIN)
+    gains = weight * (above if power == 1 else above**power)
+    return F.pad(gains, (len(SPECIAL), 0)).unsqueeze(1)
 
 
 def add_to_step(step: Step, tokens: Tensor, before: Tensors) -> Step:

@@ -56,7 +56,9 @@ class LSTMDecoder(Decoder):
         hidden, cell = torch.tanh(self.initial(mean)).unsqueeze(1).chunk(2, dim=-1)
         state = {"hidden": hidden, "cell": cell}
         if self.checklist_weight:
-            state[checklist.STATE] = checklist.write(self.detect(memory), self.checklist_weight)
+            state[checklist.STATE] = checklist.write(
+                self.detect(memory), self.checklist_weight, self.checklist_power
+            )
         return memory, state
 
     def step(self, tokens: Tensor, memory: Tensors, state: Tensors) -> Step:
