@@ -148,7 +148,7 @@ def test_a_call_that_fails_says_where(collector) -> None:
     with serve_traced(engine, collector) as server, grpc.insecure_channel(server.address) as channel:
         stub = CaptionServiceStub(channel)
         with pytest.raises(grpc.RpcError):
-            stub.Caption(pb.CaptionRequest(image=b"no image"))
+            stub.Caption(pb.CaptionRequest(image=b"\xff\xd8\xff but no JPEG"))
         engine.breaks_after = 0
         with pytest.raises(grpc.RpcError):
             stub.Caption(pb.CaptionRequest(image=IMAGE))
