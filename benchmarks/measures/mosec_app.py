@@ -4,9 +4,11 @@ them for the model. The variable BENCHMARK_MODEL names the bundle."""
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import mosec
+from mosec.utils import get_mosec_path
 
 _CORES = os.cpu_count() or 1
 
@@ -39,6 +41,8 @@ class Caption(mosec.Worker):
 
 
 if __name__ == "__main__":
+    if get_mosec_path() is None:  # mosec would try to start a program called None
+        sys.exit("mosec's own program is not among this Python's scripts: install mosec with its pip")
     server = mosec.Server()
     server.append_worker(Decode, num=_CORES)
     server.append_worker(Caption, max_batch_size=16, max_wait_time=5)
