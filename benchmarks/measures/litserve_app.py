@@ -3,8 +3,7 @@
 python litserve_app.py PORT     the variable BENCHMARK_MODEL names the bundle
 """
 
-from __future__ import annotations
-
+# No `from __future__ import annotations`: LitServe compares the annotation of `decode_request` with Request.
 import os
 import sys
 from typing import Any
