@@ -278,7 +278,8 @@ class Captioner:
         self, pixels: Pixels, options: CaptionOptions | None = None
     ) -> Iterator[Word | Caption]:
         """Caption one image, uint8 (size, size, channels), by greedy search: each word as soon as it is
-        chosen, then the caption. The beam size of `options` is ignored; there are no alternatives."""
+        chosen (an English article as soon as the next word is), then the caption. The beam size of `options`
+        is ignored; there are no alternatives."""
         resolved = self._resolve(options)
         if resolved.include:
             raise OptionsError("words to include need a search; they cannot be streamed", "include")
@@ -286,14 +287,20 @@ class Captioner:
         words: list[Word] = []
         log_prob = 0.0
         encoded = self._encode(pixels[None], masks).with_heads([resolved.attention_head])
-        with stage("search"):
+
+        def chosen_words() -> Iterator[Word]:
+            nonlocal log_prob
             for token, chosen, attention in stream(encoded, resolved):
                 if not np.isfinite(chosen):
                     raise _not_finite()
                 log_prob += chosen
                 if token != self.bundle.vocabulary.end_id:
-                    words.append(self._builder.word(token, chosen, attention, masks[0], resolved))
-                    yield words[-1]
+                    yield self._builder.word(token, chosen, attention, masks[0], resolved)
+
+        with stage("search"):
+            for word in self._builder.settled(chosen_words(), resolved):
+                words.append(word)
+                yield word
         yield self._builder.of_words(words, log_prob)
 
     def _resolve(self, options: CaptionOptions | None) -> CaptionOptions:

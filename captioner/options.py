@@ -105,7 +105,7 @@ class CaptionOptions:
         flag="--no-repeat-ngram",
         help="no sequence of N words occurs twice, 0 (off) to 8",
     )
-    """No n-gram of this many words occurs twice in a caption, 0 (off) to 8."""
+    """No n-gram of this many words occurs twice in a caption, 0 (off) to 8, before articles are corrected."""
     alternatives: int = _option(
         default=0,
         kind=int,
@@ -116,8 +116,8 @@ class CaptionOptions:
         changes_text=False,
     )
     """Further captions returned beside the best, 0 to 15, which they never change: more than the beam holds
-    come from a second, wider search. There may be fewer: cutting the best caption to `max_words` can make it
-    equal to one of them."""
+    come from a second, wider search. There may be fewer: cutting the best caption to `max_words`, or
+    correcting articles, can make it equal to one of them."""
     include: tuple[str, ...] = _option(
         default=(),
         kind=str,

@@ -34,6 +34,9 @@ class Word:
     sentinel: float | None = None
     """Share of the attention that fell on the visual sentinel instead of the image (Lu et al. 2017); None
     for models without one."""
+    token: int | MaybeNone = None
+    """Number of the word that the model chose, in its vocabulary; `text` differs from that word where an
+    English article was corrected ("an orange"). None unless the model is in this process."""
 
     @property
     def probability(self) -> float:

@@ -120,8 +120,8 @@ class AttentionTests:
 
         captions, self._unprobed = self._unprobed, []
         pixels = np.stack([self._captioner.preprocess(caption.source) for caption in captions])
-        encode = self._captioner.bundle.vocabulary.encode
-        probe.add(self._captioner.encode(pixels), [encode(caption.text) for caption in captions])
+        said = [[word.token for word in caption.words] for caption in captions]
+        probe.add(self._captioner.encode(pixels), said)
 
     def results(self) -> dict[str, Measured]:
         """Results by name, as in the JSON of `captioner evaluate`."""

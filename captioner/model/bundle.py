@@ -65,6 +65,8 @@ class Bundle:
     """Encoder and decoder in INT8, where there are any; their weights lie in the files of the others."""
     letterbox: Letterbox | None = None
     """How photos are fitted into the square without distortion; None where they are squashed."""
+    language: str | None = None
+    """The language of the captions, such as "en"; None where the bundle does not say, as older ones."""
 
     @property
     def identity(self) -> str:
@@ -114,6 +116,7 @@ class Bundle:
                 int8=(contents[ENCODER_INT8], contents[DECODER_INT8]) if has_int8 else None,
                 manifest=manifest,
                 letterbox=_letterbox(manifest["image"], int(rows), int(columns)),
+                language=_language(manifest),
             )
         except OptionsError as error:
             raise BundleError(f"{folder / MANIFEST}: decoding defaults: {error}") from None
@@ -147,6 +150,13 @@ def image_section(size: int, letterbox: Letterbox | None) -> dict[str, Any]:
     """The preprocessing entry of bundle.json."""
     section: dict[str, Any] = {"size": size, "color": "RGB", "resize": "squash"}
     return section if letterbox is None else section | {"resize": "letterbox", "padding": letterbox.color}
+
+
+def _language(manifest: Mapping[str, Any]) -> str | None:
+    language = manifest.get("language")
+    if language is not None and not isinstance(language, str):
+        raise ValueError(f"the language must be a string, got {clip(repr(language), 60)}")
+    return language
 
 
 def _letterbox(image: Mapping[str, Any], rows: int, columns: int) -> Letterbox | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from captioner.images.letterbox import Mask, crop
 from captioner.maps.saliency import resample
+from captioner.model import articles
 from captioner.model.bundle import Bundle
 from captioner.model.calibration import Calibration
 from captioner.model.choices import Floats
@@ -27,16 +28,21 @@ class CaptionBuilder:
         self.calibration = Calibration.of(bundle.manifest)
 
     def caption(self, ranked: Sequence[Hypothesis], mask: Mask, options: CaptionOptions) -> Caption:
-        """The caption of an image; all hypotheses but the first become its alternatives."""
-        first, *others = ranked
+        """The caption of an image; all hypotheses but the first become its alternatives, less those that
+        only differed by an article."""
+        texts: dict[str, Hypothesis] = {}
+        for hypothesis in ranked:
+            texts.setdefault(self._text(hypothesis, options), hypothesis)
+        (text, first), *others = texts.items()
         steps = zip(first.tokens, first.log_probs, first.attention, strict=False)  # the end has no token
+        words = (self.word(*step, mask, options) for step in steps)
         return Caption(
-            text=self._text(first),
+            text=text,
             log_prob=first.log_prob,
-            words=tuple(self.word(*step, mask, options) for step in steps),
-            alternatives=tuple(Alternative(self._text(other), other.log_prob) for other in others),
+            words=tuple(self.settled(words, options)),
+            alternatives=tuple(Alternative(text, other.log_prob) for text, other in others),
             model=self._bundle.identity,
-            confidence=self._confidence(self._text(first), first.log_prob),
+            confidence=self._confidence(text, first.log_prob),
         )
 
     def of_words(self, words: Sequence[Word], log_prob: float) -> Caption:
@@ -45,24 +51,33 @@ class CaptionBuilder:
         confidence = self._confidence(text, log_prob)
         return Caption(text, log_prob, tuple(words), model=self._bundle.identity, confidence=confidence)
 
+    def settled(self, words: Iterable[Word], options: CaptionOptions) -> Iterator[Word]:
+        """The words with the articles that they get, each as soon as it is known."""
+        return articles.settled(words) if self._has_articles(options) else iter(words)
+
     def word(
         self, token: int, log_prob: float, attention: Floats, mask: Mask, options: CaptionOptions
     ) -> Word:
-        """A word with its map; `attention` (cells,) covers the whole input of the model."""
+        """A word as it was chosen, with its map; `attention` (cells,) covers the whole input of the model."""
         text = self._bundle.vocabulary.words[token]
         sentinel = max(0.0, 1.0 - float(attention.sum())) if self._bundle.has_sentinel else None
         if not options.attention:
-            return Word(text, log_prob, None, sentinel)
+            return Word(text, log_prob, None, sentinel, token)
         grid = crop(attention.reshape(self._bundle.grid), mask)
         if options.attention_size not in (None, grid.shape):
             assert options.attention_size is not None
             resized = resample(grid, options.attention_size)
             # If all attention went to the sentinel, the map is zero and stays so.
             grid = resized * (grid.sum() / max(float(resized.sum()), np.finfo(np.float32).tiny))
-        return Word(text, log_prob, np.asarray(grid, dtype=np.float32), sentinel)
+        return Word(text, log_prob, np.asarray(grid, dtype=np.float32), sentinel, token)
 
     def _confidence(self, text: str, log_prob: float) -> float | None:
         return None if self.calibration is None else self.calibration.confidence(text, log_prob)
 
-    def _text(self, hypothesis: Hypothesis) -> str:
-        return " ".join(self._bundle.vocabulary.decode(hypothesis.tokens))
+    def _text(self, hypothesis: Hypothesis, options: CaptionOptions) -> str:
+        words = self._bundle.vocabulary.decode(hypothesis.tokens)
+        return " ".join(articles.corrected(words) if self._has_articles(options) else words)
+
+    def _has_articles(self, options: CaptionOptions) -> bool:
+        """Whether articles are corrected: those that the caption must include are not."""
+        return self._bundle.language == articles.ENGLISH and not {*articles.ARTICLES} & {*options.include}

@@ -89,6 +89,12 @@ def test_preprocessing_that_cannot_be(copy: Path, image: dict[str, Any], grid: l
     assert reason in refusal(copy)
 
 
+@pytest.mark.parametrize("language", [True, 1, ["en"], {"en": 1}])
+def test_a_language_that_cannot_be(copy: Path, language: object) -> None:
+    change(copy, lambda manifest: manifest.update(language=language))
+    assert "the language must be a string" in refusal(copy)
+
+
 def test_defaults_that_a_bundle_does_not_name(copy: Path) -> None:
     change(copy, lambda manifest: manifest.update(decoding={"beam_size": 2}))
     decoding = Bundle.load(copy).decoding
