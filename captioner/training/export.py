@@ -17,6 +17,7 @@ from captioner.captioner import DEFAULT_BATCH_SIZE, Captioner, Pixels, preproces
 from captioner.errors import CaptionerError, DataError
 from captioner.metrics.tables import label
 from captioner.model import bundle as bundles
+from captioner.model.articles import language_of
 from captioner.model.decoder import OnnxStepper
 from captioner.model.search import search
 from captioner.model.vocabulary import SPECIAL, Vocabulary
@@ -90,6 +91,7 @@ def export_bundle(
         model.decoder.checklist_weight = checklist_weight
     _round(model)
     vocabulary = put_named_words_last(model, vocabulary)
+    language = language_of(vocabulary.words)
     search_options = (decoding or CaptionOptions()).resolve(options.search.resolve(DEFAULT_SEARCH))
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as aside:
@@ -100,6 +102,7 @@ def export_bundle(
         vocabulary.save(place / bundles.WORDS)
         manifest = {
             "name": name or options.name,
+            **({"language": language} if language else {}),
             "image": bundles.image_section(options.model.image_size, model.letterbox),
             "grid": list(options.model.grid),
             "sentinel": model.decoder.has_sentinel,

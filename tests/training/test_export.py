@@ -75,6 +75,7 @@ def test_a_bundle_is_complete(exported: Path) -> None:
     assert (bundle.name, bundle.image_size, bundle.grid) == ("squares", squares.SIZE, (4, 4))
     assert bundle.vocabulary.words == tuple(WORDS)
     assert bundle.decoding.beam_size == 3 and bundle.decoding.max_words == 8
+    assert bundle.language is None  # its words are too few to tell
     manifest = json.loads((exported / "bundle.json").read_text())
     assert manifest["training"]["model"]["decoder"] == "two_lstm"
     assert manifest["scores"]["squares"]["cider"] == 12.34
@@ -82,11 +83,22 @@ def test_a_bundle_is_complete(exported: Path) -> None:
     assert card.startswith("# squares\n") and "| squares | 12.3 | 5.0 | 6.0 |" in card and TABLE not in card
 
 
-def test_a_release_is_measured_with_the_bundle(saved: Path, data: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def english(saved: Path, tmp_path: Path) -> Path:
+    """The same checkpoint, which knows all articles."""
+    words = ["an" if word == "that" else word for word in WORDS]
+    checkpoint.save(tmp_path / "english.pt", {**checkpoint.load(saved), "vocabulary": words})
+    return tmp_path / "english.pt"
+
+
+def test_a_release_is_measured_with_the_bundle(english: Path, data: Path, tmp_path: Path) -> None:
     card = f"# squares\n\n{TABLE}\n\nKnows squares.\n"
-    export_bundle(saved, tmp_path / "bundle", card=card, decoding=CaptionOptions(beam_size=2), evaluate=data)
+    export_bundle(
+        english, tmp_path / "bundle", card=card, decoding=CaptionOptions(beam_size=2), evaluate=data
+    )
     images = read_references(data / "captions.json", "val")
     captioner = Captioner.load(tmp_path / "bundle", device="cpu")
+    assert captioner.bundle.language == "en"
     captions = captioner.caption([data / "images" / image.name for image in images])
     scores = evaluate_captions(
         {image.key: caption.text for image, caption in zip(images, captions, strict=True)},
