@@ -2,7 +2,8 @@
 
     python -m measures.open_loop    reads its settings as JSON from stdin, prints what it found as JSON
 
-A process of its own, so that a slow server does not slow down the arrivals (coordinated omission).
+A process of its own, so that a slow server does not slow down the arrivals (coordinated omission). aiohttp
+takes about 1 ms of a core for a call; httpx takes 4, and more when calls pile up.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
+import aiohttp
 import numpy as np
 
 _TIMEOUT_S = 10.0
@@ -29,20 +30,23 @@ async def send(given: dict[str, Any]) -> dict[str, Any]:
     waits: list[float] = []
     failed = 0
 
-    async def one(client: httpx.AsyncClient, number: int, due: float) -> None:
+    async def one(client: aiohttp.ClientSession, number: int, due: float) -> None:
         nonlocal failed
         photo = files[number % len(files)]
-        body: Any = {"files": {"image": photo}} if given["multipart"] else {"content": photo}
         try:
-            answer = await client.post(given["url"], **body)
-            good = answer.status_code == 200
-        except httpx.HTTPError:
+            async with client.post(
+                given["url"], data={"image": photo} if given["multipart"] else photo
+            ) as answer:
+                await answer.read()
+                good = answer.status == 200
+        except (aiohttp.ClientError, TimeoutError):
             good = False
         failed += not good
         waits.append(time.perf_counter() - due if good else _TIMEOUT_S)
 
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    async with httpx.AsyncClient(timeout=_TIMEOUT_S, limits=limits, trust_env=False) as client:
+    connections = aiohttp.TCPConnector(limit=0)
+    timeout = aiohttp.ClientTimeout(_TIMEOUT_S)
+    async with aiohttp.ClientSession(connector=connections, timeout=timeout) as client:
         started = time.perf_counter()
         async with asyncio.TaskGroup() as tasks:
             for number, due in enumerate(due_s):

@@ -51,8 +51,8 @@ def compare(
 ) -> tuple[dict[str, float | None], list[dict[str, Any]]]:
     """Photos a second that each server answers at a p99 of `MOST_P99_MS`, and every load that was offered:
     `shares` of what the model captions in this process, for `seconds` each."""
-    if not bench.has("httpx", "servers"):
-        raise Skip("httpx is not installed")
+    if not bench.has("aiohttp", "servers"):
+        raise Skip("aiohttp is not installed")
     alone = _in_process(bench)
     rows: list[dict[str, Any]] = []
     for name, serve in {"captioner serve": _ours, "mosec": _mosec, "LitServe": _litserve}.items():

@@ -1,6 +1,7 @@
 """HTTP: what the server says of itself while it loads, serves and drains."""
 
 import json
+import socket
 
 import httpx
 import pytest
@@ -9,6 +10,7 @@ from support.http_serving import IMAGE, OCTETS, post_later, serve_http
 from support.patience import PATIENCE_S, wait_until
 from support.processes import server_process
 from support.serving import serve
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from captioner.options import OPTION_SPECS
 
@@ -22,6 +24,20 @@ def test_the_model_says_what_it_is(http_server, http):
     assert (model["max_image_bytes"], model["max_beam_size"], model["max_words"]) == (200_000, 8, 30)
     assert model["calibration"]["event"] == "the caption is any good"
     assert (model["served_as"], model["models"]) == ("default", ["default"])
+
+
+def test_an_answer_does_not_wait_for_the_acknowledgement_of_its_head(http_server, monkeypatch):
+    immediate = []
+    plain = H11Protocol.connection_made
+
+    def watched(self, transport):
+        option = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        immediate.append(option != 0)
+        plain(self, transport)
+
+    monkeypatch.setattr(H11Protocol, "connection_made", watched)
+    assert httpx.get(f"{http_server.server.http_url}/v1/model").status_code == 200
+    assert immediate == [True]
 
 
 def test_the_interface_is_described(http):

@@ -175,4 +175,7 @@ def _listen(host: str, port: int) -> socket.socket:
         reason = (error.strerror or "the address is not usable").partition(" (while")[0]
         raise ServerStartError(f"cannot serve HTTP on {host}:{port}: {reason}") from error
     listening.setblocking(False)
+    # Head and body of an answer are two writes; without this the second waits 40 ms for the caller's delayed
+    # acknowledgement. Accepted connections inherit it; asyncio only sets it on sockets with a protocol.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
