@@ -98,6 +98,13 @@ def refused(address: str) -> Once:
     return unary(CAPTION, pb.CaptionRequest(image=bytes(30 * 2**20)).SerializeToString())
 
 
+def padded(address: str) -> Once:
+    """A small photo with a tail of 30 MB."""
+    return unary(
+        CAPTION, pb.CaptionRequest(image=load_images(None, 1)[0] + bytes(30 * 2**20)).SerializeToString()
+    )
+
+
 def health(address: str) -> Once:
     """30 MB to a health check."""
     return unary(HEALTH, b"\x0a\x80\x80\x80\x0f" + bytes(15 * 2**21))
@@ -245,6 +252,7 @@ ATTACKS: dict[str, Callable[[str], Once]] = {
         *(shapes, elements, names, scans, strips, maximum, memory),
         *(
             refused,
+            padded,
             health,
             uploads,
             compressed,
