@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 from measures.bench import ROOT
 
 SIZES = {"224 x 224": (224, 224), "500 x 375": (500, 375), "12 megapixels": (4000, 3000)}
-_SOURCES = ("coffee", "raccoon", "astronaut", "stairs", "rocket", "officer")
+_SOURCES = ("coffee", "raccoon", "astronaut", "shuttle", "cameraman", "jockey")
 _GRAIN = 6.0
 """Standard deviation of the noise of a camera: an enlarged photo without it is decoded too quickly."""
 
