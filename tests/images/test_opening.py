@@ -24,7 +24,7 @@ STORED_SIZE = 32
 
 
 def real_images() -> list[Path]:
-    return sorted([*EXAMPLES.glob("*.jpg"), *DATA.glob("*.jpg"), *DATA.glob("*.png"), *DATA.glob("*.webp")])
+    return sorted([*EXAMPLES.rglob("*.jpg"), *DATA.glob("*.jpg"), *DATA.glob("*.png"), *DATA.glob("*.webp")])
 
 
 def encode(image: Image.Image, format: str, **options: object) -> bytes:
