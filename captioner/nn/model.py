@@ -53,7 +53,8 @@ class ModelOptions:
     (`captioner.nn.decoder.checklist`). For the decoders `lstm` and `two_lstm`, trained with the objective
     `bag_of_words`."""
     checklist_power: float = 1.0
-    """Of that bonus, above 0 and up to 1: below 1 it grows less for words that are certainly there."""
+    """Exponent of that bonus, above 0 and up to 1. Below 1, certain words gain little more than likely
+    ones."""
     classes: int = 0
     """Classes scored at each cell of the encoder's deepest stage (`captioner.nn.decoder.evidence`); 0 for
     none. Needs the decoder `lstm` or `two_lstm`."""

@@ -58,7 +58,7 @@ class Decoder(nn.Module, ABC):
     """Bonus added to detected words until they appear in the caption; 0 disables
     (`captioner.nn.decoder.checklist`)."""
     checklist_power = 1.0
-    """Of the bonus: below 1 it grows less for words that are detected with certainty."""
+    """Exponent of the bonus. Below 1, certain words gain little more than likely ones."""
     embedding: TiedEmbedding
     evidence: WordEvidence | None
     """Class scores of cells; None in models without classes."""
