@@ -42,14 +42,13 @@ def main() -> int:
         idle_ms = percentiles_ms(idle)
         result["alone"] = {"interactive_ms": idle_ms, "refused": refused}
         for streams in args.streams:
-            alone = bulk_rate(server, images, streams, args.seconds)
+            alone, batch_s = bulk_alone(server, images, streams, args.seconds)
             with Bulk(server.address, images, streams):
                 time.sleep(3)
-                before, batches = counted(server), batch_s(server)
-                started = time.monotonic()
+                before, started = counted(server), time.monotonic()
                 times, refused = call(server.address, images, args.seconds)
                 rate = (counted(server) - before - len(times)) / (time.monotonic() - started)
-                two_batches_ms = 1000 * _MOST_BATCHES * (batch_s(server) or batches)
+            two_batches_ms = 1000 * _MOST_BATCHES * batch_s
             found = percentiles_ms(times) if times else {"p99": float("inf")}
             result[f"{streams} streams"] = {
                 "interactive_ms": found,
@@ -83,22 +82,29 @@ def call(address: str, images: list[bytes], seconds: float) -> tuple[list[float]
     return times, refused
 
 
-def bulk_rate(server: Server, images: list[bytes], streams: int, seconds: float) -> float:
-    """Images a second of the streams when they are alone."""
+def bulk_alone(server: Server, images: list[bytes], streams: int, seconds: float) -> tuple[float, float]:
+    """Images a second of the streams when they are alone, and seconds a batch."""
     with Bulk(server.address, images, streams):
         time.sleep(3)
-        before, started = counted(server), time.monotonic()
+        before, started = [counted(server), *computed(server)], time.monotonic()
         time.sleep(seconds)
-        return (counted(server) - before) / (time.monotonic() - started)
+        took_s = time.monotonic() - started
+        images_more, s_more, batches_more = (
+            now - then for now, then in zip([counted(server), *computed(server)], before, strict=True)
+        )
+    return images_more / took_s, s_more / max(1, batches_more)
 
 
 def counted(server: Server) -> float:
     return server.metric("captioner_images_total")
 
 
-def batch_s(server: Server) -> float:
-    count = server.metric("captioner_compute_seconds_count")
-    return server.metric("captioner_compute_seconds_sum") / count if count else 0.0
+def computed(server: Server) -> tuple[float, float]:
+    """Seconds of batches so far, and their number."""
+    return (
+        server.metric("captioner_compute_seconds_sum"),
+        server.metric("captioner_compute_seconds_count"),
+    )
 
 
 class Bulk:

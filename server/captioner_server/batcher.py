@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 _RETRY_AFTER_S = 1.0
 _DEAREST_BATCH = 2.0  # largest cost of a batch, in largest batches of default searches
+_MIXED_SHARE = 1 / 4  # size of a batch of interactive and bulk images, in largest batches, ...
+_MIXED_CALLS = 3 / 4  # ... unless more than this share of it would be interactive
 _SMOOTHING = 0.2  # weight of the newest batch in the running estimates
 
 
@@ -38,6 +40,7 @@ _SMOOTHING = 0.2  # weight of the newest batch in the running estimates
 class _Job:
     pixels: Pixels
     options: CaptionOptions
+    bulk: bool
     cost: float
     """In images with the model's default search."""
     entered_s: float
@@ -113,7 +116,7 @@ class Batcher:
         loop = asyncio.get_running_loop()
         claim = claim or Claim()
         now, answer, trace = self._clock(), loop.create_future(), begin_wait()
-        job = _Job(pixels, options, claim.cost, now, deadline_s, answer, trace)
+        job = _Job(pixels, options, claim.bulk, claim.cost, now, deadline_s, answer, trace)
         self._queue.add(job, claim)
         self._wake.set()
         limit = loop.call_later(self._max_wait_s, self._overdue, job)
@@ -185,8 +188,12 @@ class Batcher:
 
     def _choose(self, waiting: Sequence[_Job], now: float) -> list[_Job]:
         """The largest batch that can be computed before all its deadlines, in the given order. Batches of
-        expensive searches are smaller, so that others do not wait longer for them."""
+        expensive searches are smaller, so that others do not wait longer for them. So are batches that bulk
+        images would fill up, because interactive ones would wait for these."""
+        largest = self._largest(waiting)
         for size in reversed(self._sizes):
+            if size > largest:
+                continue
             end = now + self._estimate_s(size, _cost(waiting[:size]))
             in_time = [job for job in waiting if end <= job.deadline_s][:size]
             dear = _cost(in_time) > _DEAREST_BATCH * self._sizes[-1]
@@ -195,6 +202,14 @@ class Batcher:
         # By the estimate, none can be computed in time. Try the one with the most time left: otherwise an
         # estimate that is too long would never be corrected.
         return [max(waiting, key=lambda job: job.deadline_s)]
+
+    def _largest(self, waiting: Sequence[_Job]) -> int:
+        """The largest size of a batch, by what waits."""
+        calls = sum(not job.bulk for job in waiting)
+        if calls in (0, len(waiting)):
+            return self._sizes[-1]
+        wanted = max(self._sizes[-1] * _MIXED_SHARE, calls / _MIXED_CALLS)
+        return next((size for size in self._sizes if size >= wanted), self._sizes[-1])
 
     def _estimate_s(self, size: int, cost: float) -> float:
         """Estimated time of a batch, by the best time per unit of cost among the sizes up to this one: an

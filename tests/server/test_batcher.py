@@ -156,6 +156,28 @@ def test_expensive_searches_hold_nobody_up() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize(("calls", "sizes"), [(1, [1, 2, 4, 2, 1]), (2, [1, 4, 4, 2]), (4, [1, 4, 2, 4, 2])])
+def test_interactive_calls_do_not_wait_for_a_batch_full_of_bulk(calls: int, sizes: list[int]) -> None:
+    """The largest batch is 4. One call shares its batch with one bulk image, two or three fill one with the
+    bulk images that are owed a quarter."""
+
+    async def run() -> None:
+        engine = FakeEngine()
+        async with batching(engine) as batcher:
+            first = await occupy(batcher, engine)
+            bulk = [
+                asyncio.create_task(batcher.submit(pixels(seed), FALLBACK, NEVER, Claim("bulk", bulk=True)))
+                for seed in range(1, 9)
+            ]
+            single = [asyncio.create_task(submit(batcher, seed)) for seed in range(9, 9 + calls)]
+            await asyncio.sleep(0)
+            engine.hold.set()
+            await asyncio.gather(first, *bulk, *single)
+        assert [size for size, _ in engine.batches] == sizes
+
+    asyncio.run(run())
+
+
 def test_a_caller_that_has_gone_costs_no_compute() -> None:
     async def run() -> None:
         engine = FakeEngine()
