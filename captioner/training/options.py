@@ -149,6 +149,9 @@ class StageOptions:
     evidence_gain: float = 1.0
     """Factor of the class evidence (`ModelOptions.classes`) when the stage begins. Rewards decide better
     where a name belongs than how strong its evidence should be."""
+    frozen_evidence: bool = False
+    """Keep the class evidence and its gate as they are. Captions rarely contain the exact names, so rewards
+    for captions weaken both."""
     label_words_only: bool = False
     """Train nothing but the embeddings of the words that label photos, so that all else stays as it is. A
     run that starts from a trained model and has no captions does so by default: nothing in its data would

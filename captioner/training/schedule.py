@@ -19,8 +19,10 @@ def make_optimizer(
     objectives."""
     backbone = model.encoder.backbone
     tuned = [p for p in backbone.parameters() if p.requires_grad]
-    ours = {id(p) for p in backbone.parameters()}
-    rest = [p for p in model.parameters() if id(p) not in ours]
+    elsewhere = {id(p) for p in backbone.parameters()}
+    if stage.frozen_evidence and model.decoder.evidence is not None:
+        elsewhere |= {id(p) for p in model.decoder.evidence.parameters()}
+    rest = [p for p in model.parameters() if id(p) not in elsewhere]
     rest += [p for objective in objectives for p in objective.parameters()]
     matrices = [p for p in rest if p.dim() > 1]
     vectors = [p for p in rest if p.dim() <= 1]

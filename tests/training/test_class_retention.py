@@ -100,6 +100,21 @@ def test_a_start_may_get_classes_and_another_attention(data: Path, cache: Path, 
     assert torch.equal(ours.column, theirs.column) and torch.equal(ours.membership, theirs.membership)
 
 
+@pytest.mark.parametrize("frozen", [True, False])
+def test_the_evidence_of_classes_can_be_frozen(data: Path, cache: Path, tmp_path: Path, frozen: bool) -> None:
+    changed = dataclasses.replace(options(), stages=(squares.stage(epochs=1, frozen_evidence=frozen),))
+    trainer = squares.trainer(changed, tmp_path / "run", data, cache)
+    before = {name: value.clone() for name, value in trainer.model.decoder.state_dict().items()}
+    trainer.run()
+    trained = {
+        name
+        for name, value in trainer.model.decoder.state_dict().items()
+        if not torch.equal(value, before[name])
+    }
+    assert trained
+    assert any(name.startswith("evidence.") for name in trained) is not frozen
+
+
 def test_hidden_means_leave_what_is_attended() -> None:
     torch.manual_seed(0)
     model = CaptionModel(dataclasses.replace(MODEL, classes=0), 9).eval()
