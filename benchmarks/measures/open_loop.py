@@ -28,20 +28,21 @@ async def send(given: dict[str, Any]) -> dict[str, Any]:
     due_s = np.cumsum(random.exponential(1 / given["rate"], count)).tolist()
     files = [Path(path).read_bytes() for path in given["photos"]]
     waits: list[float] = []
-    failed = 0
+    failures: list[str] = []
 
     async def one(client: aiohttp.ClientSession, number: int, due: float) -> None:
-        nonlocal failed
         photo = files[number % len(files)]
         try:
             async with client.post(
                 given["url"], data={"image": photo} if given["multipart"] else photo
             ) as answer:
-                await answer.read()
+                body = await answer.text()
                 good = answer.status == 200
-        except (aiohttp.ClientError, TimeoutError):
+                if not good:
+                    failures.append(f"HTTP {answer.status}: {body[:200]}")
+        except (aiohttp.ClientError, TimeoutError) as error:
             good = False
-        failed += not good
+            failures.append(str(error) or type(error).__name__)
         waits.append(time.perf_counter() - due if good else _TIMEOUT_S)
 
     connections = aiohttp.TCPConnector(limit=0)
@@ -54,7 +55,13 @@ async def send(given: dict[str, Any]) -> dict[str, Any]:
                 tasks.create_task(one(client, number, started + due))
         elapsed_s = time.perf_counter() - started
     p50, p99 = (1000 * np.percentile(waits, [50, 99])).tolist()
-    return {"answered/s": (count - failed) / elapsed_s, "p50 ms": p50, "p99 ms": p99, "failed": failed}
+    return {
+        "answered/s": (count - len(failures)) / elapsed_s,
+        "p50 ms": p50,
+        "p99 ms": p99,
+        "failed": len(failures),
+        "first failure": failures[0] if failures else "",
+    }
 
 
 if __name__ == "__main__":
