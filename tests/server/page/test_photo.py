@@ -1,85 +1,20 @@
-"""The page at / in real browsers: a photo, a gallery, the camera, the token, looks and accessibility."""
+"""One photo, the camera, the token, looks and accessibility of the page at /."""
 
-import base64
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 from PIL import Image
-from support.browser import (
-    DESK,
-    PHONE,
-    find_axe,
-    launch_browser,
-    launch_firefox,
-    new_page,
-    take_screenshot,
-    violations,
-)
+from support.browser import DESK, PHONE, find_axe, new_page, take_screenshot, violations
 from support.engines import FakeEngine
+from support.page import CAT, COFFEE, open_at, say_of, small_png, wait_for_caption, words
 from support.patience import PATIENCE_S
-from support.serving import RunningServer, make_image, serve
+from support.serving import serve
 
-from captioner.options import CaptionOptions
 from captioner.overlay.payload import make_payload
 from captioner.overlay.scene import OverlayOptions, show_word
-from captioner.results import Caption
-
-FAKE_CAMERA = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
-PHOTOS = Path(__file__).parents[2] / "examples"
-CAT, COFFEE = PHOTOS / "cat.jpg", PHOTOS / "coffee.jpg"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with launch_browser(*FAKE_CAMERA) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RunningServer]:
-    with serve(FakeEngine(), http_port=0, decode_workers=1) as running:
-        yield running
-
-
-@contextmanager
-def open_at(browser: Any, server: RunningServer, *, expected: tuple[str, ...] = (), **context: Any):
-    """The page; leaving it checks that nothing went wrong, and that nothing was asked of anybody else."""
-    url = server.server.http_url
-    assert url
-    page = new_page(browser, **context)
-    page.context.grant_permissions(["camera"], origin=url)
-    troubles: list[str] = []
-    page.on("console", lambda message: message.type == "error" and troubles.append(message.text))
-    page.on("pageerror", lambda error: troubles.append(str(error)))
-    page.on(
-        "request",
-        lambda request: (
-            request.url.startswith((url, "data:", f"blob:{url}")) or troubles.append(f"left: {request.url}")
-        ),
-    )
-    page.goto(url)
-    yield page
-    page.context.close()
-    unexpected = [one for one in troubles if not any(part in one for part in expected)]
-    assert unexpected == []
-
-
-def say_of(engine: FakeEngine, photo: Path, **options: Any) -> Caption:
-    return engine.describe(engine.preprocess(photo.read_bytes()), CaptionOptions(**options))
-
-
-def wait_for_caption(page: Any) -> None:
-    page.locator(".downloads").wait_for(state="visible")
-
-
-def words(page: Any) -> list[str]:
-    return page.locator(".word bdi").all_text_contents()
 
 
 def test_a_photo_is_captioned_word_by_word_and_then_searched(browser, server):
@@ -151,32 +86,6 @@ def test_downloads(browser, server, tmp_path):
     assert opened.locator(".photo img").evaluate("image => image.naturalWidth") > 100
 
 
-def test_many_photos_become_a_gallery(browser, server, tmp_path):
-    (tmp_path / "broken.jpg").write_bytes(b"no image")
-    with open_at(browser, server, expected=("400",)) as page:
-        page.set_input_files(".files", [CAT, tmp_path / "broken.jpg", COFFEE])
-        page.get_by_text("2 of 3 photos captioned, 1 failed").wait_for()
-        assert page.locator(".card .name").all_text_contents() == ["cat.jpg", "broken.jpg", "coffee.jpg"]
-        assert "not an image" in page.locator(".card.failed .says").text_content().lower()
-        take_screenshot(page, "http-gallery")
-        page.locator(".query").fill("coffee")
-        page.locator(".card").click()
-        coffee = say_of(server.engine, COFFEE, alternatives=3)
-        assert words(page) == [word.text for word in coffee.words]
-        page.keyboard.press("PageUp")
-        page.locator(".status.bad").wait_for()
-        page.keyboard.press("PageUp")
-        page.locator(".word").first.wait_for()
-        assert page.locator(".file-name").text_content() == "cat.jpg"
-        page.locator(".back").click()
-        assert page.locator(".card").count() == 1
-        with page.expect_download() as download:
-            page.locator(".captions-file").click()
-        lines = Path(download.value.path()).read_text().splitlines()
-        assert [json.loads(line)["image"] for line in lines] == ["cat.jpg", "broken.jpg", "coffee.jpg"]
-        assert json.loads(lines[1])["error"]["code"] == "not_an_image"
-
-
 def test_a_dropped_and_a_pasted_photo(browser, server):
     with open_at(browser, server) as page:
         for event in ("drop", "paste"):
@@ -190,56 +99,9 @@ def test_a_dropped_and_a_pasted_photo(browser, server):
                     : new ClipboardEvent(event, { clipboardData: transfer, bubbles: true });
                   document.body.dispatchEvent(made);
                 }""",
-                [event, _small_png()],
+                [event, small_png()],
             )
             page.get_by_text(f"{event}.png: ").wait_for()
-
-
-def test_a_dropped_folder_becomes_a_gallery(browser, server, tmp_path):
-    """A real folder, dropped as the system drops it: photos below it are found, anything else is left out."""
-    inside = tmp_path / "holiday" / "day two"
-    inside.mkdir(parents=True)
-    (inside.parent / "1.jpg").write_bytes(CAT.read_bytes())
-    (inside / "2 ü.jpg").write_bytes(COFFEE.read_bytes())
-    (inside / "broken.jpg").write_bytes(b"no photo")
-    (inside / "notes.txt").write_text("no photo")
-    (inside / "empty").mkdir()
-    with open_at(browser, server, expected=("400",)) as page:
-        protocol = page.context.new_cdp_session(page)
-        data = {"items": [], "files": [str(inside.parent)], "dragOperationsMask": 1}
-        for kind in ("dragEnter", "dragOver", "drop"):
-            event = {"type": kind, "x": 400, "y": 300, "data": data}
-            protocol.send("Input.dispatchDragEvent", event)
-        page.get_by_text("2 of 3 photos captioned, 1 failed").wait_for()
-        assert page.locator(".card").count() == 3
-        shown = page.locator(".gallery").text_content()
-        assert "notes.txt" not in shown
-        page.locator(".card").nth(0).click()
-        wait_for_caption(page)
-        assert words(page) == [word.text for word in say_of(server.engine, CAT).words]
-
-
-def wait_out(page: Any) -> None:
-    """Let the page's pauses pass until it offers to try again."""
-    while page.locator(".again").is_hidden():
-        page.clock.run_for(2000)
-        page.wait_for_timeout(20)
-
-
-def test_a_gallery_goes_on_when_the_server_is_back(browser, server):
-    with open_at(browser, server, expected=("Failed to load",)) as page:
-        page.clock.install()
-        page.route("**/v1/caption*", lambda route: route.abort())
-        page.set_input_files(".files", [CAT, COFFEE])
-        wait_out(page)
-        shown = page.locator(".status").text_content()
-        assert shown == "The server cannot be reached. 0 of 2 photos captioned"
-        assert page.locator(".card.failed").count() == 0
-        page.unroute("**/v1/caption*")
-        page.locator(".again").press("Enter")
-        page.get_by_text("2 of 2 photos captioned").wait_for()
-        assert page.locator(".again").is_hidden()
-        assert page.evaluate("document.activeElement.className") == "status"
 
 
 def test_a_lost_connection_keeps_the_words_and_can_be_tried_again(browser, server):
@@ -311,52 +173,6 @@ def test_a_photo_that_the_browser_cannot_show(browser, server, tmp_path):
         with page.expect_download() as download:
             page.get_by_role("button", name="JSON").click()
         assert download.value.suggested_filename == "cat.json"
-
-
-def test_a_gallery_that_was_not_downloaded_is_not_replaced_unasked(browser, server):
-    with open_at(browser, server) as page:
-        question = page.get_by_role("dialog", name="Replace the photos on this page?")
-        page.set_input_files(".files", [CAT, COFFEE])
-        page.get_by_text("2 of 2 photos captioned").wait_for()
-        page.set_input_files(".files", CAT)
-        page.get_by_text("2 captions have not been downloaded.").wait_for()
-        assert page.evaluate("document.activeElement.value") == "keep"
-        take_screenshot(page, "http-replacing")
-        assert violations(page, find_axe()) == []
-        page.keyboard.press("Escape")
-        question.wait_for(state="hidden")
-        assert page.locator(".card").count() == 2
-
-        page.locator(".camera").click()
-        question.wait_for()
-        page.keyboard.press("Enter")
-        question.wait_for(state="hidden")
-        assert page.locator(".card").count() == 2
-
-        page.set_input_files(".files", [COFFEE, CAT, COFFEE])
-        with page.expect_download() as download:
-            page.keyboard.press("Tab")
-            page.keyboard.press("Enter")
-        lines = Path(download.value.path()).read_text().splitlines()
-        assert [json.loads(line)["image"] for line in lines] == ["cat.jpg", "coffee.jpg"]
-        page.get_by_text("3 of 3 photos captioned").wait_for()
-
-        with page.expect_download():
-            page.locator(".captions-file").click()
-        page.set_input_files(".files", CAT)  # nothing would be lost
-        wait_for_caption(page)
-        assert question.is_hidden()
-
-
-def test_leaving_a_gallery_that_was_not_downloaded_asks(browser, server):
-    with open_at(browser, server) as page:
-        page.set_input_files(".files", [CAT, COFFEE])
-        page.get_by_text("2 of 2 photos captioned").wait_for()
-        page.locator(".query").click()  # browsers ask only for pages that were touched
-        asked = []
-        page.on("dialog", lambda dialog: (asked.append(dialog.type), dialog.accept()))
-        page.reload()
-        assert asked == ["beforeunload"]
 
 
 def test_what_cannot_be_read_is_said(browser, server):
@@ -453,59 +269,3 @@ def test_the_page_lets_nothing_else_in(server):
         )
         assert again.status_code == 304
     assert "http://" not in httpx.get(f"{server.server.http_url}/", timeout=PATIENCE_S).text
-
-
-def test_in_firefox(server):
-    with launch_firefox(server.server.http_url) as firefox:
-        firefox.send_keys(".files", str(CAT))
-        firefox.wait_for("!document.querySelector('.downloads').hidden")
-        caption = say_of(server.engine, CAT, alternatives=3)
-        shown = firefox.run("[...document.querySelectorAll('.word bdi')].map((word) => word.textContent)")
-        assert shown == [word.text for word in caption.words]
-        painted = "document.querySelector('.photo canvas').getContext('2d').getImageData(0, 0, 20, 20).data"
-        assert firefox.run(f"[...{painted}].length") == 1600
-        firefox.run("document.querySelector('.camera').click()")
-        firefox.wait_for("/captions a second/.test(document.querySelector('.rate').textContent)")
-        assert firefox.run("document.querySelectorAll('.word').length") == 5
-        assert firefox.run("document.querySelector('.status').textContent") == ""
-
-
-def test_photos_dropped_in_firefox_become_a_gallery(server):
-    photos = json.dumps([[f"{number}.png", _small_png()] for number in range(3)])
-    with launch_firefox(server.server.http_url) as firefox:
-        firefox.run(
-            f"""(() => {{ const photos = {photos};"""
-            """
-                const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-                const transfer = new DataTransfer();
-                for (const [name, data] of photos)
-                    transfer.items.add(new File([bytes(data)], name, {type: "image/png"}));
-                document.body.dispatchEvent(new DragEvent("drop", {dataTransfer: transfer, bubbles: true}));
-            })()"""
-        )
-        firefox.wait_for("document.body.textContent.includes('3 of 3 photos captioned')")
-        assert firefox.run("document.querySelectorAll('.card').length") == 3
-
-
-def test_a_folder_dropped_in_firefox_becomes_a_gallery(server, tmp_path):
-    """Entries in Firefox have paths and readers of their own."""
-    inside = tmp_path / "holiday" / "day two"
-    inside.mkdir(parents=True)
-    for number in range(3):
-        (inside / f"{number}.png").write_bytes(make_image(number))
-    (inside / "notes.txt").write_text("no photo")
-    with launch_firefox(server.server.http_url) as firefox:
-        firefox.drop(inside.parent)
-        firefox.wait_for(
-            "document.body.textContent.includes('3 of 3 photos captioned, 1 other file left out')"
-        )
-        names = firefox.run("[...document.querySelectorAll('.card .name')].map((name) => name.textContent)")
-        assert names == [f"holiday/day two/{number}.png" for number in range(3)]
-        firefox.send_keys(".files", str(CAT))
-        firefox.wait_for("document.querySelector('dialog.replacing').open")
-        firefox.run("document.querySelector('dialog.replacing [value=replace]').click()")
-        firefox.wait_for("!document.querySelector('.downloads').hidden")
-
-
-def _small_png() -> str:
-    return base64.b64encode(make_image(7)).decode()
