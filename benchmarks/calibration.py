@@ -48,10 +48,10 @@ def main() -> None:
     truth = good[~fitting]
     table = reliability(predicted, truth)
     print(f"{fitting.sum()} images fitted, {len(truth)} checked; {truth.mean():.1%} of these are good")
-    print("   said    was  captions")
-    for said, was, count in table:
-        print(f"{said:7.2f} {was:6.2f} {count:9d}")
-    error = sum(count * abs(said - was) for said, was, count in table) / len(truth)
+    print("predicted  observed  captions")
+    for mean, observed, count in table:
+        print(f"{mean:9.2f} {observed:9.2f} {count:9d}")
+    error = sum(count * abs(mean - observed) for mean, observed, count in table) / len(truth)
     brier = float(np.mean((predicted - truth) ** 2))
     base = float(truth.mean() * (1 - truth.mean()))
     print(f"expected calibration error {error:.3f}; Brier score {brier:.3f}, {base:.3f} for a constant")
@@ -107,7 +107,7 @@ def draw(table: list[tuple[float, float, int]], error: float, path: Path) -> Non
     figure, axes = pyplot.subplots(figsize=(4.5, 4.5), layout="constrained")
     axes.plot([0, 1], [0, 1], color="0.7", linestyle="--", label="perfect")
     axes.plot([row[0] for row in table], [row[1] for row in table], marker="o", label="a tenth of the images")
-    axes.set(xlabel="confidence said", ylabel="share of good captions", xlim=(0, 1), ylim=(0, 1))
+    axes.set(xlabel="predicted confidence", ylabel="share of good captions", xlim=(0, 1), ylim=(0, 1))
     axes.set_title(f"expected calibration error {error:.3f}")
     axes.legend()
     path.parent.mkdir(parents=True, exist_ok=True)
