@@ -50,10 +50,10 @@ class Captioner:
     ) -> Captioner:
         """Load a bundle, by default (None or "default") the embedded one.
 
-        `device` is auto, cpu, cuda or cuda:N; `threads` compute (None: one per core). Of several batches,
-        `lanes` are captioned at once, each with its share of the threads: 1 answers a single image soonest,
-        None takes what suits many images. `precision` is float32, int8, or auto: INT8 where the bundle has it
-        and the CPU gains from it.
+        `device` is auto, cpu, cuda or cuda:N. `threads` is the number of CPU threads (None: one per core).
+        `lanes` is the number of batches that are captioned at the same time; they share the threads. 1 is
+        fastest for a single image, None chooses a number for many images. `precision` is float32, int8, or
+        auto: INT8 if the bundle has it and the CPU gains from it.
         Raises `BundleError`, `RuntimeMissingError`, `DeviceError` or `OptionsError`.
         """
         loaded = Bundle.load(bundle)

@@ -94,7 +94,7 @@ def memory(address: str) -> Once:
 
 
 def refused(address: str) -> Once:
-    """30 MB that are no image."""
+    """30 MB that are not an image."""
     return unary(CAPTION, pb.CaptionRequest(image=bytes(30 * 2**20)).SerializeToString())
 
 

@@ -116,7 +116,7 @@ def _run_once(
             within = sum(getattr(source, "archives_within", 0) for source in sources)
             if within and is_first:
                 progress.say(
-                    f"not opened: {counted(within, 'archive')} in another; unpack it to caption these"
+                    f"not opened: {counted(within, 'archive')} inside another archive; unpack the outer one"
                 )
             for result in run.failures() if is_first else ():
                 progress.say_failure(result, "from an earlier run")
@@ -220,7 +220,7 @@ def _interruptible(stop: threading.Event) -> Iterator[None]:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        print("captioner: finishing what is in flight; again to stop at once", file=sys.stderr)
+        print("captioner: finishing the batches in flight; interrupt again to stop at once", file=sys.stderr)
 
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -19,7 +19,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "or the output cannot be written; 130 interrupted, work in flight is kept.",
     )
     parser.add_argument("sources", nargs="*", metavar="FOLDER", help="folder, zip or tar archive of images")
-    parser.add_argument("-o", "--output", required=True, metavar="OUT")
+    parser.add_argument("-o", "--output", required=True, metavar="OUT", help="file or folder to write")
     parser.add_argument("--format", choices=list(FORMATS), help="default: by the suffix of OUT")
     _add_input(parser.add_argument_group("input"))
     run = parser.add_argument_group("run")

@@ -150,7 +150,7 @@ def check_local_flags(args: argparse.Namespace, *, draws: bool = False) -> None:
     """Raise `OptionsError` for a flag that does not apply to a server."""
     for name, flag in _LOCAL_FLAGS.items():
         if getattr(args, name, None) is not None and not (draws and name == "max_pixels"):
-            raise OptionsError(f"{flag} is for captioning here, not with --server", name)
+            raise OptionsError(f"{flag} cannot be used with --server", name)
 
 
 def add_keywords_argument(parser: argparse._ActionsContainer) -> None:

@@ -94,7 +94,7 @@ def _open(name: str, args: argparse.Namespace, stdin: Sequence[bytes]) -> ImageI
         return ImageUnreadableError("there are no images in this folder")
     if is_url(name) and not os.path.lexists(name):
         if not name.lower().startswith(("http://", "https://")):
-            return ImageUnreadableError("no http or https URL; batch --engine ray reads object stores")
+            return ImageUnreadableError("not an http or https URL; batch --engine ray reads object stores")
         if not args.allow_urls:
             return ImageUnreadableError("is a URL; --allow-urls fetches http and https URLs")
         from captioner.images.fetch import fetch
@@ -105,7 +105,7 @@ def _open(name: str, args: argparse.Namespace, stdin: Sequence[bytes]) -> ImageI
             return error
     if os.path.isdir(name):  # noqa: PTH112
         return ImageUnreadableError(
-            "Is a directory: --recursive captions what is in it, captioner batch writes it to a file"
+            "is a folder; use --recursive to print its captions, or captioner batch to write them to a file"
         )
     return name
 

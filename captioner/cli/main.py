@@ -120,7 +120,7 @@ def _parse(arguments: list[str], command: str) -> argparse.Namespace:
         file = f"; the file of this name is ./{unknown[0]}" if Path(unknown[0]).exists() else ""
         meant.error(f"unknown argument {unknown[0]}{file or close}")
     if not (args.command or args.print_completion):
-        parser.error("which command?")
+        parser.error("no command given")
     return args
 
 
@@ -154,7 +154,7 @@ def _build_parser(
     parser.add_argument(
         "--print-completion",
         choices=("bash", "zsh", "tcsh"),
-        help="print what makes the shell complete commands and options; needs the extra [completion]",
+        help="print a completion script for this shell; needs the extra [completion]",
     )
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, help in COMMANDS.items():

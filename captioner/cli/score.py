@@ -96,7 +96,7 @@ def _score_names(args: argparse.Namespace) -> int:
     from captioner.references import read_label_file, select_split
 
     if args.compare or args.split_list:
-        raise OptionsError("--labels goes with neither --compare nor --split-list")
+        raise OptionsError("--labels cannot be combined with --compare or --split-list")
     path = Path(args.references)
     images = read_label_file(path)
     if args.split:

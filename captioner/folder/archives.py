@@ -103,7 +103,7 @@ class TarSource:
                 # tarfile takes a damaged header for the end, and what follows would be lost in silence.
                 stream.seek(archive.offset)
                 if any(stream.read(tarfile.BLOCKSIZE)):
-                    raise tarfile.ReadError("what follows a member is none")
+                    raise tarfile.ReadError("invalid header after the last readable member")
         except _DAMAGE as error:
             raise DataError(f"{self._path}: damaged or cut short ({error})") from None
 

@@ -94,7 +94,7 @@ def make_scene(
 def show_word(word: Word, number: int) -> ShownWord:
     """Validate the map of a word, the `number`th of its caption from 1; raises `DataError`."""
     if word.attention is None:
-        raise DataError("the words have no attention maps; the caption must be asked for with them")
+        raise DataError("the words have no attention maps; request the caption with attention=True")
     attention = np.asarray(word.attention, dtype=np.float32)
     if not is_map(attention):
         raise DataError(f"the attention map of word {number} is not a grid of weights")

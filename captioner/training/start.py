@@ -81,7 +81,7 @@ class Start:
             getattr(own, name) == getattr(self.model, name) for name in ADDABLE if getattr(self.model, name)
         )
         if wanted not in (own, ModelOptions(**set_)) or not kept:
-            raise DataError("the model to start from is of another architecture than [model]: leave that out")
+            raise DataError("[model] does not match the model to start from; leave the table [model] out")
         return own
 
     def extended(self, learnt: Vocabulary) -> Vocabulary:

@@ -21,7 +21,7 @@ class ClientOptions:
     without any answer."""
     wait_s: float | None = None
     """Longest wait for a server that cannot be reached, is starting or shutting down, with a warning on the
-    logger `captioner_client`. None: `timeout_s`. 0: no longer than `max_attempts` quick attempts take."""
+    logger `captioner_client`. None: `timeout_s`. 0: only `max_attempts` attempts in quick succession."""
     max_image_bytes: int = 32 * 2**20
     """Larger images are rejected before they are sent."""
     shrink_to: int | None = None

@@ -188,7 +188,7 @@ def _no_room() -> BusyError:
 
 
 def evicted() -> BusyError:
-    return BusyError("nothing came while others waited for the room", _RETRY_AFTER_S)
+    return BusyError("no data arrived in time while other calls were waiting", _RETRY_AFTER_S)
 
 
 def default_budget() -> int:

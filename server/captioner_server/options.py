@@ -81,7 +81,7 @@ class ServerOptions:
         None, "URL of a collector for traces, OTLP over gRPC, such as http://localhost:4317; none by default"
     )
     trace_share: float = _option(
-        1.0, "share of calls to trace; a call with a traceparent follows that", 0.0, 1.0
+        1.0, "share of calls to trace, unless the caller's traceparent already decides", 0.0, 1.0
     )
     http_port: int | None = _option(
         None, "port of HTTP, with a web page; none by default; 0 takes a free one", 0, 65535

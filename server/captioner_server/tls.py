@@ -23,7 +23,7 @@ def server_credentials(options: ServerOptions) -> grpc.ServerCredentials | None:
     if options.tls_certificate is None or options.tls_key is None:
         if not (options.insecure or is_local(options.host)):
             raise ServerStartError(
-                f"{options.host} can be reached from elsewhere: give --tls-certificate and --tls-key, "
+                f"other machines can reach {options.host}: set --tls-certificate and --tls-key, "
                 "or --insecure for plaintext on a network that you trust"
             )
         return None

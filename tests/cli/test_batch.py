@@ -177,4 +177,4 @@ def test_captions_hold_keywords_of_their_photos(tmp_path, tiny_bundle, tiny_capt
     assert "keywords that the model does not know: xyzzy (3)" in capsys.readouterr().err
     for flag in (["--include-keywords"], ["--device", "cpu"]):
         assert main(["batch", str(photos), "-o", str(out), "--server", "localhost:1", *flag]) == 2
-        assert f"{flag[0]} is for captioning here" in capsys.readouterr().err
+        assert f"{flag[0]} cannot be used with --server" in capsys.readouterr().err

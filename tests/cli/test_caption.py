@@ -67,7 +67,7 @@ def test_failures_are_named_and_the_others_captioned(caption, capsys, tmp_path) 
     lines = errors.splitlines()
     assert lines[0] == f"captioner: {missing}: No such file or directory"
     assert lines[1].startswith(f"captioner: {text}: not an image in a known format")
-    assert lines[2].startswith(f"captioner: {tmp_path}: Is a directory: --recursive")
+    assert lines[2].startswith(f"captioner: {tmp_path}: is a folder; use --recursive")
     assert lines[3].startswith(f"captioner: {cut}: the JPEG data are damaged, cut short")
     assert len(lines) == 4
 
@@ -168,8 +168,8 @@ def test_image_limits(caption, capsys) -> None:
         (["--include", "a,b", "--include", "c d e"], "--include: include takes at most 4 words, got 5"),
         (["--length-normalization", "nan"], "--length-normalization: "),
         (["--attention-size", "0x3"], "--attention-size: "),
-        (["--server", "localhost:1", "--device", "cpu"], "--device is for captioning here"),
-        (["--server", "localhost:1", "--model", "x"], "--model is for captioning here"),
+        (["--server", "localhost:1", "--device", "cpu"], "--device cannot be used with --server"),
+        (["--server", "localhost:1", "--model", "x"], "--model cannot be used with --server"),
         (["--server", "localhost:1", "--token-file", "missing"], "--token-file: missing: No such file"),
         (["--model", "missing"], "missing is not a model bundle"),
     ],

@@ -64,7 +64,7 @@ def test_a_folder_is_captioned_when_asked(run, tmp_path, capsys) -> None:
     for name in ("z.jpg", "b/a.jpg"):
         shutil.copy(CAT, tmp_path / name)
     assert run("caption", tmp_path, CAT) == 1
-    assert "Is a directory: --recursive captions what is in it" in capsys.readouterr().err
+    assert "is a folder; use --recursive to print its captions" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
     assert run("caption", tmp_path / "empty", CAT, "--recursive") == 1
     output, errors = capsys.readouterr()
@@ -78,7 +78,7 @@ def test_a_folder_is_captioned_when_asked(run, tmp_path, capsys) -> None:
 def test_an_object_in_a_store_is_for_a_batch(run, capsys) -> None:
     for allowed in ((), ("--allow-urls",)):
         assert run("caption", "s3://bucket/cat.jpg", *allowed) == 1
-        assert "no http or https URL; batch --engine ray reads" in capsys.readouterr().err
+        assert "not an http or https URL; batch --engine ray reads" in capsys.readouterr().err
 
 
 def test_urls_are_fetched_when_allowed(run, web, capsys, tmp_path) -> None:

@@ -138,7 +138,7 @@ def test_export_has_no_flag_that_a_bundle_cannot_hold(capsys: pytest.CaptureFixt
             "unknown argument --bem; did you mean --beam?",
         ),
         (["batch", "x", "-o", "y", "--zzz=1"], "captioner batch", "unknown argument --zzz=1\n"),
-        ([], "captioner [-h]", "which command?"),
+        ([], "captioner [-h]", "no command given"),
     ],
 )
 def test_what_is_wrong_is_said_with_the_usage_of_the_command(arguments, usage, message, capsys) -> None:

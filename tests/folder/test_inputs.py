@@ -270,9 +270,9 @@ def test_archives_in_an_archive_are_counted(tmp_path, batch, capsys, kind) -> No
 
     packed = pack(f"outer.{kind}", "a.png", "b/inner.zip", "c.tgz", "__MACOSX/.c.tgz")
     assert batch(packed, "-o", tmp_path / "out.jsonl") == 0
-    assert "not opened: 2 archives in another; unpack it" in capsys.readouterr().err
+    assert "not opened: 2 archives inside another archive; unpack the outer one" in capsys.readouterr().err
     assert batch(packed, tmp_path / "one.png", "-o", tmp_path / "both.jsonl") == 0
-    assert "not opened: 2 archives in another; unpack it" in capsys.readouterr().err
+    assert "not opened: 2 archives inside another archive; unpack the outer one" in capsys.readouterr().err
     only = pack(f"only.{kind}", "inner.zip")
     assert batch(only, "-o", tmp_path / "only.jsonl") == 2
     assert "there are no images, only archives (1), which" in capsys.readouterr().err

@@ -28,7 +28,7 @@ def test_who_would_be_answered_too_late_is_refused_at_once() -> None:
     with admission.enter(6):
         with admission.enter(patience_s=7.4):  # 7 and a batch of 4 take 5.5 s, three quarters of 7.3 s
             pass
-        too_late = pytest.raises(BusyError, match=r"about 5\.5 s, too near to the 7\.3 s")
+        too_late = pytest.raises(BusyError, match=r"about 5\.5 s, too close to the limit of 7\.3 s")
         with too_late as caught, admission.enter(patience_s=7.3):
             pass
         assert caught.value.retry_after_s == 3.0

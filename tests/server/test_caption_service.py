@@ -257,7 +257,7 @@ def test_who_would_wait_past_the_deadline_is_refused_before_the_image_is_decoded
         with pytest.raises(grpc.RpcError) as caught:
             call(request, timeout=2.5)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert "too near" in caught.value.details()
+        assert "too close" in caught.value.details()
         assert details(caught.value)["RetryInfo"].retry_delay.ToTimedelta().total_seconds() > 0.5
         assert server.metric("decode_seconds_count") == 21
         engine.hold.set()
