@@ -44,7 +44,8 @@ class BatchCall:
         self._entry, self._context = entry, context
         self._deadline_s = deadline_of(context)
         self._window = asyncio.Semaphore(options.stream_window)
-        self._answers: asyncio.Queue[pb.CaptionBatchResponse | None] = asyncio.Queue()
+        # Each with its room, which it has until it is sent.
+        self._answers: asyncio.Queue[tuple[pb.CaptionBatchResponse, AsyncExitStack] | None] = asyncio.Queue()
         self._unanswered = 0
 
     async def run(self) -> None:
@@ -53,14 +54,23 @@ class BatchCall:
         await begin_stream(self._context)
         reader = asyncio.create_task(self._read())
         try:
-            while (answer := await self._answers.get()) is not None:
-                await write(self._context, answer, self._options.stream_idle_s)
+            while (item := await self._answers.get()) is not None:
+                answer, room = item
+                async with room:
+                    await write(
+                        self._context, answer, self._options.stream_idle_s, lambda: self._entry.crowded
+                    )
                 self._unanswered -= 1
                 self._window.release()
             await reader
         finally:
             reader.cancel()
-            await asyncio.gather(reader, return_exceptions=True)  # frees what it holds before the call ends
+            try:
+                await asyncio.gather(reader, return_exceptions=True)  # frees what it holds
+            finally:  # gRPC may cancel a call twice
+                while not self._answers.empty():
+                    if item := self._answers.get_nowait():
+                        await item[1].aclose()
 
     async def _read(self) -> None:
         try:
@@ -77,8 +87,8 @@ class BatchCall:
         try:
             while True:
                 await self._window.acquire()
-                async with AsyncExitStack() as held:
-                    receipt = await held.enter_async_context(self._entry.room())
+                async with AsyncExitStack() as room, AsyncExitStack() as place:
+                    receipt = await room.enter_async_context(self._entry.room())
                     try:
                         with call_stage("receive"):
                             received = await self._next(receipt, draining)
@@ -93,8 +103,9 @@ class BatchCall:
                     # Only one image is read before admission, which bounds the memory of all streams.
                     pipeline = self._pipeline(received.message.model)
                     with call_stage("admit"):
-                        await held.enter_async_context(pipeline.wait())
-                    tasks.create_task(self._answer(received.message, pipeline, held.pop_all()))
+                        await place.enter_async_context(pipeline.wait())
+                    work = self._answer(received.message, pipeline, receipt, room.pop_all(), place.pop_all())
+                    tasks.create_task(work)
         finally:
             draining.cancel()
 
@@ -127,12 +138,19 @@ class BatchCall:
         return self._models.get(name if name in self._models.names else "")
 
     async def _answer(
-        self, request: pb.CaptionBatchRequest, pipeline: Pipeline, held: AsyncExitStack
+        self,
+        request: pb.CaptionBatchRequest,
+        pipeline: Pipeline,
+        receipt: Receipt,
+        room: AsyncExitStack,
+        place: AsyncExitStack,
     ) -> None:
-        """Answer one image; `held` are its room and its admission."""
-        async with held:
-            answer = await self._caption(request, pipeline)
-        await self._answers.put(answer)
+        """Answer one image. Its `place` is free when it is captioned; the answer takes its `room`."""
+        async with room:
+            async with place:
+                answer = await self._caption(request, pipeline)
+            receipt.settle(answer.ByteSize())
+            self._answers.put_nowait((answer, room.pop_all()))
 
     async def _caption(self, request: pb.CaptionBatchRequest, pipeline: Pipeline) -> pb.CaptionBatchResponse:
         answer = pb.CaptionBatchResponse(id=request.id)

@@ -9,8 +9,16 @@ The body is received only after the call was accepted:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+import math
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from enum import Enum
 from typing import TypeVar
 
@@ -28,6 +36,10 @@ T = TypeVar("T")
 MAX_SMALL_BYTES = 64 * 1024
 """Largest message of a call without images."""
 _LATE_SMALL_MESSAGES = 4
+_CROWDED_CALLS = 3 / 4
+"""Share of all calls from which callers that do not read their answers lose their places sooner."""
+_CALLER_STREAMS = 3 / 4
+"""Largest share of all streams that one caller may have."""
 _RETRY_AFTER_S = 0.2
 
 
@@ -69,8 +81,19 @@ class Door:
         self.images = Intake(options.upload_bytes or default_budget(), largest, options.upload_s)
         self.small = SmallIntake(_LATE_SMALL_MESSAGES)
         self.streams = 0
+        self._streams_of: Counter[str] = Counter()
         self.receiving = 0
         """Calls with images whose message is still arriving."""
+
+    @property
+    def crowded(self) -> bool:
+        """Whether answers that are not read take what others need."""
+        calls = self.gate.open_calls + self.receiving
+        return calls >= _CROWDED_CALLS * self._max_calls or self.images.contended
+
+    @property
+    def _caller_streams(self) -> int:
+        return math.ceil(_CALLER_STREAMS * self._max_streams)
 
     async def identify(self, authorization: str, peer: str) -> str:
         """The caller: the name of its token, or its address. Raises `UnauthenticatedError`."""
@@ -94,14 +117,13 @@ class Door:
         is counted among the streams already."""
         if kind is Kind.PROBE:
             return None
-        streams_taken = kind.streams and not entered and self.streams >= self._max_streams
+        new_stream = kind.streams and not entered
         calls_taken = self.gate.open_calls + self.receiving >= self._max_calls
         waiting = self.images.least_entitled(caller) if calls_taken else None
         if calls_taken and waiting is None:
             return BusyError(f"all {self._max_calls} calls at once are taken (max_calls)", _RETRY_AFTER_S)
-        if streams_taken and not self.images.evict_silent():
-            what = f"all {self._max_streams} streams at once are taken (max_streams)"
-            return BusyError(what, _RETRY_AFTER_S)
+        if new_stream and (refusal := self._no_stream(caller)):
+            return refusal
         if waiting is not None:
             self.images.reject(waiting)
         return None
@@ -113,11 +135,33 @@ class Door:
         with nullcontext() if kind is Kind.PROBE else self.allowance(caller).call():
             if refusal := self.refusal(kind, caller, deadline_s) or self.no_place(kind, caller):
                 raise refusal
-            self.streams += kind.streams
-            try:
+            with self._stream(caller) if kind.streams else nullcontext():
                 yield Entry(self, caller, kind, deadline_s)
-            finally:
-                self.streams -= kind.streams
+
+    def _no_stream(self, caller: str) -> CaptionerError | None:
+        """The error if all streams, or all that one caller may have, are taken and none is silent."""
+        if self._streams_of[caller] >= self._caller_streams:
+            what = (
+                f"one caller may have {self._caller_streams} of the {self._max_streams} streams (max_streams)"
+            )
+            own = self.images.evict_silent(lambda one: one.stream and one.caller == caller)
+            return None if own else BusyError(what, _RETRY_AFTER_S)
+        if self.streams >= self._max_streams and not self.images.evict_silent(lambda one: one.stream):
+            what = f"all {self._max_streams} streams at once are taken (max_streams)"
+            return BusyError(what, _RETRY_AFTER_S)
+        return None
+
+    @contextmanager
+    def _stream(self, caller: str) -> Iterator[None]:
+        self.streams += 1
+        self._streams_of[caller] += 1
+        try:
+            yield
+        finally:
+            self.streams -= 1
+            self._streams_of[caller] -= 1
+            if not self._streams_of[caller]:
+                del self._streams_of[caller]
 
 
 class Entry:
@@ -125,11 +169,22 @@ class Entry:
 
     def __init__(self, door: Door, caller: str, kind: Kind, deadline_s: float) -> None:
         self.caller = caller
+        self._receipt: Receipt | None = None
         self._door, self._kind, self._deadline_s = door, kind, deadline_s
 
     def room(self) -> AbstractAsyncContextManager[Receipt]:
         """Room for one image, until the context ends."""
-        return self._door.images.receive(self.caller)
+        return self._door.images.receive(self.caller, self._kind.streams)
+
+    @property
+    def crowded(self) -> bool:
+        """As `Door.crowded`."""
+        return self._door.crowded
+
+    def answer(self, size: int) -> None:
+        """Record that the answer takes `size` bytes until the context of `receive` ends."""
+        if self._receipt is not None:
+            self._receipt.settle(size)
 
     @asynccontextmanager
     async def receive(
@@ -159,6 +214,7 @@ class Entry:
         finally:
             self._door.receiving -= 1
         receipt.settle(size_of(message))
+        self._receipt = receipt
         return message
 
     async def _small(self, read: Callable[[], Awaitable[T]], size_of: Callable[[T], int]) -> T:

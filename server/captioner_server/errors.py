@@ -52,6 +52,13 @@ class UnauthenticatedError(CaptionerError):
     grpc_code = "UNAUTHENTICATED"
 
 
+class ServiceNotFoundError(CaptionerError):
+    """The caller asked about a service that the server does not have."""
+
+    code = "not_found"
+    grpc_code = "NOT_FOUND"
+
+
 class ForeignOriginError(CaptionerError):
     """The page of another site called from a browser."""
 

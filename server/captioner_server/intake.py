@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,25 +40,30 @@ class Intake:
         self._check: asyncio.TimerHandle | None = None
 
     @asynccontextmanager
-    async def receive(self, caller: str) -> AsyncIterator[Receipt]:
-        """Room for one message, until the context ends. Raises `BusyError` if there is none within
-        `arrival_s`."""
+    async def receive(self, caller: str, stream: bool = False) -> AsyncIterator[Receipt]:
+        """Room for one message, of a stream or not, until the context ends. Raises `BusyError` if there is
+        none within `arrival_s`."""
         if self._waiting or not self._fits():
             await self._wait(caller)
         else:
             self.used_bytes += self._message_bytes
-        receipt = Receipt(self, self._message_bytes)
+        receipt = Receipt(self, self._message_bytes, caller, stream)
         self._arriving[receipt] = None
         try:
             yield receipt
         finally:
             receipt.settle(0)
 
-    def evict_silent(self) -> bool:
-        """Evict the message that has been arriving for longest, if for `contended_s`; returns whether there
-        was one."""
+    @property
+    def contended(self) -> bool:
+        """Whether messages wait for room."""
+        return bool(self._waiting)
+
+    def evict_silent(self, among: Callable[[Receipt], bool] = lambda _: True) -> bool:
+        """Evict the message that has been arriving for longest `among` these, if for `contended_s`; returns
+        whether there was one."""
         now = time.monotonic()
-        receipt = next((one for one in self._arriving if not one.evicted.done()), None)
+        receipt = next((one for one in self._arriving if among(one) and not one.evicted.done()), None)
         if receipt is None or now - receipt.since < self._contended_s:
             return False
         receipt.evicted.set_result(None)
@@ -115,6 +120,7 @@ class Intake:
             self._watch()
 
     def _settled(self, receipt: Receipt, freed: int) -> None:
+        """`freed` is negative if more bytes are held than before."""
         self._arriving.pop(receipt, None)
         if freed:
             self._give(freed)
@@ -123,15 +129,16 @@ class Intake:
 class Receipt:
     """Room for one message."""
 
-    def __init__(self, intake: Intake, reserved: int) -> None:
+    def __init__(self, intake: Intake, reserved: int, caller: str, stream: bool) -> None:
         self.since = time.monotonic()
+        self.caller, self.stream = caller, stream
         self.evicted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the message is evicted: stop waiting for it."""
         self._intake, self._held = intake, reserved
 
     def settle(self, count: int) -> None:
-        """Record that the message takes `count` bytes; 0 when it is no longer needed."""
-        freed, self._held = max(0, self._held - count), min(count, self._held)
+        """Record that the message, or the answer to it, takes `count` bytes; 0 when no longer needed."""
+        freed, self._held = self._held - count, count
         self._intake._settled(self, freed)
 
     async def arrive(self, read: Awaitable[T]) -> T:

@@ -28,7 +28,7 @@ from captioner_server.errors import (
 from captioner_server.journal import Journal
 from captioner_server.metrics import Metrics
 from captioner_server.tracing import current_trace
-from captioner_server.wire import Received, deadline_of, lenient, read, read_one
+from captioner_server.wire import Received, begin_stream, deadline_of, lenient, read, read_one, write
 
 log = logging.getLogger("captioner_server.calls")
 
@@ -53,8 +53,9 @@ _KINDS = {
 class CallInterceptor(grpc.aio.ServerInterceptor):
     """Admits, counts and logs calls. Streaming handlers are coroutines that use `context.write`."""
 
-    def __init__(self, door: Door, metrics: Metrics, journal: Journal) -> None:
-        self._door, self._gate, self._journal = door, door.gate, journal
+    def __init__(self, door: Door, metrics: Metrics, journal: Journal, patience_s: float) -> None:
+        """A caller that does not read its answer for `patience_s` loses it."""
+        self._door, self._gate, self._journal, self._patience_s = door, door.gate, journal, patience_s
         metrics.in_flight.set_function(lambda: door.gate.open_calls)
 
     async def intercept_service(
@@ -70,12 +71,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         if method.startswith(_REFLECTION):
             return self._reflection(handler, metadata)
         admitted = self._admitted(handler, method, metadata)
-        build = (
-            grpc.stream_stream_rpc_method_handler
-            if handler.response_streaming
-            else grpc.stream_unary_rpc_method_handler
-        )
-        return build(
+        # Single answers are written as streams are: gRPC would wait without limit for a caller to read them.
+        return grpc.stream_stream_rpc_method_handler(
             self._around(admitted, method, metadata),
             lenient(handler.request_deserializer or bytes),
             handler.response_serializer,
@@ -118,46 +115,54 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                     entry.receive(lambda: read_one(context), _size_of) as received,
                 ):
                     message = received.checked()
-                return await behaviour(message, context)
+                return await self._write(await behaviour(message, context), entry, context)
             call.caller = await self._identify(metadata, context)
             call.allowance = self._door.allowance(call.caller)
             deadline_s = deadline_of(context)
             async with self._door.enter(call.caller, kind, deadline_s) as entry:
                 if handler.request_streaming:
-                    return await self._answered(behaviour, entry, context)
+                    return await self._answered(behaviour, entry, entry, context)
                 async with entry.receive(lambda: read_one(context), _size_of) as received:
-                    return await self._answered(behaviour, received.checked(), context)
+                    return await self._answered(behaviour, received.checked(), entry, context)
 
         return admitted
 
-    async def _answered(self, behaviour: Any, request: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def _answered(
+        self, behaviour: Any, request: Any, entry: Entry, context: grpc.aio.ServicerContext
+    ) -> None:
         self._gate.enter()
         try:
-            answer = await behaviour(request, context)
+            await self._write(await behaviour(request, context), entry, context)
         except BaseException:
             self._gate.leave()
             raise
-        if answer is not None and (trace := current_trace.get()):
-            trace.begin_send()
         # The call is over when its answer has been sent.
         context.add_done_callback(lambda _: self._gate.leave())  # type: ignore[arg-type]
-        return answer
+
+    async def _write(self, answer: Any, entry: Entry, context: grpc.aio.ServicerContext) -> None:
+        """Send a single answer; streams have sent theirs, and their `answer` is None."""
+        if answer is None:
+            return
+        if trace := current_trace.get():
+            trace.begin_send()
+        entry.answer(answer.ByteSize())
+        await begin_stream(context)
+        await write(context, answer, self._patience_s, lambda: entry.crowded)
 
     def _around(self, behaviour: Behaviour, method: str, metadata: dict[str, Any]) -> Behaviour:
         """Turn errors into statuses, set the trailing metadata, count and log."""
         probe = _kind(method) is Kind.PROBE
 
-        async def around(request: Any, context: grpc.aio.ServicerContext) -> Any:
+        async def around(request: Any, context: grpc.aio.ServicerContext) -> None:
             call = self._journal.begin(method, metadata, context.peer(), probe=probe)
             if trace := current_trace.get():
                 context.add_done_callback(lambda _: trace.end())  # type: ignore[arg-type]
             started = time.monotonic()
             code, reason = "CANCELLED", ""
             try:
-                answer = await behaviour(request, context)
+                await behaviour(request, context)
                 code = "OK"
                 context.set_trailing_metadata(_trailers(call))
-                return answer
             except CaptionerError as error:
                 code, reason = error.grpc_code, message_of(error)
                 self._journal.refuse(error)

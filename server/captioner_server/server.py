@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2_grpc
 
 from captioner.protocol import PixelModel
 from captioner.v1 import captioner_pb2, captioner_pb2_grpc
 from captioner_server.door import Door
 from captioner_server.errors import ServerStartError
 from captioner_server.gate import Gate, State
+from captioner_server.health import NOT_SERVING, SERVING, Health
 from captioner_server.http.app import make_app
 from captioner_server.http.server import HttpServer
 from captioner_server.inference import grpc_predict_v2_pb2, grpc_predict_v2_pb2_grpc
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 _FILES = (captioner_pb2.DESCRIPTOR, grpc_predict_v2_pb2.DESCRIPTOR)
 SERVICES = tuple(service.full_name for file in _FILES for service in file.services_by_name.values())
-LIVE = "live"
-"""A service name that health always reports as SERVING: any answer shows that the process is alive."""
 _INFERENCE = "inference.GRPCInferenceService"
 _RETRY_AFTER_S = 1.0
 _MAX_CONNECTION_CALLS = 100
@@ -56,12 +55,11 @@ class CaptionServer:
         self.gate = Gate(_RETRY_AFTER_S)
         self.metrics.serving.set_function(lambda: float(self.gate.serving))
         self.models = Models(options, self.metrics, self._report)
-        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self.door = Door(self.gate, options, self.models.refusal)
         self.metrics.image_bytes.set_function(lambda: self.door.images.used_bytes)
         self._tracing = _tracing(options)
         journal = Journal(self.metrics, self._tracing)
-        interceptor = CallInterceptor(self.door, self.metrics, journal)
+        interceptor = CallInterceptor(self.door, self.metrics, journal, options.stream_idle_s)
         self.http_url: str | None = None
         """The HTTP address after the start; None without HTTP."""
         self._http: HttpServer | None = None
@@ -70,21 +68,20 @@ class CaptionServer:
             self._http = HttpServer(app, options)
         self._server = grpc.aio.server(interceptors=[interceptor], options=_channel_options(options))
         captioner_pb2_grpc.add_CaptionServiceServicer_to_server(
-            CaptionServicer(self.models, options, self.gate), self._server
+            CaptionServicer(self.models, options, self.door), self._server
         )
         self.services = tuple(name for name in SERVICES if options.inference or name != _INFERENCE)
         if options.inference:
             grpc_predict_v2_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
                 InferenceServicer(self.models, self.gate), self._server
             )
+        self._health = Health(self.services, options.stream_idle_s)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         if options.reflection:
             add_reflection(self._server, self.services, _FILES)
 
     async def start(self) -> int:
         """Open the ports without serving yet; returns the gRPC port. Raises `ServerStartError`."""
-        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
-        await self._health.set(LIVE, health_pb2.HealthCheckResponse.SERVING)
         address = f"{self.options.host}:{self.options.port}"
         credentials = server_credentials(self.options)
         try:
@@ -112,7 +109,7 @@ class CaptionServer:
         for name, pipeline in ready.items():
             self.models.put(name, pipeline)
         self.gate.state = State.SERVING
-        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        self._health.set(SERVING)
 
     async def failed(self) -> str:
         """Wait until a model has failed permanently; returns the reason."""
@@ -123,15 +120,14 @@ class CaptionServer:
         if self.gate.state is State.DRAINING:
             return
         self.gate.state = State.SERVING if works else State.FAILING
-        statuses = health_pb2.HealthCheckResponse
-        await self._set_health(statuses.SERVING if works else statuses.NOT_SERVING)
+        self._health.set(SERVING if works else NOT_SERVING)
 
     async def drain(self) -> bool:
         """Report NOT_SERVING, so that load balancers send calls elsewhere, and accept calls for
         `lame_duck_s`; then reject new calls, finish open ones and stop. Returns whether all open calls were
         finished within the grace period."""
         self.gate.leaving = True
-        await self._health.enter_graceful_shutdown()
+        self._health.end()
         await asyncio.sleep(self.options.lame_duck_s)
         self.gate.drain()
         try:
@@ -154,10 +150,6 @@ class CaptionServer:
         self.models.close()
         if self._tracing:
             await asyncio.to_thread(self._tracing.close, _LAST_SPANS_S)
-
-    async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
-        for service in ("", *self.services):
-            await self._health.set(service, status)
 
 
 def _tracing(options: ServerOptions) -> Tracing | None:

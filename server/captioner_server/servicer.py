@@ -18,8 +18,7 @@ from captioner.results import Caption
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1 import captioner_pb2_grpc
 from captioner_server.batch_call import BatchCall
-from captioner_server.door import Entry
-from captioner_server.gate import Gate
+from captioner_server.door import Door, Entry
 from captioner_server.models import Models
 from captioner_server.options import ServerOptions
 from captioner_server.wire import begin_stream, deadline_of, write
@@ -28,10 +27,10 @@ from captioner_server.wire import begin_stream, deadline_of, write
 class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
     """Answers with the results of the pipeline. The interceptor turns raised errors into statuses."""
 
-    def __init__(self, models: Models, options: ServerOptions, gate: Gate) -> None:
+    def __init__(self, models: Models, options: ServerOptions, door: Door) -> None:
         self._models = models
         self._options = options
-        self._gate = gate
+        self._door = door
 
     async def Caption(
         self, request: pb.CaptionRequest, context: grpc.aio.ServicerContext
@@ -56,11 +55,11 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
                         event = pb.StreamCaptionResponse(caption=caption_to_proto(item))
                     else:
                         event = pb.StreamCaptionResponse(word=word_to_proto(item))
-                    await write(context, event, self._options.stream_idle_s)
+                    await write(context, event, self._options.stream_idle_s, lambda: self._door.crowded)
 
     async def CaptionBatch(self, entry: Entry, context: grpc.aio.ServicerContext) -> None:
         """The interceptor passes the entry of the call instead of an iterator over its messages."""
-        await BatchCall(self._models, self._options, self._gate, entry, context).run()
+        await BatchCall(self._models, self._options, self._door.gate, entry, context).run()
 
     async def GetModel(
         self, request: pb.GetModelRequest, context: grpc.aio.ServicerContext

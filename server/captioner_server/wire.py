@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from captioner_server.message_guard import Content, check_message, malformed
 from captioner_server.pace import Pace
 from captioner_server.tracing import call_stage
 
+_CROWDED_S, _RECHECK_S = 2.0, 0.5
 _LARGE_BYTES = 256 * 1024
 """Smaller contents of messages are copied faster than they are taken apart."""
 _PACE = Pace()
@@ -97,14 +99,41 @@ async def begin_stream(context: grpc.aio.ServicerContext) -> None:
     await context.send_initial_metadata(())
 
 
-async def write(context: grpc.aio.ServicerContext, message: Message, patience_s: float) -> None:
-    """Send a message of a stream. Raises `DeadlineError` if the caller does not read for `patience_s`, and
-    `asyncio.CancelledError` if the caller has gone."""
+async def write(
+    context: grpc.aio.ServicerContext,
+    message: Message,
+    patience_s: float,
+    crowded: Callable[[], bool] = lambda: False,
+) -> None:
+    """Send a message, after `begin_stream`. Raises `DeadlineError` if the caller does not read for
+    `patience_s`, or for 2 s while `crowded` is true, and `asyncio.CancelledError` if the caller has gone."""
+    started = time.monotonic()
     try:
         with call_stage("send"):
-            async with asyncio.timeout(patience_s):
+            async with _patience(patience_s, crowded):
                 await context.write(message)
     except TimeoutError:
-        raise DeadlineError(f"the caller has read nothing for {patience_s:g} s (stream_idle_s)") from None
+        waited_s = time.monotonic() - started
+        raise DeadlineError(f"the caller has read nothing for {waited_s:.0f} s (stream_idle_s)") from None
     except Exception as error:  # gRPC's own errors are private; a write fails only when the call is over
         raise asyncio.CancelledError from error
+
+
+@asynccontextmanager
+async def _patience(patience_s: float, crowded: Callable[[], bool]) -> AsyncIterator[None]:
+    """Raises `TimeoutError` after `patience_s`, or as soon as it is crowded after `_CROWDED_S`."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(patience_s) as limit:
+        timer = loop.call_later(_CROWDED_S, lambda: check())
+
+        def check() -> None:
+            nonlocal timer
+            if crowded():
+                limit.reschedule(loop.time())
+            else:
+                timer = loop.call_later(_RECHECK_S, check)
+
+        try:
+            yield
+        finally:
+            timer.cancel()

@@ -25,6 +25,8 @@ from captioner_server.intake import Intake, SmallIntake
 from captioner_server.options import ServerOptions
 
 MIB = 2**20
+APART = [("grpc.use_local_subchannel_pool", 1)]
+"""A connection of its own, which is a caller of its own."""
 
 
 async def forever() -> None:
@@ -205,9 +207,12 @@ def test_silent_streams_make_room_for_others() -> None:
     with (
         serve(FakeEngine(), max_streams=4, upload_s=600, stream_idle_s=600) as server,
         grpc.insecure_channel(server.address) as channel,
+        grpc.insecure_channel(server.address, APART) as other,
     ):
         stub = CaptionServiceStub(channel)
-        silent = [stub.CaptionBatch(silence()) for _ in range(4)]
+        silent = [
+            CaptionServiceStub(one).CaptionBatch(silence()) for one in (channel, other) for _ in range(2)
+        ]
         wait_until(lambda: server.server.door.streams == 4)
         requests = [pb.CaptionBatchRequest(id=str(n), image=make_image(n)) for n in range(10)]
 

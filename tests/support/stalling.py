@@ -9,11 +9,13 @@ import struct
 class Stalling:
     """Calls whose message is announced and sent but for its last byte, over HTTP/2 as it is on the wire."""
 
-    def __init__(self, address: str, path: str, length: int) -> None:
+    def __init__(self, address: str, path: str, length: int = 0, *, reads: bool = True) -> None:
+        """Without `reads`, the server may send no byte of an answer: the window of each call is 0."""
         host, port = address.split(":")
         self.socket = socket.create_connection((host, int(port)), 20)
         self._path, self._length, self._stream = path, length, -1
-        self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0, b""))
+        settings = b"" if reads else struct.pack(">HI", 4, 0)
+        self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0, settings))
 
     def settle(self, times: int) -> None:
         """Send a frame of settings so many times, each to be acknowledged."""
@@ -30,6 +32,12 @@ class Stalling:
         """Begin a call and send so many bytes of its message."""
         self._begin()
         self._send(struct.pack(">BI", 0, self._length) + bytes(sent))
+
+    def ask(self, message: bytes, *more: bytes) -> None:
+        """Begin a call and send its messages; the call may send others."""
+        self._begin()
+        for one in (message, *more):
+            self._send(struct.pack(">BI", 0, len(one)) + one)
 
     def send_compressed(self, message: bytes) -> None:
         """Begin a call and send its message, which gzip has compressed."""
