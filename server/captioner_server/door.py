@@ -87,9 +87,10 @@ class Door:
 
     @property
     def crowded(self) -> bool:
-        """Whether answers that are not read take what others need."""
+        """Whether answers that are not read take what others need, or delay the end of the server."""
         calls = self.gate.open_calls + self.receiving
-        return calls >= _CROWDED_CALLS * self._max_calls or self.images.contended
+        many = calls >= _CROWDED_CALLS * self._max_calls
+        return many or self.images.contended or not self.gate.serving
 
     @property
     def _caller_streams(self) -> int:

@@ -121,6 +121,15 @@ def test_an_answer_that_is_not_read_ends_in_time() -> None:
         assert server.call(server.server.drain())
 
 
+def test_answers_that_are_not_read_do_not_delay_the_end() -> None:
+    with serve(FakeEngine(), lame_duck_s=0.0, grace_s=20.0) as server:
+        unread = Stalling(server.address, "/captioner.v1.CaptionService/GetModel", reads=False)
+        for _ in range(5):
+            unread.ask(b"")
+        wait_until(lambda: server.server.gate.open_calls == 5)
+        assert server.call(server.server.drain())
+
+
 def test_answers_that_wait_to_be_read_count_as_memory() -> None:
     with serve(FakeEngine()) as server:
         options = pb.CaptionOptions(attention_size=pb.GridSize(rows=64, columns=64))
