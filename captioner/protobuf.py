@@ -15,6 +15,8 @@ from captioner.options import OPTION_SPECS, CaptionOptions
 from captioner.results import Alternative, Caption, Word
 from captioner.v1 import captioner_pb2 as pb
 
+MAX_MAP_SIDE = 256
+"""Most rows or columns of a received map, those of a bundle's grid (`captioner.model.bundle.MAX_CELLS`)."""
 _PRESENCE = {field.name: field.has_presence for field in pb.CaptionOptions.DESCRIPTOR.fields}
 
 
@@ -55,7 +57,7 @@ def caption_to_proto(caption: Caption) -> pb.Caption:
 
 
 def caption_from_proto(message: pb.Caption, source: Any = None) -> Caption:
-    """`source` is the image as the caller gave it."""
+    """`source` is the image as the caller gave it. Raises `ValueError` as `word_from_proto` does."""
     return Caption(
         text=message.text,
         log_prob=message.log_prob,
@@ -76,9 +78,13 @@ def word_to_proto(word: Word) -> pb.Word:
 
 
 def word_from_proto(message: pb.Word) -> Word:
+    """Raises `ValueError` for a map whose weights do not fit its size, or whose size is out of range."""
     attention = None
     if message.HasField("attention"):
-        shape = message.attention.rows, message.attention.columns
+        rows, columns = shape = message.attention.rows, message.attention.columns
+        count = len(message.attention.weights)
+        if not (1 <= rows <= MAX_MAP_SIDE and 1 <= columns <= MAX_MAP_SIDE and count == rows * columns):
+            raise ValueError(f"a map of {rows} rows and {columns} columns has {count} weights")
         attention = np.array(message.attention.weights, dtype=np.float32).reshape(shape)
     return Word(
         message.text, message.log_prob, attention, message.sentinel if message.HasField("sentinel") else None

@@ -1,6 +1,6 @@
 r"""`captioner caption`: a line an image.
 
-By default a line is `IMAGE<TAB>caption`, with control characters in IMAGE written as `\t`, `\n`, `\xNN`, and
+By default a line is `IMAGE<TAB>caption`, with control characters written as `\t`, `\n`, `\xNN`, and
 `<TAB>caption` below it for each alternative;
 with `--json` it is a record in which the name is unchanged.
 """
@@ -75,6 +75,6 @@ def _print(name: str, outcome: Outcome, args: argparse.Namespace) -> None:
         print(printable(name))
         show_caption(outcome, Console(), limits=image_limits(args))
     else:
-        print(f"{printable(name)}\t{outcome.text}")
+        print(f"{printable(name)}\t{printable(outcome.text)}")  # a server may send any text
         for other in outcome.alternatives:
-            print(f"\t{other.text}")
+            print(f"\t{printable(other.text)}")

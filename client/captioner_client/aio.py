@@ -20,7 +20,7 @@ from captioner.v1 import captioner_pb2_grpc
 from captioner_client.batch import Batch, Outcome
 from captioner_client.channel import open_channel, parse_addresses
 from captioner_client.convert import ModelInfo, model_from_proto
-from captioner_client.errors import from_rpc_error
+from captioner_client.errors import from_rpc_error, reading_answer
 from captioner_client.payload import make_payload
 from captioner_client.propagation import trace_metadata
 from captioner_client.settings import ClientOptions
@@ -129,11 +129,12 @@ class AsyncCaptionClient:
             payload = await asyncio.to_thread(make_payload, image, self._settings)
             request = pb.CaptionRequest(image=payload, options=_message(options), model=self._settings.model)
             response = await self._call("Caption", request, timeout_s)
+            with reading_answer(self._servers):
+                return caption_from_proto(response.caption, image)
         except CaptionerError as error:
             if return_errors:
                 return error
             raise
-        return caption_from_proto(response.caption, image)
 
     async def stream(
         self,
@@ -158,10 +159,13 @@ class AsyncCaptionClient:
             try:
                 async for event in call:
                     begun = True
-                    if event.HasField("word"):
-                        yield word_from_proto(event.word)
-                    else:
-                        yield caption_from_proto(event.caption, image)
+                    item: Word | Caption
+                    with reading_answer(self._servers):
+                        if event.HasField("word"):
+                            item = word_from_proto(event.word)
+                        else:
+                            item = caption_from_proto(event.caption, image)
+                    yield item
                 return
             except grpc.aio.AioRpcError as error:
                 failure = from_rpc_error(error, self._servers, timeout_s)
@@ -202,9 +206,10 @@ class AsyncCaptionClient:
 
     async def get_model(self, *, timeout_s: float | None = None) -> ModelInfo:
         """The model that the server serves, and the server's limits."""
-        return model_from_proto(
-            await self._call("GetModel", pb.GetModelRequest(model=self._settings.model), timeout_s)
-        )
+        request = pb.GetModelRequest(model=self._settings.model)
+        response = await self._call("GetModel", request, timeout_s)
+        with reading_answer(self._servers):
+            return model_from_proto(response)
 
     async def _call(self, method: str, request: Any, timeout_s: float | None) -> Any:
         call = getattr(self._stub(), method)

@@ -17,9 +17,11 @@ from captioner.v1 import captioner_pb2 as pb
 from captioner_client.errors import (
     DeadlineExceededError,
     ServerBusyError,
+    ServerError,
     ServerUnavailableError,
     from_batch_error,
     from_rpc_error,
+    reading_answer,
 )
 from captioner_client.payload import make_payload
 from captioner_client.settings import ClientOptions
@@ -62,6 +64,7 @@ class Batch:
         self._options, self._settings, self._servers = options, settings, servers
         self._window = asyncio.Semaphore(settings.batch_window)
         self._unanswered: dict[int, ImageInput] = {}
+        self._waiting = Waiting(settings, settings.timeout_s)
         self._taking: asyncio.Task[Taken | None] | None = None
         self._exhausted = False
         self._outcomes: asyncio.Queue[Outcome | BaseException | None] = asyncio.Queue()
@@ -71,7 +74,7 @@ class Batch:
 
         Raises a `ServerError` when no server answers any more, and what iterating over `images` raises.
         """
-        failures, waiting = 0, Waiting(self._settings, self._settings.timeout_s)
+        failures, waiting = 0, self._waiting
         while True:
             call = self._stub.CaptionBatch(metadata=self._metadata)
             tasks = [asyncio.create_task(self._feed(call)), asyncio.create_task(self._read(call))]
@@ -83,12 +86,17 @@ class Batch:
                     self._window.release()
                 return
             except (ServerUnavailableError, ServerBusyError) as error:
+                if not (failures or self._unanswered):
+                    waiting.restart()  # the time has passed with slow images of the caller
                 failures += 1
                 if failures >= self._settings.max_attempts:
                     await waiting.after(error)
                     continue
                 backoff_s = min(_FIRST_BACKOFF_S * 2 ** (failures - 1), _MAX_BACKOFF_S)
-                await asyncio.sleep(error.retry_after_s or backoff_s * random.uniform(0.8, 1.2))
+                pause_s = error.retry_after_s or backoff_s * random.uniform(0.8, 1.2)
+                if pause_s > waiting.left_s:
+                    raise
+                await asyncio.sleep(pause_s)
             finally:
                 call.cancel()
                 for task in tasks:
@@ -126,6 +134,8 @@ class Batch:
                 if isinstance(prepared, ImageError):
                     self._outcomes.put_nowait((index, prepared))
                 else:
+                    if not self._unanswered:
+                        self._waiting.restart()
                     self._unanswered[index] = image
                     await self._send(call, index, prepared)
             await call.done_writing()
@@ -166,15 +176,26 @@ class Batch:
                 return index, image, error
         return None
 
+    def _outcome(self, answer: pb.CaptionBatchResponse) -> Outcome:
+        """Raises `ServerError` for the answer to an image that was not sent, or that was answered before."""
+        with reading_answer(self._servers):
+            index = int(answer.id)
+            if index not in self._unanswered:
+                raise ValueError(f"it is for image {index}, which awaits none")
+        image = self._unanswered.pop(index)
+        if answer.HasField("error"):
+            return index, from_batch_error(answer.error, self._servers)
+        try:
+            with reading_answer(self._servers):
+                return index, caption_from_proto(answer.caption, image)
+        except ServerError as error:
+            return index, error
+
     async def _read(self, call: Any) -> None:
         """Forward the answers, and finally how the call ended: None if normally."""
         try:
             while (answer := await call.read()) is not grpc.aio.EOF:  # type: ignore[attr-defined]
-                image = self._unanswered.pop(int(answer.id))
-                if answer.HasField("error"):
-                    self._outcomes.put_nowait((int(answer.id), from_batch_error(answer.error, self._servers)))
-                else:
-                    self._outcomes.put_nowait((int(answer.id), caption_from_proto(answer.caption, image)))
+                self._outcomes.put_nowait(self._outcome(answer))
             complete = self._exhausted and not self._unanswered
             early = ServerUnavailableError(f"{self._servers}: the server ended the batch too early")
             self._outcomes.put_nowait(None if complete else early)

@@ -14,6 +14,9 @@ from captioner.errors import OptionsError
 from captioner_client.settings import ClientOptions
 
 SERVICE = "captioner.v1.CaptionService"
+MAX_ANSWER_BYTES = 2**25
+"""Longer answers are rejected. The largest legal one has maps of 256 x 256 float32 weights for 64 words:
+16 MiB, and some KiB of text."""
 
 
 def parse_addresses(addresses: str | Sequence[str]) -> list[str]:
@@ -46,7 +49,7 @@ def open_channel(addresses: Sequence[str], options: ClientOptions) -> grpc.aio.C
         # A call is tried again only while its message is kept: keep the largest.
         ("grpc.per_rpc_retry_buffer_size", options.max_image_bytes + 2**20),
         ("grpc.max_send_message_length", -1),
-        ("grpc.max_receive_message_length", -1),
+        ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
         ("grpc.max_reconnect_backoff_ms", 2_000),  # a server that has started is soon found
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),

@@ -6,6 +6,8 @@ servers.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import grpc
@@ -74,6 +76,16 @@ _BY_STATUS: dict[grpc.StatusCode, type[ServerError]] = {
 }
 
 
+@contextmanager
+def reading_answer(servers: str) -> Iterator[None]:
+    """Turns the `ValueError` of an answer that contradicts itself into a `ServerError`: the answers of
+    `servers`, addresses, are not trusted."""
+    try:
+        yield
+    except ValueError as error:
+        raise ServerError(f"{servers}: the answer is malformed: {error}") from error
+
+
 def from_rpc_error(error: grpc.aio.AioRpcError, servers: str, timeout_s: float) -> CaptionerError:
     """The typed error for a failed call to `servers`, addresses, which were given `timeout_s`."""
     message = error.details() or error.code().name
@@ -81,8 +93,10 @@ def from_rpc_error(error: grpc.aio.AioRpcError, servers: str, timeout_s: float) 
     details = _read_details(trailers.get("grpc-status-details-bin", b""))
     if known := _library_error(details.get("reason", ""), message, details.get("field", "")):
         return known
-    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in message:
-        return ImageTooLargeError("the image is larger than the server takes")  # refused by gRPC itself
+    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in message:  # gRPC's own
+        if "CLIENT: Received" in message:
+            return ServerError(f"{servers}: the answer is larger than this client takes")
+        return ImageTooLargeError("the image is larger than the server takes")
     kind = _BY_STATUS.get(error.code(), ServerError)
     if kind is ServerError:
         message = f"{servers}: {error.code().name}: {message}"
@@ -126,10 +140,12 @@ def _library_error(reason: str, message: str, field: str) -> CaptionerError | No
 def _read_details(packed: bytes) -> dict[str, Any]:
     """`reason`, `field` and `retry_after_s`, as far as the status names them."""
     found: dict[str, Any] = {}
-    try:
-        status = status_pb2.Status.FromString(packed)
-    except DecodeError:
-        return found
+    with suppress(DecodeError):  # the error is then described by its status alone
+        _unpack_details(status_pb2.Status.FromString(packed), found)
+    return found
+
+
+def _unpack_details(status: status_pb2.Status, found: dict[str, Any]) -> None:
     info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
     request = error_details_pb2.BadRequest()
     for detail in status.details:
@@ -139,7 +155,6 @@ def _read_details(packed: bytes) -> dict[str, Any]:
             found["field"] = request.field_violations[0].field
         elif detail.Unpack(retry):
             found["retry_after_s"] = _seconds(retry.retry_delay)
-    return found
 
 
 def _seconds(duration: Duration) -> float:

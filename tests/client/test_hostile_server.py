@@ -1,0 +1,218 @@
+"""The client against servers that answer what no server of this project does."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any as Anything
+
+import grpc
+import pytest
+from google.protobuf.any_pb2 import Any
+from google.protobuf.duration_pb2 import Duration
+from google.rpc import error_details_pb2, status_pb2
+from support.patience import PATIENCE_S
+from support.serving import make_image
+
+from captioner.cli.main import main
+from captioner.model.bundle import MAX_CELLS
+from captioner.options import MAX_WORDS
+from captioner.protobuf import MAX_MAP_SIDE
+from captioner.results import Caption
+from captioner.v1 import captioner_pb2 as pb
+from captioner.v1 import captioner_pb2_grpc
+from captioner_client import AsyncCaptionClient, ClientOptions, ServerBusyError, ServerError
+
+DAYS_S = 10 * 86_400
+
+
+class Answers(captioner_pb2_grpc.CaptionServiceServicer):
+    """Gives `caption` for every image, under `id` in a batch if there is one."""
+
+    def __init__(self, caption: pb.Caption | None = None, id: str | None = None) -> None:
+        self._caption, self._id = caption or pb.Caption(text="hello"), id
+
+    def GetModel(self, request: Anything, context: Anything) -> pb.GetModelResponse:
+        return pb.GetModelResponse(name="x", digest="0", max_image_bytes=10**7)
+
+    def Caption(self, request: Anything, context: Anything) -> pb.CaptionResponse:
+        return pb.CaptionResponse(caption=self._caption)
+
+    def StreamCaption(self, request: Anything, context: Anything) -> Iterator[pb.StreamCaptionResponse]:
+        yield from (pb.StreamCaptionResponse(word=word) for word in self._caption.words)
+
+    def CaptionBatch(self, requests: Anything, context: Anything) -> Iterator[pb.CaptionBatchResponse]:
+        for request in requests:
+            id = request.id if self._id is None else self._id
+            yield pb.CaptionBatchResponse(id=id, caption=self._caption)
+
+
+class Busy(Answers):
+    """Refuses batches, with a delay of ten days."""
+
+    def __init__(self, pushback: str, detail: Any | None = None) -> None:
+        super().__init__()
+        self._pushback = pushback
+        self._detail = detail or pack(error_details_pb2.RetryInfo(retry_delay=Duration(seconds=DAYS_S)))
+        self.calls = 0
+
+    def CaptionBatch(self, requests: Anything, context: Anything) -> Iterator[pb.CaptionBatchResponse]:
+        self.calls += 1
+        status = status_pb2.Status(code=8, message="busy", details=[self._detail])
+        details = ("grpc-status-details-bin", status.SerializeToString())
+        context.set_trailing_metadata((details, ("grpc-retry-pushback-ms", self._pushback)))
+        context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "busy")
+        yield
+
+
+def pack(message: Anything) -> Any:
+    packed = Any()
+    packed.Pack(message)
+    return packed
+
+
+@contextmanager
+def serving(servicer: Answers) -> Iterator[str]:
+    server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.max_send_message_length", -1)])
+    captioner_pb2_grpc.add_CaptionServiceServicer_to_server(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(0).wait()
+
+
+def ask(
+    address: str, call: Callable[[AsyncCaptionClient], Awaitable[Anything]], **options: Anything
+) -> Anything:
+    """The result of a call, which is given up rather than waited for without end."""
+
+    async def run() -> Anything:
+        async with AsyncCaptionClient(address, ClientOptions(**options)) as client:
+            return await asyncio.wait_for(call(client), PATIENCE_S)
+
+    return asyncio.run(run())
+
+
+def with_map(rows: int, columns: int, count: int) -> pb.Caption:
+    attention = pb.AttentionMap(rows=rows, columns=columns, weights=[1.0] * count)
+    return pb.Caption(text="a", words=[pb.Word(text="a", attention=attention)])
+
+
+async def stream(client: AsyncCaptionClient) -> list[Anything]:
+    return [item async for item in client.stream(make_image(1))]
+
+
+@pytest.mark.parametrize("pushback", ["-1", str(DAYS_S * 1000)])
+def test_a_batch_waits_no_longer_than_its_time_whatever_the_server_asks(pushback: str) -> None:
+    servicer = Busy(pushback)
+    with serving(servicer) as address, pytest.raises(ServerError) as caught:
+        ask(address, lambda client: client.caption([make_image(1)]), timeout_s=1, wait_s=0)
+    if pushback == "-1":  # gRPC does not repeat the call itself
+        assert isinstance(caught.value, ServerBusyError) and caught.value.retry_after_s == DAYS_S
+        assert servicer.calls == 1
+
+
+def test_a_busy_server_is_asked_again_after_slow_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time begins when an image is sent, not with the batch."""
+
+    class OnceBusy(Answers):
+        calls = 0
+
+        def CaptionBatch(self, requests: Anything, context: Anything) -> Iterator[Anything]:
+            self.calls += 1
+            if self.calls > 1:
+                yield from super().CaptionBatch(requests, context)
+                return
+            next(requests)
+            context.set_trailing_metadata((("grpc-retry-pushback-ms", "-1"),))
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "busy")
+
+    passed_s = 0.0
+
+    def slowly() -> Iterator[bytes]:
+        nonlocal passed_s
+        passed_s += 1000
+        yield make_image(1)
+
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed_s)
+    monkeypatch.setattr("captioner_client.waiting.time", clock)
+    with serving(OnceBusy()) as address:
+        [found] = ask(address, lambda client: client.caption(slowly()), timeout_s=PATIENCE_S)
+    assert found.text == "hello"
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "count"),
+    [
+        (3, 7, 15),
+        (3, -5, 15),
+        (-3, -5, 15),
+        (-1, 15, 15),
+        (0, 0, 0),
+        (0, 5, 0),
+        (257, 1, 257),
+        (2**31 - 1, 5, 1),
+    ],
+)
+def test_maps_of_an_impossible_size_are_an_error_of_the_server(rows: int, columns: int, count: int) -> None:
+    with serving(Answers(with_map(rows, columns, count))) as address:
+        malformed = f"^{re.escape(address)}: the answer is malformed: a map of {rows} rows"
+        for call in (
+            lambda client: client.caption(make_image(1)),
+            lambda client: client.caption([make_image(1)]),
+            stream,
+        ):
+            with pytest.raises(ServerError, match=malformed):
+                ask(address, call)
+        one = ask(address, lambda client: client.caption(make_image(1), return_errors=True))
+        assert type(one) is ServerError
+
+
+def test_answers_to_images_that_were_not_sent_are_an_error_of_the_server() -> None:
+    for id in ("7", "-1", "x", "", "9" * 5000):
+        with serving(Answers(id=id)) as address, pytest.raises(ServerError, match="the answer is malformed"):
+            ask(address, lambda client: client.caption([make_image(1)]))
+
+
+def test_the_largest_legal_answer_is_taken_and_larger_ones_are_not() -> None:
+    assert MAX_MAP_SIDE == MAX_CELLS
+    weights = [0.5] * MAX_MAP_SIDE**2
+    attention = pb.AttentionMap(rows=MAX_MAP_SIDE, columns=MAX_MAP_SIDE, weights=weights)
+    word = pb.Word(text="x" * 100, attention=attention)
+    for caption in (pb.Caption(text="a", words=[word] * MAX_WORDS), pb.Caption(text="x" * 2**26)):
+        with serving(Answers(caption)) as address:
+            for call in (
+                lambda client: client.caption(make_image(1)),
+                lambda client: client.caption([make_image(1)]),
+            ):
+                if caption.words:
+                    found = ask(address, call)
+                    [found] = [found] if isinstance(found, Caption) else found
+                    assert len(found.words) == MAX_WORDS
+                else:
+                    with pytest.raises(ServerError, match="the answer is larger") as caught:
+                        ask(address, call)
+                    assert type(caught.value) is ServerError  # trying again would not help
+
+
+def test_details_that_are_no_message_are_left_out() -> None:
+    broken = Any(type_url="type.googleapis.com/google.rpc.RetryInfo", value=b"\xff\xff\xff")
+    with serving(Busy("-1", broken)) as address, pytest.raises(ServerBusyError, match="busy"):
+        ask(address, lambda client: client.caption([make_image(1)]), timeout_s=1, wait_s=0)
+
+
+def test_what_a_server_sends_cannot_command_the_terminal(tmp_path, capsys) -> None:
+    (tmp_path / "a.png").write_bytes(make_image(1))
+    text = "\x1b]0;pwned\x07a\x9bdog\nb.png\ta cat"
+    caption = pb.Caption(text=text, alternatives=[pb.Alternative(text=text)])
+    with serving(Answers(caption)) as address:
+        assert main(["caption", "--server", address, "--alternatives", "1", str(tmp_path / "a.png")]) == 0
+    shown = r"\x1b]0;pwned\x07a\x9bdog\nb.png\ta cat"
+    assert capsys.readouterr().out == f"{tmp_path / 'a.png'}\t{shown}\n\t{shown}\n"
