@@ -1,8 +1,11 @@
 """HTTP: callers that do it wrong on purpose."""
 
+import base64
 import json
 import socket
-from contextlib import ExitStack
+import threading
+import tracemalloc
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import httpx
@@ -29,6 +32,91 @@ def test_halves_of_characters_are_refused_like_anything_else(http, body):
     answer = http.post("/v1/caption", content=json.dumps(body), headers=JSON)
     assert answer.status_code == 400 and len(answer.content) < 2000
     assert answer.json()["error"]["message"].isprintable()
+
+
+EMOJI = "\N{GRINNING FACE}"
+
+
+@pytest.mark.parametrize("start", ["", EMOJI, r"\ud83d\ude00", r"\/"], ids=ascii)
+def test_a_json_body_takes_no_more_memory_than_its_size_and_that_of_the_image(start):
+    """Python stores a text with one emoji in four bytes a character."""
+    size = 8 * 2**20
+    with serve_http(FakeEngine(), max_image_bytes=size) as (server, _), connect(server) as bare:
+        body = b'{"image":"' + start.encode() + b"A" * (size - 100) + b'"}'
+        head = (
+            b"POST /v1/caption HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        )
+        tracemalloc.start()
+        try:
+            bare.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body))
+            bare.sendall(body)
+            assert bare.makefile("rb").read().startswith(b"HTTP/1.1 400")  # not an image
+            assert tracemalloc.get_traced_memory()[1] < 4 * size
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "escapes",
+    [{}, {"/": r"\/"}, {"+": r"\u002B", "/": r"\u002f", "=": r"\u003d"}],
+    ids=["plain", "PHP", "HTML-safe"],
+)
+def test_encoders_of_json_may_escape_what_they_like(http_server, http, escapes):
+    # With bytes behind the picture whose base64 has each of the characters.
+    image = IMAGE + (b"\xfb\xff\xfe" + bytes(9)) * 5_000
+    image += bytes((1 - len(image)) % 3)
+    text = base64.b64encode(image).decode()
+    for mark, escape in escapes.items():
+        assert mark in text
+        text = text.replace(mark, escape)
+    body = f'{{"options": {{"max_words": 2}}, "image": "{text}"}}'
+    answer = http.post("/v1/caption", content=body, headers=JSON)
+    assert answer.json() == expected(http_server, max_words=2)
+    body = body.replace('"max_words": 2', f'"include": ["{EMOJI}"]')  # not a word that the model knows
+    error = http.post("/v1/caption", content=body, headers=JSON).json()["error"]
+    assert error["field"] == "options.include" and EMOJI in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"image": "@", "options": {"include": ["A" * 70_000]}}, "options.include"),
+        ({"image": "QUJD", "options": {"include": ["A" * 70_000]}}, "the longest text"),
+        ({"image": "A" * 70_000, "options": {"include": ["A" * 69_000]}}, "beside the image"),
+        ({"image": '"' * 70_000}, "more than 64 values"),
+        ({"image": "\\/" * 70_000}, "not base64"),
+        ({"image": r"\u002b" * 20_000}, "not base64"),
+        ({"options": {"image": "A" * 70_000}}, "must be"),
+    ],
+    ids=range(7),
+)
+def test_long_json_bodies_are_checked_as_short_ones_are(http, body, reason):
+    answer = http.post("/v1/caption", content=json.dumps(body), headers=JSON)
+    assert (answer.status_code, answer.json()["error"]["code"][:8]) == (400, "INVALID_")
+    assert reason in str(answer.json()["error"])
+
+
+def test_of_a_call_that_waits_little_is_buffered():
+    with (
+        serve_http(FakeEngine(), upload_bytes=1) as (server, _),
+        connect(server) as first,
+        connect(server) as bare,
+    ):
+        head = POST + b"Content-Length: 20000000\r\n\r\n"
+        first.sendall(head)  # takes the room for messages
+        wait_until(lambda: server.server.door.images.used_bytes)
+        bare.sendall(head)
+        threading.Thread(target=send_for_ever, args=(bare,), daemon=True).start()
+        connections = server.server._http._server.server_state.connections
+        [waiting] = wait_until(lambda: [one for one in connections if one.client == bare.getsockname()])
+        wait_until(lambda: waiting.flow.read_paused)
+        assert len(waiting._arrived) + len(waiting.cycle.body) <= 2**16
+
+
+def send_for_ever(bare: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            bare.sendall(bytes(2**18))
 
 
 def test_any_host_is_answered(http_server):
@@ -181,6 +269,18 @@ def test_an_answer_that_nobody_reads_is_given_up(monkeypatch):
         wait_until(lambda: any(one.client == bare.getsockname() for one in connections))
         bare.sendall(b"GET /page.js HTTP/1.1\r\nHost: a\r\n\r\n" * 200)
         wait_until(lambda: not any(one.client == bare.getsockname() for one in connections))
+
+
+def test_a_caller_reads_why_its_upload_was_refused_though_it_is_still_sending():
+    with serve_http(FakeEngine(), max_image_bytes=10_000) as (server, http):
+        for part in (b"Content-Length: 1000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\nx"):
+            with connect(server) as bare:
+                bare.sendall(POST + part + bytes(500_000))
+                answer = bare.makefile("rb").read()
+                assert answer.startswith((b"HTTP/1.1 413", b"HTTP/1.1 400")) and b"\r\n\r\n" in answer
+        connections = server.server._http._server.server_state.connections
+        http.close()
+        wait_until(lambda: not connections)
 
 
 def test_silent_connections_take_no_places_of_calls():

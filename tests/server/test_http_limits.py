@@ -114,6 +114,7 @@ def test_other_origins_may_not_call(http):
         "/v1/caption", content=IMAGE, headers={**OCTETS, "origin": "https://elsewhere.example"}
     )
     assert not any(name.startswith("access-control") for name in answer.headers)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "FOREIGN_ORIGIN")
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
@@ -127,6 +128,48 @@ def test_browsers_may_not_call_for_the_pages_of_other_sites(http_server, http, s
     assert answer.status_code == 200
 
 
+PAGES = [
+    ("localhost:8080", "http://localhost:8080", True),
+    ("LocalHost:8080", "http://localhost:8080", True),
+    ("captions.localhost", "http://captions.localhost", True),
+    ("127.0.0.1:8080", "http://127.0.0.1:8080", True),
+    ("192.168.1.5", "http://192.168.1.5", True),
+    ("[::1]:8080", "http://[::1]:8080", True),
+    ("localhost", "https://localhost:443", True),  # a proxy encrypts
+    ("localhost:8080", "http://localhost:9090", False),
+    ("localhost:8080", "http://localhost", False),
+    ("localhost:8080", "http://evil.example", False),
+    ("localhost:8080", "null", False),
+    ("", "null", False),
+    ("127.0.0.1.evil.example:8080", "http://127.0.0.1.evil.example:8080", False),
+    ("localhost.evil.example", "http://localhost.evil.example", False),
+]
+
+
+@pytest.mark.parametrize(("host", "origin", "allowed"), PAGES)
+def test_browsers_without_fetch_metadata_may_call_for_the_own_page_only(http, host, origin, allowed):
+    """Browsers send no `Sec-Fetch-Site` to plain HTTP, except to localhost."""
+    answer = http.post("/v1/caption", content=IMAGE, headers={**OCTETS, "host": host, "origin": origin})
+    assert answer.status_code == (200 if allowed else 403)
+
+
+def test_a_name_that_was_rebound_to_this_machine_is_no_name_of_the_server(http):
+    """The page of evil.example calls its own host, which name servers now say is 127.0.0.1."""
+    rebound = {**OCTETS, "host": "evil.example:8080", "origin": "http://evil.example:8080"}
+    answer = http.post("/v1/caption", content=IMAGE, headers=rebound)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "FOREIGN_ORIGIN")
+    # Behind a proxy: programs, and browsers over HTTPS.
+    for headers in ({"host": "captions.example"}, {**rebound, "sec-fetch-site": "same-origin"}):
+        assert http.post("/v1/caption", content=IMAGE, headers={**OCTETS, **headers}).status_code == 200
+
+
+def test_a_server_for_other_machines_has_any_name():
+    with serve_http(FakeEngine(), host="0.0.0.0", insecure=True) as (_, http):
+        for origin, status in (("http://captions.lan:8080", 200), ("http://evil.example:8080", 403)):
+            headers = {**OCTETS, "host": "captions.lan:8080", "origin": origin}
+            assert http.post("/v1/caption", content=IMAGE, headers=headers).status_code == status
+
+
 def test_named_origins_may_call():
     with serve_http(FakeEngine(), http_cors="https://a.example, https://b.example") as (_, http):
         for origin, allowed in (("https://b.example", True), ("https://c.example", False)):
@@ -135,4 +178,7 @@ def test_named_origins_may_call():
             assert (answer.headers.get("access-control-allow-origin") == origin) is allowed
             headers = {**OCTETS, "sec-fetch-site": "cross-site", "origin": origin}
             answer = http.post("/v1/caption", content=IMAGE, headers=headers)
+            assert (answer.status_code == 200) is allowed
+            del headers["sec-fetch-site"]
+            answer = http.post("/v1/caption", content=IMAGE, headers=headers | {"host": "b.example"})
             assert (answer.status_code == 200) is allowed

@@ -21,11 +21,12 @@ from captioner_server.http.caption import CaptionCalls
 from captioner_server.http.endpoint import Endpoint
 from captioner_server.http.errors import NotFoundError, error_response
 from captioner_server.http.openapi import describe_api
-from captioner_server.http.origin import parse_origins
+from captioner_server.http.origin import Origins, parse_origins
 from captioner_server.http.page import page_routes
 from captioner_server.journal import Journal
 from captioner_server.models import Models
 from captioner_server.options import ServerOptions
+from captioner_server.tls import is_local
 
 T = TypeVar("T")
 _RETRY_AFTER_S = 1.0
@@ -34,7 +35,8 @@ _RETRY_AFTER_S = 1.0
 def make_app(models: Models, options: ServerOptions, door: Door, journal: Journal) -> Starlette:
     """Build the application."""
     calls = CaptionCalls(models, options)
-    api, origins = describe_api(options), parse_origins(options.http_cors)
+    api = describe_api(options)
+    origins = Origins(parse_origins(options.http_cors), is_local(options.host))
 
     async def live(request: Request) -> Response:
         return JSONResponse({"status": "SERVING"})
@@ -71,7 +73,7 @@ def make_app(models: Models, options: ServerOptions, door: Door, journal: Journa
             Route("/openapi.json", openapi),
             *page_routes(),
         ],
-        middleware=_cors(origins),
+        middleware=_cors(origins.allowed),
         exception_handlers={HTTPException: _not_found},
     )
 

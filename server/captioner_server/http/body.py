@@ -28,6 +28,19 @@ _EXTRA_BYTES = 2**16
 """Room for the rest of a JSON or multipart body beside the image."""
 _MOST_VALUES = 64
 """Most values in a JSON body; base64 does not contain the characters that separate them."""
+_MOST_QUOTES = 4 * _MOST_VALUES
+_CUT = "@"
+"""In place of a long image that was cut out of a JSON body; it is not base64."""
+_ESCAPES = {
+    rb"\/": b"/",
+    rb"\u002b": b"+",
+    rb"\u002B": b"+",
+    rb"\u002f": b"/",
+    rb"\u002F": b"/",
+    rb"\u003d": b"=",
+    rb"\u003D": b"=",
+}
+"""What encoders of JSON write for characters of base64."""
 MODEL = "model"
 """The query parameter that names the model."""
 _DEFAULTS = CaptionOptions(attention=False)
@@ -62,7 +75,7 @@ async def read_request(request: Request, max_image_bytes: int, max_body_bytes: i
         body = await _read(request, most, max_image_bytes)
         image, more = await asyncio.to_thread(_parse_json, body)
     elif kind.startswith(_RAW):
-        image, more = await _read(request, max_image_bytes, max_image_bytes), {}
+        image, more = bytes(await _read(request, max_image_bytes, max_image_bytes)), {}
     else:
         raise RequestError(
             f"the body is an image, multipart/form-data or application/json, not {clip(kind, 100)}",
@@ -104,11 +117,11 @@ async def _chunks(request: Request, max_bytes: int, max_image_bytes: int) -> Asy
         yield chunk
 
 
-async def _read(request: Request, max_bytes: int, max_image_bytes: int) -> bytes:
+async def _read(request: Request, max_bytes: int, max_image_bytes: int) -> bytearray:
     body = bytearray()
     async for chunk in _chunks(request, max_bytes, max_image_bytes):
         body += chunk
-    return bytes(body)
+    return body
 
 
 async def _read_multipart(request: Request, max_image_bytes: int) -> tuple[bytes, dict[str, Any]]:
@@ -131,11 +144,12 @@ async def _read_multipart(request: Request, max_image_bytes: int) -> tuple[bytes
         await form.close()
 
 
-def _parse_json(body: bytes) -> tuple[bytes, dict[str, Any]]:
+def _parse_json(body: bytearray) -> tuple[bytes, dict[str, Any]]:
     if sum(body.count(mark) for mark in (b",", b"[", b"{")) > _MOST_VALUES:
         raise RequestError(f"the JSON body has more than {_MOST_VALUES} values", "body")
     try:
-        record = json.loads(body)
+        rest, long_image = _cut_image(body)
+        record = json.loads(rest)
     except (ValueError, RecursionError):
         raise RequestError("the body is not JSON", "body") from None
     if not isinstance(record, dict) or not isinstance(record.get("image"), str):
@@ -145,7 +159,33 @@ def _parse_json(body: bytes) -> tuple[bytes, dict[str, Any]]:
     options = record.get("options") or {}
     if not isinstance(options, dict):
         raise RequestError("options must be an object", "options")
+    if long_image is not None and record["image"] != _CUT:
+        raise RequestError("the longest text of a JSON body must be the image", "image")
     try:
-        return binascii.a2b_base64(record["image"], strict_mode=True), options
+        image = record["image"] if long_image is None else long_image
+        return binascii.a2b_base64(image, strict_mode=True), options
     except ValueError:
         raise RequestError("image is not base64", "image") from None
+
+
+def _cut_image(body: bytearray) -> tuple[bytearray, bytes | memoryview | None]:
+    """A long body without its longest text, and that text, which is to be the image. In Python, a text takes
+    up to four bytes a character: a single emoji would make that of an image four times as large."""
+    if len(body) <= _EXTRA_BYTES:
+        return body, None
+    if body.count(b'"') > _MOST_QUOTES:
+        raise RequestError(f"the JSON body has more than {_MOST_VALUES} values", "body")
+    start = end = after = 0
+    while (quote := body.find(b'"', after)) >= 0:
+        if quote - after > end - start:
+            start, end = after, quote
+        after = quote + 1
+    if len(body) - (end - start) > _EXTRA_BYTES:
+        raise RequestError(f"the JSON body has more than {_EXTRA_BYTES} bytes beside the image", "body")
+    rest = body[:start] + _CUT.encode() + body[end:]
+    if body.find(b"\\", start, end) < 0:
+        return rest, memoryview(body)[start:end]
+    image = bytes(memoryview(body)[start:end])
+    for escape, plain in _ESCAPES.items():
+        image = image.replace(escape, plain)  # backslashes that are left are not base64
+    return rest, image

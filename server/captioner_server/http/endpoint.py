@@ -25,7 +25,7 @@ from captioner_server.door import Door, Kind
 from captioner_server.errors import INTERNAL, DeadlineError, RequestError, message_of, release_frames
 from captioner_server.http.body import TIMEOUT
 from captioner_server.http.errors import error_response
-from captioner_server.http.origin import check_origin
+from captioner_server.http.origin import Origins
 from captioner_server.journal import Journal
 from captioner_server.tracing import call_stage, current_trace
 
@@ -51,8 +51,7 @@ class Endpoint(Generic[T]):
     """Receives the deadline by `time.monotonic`; cancelled if the caller disconnects."""
     door: Door
     journal: Journal
-    origins: frozenset[str]
-    """Other sites whose pages may call."""
+    origins: Origins
     write_s: float
     """Longest time for the caller to read an answer, or a part of a stream."""
 
@@ -86,7 +85,7 @@ class Endpoint(Generic[T]):
 
     async def _work(self, request: Request, send: Send, call: Call) -> None:
         if request.method == "POST":
-            check_origin(request.headers, self.origins)
+            self.origins.check(request.headers)
         deadline_s = _deadline_of(request)
         call.caller = await self.door.identify(request.headers.get("authorization", ""), call.peer)
         call.allowance = self.door.allowance(call.caller)

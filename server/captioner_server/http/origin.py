@@ -1,15 +1,20 @@
 """Rejects calls that pages of other sites make from a visitor's browser (cross-site request forgery).
 
-Such a page cannot read the answer, but could make a server on the visitor's own machine work for it.
+Such a page cannot read the answer, but could make a server on the visitor's own machine work for it. If its
+host name is changed to mean the visitor's machine (DNS rebinding), it could even read the answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
+import ipaddress
+import re
+from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 
 from captioner_server.errors import ForeignOriginError
+
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
 def parse_origins(http_cors: str | None) -> frozenset[str]:
@@ -17,9 +22,47 @@ def parse_origins(http_cors: str | None) -> frozenset[str]:
     return frozenset(origin.strip() for origin in (http_cors or "").split(",") if origin.strip())
 
 
-def check_origin(headers: Headers, allowed: Set[str]) -> None:
-    """Raise `ForeignOriginError` if a browser says that the page of another site calls, and its origin is not
-    among those that are `allowed` ("*" for all). Browsers send `Sec-Fetch-Site` to HTTPS and to localhost."""
-    foreign = headers.get("sec-fetch-site") in ("cross-site", "same-site")
-    if foreign and not {"*", headers.get("origin")} & allowed:
-        raise ForeignOriginError("the page of another site may not call this server (http_cors)")
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """The pages that may call: the server's own, and those of other sites that it allows."""
+
+    allowed: frozenset[str]
+    """Origins of other sites; "*" for all."""
+    local: bool
+    """Whether only this machine can reach the server: then the server has no other names than localhost."""
+
+    def check(self, headers: Headers) -> None:
+        """Raise `ForeignOriginError` for a call of a page that may not. Other programs than browsers send
+        none of these headers."""
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+        if {"*", origin} & self.allowed:
+            return
+        if site is not None:  # browsers send it to HTTPS and to localhost, where names cannot be rebound
+            foreign = site in ("cross-site", "same-site")
+        elif origin is not None:
+            host = headers.get("host", "")
+            foreign = not _is_at(origin, host) or (self.local and not _is_local_name(host))
+        else:
+            foreign = False
+        if foreign:
+            raise ForeignOriginError("the page of another site may not call this server (http_cors)")
+
+
+def _is_at(origin: str, host: str) -> bool:
+    """Whether the page comes from the host and port that it calls. The scheme may differ: a proxy may serve
+    HTTPS."""
+    scheme, _, place = origin.lower().partition("://")
+    port = _DEFAULT_PORTS.get(scheme, "")
+    return place != "" and place.removesuffix(port) == host.lower().removesuffix(port)
+
+
+def _is_local_name(host: str) -> bool:
+    """Whether no name server chooses what the host in a Host header means."""
+    name = re.sub(r":\d*$", "", host.lower()).strip("[]")
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -10,6 +10,7 @@ from collections import deque
 from functools import partial
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -23,7 +24,13 @@ _IDLE_S = 10.0
 """Longest time for the head of a request to arrive, and between the requests of a connection."""
 _MAX_HEAD_BYTES = 2**15
 _PIECE_BYTES = 2**12
+_READ_BYTES = 2**15
+_BODY_BYTES = 24 * 2**10
+"""Of a call that is not read yet, at most this is parsed and `_READ_BYTES` more received, each exceeded by at
+most a piece: 64 KiB in total."""
 _FEED_S = 0.002
+_LINGER_S = 1.0
+"""How long a refused request is read on, and discarded, before its connection is closed."""
 
 
 class HttpServer:
@@ -110,6 +117,32 @@ class _Flow(FlowControl):
         self._protocol.data_received(b"")
 
 
+class _Lingering:
+    """A transport that reads on for a while when it is closed before the request has arrived: the kernel
+    drops an answer, such as that the server is busy, if bytes of the caller remain unread."""
+
+    def __init__(self, transport: asyncio.Transport, protocol: _Protocol) -> None:
+        self._transport, self._protocol = transport, protocol
+        self._lingers = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        return self._lingers or self._transport.is_closing()
+
+    def close(self) -> None:
+        if self.is_closing() or not self._protocol.is_arriving():
+            self._transport.close()
+            return
+        self._lingers = True
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._protocol.discard()
+        self._transport.resume_reading()
+        self._protocol.loop.call_later(_LINGER_S, self._transport.close)
+
+
 class _Protocol(H11Protocol):
     """Reads in small pieces, and closes idle connections, also those with an incomplete head, an unwanted
     body, or an answer that is not read."""
@@ -121,6 +154,8 @@ class _Protocol(H11Protocol):
         self._arrived = bytearray()
 
     def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
         self._arrived += data
         if len(self._arrived) > _PIECE_BYTES:
             self.transport.pause_reading()
@@ -135,12 +170,30 @@ class _Protocol(H11Protocol):
             piece = bytes(self._arrived[:_PIECE_BYTES])
             del self._arrived[:_PIECE_BYTES]
             super().data_received(piece)
+            self._limit_body()
         if not self._arrived and not self.flow.read_paused:
             self.transport.resume_reading()
         return bool(self._arrived) and not self.flow.read_paused
 
+    def _limit_body(self) -> None:
+        cycle = self.cycle
+        if cycle and not cycle.response_complete and len(cycle.body) >= _BODY_BYTES:
+            self.flow.pause_reading()  # the application resumes it; uvicorn itself allows 64 KiB
+
+    def is_arriving(self) -> bool:
+        """Whether a part of the request is still to come or to be parsed, or could not be parsed."""
+        return bool(self._arrived) or self.conn.their_state in (h11.SEND_BODY, h11.ERROR)
+
+    def discard(self) -> None:
+        """Treat the request as one whose caller has gone."""
+        self._arrived.clear()
+        if self.cycle and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(_Lingering(transport, self))  # type: ignore[arg-type]
+        _read_little(transport)
         self.flow = _Flow(transport, self)
         self._seen: object = None
         self._unsent, self._progress_s = 0, self.loop.time()
@@ -163,6 +216,14 @@ class _Protocol(H11Protocol):
             return
         self._seen = self.cycle if idle else object()
         self._check = self.loop.call_later(_IDLE_S, self._close_idle)
+
+
+def _read_little(transport: asyncio.Transport) -> None:
+    """Receive less at once than the 256 KiB of asyncio, which arrive before reading can be paused."""
+    if hasattr(transport, "max_size"):  # plaintext; no option of asyncio sets it
+        transport.max_size = _READ_BYTES
+    elif hasattr(transport, "set_read_buffer_limits"):  # TLS, which keeps a buffer of 256 KiB besides
+        transport.set_read_buffer_limits(_READ_BYTES)
 
 
 def _listen(host: str, port: int) -> socket.socket:
