@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 BULK_SHARE = 0.25
 """Minimum share of bulk work while interactive calls wait too."""
+_MOST_OWING = 1024
+"""About the most callers whose debts are remembered while they do not wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class _Lane(Generic[T]):
         if caller not in self.items:
             self.times[caller] = max(self.times.get(caller, 0.0), self.now)
         self.items.setdefault(caller, {})[item] = cost
+        self._forget()
 
     def discard(self, item: T, caller: str) -> None:
         del self.items[caller][item]
@@ -58,14 +61,28 @@ class _Lane(Generic[T]):
         # Virtual time passes equally for all waiting callers, and new callers do not overtake them.
         self.now += cost / (len(self.items) + (caller not in self.items))
         self.now = max(self.now, min((self.times[waits] for waits in self.items), default=0.0))
-        if len(self.times) > 2 * len(self.items) + 64:
-            kept = {name for name, time in self.times.items() if time > self.now} | self.items.keys()
-            self.times = {name: time for name, time in self.times.items() if name in kept}
+        self._forget()
 
     def put_back(self, caller: str, cost: float) -> None:
         """Delay the caller's next item by this cost."""
         if cost > 0:
-            self.times[caller] = max(self.times.get(caller, 0.0), self.now) + cost
+            owes = self.times.get(caller, 0.0)
+            if len(self.items) > (caller in self.items):
+                self.times[caller] = max(owes, self.now) + cost
+            else:
+                # Nobody waits for it. If these costs added up, a caller that has long been alone would have
+                # to wait until newcomers have used as much.
+                self.times[caller] = max(owes, self.now + cost)
+            self._forget()
+
+    def _forget(self) -> None:
+        """Forget callers that do not wait: those that owe nothing and, of too many others, those that owe
+        least. At least half as many callers come between two rounds as one round looks at."""
+        if len(self.times) <= 2 * len(self.items) + _MOST_OWING:
+            return
+        owing = (name for name, time in self.times.items() if time > self.now and name not in self.items)
+        kept = heapq.nlargest(_MOST_OWING // 2, owing, key=self.times.__getitem__)
+        self.times = {name: self.times[name] for name in (*self.items, *kept)}
 
     def order(self) -> Iterator[tuple[T, float]]:
         """The items in fair order, with their costs."""

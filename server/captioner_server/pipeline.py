@@ -57,7 +57,11 @@ class Pipeline:
         self._formats = preparation.limits.formats
         self._decoders = Decoders(preparation, options.decode_workers, options.max_decode_s)
         self._admission = Admission(
-            options.queue_size, options.max_batch_size, self._image_s, self._decoders.expected_wait_s
+            options.queue_size,
+            options.max_batch_size,
+            self._image_s,
+            self._decoders.expected_wait_s,
+            lambda: self._decoders.image_s,
         )
         self._streamers = TurnPool(options.stream_workers, "stream")
         self._worker: asyncio.Task[None] | None = None
@@ -179,6 +183,8 @@ class Pipeline:
         with self._counted(image):
             claim = Claim(current_call.get().caller, bulk, self._cost(options))
             pixels = await self._decode(image, claim)
+            if bulk:
+                self._admission.decoded()
             computed = await self._submit(pixels, options, deadline_s, claim)
         if self.observe:
             self.observe(image, options, computed.caption)

@@ -3,54 +3,86 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import hmac
+import ipaddress
 import logging
 import re
 import time
-from dataclasses import dataclass
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote
 
 from captioner_server.allowance import Allowance, Limits
 from captioner_server.content import content_digest
-from captioner_server.errors import BusyError, ServerStartError, UnauthenticatedError
+from captioner_server.errors import RetryableError, ServerStartError, UnauthenticatedError
 
 log = logging.getLogger(__name__)
 
 _RELOAD_S = 1.0
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 5.0
 _FORGET_S = 60.0
+_MOST_GUESSES = 4
+"""Most different wrong tokens from one address within the delay."""
+_MOST_KNOWN = 8
+"""Wrong tokens of one address that are remembered."""
+_MOST_ADDRESSES = _MOST_CONNECTIONS = 4096
 _MOST_DELAYED = 256
+"""Most calls that wait for their delay to end, each with a buffered message."""
 _NAME = re.compile(r"[\w.@-]{1,64}")
+
+
+class TooManyGuessesError(RetryableError, UnauthenticatedError):
+    """So many wrong tokens came from the address that further ones are not compared for a while."""
 
 
 class Tokens:
     """The authorised callers. A line of the file is `NAME TOKEN`, optionally with limits (`calls=8 images=32
     rate=10`); the only token of a file may have no name and is then called "token". Empty lines and lines
-    that start with # are ignored."""
+    that start with # are ignored.
 
-    def __init__(self, path: Path) -> None:
+    An address can find out about few guesses within the delay, however many calls it makes or cancels:
+    beyond that, right and wrong tokens get the same answer, without being compared. Callers behind the same
+    proxy share this limit, hence two exceptions that give a guesser nothing: a wrong token that is repeated,
+    as by a client with an old one, counts once; and a connection keeps the token that it was last accepted
+    with, until it presents a wrong one."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         """Raises `ServerStartError` for a file that cannot be read or holds no token."""
-        self._path = path
+        self._path, self._clock = path, clock
         self._tokens = read_tokens(path)
         self._allowances: dict[str, Allowance] = {}
         self._digest = content_digest(path)
         self._checked_s = time.monotonic()
-        self._failures: dict[str, tuple[int, float]] = {}  # by address: how many, and when the last was
+        self._guessers: OrderedDict[str, _Guesser] = OrderedDict()  # by address, the latest last
+        self._accepted: OrderedDict[str, str] = OrderedDict()  # names by connection, the latest last
         self._delayed = 0
 
     async def name_of(self, authorization: str, peer: str) -> str:
         """The name of the token in a header `Bearer TOKEN`.
 
-        Raises `UnauthenticatedError`, with a growing delay for each failure from the same address."""
+        Raises `UnauthenticatedError`, with a growing delay for each failure from the same address, and at
+        once if there are too many."""
         self._reload()
         scheme, _, token = authorization.strip().partition(" ")
-        if scheme.lower() == "bearer":
-            given = token.strip().encode()
-            # All tokens are compared, so that the time does not depend on which one is similar.
-            names = [name for name, one in self._tokens.items() if hmac.compare_digest(given, one.secret)]
-            if names:
-                return names[0]
-        await self._delay(address_of(peer), guessed=bool(authorization))
+        given = token.strip().encode() if scheme.lower() == "bearer" else b""
+        wait_s = self._blocked_s(peer) if authorization else 0.0
+        if name := self._kept(peer, given) if wait_s else self._compared(given):
+            self._accepted[peer] = name
+            self._accepted.move_to_end(peer)
+            if len(self._accepted) > _MOST_CONNECTIONS:
+                self._accepted.popitem(last=False)
+            return name
+        if authorization:
+            self._accepted.pop(peer, None)
+        if wait_s:
+            raise TooManyGuessesError(
+                f"too many invalid tokens came from this address; try again in {wait_s:.1f} s", wait_s
+            )
+        if authorization:
+            await self._delay(address_of(peer), authorization)
         raise UnauthenticatedError("the call carries no valid token (authorization: Bearer ...)")
 
     def allowance(self, name: str) -> Allowance:
@@ -61,20 +93,35 @@ class Tokens:
             self._allowances[name] = known = Allowance(limits)
         return known
 
-    async def _delay(self, address: str, *, guessed: bool) -> None:
-        if not guessed:
-            return
-        now = time.monotonic()
-        self._failures = {
-            known: failure for known, failure in self._failures.items() if now - failure[1] < _FORGET_S
-        }
-        count = self._failures.get(address, (0, now))[0] + 1
-        self._failures[address] = count, now
+    def _compared(self, given: bytes) -> str | None:
+        # All tokens are compared, so that the time does not depend on which one is similar.
+        names = [name for name, one in self._tokens.items() if hmac.compare_digest(given, one.secret)]
+        return names[0] if names else None
+
+    def _kept(self, peer: str, given: bytes) -> str | None:
+        """The name that the connection was last accepted with, if this is its token."""
+        token = self._tokens.get(name := self._accepted.get(peer, ""))
+        return name if token and hmac.compare_digest(given, token.secret) else None
+
+    def _blocked_s(self, peer: str) -> float:
+        """Time until tokens of this address are compared again; 0 if they are now."""
+        guesser = self._guessers.get(address_of(peer)) if self._guessers else None
+        return guesser.blocked_s(self._clock()) if guesser else 0.0
+
+    async def _delay(self, address: str, guess: str) -> None:
+        now = self._clock()
+        guesser = self._guessers.get(address)
+        if guesser is None or now - guesser.last_s >= _FORGET_S:
+            self._guessers[address] = guesser = _Guesser()
+        self._guessers.move_to_end(address)
+        if len(self._guessers) > _MOST_ADDRESSES:
+            self._guessers.popitem(last=False)
+        delay_s = guesser.fail(hashlib.sha256(guess.encode()).digest(), now)
         if self._delayed >= _MOST_DELAYED:
-            raise BusyError("too many calls with wrong tokens", _LONGEST_DELAY_S)
+            return  # The guess counts until its delay ends, whether or not the call waits or is cancelled.
         self._delayed += 1
         try:
-            await asyncio.sleep(min(_FIRST_DELAY_S * 2 ** min(count - 1, 10), _LONGEST_DELAY_S))
+            await asyncio.sleep(delay_s)
         finally:
             self._delayed -= 1
 
@@ -89,11 +136,42 @@ class Tokens:
         self._digest = digest
         try:
             self._tokens = read_tokens(self._path)
+            self._guessers.clear()  # what was a wrong token may be a right one now
             kept = self._allowances.keys() & self._tokens.keys()
             self._allowances = {name: self._allowances[name] for name in kept}
             log.info("tokens read again", extra={"fields": {"names": list(self._tokens)}})
         except ServerStartError as error:
             log.error("tokens not read again", extra={"fields": {"reason": str(error)}})
+
+
+@dataclass(slots=True)
+class _Guesser:
+    """An address from which wrong tokens have come."""
+
+    failures: int = 0
+    last_s: float = 0.0
+    ends: deque[float] = field(default_factory=deque)
+    """When the delays of its latest guesses end, in order."""
+    known: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
+    """Digests of its latest guesses."""
+
+    def blocked_s(self, now: float) -> float:
+        """Time until it may guess again; 0 if it may now."""
+        while self.ends and self.ends[0] <= now:
+            self.ends.popleft()
+        return self.ends[0] - now if len(self.ends) >= _MOST_GUESSES else 0.0
+
+    def fail(self, guess: bytes, now: float) -> float:
+        """Count a failure; returns its delay."""
+        self.failures += 1
+        self.last_s = now
+        delay_s = min(_FIRST_DELAY_S * 2 ** min(self.failures - 1, 10), _LONGEST_DELAY_S)
+        if guess not in self.known:
+            self.ends.append(now + delay_s)
+            self.known[guess] = None
+            if len(self.known) > _MOST_KNOWN:
+                self.known.popitem(last=False)
+        return delay_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,5 +208,17 @@ def read_tokens(path: Path) -> dict[str, Token]:
 
 
 def address_of(peer: str) -> str:
-    """The name that gRPC gives a peer, ipv4:ADDRESS:PORT, without the port."""
-    return peer.rpartition(":")[0] if peer.startswith(("ipv4:", "ipv6:")) else peer
+    """The address in the name that gRPC gives a peer, as ipv4:ADDRESS:PORT. Of an IPv6 address only the
+    first 64 bits count, as one machine has all others."""
+    if not peer.startswith(("ipv4:", "ipv6:")):
+        return peer
+    host = unquote(peer[5:].rpartition(":")[0]).strip("[]").partition("%")[0]
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped:  # of a socket for both protocols
+        return str(address.ipv4_mapped)
+    return f"{ipaddress.IPv6Address(int(address) >> 64 << 64)}/64"

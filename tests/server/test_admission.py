@@ -1,7 +1,7 @@
 """Places for images: refused, waited for, handed on."""
 
 import asyncio
-from contextlib import ExitStack
+from contextlib import AbstractAsyncContextManager, ExitStack
 
 import pytest
 
@@ -95,5 +95,120 @@ def test_a_waiter_that_gives_up_takes_no_place() -> None:
         waiters[1].cancel()  # just when it was given its place
         await asyncio.gather(*waiters, return_exceptions=True)
         assert admission.inside == 0
+
+    asyncio.run(run())
+
+
+async def wait_for(admission: Admission, caller: str, seconds: float, done: list[str], slow: bool) -> None:
+    async with admission.wait(Claim(caller, bulk=True)):
+        if not slow:
+            admission.decoded()
+        await asyncio.sleep(seconds)
+        done.append(caller)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images that have not been decoded after 20 ms are slow."""
+    monkeypatch.setattr("captioner_server.admission._SLOW_S", (0.02, 0.02))
+
+
+@pytest.mark.usefixtures("quick")
+def test_images_that_take_long_to_decode_do_not_keep_the_places_of_others() -> None:
+    async def run() -> None:
+        admission, done = Admission(64, 4, lambda: 0.001), list[str]()
+        slow = [  # twice as many callers as places
+            asyncio.create_task(wait_for(admission, f"slow{number % 24}", 60, done, True))
+            for number in range(48)
+        ]
+        await asyncio.sleep(0)
+        assert admission.inside == 12
+        async with asyncio.timeout(30):
+            for _ in range(20):
+                await wait_for(admission, "usual", 0, done, False)
+        assert done == ["usual"] * 20
+        assert not admission.idle
+        for task in slow:
+            task.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+        assert admission.inside == 0 and admission.idle
+
+    asyncio.run(run())
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_caller_has_a_bounded_number_of_images_set_aside() -> None:
+    async def run() -> None:
+        admission = Admission(100, 4, lambda: 0.001)
+        tasks: list[asyncio.Task[None]] = []
+
+        async def stream() -> None:
+            while True:  # as a stream that is not read while its image waits
+                place = admission.wait(Claim("slow", bulk=True))
+                await place.__aenter__()
+                tasks.append(asyncio.create_task(hold(place)))
+
+        async def hold(place: AbstractAsyncContextManager[None]) -> None:
+            await ended.wait()
+            await place.__aexit__(None, None, None)
+
+        ended = asyncio.Event()
+        reader = asyncio.create_task(stream())
+        async with asyncio.timeout(30):
+            while admission._bulk.aside < 16:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        assert 16 <= admission._bulk.aside == admission.inside < 16 + 12
+        reader.cancel()
+        assert not admission.idle
+        ended.set()
+        await asyncio.gather(reader, *tasks, return_exceptions=True)
+        assert admission.inside == 0 and admission.idle
+
+    asyncio.run(run())
+
+
+@pytest.mark.usefixtures("quick")
+def test_no_more_images_are_set_aside_than_the_house_holds() -> None:
+    async def run() -> None:
+        admission, done = Admission(4, 4, lambda: 0.001), list[str]()
+        tasks = [
+            asyncio.create_task(wait_for(admission, str(number), 60, done, True)) for number in range(20)
+        ]
+        async with asyncio.timeout(30):
+            while admission.inside < 7:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        assert admission._bulk.aside == 4 and admission.inside == 7  # three places
+        assert admission.refusal(1) is None  # what is aside does not count for interactive calls
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert admission.inside == 0
+
+    asyncio.run(run())
+
+
+def test_places_are_charged_by_how_long_they_are_held() -> None:
+    async def run() -> None:
+        admission, done = Admission(4, 4, lambda: 0.0005), list[str]()
+
+        async def visit(caller: str, seconds: float, images: int) -> None:
+            # More at a time than there are places, so that the caller always waits for one.
+            await asyncio.gather(*[one_after_another(caller, seconds, images) for _ in range(6)])
+
+        async def one_after_another(caller: str, seconds: float, images: int) -> None:
+            for _ in range(images):
+                await wait_for(admission, caller, seconds, done, False)
+
+        long = [asyncio.create_task(visit(f"long{number}", 0.05, 50)) for number in range(3)]
+        await asyncio.sleep(0.2)
+        done.clear()
+        await visit("short", 0.001, 15)
+        assert done.count("short") == 90
+        assert len(done) < 90 + 45  # by number of images, there would be three of the others for each
+        for task in long:
+            task.cancel()
+        await asyncio.gather(*long, return_exceptions=True)
 
     asyncio.run(run())

@@ -149,3 +149,29 @@ def test_what_is_no_image_needs_no_decoder() -> None:
             assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert stub.Caption(pb.CaptionRequest(image=image), timeout=PATIENCE_S).caption.text
         assert asked == [image]
+
+
+def test_slow_images_of_streams_do_not_stop_the_streams_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("captioner_server.admission._SLOW_S", (0.1, 0.1))
+    ended = threading.Event()
+
+    def endless(image: bytes) -> Iterator[pb.CaptionBatchRequest]:
+        for number in range(24):
+            yield pb.CaptionBatchRequest(id=str(number), image=image)
+        ended.wait(PATIENCE_S)
+
+    with (
+        serve(FakeEngine(), decode_workers=1, max_decode_s=PATIENCE_S, max_batch_size=2) as server,
+        callers(server, 4) as stubs,
+    ):
+        attacks = [stub.CaptionBatch(endless(FOREVER), timeout=PATIENCE_S) for stub in stubs[:-1]]
+        try:
+            # Six places at once, and three times as many images.
+            wait_until(lambda: server.server.models.get().admitted >= 18)
+            requests = [pb.CaptionBatchRequest(id=str(seed), image=make_image(seed)) for seed in range(30)]
+            answers = list(stubs[-1].CaptionBatch(iter(requests), timeout=PATIENCE_S))
+            assert {answer.id for answer in answers if answer.caption.text} == {one.id for one in requests}
+        finally:
+            ended.set()
+            for attack in attacks:
+                attack.cancel()

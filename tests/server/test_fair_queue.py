@@ -129,3 +129,52 @@ def test_places_come_back_whatever_becomes_of_those_who_wait() -> None:
         assert (turns.free, turns.waiting) == (2, 0)
 
     asyncio.run(run())
+
+
+async def pass_by(turns: Turns, callers: int) -> None:
+    """Callers who come once each, find a free place and cost more than foreseen."""
+    for number in range(callers):
+        claim = Claim(f"new{number}")
+        await turns.enter(claim)
+        turns.leave(claim, 1 + number % 7)
+
+
+def test_callers_who_never_come_back_are_forgotten() -> None:
+    async def run() -> None:
+        turns = Turns(2)
+        debtor = Claim("debtor")
+        await turns.enter(debtor)
+        turns.leave(debtor, 100.0)
+        await pass_by(turns, 5000)
+        times = turns._waiting._lanes[False].times
+        assert len(times) <= 1100 and "debtor" in times
+        async with turns.turn(Claim("a")), turns.turn(Claim("b")):
+            waits = asyncio.create_task(turns.enter(Claim("c")))
+            for number in range(5000):  # who give up
+                gone = asyncio.create_task(turns.enter(Claim(f"gone{number}")))
+                await asyncio.sleep(0)
+                gone.cancel()
+            await asyncio.sleep(0)
+            assert len(turns._waiting._lanes[False].times) <= 1100
+        await waits
+
+    asyncio.run(run())
+
+
+def test_who_was_alone_for_long_does_not_have_to_make_up_for_it() -> None:
+    async def run() -> None:
+        turns, order = Turns(1), []
+        alone = Claim("alone")
+        for _ in range(100):
+            await turns.enter(alone)
+            turns.leave(alone, 1.0)
+
+        async def visit(name: str) -> None:
+            async with turns.turn(Claim(name)):
+                order.append(name)
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*[visit(name) for name in ["new"] * 10 + ["alone"] * 10])
+        assert order[:10].count("alone") >= 4
+
+    asyncio.run(run())
