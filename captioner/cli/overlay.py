@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
                 report_failure(name, error)
                 continue
             written.add(target)
-            print(f"{printable(name)}\t{caption.text}", flush=True)
+            print(f"{printable(name)}\t{printable(caption.text)}", flush=True)
     return int(failed)
 
 

@@ -23,8 +23,10 @@ UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 LIVE = "live"
 """A service name that is always SERVING: any answer shows that the process is alive."""
-_MAX_WATCHES = 4
-"""Most `Watch` calls on one connection. A client needs one for each service that it uses."""
+_MAX_WATCHES = 32
+"""Most `Watch` calls on one connection. A client needs one, but a proxy brings those of many clients."""
+_MANY_WATCHES = 256
+"""Number of `Watch` calls from which a connection may have one: each takes 27 KiB."""
 _RETRY_AFTER_S = 5.0
 
 
@@ -66,8 +68,9 @@ class Health(health_pb2_grpc.HealthServicer):
 
     async def Watch(self, request: health_pb2.HealthCheckRequest, context: grpc.aio.ServicerContext) -> None:
         connection = current_call.get().peer
-        if self._watches[connection] >= _MAX_WATCHES:
-            raise BusyError(f"a connection may watch at most {_MAX_WATCHES} services", _RETRY_AFTER_S)
+        most = _MAX_WATCHES if self._watches.total() < _MANY_WATCHES else 1
+        if self._watches[connection] >= most:
+            raise BusyError("this connection has too many health watches", _RETRY_AFTER_S)
         self._watches[connection] += 1
         try:
             await begin_stream(context)

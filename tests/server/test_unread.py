@@ -53,14 +53,21 @@ def test_a_watch_that_is_not_read_ends() -> None:
         wait_until(lambda: not server.server._health._watches)
 
 
-def test_a_connection_has_few_watches() -> None:
-    with serve(FakeEngine()) as server, health(server) as stub:
+def test_a_connection_has_one_watch_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("captioner_server.health._MANY_WATCHES", 4)
+    with (
+        serve(FakeEngine()) as server,
+        health(server) as stub,
+        grpc.insecure_channel(server.address, [("grpc.use_local_subchannel_pool", 1)]) as other,
+    ):
         watches = [stub.Watch(ask(), timeout=PATIENCE_S) for _ in range(4)]
         assert [next(watch).status for watch in watches] == 4 * [SERVING]
+        assert next(health_pb2_grpc.HealthStub(other).Watch(ask(), timeout=PATIENCE_S)).status == SERVING
         with pytest.raises(grpc.RpcError) as caught:
             next(stub.Watch(ask(), timeout=PATIENCE_S))
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        watches[0].cancel()
+        for watch in watches[:2]:
+            watch.cancel()
 
         def free() -> bool:
             try:
