@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from contextvars import ContextVar
 
+from captioner_server.bulk_places import BulkPlaces, current_place
 from captioner_server.errors import BusyError, RequestError
-from captioner_server.fair_queue import BULK_SHARE, Claim, Turns
+from captioner_server.fair_queue import BULK_SHARE, Claim
 
 _SHORTEST_RETRY_S, _LONGEST_RETRY_S = 0.1, 5.0
 _PRUDENCE = 0.75
@@ -20,11 +18,6 @@ late has cost as much as one in time, and under overload all callers wait as lon
 _BULK_BATCHES = 3
 """Batches of bulk images that are admitted at once: enough to keep the model busy, and few enough that
 interactive calls do not wait for them."""
-_SLOW_S = (1.0, 10.0)
-"""Least and most time after which a bulk image that has not been decoded is set aside."""
-_MOST_ASIDE = 16
-"""A caller with so many images set aside gets no places for further ones."""
-_LEAST_IMAGE_S = 0.0001
 
 
 class Admission:
@@ -51,7 +44,7 @@ class Admission:
         self._image_s = image_s
         self._decoder_wait_s = decoder_wait_s
         places = max(1, min(limit - limit // 4, _BULK_BATCHES * batch))
-        self._bulk = _BulkPlaces(places, limit, lambda: batch * image_s(), decode_s)
+        self._bulk = BulkPlaces(places, limit, lambda: batch * image_s(), decode_s)
 
     @property
     def inside(self) -> int:
@@ -94,7 +87,7 @@ class Admission:
         """Admit an image of a stream, in fair order, as soon as bulk work has room. Meanwhile the stream is
         not read, which slows its caller down."""
         place = await self._bulk.enter(claim)
-        _place.set(place)
+        current_place.set(place)
         try:
             yield
         finally:
@@ -102,7 +95,7 @@ class Admission:
 
     def decoded(self) -> None:
         """The image whose place this task, or the one that started it, got last has been decoded."""
-        if place := _place.get():
+        if place := current_place.get():
             place.keep()
 
     def refusal(
@@ -147,118 +140,3 @@ class Admission:
         if self._bulk.inside:
             ahead /= 1 - BULK_SHARE
         return max((ahead + self._batch) * self._image_s(), self._decoder_wait_s())
-
-
-class _BulkPlaces:
-    """Places for bulk images, given to callers in fair order and charged by the time that they are held.
-
-    An image that takes long to decode is set aside: it is decoded and captioned as others are, but its place
-    is free for another. A few callers with slow images would otherwise hold all places while they wait for
-    the decoder of slow images. A caller with many images aside gets no further places, and as its stream is
-    not read meanwhile, all that it keeps here is bounded."""
-
-    def __init__(
-        self, places: int, most_aside: int, batch_s: Callable[[], float], decode_s: Callable[[], float]
-    ) -> None:
-        self.inside = 0
-        """Images that hold places."""
-        self.aside = 0
-        """Images that have been set aside."""
-        self._places, self._most_aside = places, most_aside
-        self._turns = Turns(places)
-        self._batch_s, self._decode_s = batch_s, decode_s
-        self._callers: dict[str, _Aside] = {}
-        self._held_back = 0
-
-    @property
-    def waiting(self) -> int:
-        return self._turns.waiting + self._held_back
-
-    async def enter(self, claim: Claim) -> _Place:
-        """Take a place in fair order."""
-        while (own := self._callers.get(claim.caller)) and own.images >= _MOST_ASIDE:
-            self._held_back += 1
-            try:
-                await own.wait_for_fewer()
-            finally:
-                self._held_back -= 1
-        await self._turns.enter(claim)
-        self.inside += 1
-        return _Place(self, claim)
-
-    @property
-    def slow_s(self) -> float:
-        """Longer where all images take long, such as large photos on a single core."""
-        least_s, most_s = _SLOW_S
-        return min(max(least_s, 2 * self._places * self._decode_s()), most_s)
-
-    def give_back(self, claim: Claim, held_s: float) -> None:
-        self.inside -= 1
-        self._turns.leave(claim, held_s / max(self._batch_s(), _LEAST_IMAGE_S) - claim.cost)
-
-    def set_aside(self, claim: Claim) -> bool:
-        """Count another image aside, unless there are too many, which bounds the memory of decoded ones."""
-        if self.aside >= self._most_aside:
-            return False
-        self.aside += 1
-        self._callers.setdefault(claim.caller, _Aside()).images += 1
-        return True
-
-    def return_aside(self, claim: Claim) -> None:
-        self.aside -= 1
-        own = self._callers[claim.caller]
-        own.images -= 1
-        own.fewer.set()
-        if not own.images:
-            del self._callers[claim.caller]
-
-
-class _Aside:
-    """The images of one caller that have been set aside."""
-
-    def __init__(self) -> None:
-        self.images = 0
-        self.fewer = asyncio.Event()
-
-    async def wait_for_fewer(self) -> None:
-        self.fewer.clear()
-        await self.fewer.wait()
-
-
-class _Place:
-    """The place of one bulk image."""
-
-    def __init__(self, places: _BulkPlaces, claim: Claim) -> None:
-        self._places, self._claim = places, claim
-        self._since_s = time.monotonic()
-        self._aside = False
-        self._wait()
-
-    def keep(self) -> None:
-        """The image has been decoded, and is not set aside any more."""
-        self._timer.cancel()
-
-    def leave(self) -> None:
-        """The image is done."""
-        self._timer.cancel()
-        if self._aside:
-            self._places.return_aside(self._claim)
-        else:
-            self._give_back()
-
-    def _wait(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._places.slow_s, self._set_aside)
-
-    def _set_aside(self) -> None:
-        self._aside = self._places.set_aside(self._claim)
-        if self._aside:
-            self._give_back()
-        else:
-            self._wait()
-
-    def _give_back(self) -> None:
-        self._places.give_back(self._claim, time.monotonic() - self._since_s)
-
-
-_place: ContextVar[_Place | None] = ContextVar("bulk_place", default=None)
-"""Admission and captioning of a bulk image are separate steps of its stream; this connects them."""

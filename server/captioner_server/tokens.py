@@ -5,37 +5,27 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import ipaddress
 import logging
 import re
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote
 
 from captioner_server.allowance import Allowance, Limits
 from captioner_server.content import content_digest
-from captioner_server.errors import RetryableError, ServerStartError, UnauthenticatedError
+from captioner_server.errors import ServerStartError, UnauthenticatedError
+from captioner_server.guessers import Guesser, TooManyGuessesError, address_of
 
 log = logging.getLogger(__name__)
 
 _RELOAD_S = 1.0
-_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 5.0
 _FORGET_S = 60.0
-_MOST_GUESSES = 4
-"""Most different wrong tokens from one address within the delay."""
-_MOST_KNOWN = 8
-"""Wrong tokens of one address that are remembered."""
 _MOST_ADDRESSES = _MOST_CONNECTIONS = 4096
 _MOST_DELAYED = 256
 """Most calls that wait for their delay to end, each with a buffered message."""
 _NAME = re.compile(r"[\w.@-]{1,64}")
-
-
-class TooManyGuessesError(RetryableError, UnauthenticatedError):
-    """So many wrong tokens came from the address that further ones are not compared for a while."""
 
 
 class Tokens:
@@ -56,7 +46,7 @@ class Tokens:
         self._allowances: dict[str, Allowance] = {}
         self._digest = content_digest(path)
         self._checked_s = time.monotonic()
-        self._guessers: OrderedDict[str, _Guesser] = OrderedDict()  # by address, the latest last
+        self._guessers: OrderedDict[str, Guesser] = OrderedDict()  # by address, the latest last
         self._accepted: OrderedDict[str, str] = OrderedDict()  # names by connection, the latest last
         self._delayed = 0
 
@@ -112,7 +102,7 @@ class Tokens:
         now = self._clock()
         guesser = self._guessers.get(address)
         if guesser is None or now - guesser.last_s >= _FORGET_S:
-            self._guessers[address] = guesser = _Guesser()
+            self._guessers[address] = guesser = Guesser()
         self._guessers.move_to_end(address)
         if len(self._guessers) > _MOST_ADDRESSES:
             self._guessers.popitem(last=False)
@@ -142,36 +132,6 @@ class Tokens:
             log.info("tokens read again", extra={"fields": {"names": list(self._tokens)}})
         except ServerStartError as error:
             log.error("tokens not read again", extra={"fields": {"reason": str(error)}})
-
-
-@dataclass(slots=True)
-class _Guesser:
-    """An address from which wrong tokens have come."""
-
-    failures: int = 0
-    last_s: float = 0.0
-    ends: deque[float] = field(default_factory=deque)
-    """When the delays of its latest guesses end, in order."""
-    known: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
-    """Digests of its latest guesses."""
-
-    def blocked_s(self, now: float) -> float:
-        """Time until it may guess again; 0 if it may now."""
-        while self.ends and self.ends[0] <= now:
-            self.ends.popleft()
-        return self.ends[0] - now if len(self.ends) >= _MOST_GUESSES else 0.0
-
-    def fail(self, guess: bytes, now: float) -> float:
-        """Count a failure; returns its delay."""
-        self.failures += 1
-        self.last_s = now
-        delay_s = min(_FIRST_DELAY_S * 2 ** min(self.failures - 1, 10), _LONGEST_DELAY_S)
-        if guess not in self.known:
-            self.ends.append(now + delay_s)
-            self.known[guess] = None
-            if len(self.known) > _MOST_KNOWN:
-                self.known.popitem(last=False)
-        return delay_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,20 +165,3 @@ def read_tokens(path: Path) -> dict[str, Token]:
                 f"{path}: what follows the token in entry {number} is not {what}"
             ) from None
     return found
-
-
-def address_of(peer: str) -> str:
-    """The address in the name that gRPC gives a peer, as ipv4:ADDRESS:PORT. Of an IPv6 address only the
-    first 64 bits count, as one machine has all others."""
-    if not peer.startswith(("ipv4:", "ipv6:")):
-        return peer
-    host = unquote(peer[5:].rpartition(":")[0]).strip("[]").partition("%")[0]
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
-    if address.ipv4_mapped:  # of a socket for both protocols
-        return str(address.ipv4_mapped)
-    return f"{ipaddress.IPv6Address(int(address) >> 64 << 64)}/64"

@@ -110,7 +110,7 @@ async def wait_for(admission: Admission, caller: str, seconds: float, done: list
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Images that have not been decoded after 20 ms are slow."""
-    monkeypatch.setattr("captioner_server.admission._SLOW_S", (0.02, 0.02))
+    monkeypatch.setattr("captioner_server.bulk_places._SLOW_S", (0.02, 0.02))
 
 
 @pytest.mark.usefixtures("quick")

@@ -152,7 +152,7 @@ def test_what_is_no_image_needs_no_decoder() -> None:
 
 
 def test_slow_images_of_streams_do_not_stop_the_streams_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("captioner_server.admission._SLOW_S", (0.1, 0.1))
+    monkeypatch.setattr("captioner_server.bulk_places._SLOW_S", (0.1, 0.1))
     ended = threading.Event()
 
     def endless(image: bytes) -> Iterator[pb.CaptionBatchRequest]:

@@ -24,9 +24,10 @@ from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
 from captioner_client import CaptionClient, ClientOptions
 from captioner_server import probe
 from captioner_server.errors import ServerStartError, UnauthenticatedError
+from captioner_server.guessers import address_of
 from captioner_server.options import ServerOptions
 from captioner_server.tls import is_local
-from captioner_server.tokens import Tokens, address_of, read_tokens
+from captioner_server.tokens import Tokens, read_tokens
 
 trustme = pytest.importorskip("trustme", reason="trustme makes the certificates")
 
