@@ -31,7 +31,6 @@ from captioner.training.options import SEARCH, TrainOptions
 from captioner.training.plan import DEFAULT_SEARCH
 from captioner.training.release import measure
 
-"""The options that a bundle has defaults for."""
 TABLE = "<!-- scores -->"
 """The line of a model card that the table of scores replaces."""
 SHOWN = ("cider", "bleu_4", "rouge_l", "named", "exactly")
