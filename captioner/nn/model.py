@@ -55,6 +55,9 @@ class ModelOptions:
     checklist_power: float = 1.0
     """Exponent of that bonus, above 0 and up to 1. Below 1, certain words gain little more than likely
     ones."""
+    mean_weight: float = 1.0
+    """Factor of the photo's mean in the input of the LSTM, at least 0. Below 1, words depend more on the
+    cells they attend to; the checklist detects the same words. For the decoders `lstm` and `two_lstm`."""
     classes: int = 0
     """Classes scored at each cell of the encoder's deepest stage (`captioner.nn.decoder.evidence`); 0 for
     none. Needs the decoder `lstm` or `two_lstm`."""
@@ -82,6 +85,10 @@ class ModelOptions:
             raise DataError(f"checklist_weight must be at least 0 and finite, got {self.checklist_weight}")
         if not 0 < self.checklist_power <= 1:
             raise DataError(f"checklist_power must be above 0 and up to 1, got {self.checklist_power}")
+        if not 0 <= self.mean_weight < math.inf:
+            raise DataError(f"mean_weight must be at least 0 and finite, got {self.mean_weight}")
+        if self.mean_weight != 1 and not issubclass(DECODERS[self.decoder], LSTMDecoder):
+            raise DataError("mean_weight needs the decoder lstm or two_lstm")
         if min(self.classes, self.named_words) < 0 or (self.named_words and not self.classes):
             raise DataError("classes and named_words must be at least 0, and named_words needs classes")
         if self.classes and not issubclass(DECODERS[self.decoder], LSTMDecoder):
@@ -137,6 +144,7 @@ class CaptionModel(nn.Module):
         )
         self.decoder.checklist_weight = options.checklist_weight
         self.decoder.checklist_power = options.checklist_power
+        self.decoder.mean_weight = options.mean_weight
         self.decoder.evidence = None
         if options.classes:
             self.decoder.evidence = WordEvidence(

@@ -16,7 +16,7 @@ class LSTMDecoder(Decoder):
     """Spatial attention from the current hidden state, after Xu et al. 2015 (arXiv:1502.03044; the gate,
     the deep output, the initial state) and Lu et al. 2017 (arXiv:1612.01887; the current state).
 
-        x[t] = sqrt(embedding) E y[t-1] + M mean(g) y: words, E (vocabulary, embedding), g: grid
+        x[t] = sqrt(embedding) E y[t-1] + w M mean(g)   y: words, E (vocabulary, embedding), g: grid
         h[t], m[t] = LSTM(x[t], h[t-1], m[t-1])
         c[t], a[t] = attention(h[t], g)
         z[t] = sigmoid(B h[t]) * c[t]               the gate: how much this word needs the image
@@ -89,7 +89,8 @@ class LSTMDecoder(Decoder):
     # The parts below take (batch, queries, …), a query being a hypothesis or a position of a known caption.
 
     def _inputs(self, tokens: Tensor, memory: Tensors) -> Tensor:
-        return self.dropout(self.embedding(tokens) + memory["mean"].unsqueeze(1))
+        mean = memory["mean"] if self.mean_weight == 1 else self.mean_weight * memory["mean"]
+        return self.dropout(self.embedding(tokens) + mean.unsqueeze(1))
 
     def _listen(self, inputs: Tensor, state: Tensors) -> tuple[Tensor, Tensor, Tensor | None]:
         """One step of the LSTM: its new state and cell, and the sentinel if the attention needs one."""
