@@ -143,8 +143,6 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """Send a single answer; streams have sent theirs, and their `answer` is None."""
         if answer is None:
             return
-        if trace := current_trace.get():
-            trace.begin_send()
         entry.answer(answer.ByteSize())
         await begin_stream(context)
         await write(context, answer, self._patience_s, lambda: entry.crowded)

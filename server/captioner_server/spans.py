@@ -188,14 +188,9 @@ class CallSpans(_Spans):
     def __init__(self, span: _Span) -> None:
         super().__init__(span)
         self.trace_id = span.message.trace_id.hex()
-        self._sending: _Span | None = None
 
     def begin_image(self) -> ImageSpans:
         return ImageSpans(self._span.begin("image"))
-
-    def begin_send(self) -> None:
-        """The answer is ready; sending it lasts until the call ends."""
-        self._sending = self._span.begin("send")
 
     def finish(self, call: Call, code: str) -> None:
         """Record the outcome of the call."""
@@ -208,8 +203,6 @@ class CallSpans(_Spans):
             self._span.message.status.message = code
 
     def end(self) -> None:
-        if self._sending:
-            self._sending.end()
         self._span.end()
 
 
