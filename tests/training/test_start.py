@@ -98,7 +98,7 @@ def test_colors_can_be_added(named: str, trained: Path, data: Path, cache: Path,
     assert colors is not None and 0 < colors.projection.weight.abs().max() < 1e-6
     export_bundle(tmp_path / "run" / "best.pt", tmp_path / "start-2")
     again = dataclasses.replace(options, start="start-2", model=ModelOptions(color_levels=4))
-    with pytest.raises(DataError, match="another architecture"):
+    with pytest.raises(DataError, match="does not match the model to start from"):
         squares.trainer(again, tmp_path / "2", tmp_path, cache)
 
 
@@ -125,7 +125,7 @@ def test_another_architecture_is_refused(trained: Path, data: Path, cache: Path,
     (tmp_path / "bundle").symlink_to(trained / "bundle")
     options = squares.options((squares.stage(epochs=1),), start="bundle")
     options = dataclasses.replace(options, model=dataclasses.replace(options.model, hidden=16))
-    with pytest.raises(DataError, match="another architecture"):
+    with pytest.raises(DataError, match="does not match the model to start from"):
         run(options, tmp_path / "run", tmp_path, cache)
     with pytest.raises(BundleError, match="does not exist"):
         run(dataclasses.replace(options, start="nowhere"), tmp_path / "run", tmp_path, cache)
