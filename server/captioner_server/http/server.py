@@ -26,8 +26,8 @@ _MAX_HEAD_BYTES = 2**15
 _PIECE_BYTES = 2**12
 _READ_BYTES = 2**15
 _BODY_BYTES = 24 * 2**10
-"""Of a call that is not read yet, at most this is parsed and `_READ_BYTES` more received, each exceeded by at
-most a piece: 64 KiB in total."""
+"""Most bytes of a waiting call's body before reading is paused. With one more read of `_READ_BYTES`, a call
+that is not read yet takes at most 64 KiB."""
 _FEED_S = 0.002
 _LINGER_S = 1.0
 """How long a refused request is read on, and discarded, before its connection is closed."""
