@@ -57,9 +57,7 @@ class BatchCall:
             while (item := await self._answers.get()) is not None:
                 answer, room = item
                 async with room:
-                    await write(
-                        self._context, answer, self._options.stream_idle_s, lambda: self._entry.crowded
-                    )
+                    await write(self._context, answer, self._options.stream_idle_s, self._entry.crowded)
                 self._unanswered -= 1
                 self._window.release()
             await reader

@@ -85,7 +85,6 @@ class Door:
         self.receiving = 0
         """Calls with images whose message is still arriving."""
 
-    @property
     def crowded(self) -> bool:
         """Whether answers that are not read take what others need, or delay the end of the server."""
         calls = self.gate.open_calls + self.receiving
@@ -177,10 +176,9 @@ class Entry:
         """Room for one image, until the context ends."""
         return self._door.images.receive(self.caller, self._kind.streams)
 
-    @property
     def crowded(self) -> bool:
         """As `Door.crowded`."""
-        return self._door.crowded
+        return self._door.crowded()
 
     def answer(self, size: int) -> None:
         """Record that the answer takes `size` bytes until the context of `receive` ends."""

@@ -22,7 +22,7 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 LIVE = "live"
-"""A service name that is always SERVING: any answer shows that the process is alive."""
+"""A service name that is SERVING until the server ends: any answer shows that the process is alive."""
 _MAX_WATCHES = 32
 """Most `Watch` calls on one connection. A client needs one, but a proxy brings those of many clients."""
 _MANY_WATCHES = 256
@@ -49,7 +49,7 @@ class Health(health_pb2_grpc.HealthServicer):
             self._report(dict.fromkeys(self._statuses, status) | {LIVE: SERVING})
 
     def end(self) -> None:
-        """Report NOT_SERVING for all services from now on."""
+        """Report NOT_SERVING for all services, `LIVE` too, from now on."""
         self._ending = True
         self._report(dict.fromkeys(self._statuses, NOT_SERVING))
 

@@ -145,7 +145,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             return
         entry.answer(answer.ByteSize())
         await begin_stream(context)
-        await write(context, answer, self._patience_s, lambda: entry.crowded)
+        await write(context, answer, self._patience_s, entry.crowded)
 
     def _around(self, behaviour: Behaviour, method: str, metadata: dict[str, Any]) -> Behaviour:
         """Turn errors into statuses, set the trailing metadata, count and log."""

@@ -55,7 +55,7 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
                         event = pb.StreamCaptionResponse(caption=caption_to_proto(item))
                     else:
                         event = pb.StreamCaptionResponse(word=word_to_proto(item))
-                    await write(context, event, self._options.stream_idle_s, lambda: self._door.crowded)
+                    await write(context, event, self._options.stream_idle_s, self._door.crowded)
 
     async def CaptionBatch(self, entry: Entry, context: grpc.aio.ServicerContext) -> None:
         """The interceptor passes the entry of the call instead of an iterator over its messages."""
