@@ -78,7 +78,8 @@ def word_to_proto(word: Word) -> pb.Word:
 
 
 def word_from_proto(message: pb.Word) -> Word:
-    """Raises `ValueError` for a map whose weights do not fit its size, or whose size is out of range."""
+    """Raises `ValueError` for a map whose weights do not fit its size or are not finite, or whose size is out
+    of range."""
     attention = None
     if message.HasField("attention"):
         rows, columns = shape = message.attention.rows, message.attention.columns
@@ -86,6 +87,8 @@ def word_from_proto(message: pb.Word) -> Word:
         if not (1 <= rows <= MAX_MAP_SIDE and 1 <= columns <= MAX_MAP_SIDE and count == rows * columns):
             raise ValueError(f"a map of {rows} rows and {columns} columns has {count} weights")
         attention = np.array(message.attention.weights, dtype=np.float32).reshape(shape)
+        if not np.isfinite(attention).all():
+            raise ValueError("a map has weights that are not finite")
     return Word(
         message.text, message.log_prob, attention, message.sentinel if message.HasField("sentinel") else None
     )

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from captioner_server.bulk_places import BulkPlaces, current_place
+from captioner_server.bulk_places import BulkPlaces, Place
 from captioner_server.errors import BusyError, RequestError
 from captioner_server.fair_queue import BULK_SHARE, Claim
 
@@ -83,20 +83,14 @@ class Admission:
                 del self._callers[caller], self._costs[caller]
 
     @asynccontextmanager
-    async def wait(self, claim: Claim) -> AsyncIterator[None]:
+    async def wait(self, claim: Claim) -> AsyncIterator[Place]:
         """Admit an image of a stream, in fair order, as soon as bulk work has room. Meanwhile the stream is
         not read, which slows its caller down."""
         place = await self._bulk.enter(claim)
-        current_place.set(place)
         try:
-            yield
+            yield place
         finally:
             place.leave()
-
-    def decoded(self) -> None:
-        """The image whose place this task, or the one that started it, got last has been decoded."""
-        if place := current_place.get():
-            place.keep()
 
     def refusal(
         self, images: int = 1, patience_s: float = math.inf, caller: str = "", cost: float = 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -12,6 +13,7 @@ import grpc
 from captioner.errors import CaptionerError
 from captioner.protobuf import caption_to_proto, options_from_proto
 from captioner.v1 import captioner_pb2 as pb
+from captioner_server.bulk_places import Place
 from captioner_server.call import current_call
 from captioner_server.door import Entry
 from captioner_server.errors import INTERNAL, DeadlineError, RequestError, release_frames, to_batch_error
@@ -85,7 +87,7 @@ class BatchCall:
         try:
             while True:
                 await self._window.acquire()
-                async with AsyncExitStack() as room, AsyncExitStack() as place:
+                async with AsyncExitStack() as room, AsyncExitStack() as admitted:
                     receipt = await room.enter_async_context(self._entry.room())
                     try:
                         with call_stage("receive"):
@@ -101,9 +103,9 @@ class BatchCall:
                     # Only one image is read before admission, which bounds the memory of all streams.
                     pipeline = self._pipeline(received.message.model)
                     with call_stage("admit"):
-                        await place.enter_async_context(pipeline.wait())
-                    work = self._answer(received.message, pipeline, receipt, room.pop_all(), place.pop_all())
-                    tasks.create_task(work)
+                        place = await admitted.enter_async_context(pipeline.wait())
+                    captioned = self._caption(received.message, pipeline, place)
+                    tasks.create_task(self._answer(captioned, receipt, room.pop_all(), admitted.pop_all()))
         finally:
             draining.cancel()
 
@@ -137,27 +139,28 @@ class BatchCall:
 
     async def _answer(
         self,
-        request: pb.CaptionBatchRequest,
-        pipeline: Pipeline,
+        captioned: Awaitable[pb.CaptionBatchResponse],
         receipt: Receipt,
         room: AsyncExitStack,
-        place: AsyncExitStack,
+        admitted: AsyncExitStack,
     ) -> None:
-        """Answer one image. Its `place` is free when it is captioned; the answer takes its `room`."""
+        """Answer one image. It stays `admitted` until it is captioned; then the answer takes its `room`."""
         async with room:
-            async with place:
-                answer = await self._caption(request, pipeline)
+            async with admitted:
+                answer = await captioned
             receipt.settle(answer.ByteSize())
             self._answers.put_nowait((answer, room.pop_all()))
 
-    async def _caption(self, request: pb.CaptionBatchRequest, pipeline: Pipeline) -> pb.CaptionBatchResponse:
+    async def _caption(
+        self, request: pb.CaptionBatchRequest, pipeline: Pipeline, place: Place
+    ) -> pb.CaptionBatchResponse:
         answer = pb.CaptionBatchResponse(id=request.id)
         try:
             if len(request.id.encode()) > _MAX_ID_BYTES:
                 raise RequestError(f"an id has at most {_MAX_ID_BYTES} bytes", "id")
             self._models.get(request.model)  # raises for a name that is not served
             options = pipeline.resolve(options_from_proto(request.options))
-            caption = await pipeline.caption(request.image, options, self._deadline_s, bulk=True)
+            caption = await pipeline.caption(request.image, options, self._deadline_s, place)
             answer.caption.CopyFrom(caption_to_proto(caption))
         except CaptionerError as error:
             release_frames(error)

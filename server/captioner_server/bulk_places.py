@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from contextvars import ContextVar
 
 from captioner_server.fair_queue import Claim, Turns
 
@@ -125,7 +124,3 @@ class Place:
 
     def _give_back(self) -> None:
         self._places.give_back(self._claim, time.monotonic() - self._since_s)
-
-
-current_place: ContextVar[Place | None] = ContextVar("bulk_place", default=None)
-"""Admission and captioning of a bulk image are separate steps of its stream; this connects them."""

@@ -10,15 +10,8 @@ The body is received only after the call was accepted:
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import (
-    AbstractAsyncContextManager,
-    AsyncExitStack,
-    asynccontextmanager,
-    contextmanager,
-    nullcontext,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from enum import Enum
 from typing import TypeVar
 
@@ -28,6 +21,7 @@ from captioner_server.errors import BusyError, RequestError
 from captioner_server.gate import Gate
 from captioner_server.intake import Intake, Receipt, SmallIntake, default_budget
 from captioner_server.options import ServerOptions
+from captioner_server.tally import Tally
 from captioner_server.tokens import Tokens
 from captioner_server.tracing import call_stage
 
@@ -80,8 +74,7 @@ class Door:
         largest = options.max_message_bytes
         self.images = Intake(options.upload_bytes or default_budget(), largest, options.upload_s)
         self.small = SmallIntake(_LATE_SMALL_MESSAGES)
-        self.streams = 0
-        self._streams_of: Counter[str] = Counter()
+        self.streams = Tally()
         self.receiving = 0
         """Calls with images whose message is still arriving."""
 
@@ -135,33 +128,22 @@ class Door:
         with nullcontext() if kind is Kind.PROBE else self.allowance(caller).call():
             if refusal := self.refusal(kind, caller, deadline_s) or self.no_place(kind, caller):
                 raise refusal
-            with self._stream(caller) if kind.streams else nullcontext():
+            with self.streams.one(caller) if kind.streams else nullcontext():
                 yield Entry(self, caller, kind, deadline_s)
 
     def _no_stream(self, caller: str) -> CaptionerError | None:
         """The error if all streams, or all that one caller may have, are taken and none is silent."""
-        if self._streams_of[caller] >= self._caller_streams:
+        if self.streams[caller] >= self._caller_streams:
             what = (
                 f"one caller may have {self._caller_streams} of the {self._max_streams} streams (max_streams)"
             )
             own = self.images.evict_silent(lambda one: one.stream and one.caller == caller)
             return None if own else BusyError(what, _RETRY_AFTER_S)
-        if self.streams >= self._max_streams and not self.images.evict_silent(lambda one: one.stream):
+        taken = self.streams.total >= self._max_streams
+        if taken and not self.images.evict_silent(lambda one: one.stream):
             what = f"all {self._max_streams} streams at once are taken (max_streams)"
             return BusyError(what, _RETRY_AFTER_S)
         return None
-
-    @contextmanager
-    def _stream(self, caller: str) -> Iterator[None]:
-        self.streams += 1
-        self._streams_of[caller] += 1
-        try:
-            yield
-        finally:
-            self.streams -= 1
-            self._streams_of[caller] -= 1
-            if not self._streams_of[caller]:
-                del self._streams_of[caller]
 
 
 class Entry:

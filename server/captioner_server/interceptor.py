@@ -82,12 +82,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """Reflection: a stream of small messages for authorised callers, which does not count as a call."""
         answers: Any = handler.stream_stream
 
-        async def behaviour(_: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+        async def behaviour(_: Any, context: grpc.aio.ServicerContext) -> None:
             try:
                 caller = await self._identify(metadata, context)
                 async with self._door.enter(caller, Kind.PROBE, math.inf) as entry:
+                    await begin_stream(context)
                     async for answer in answers(_small_messages(entry, context), context):
-                        yield answer
+                        await write(context, answer, self._patience_s, entry.crowded)
             except CaptionerError as error:
                 self._journal.refuse(error)
                 release_frames(error)

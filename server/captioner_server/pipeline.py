@@ -21,6 +21,7 @@ from captioner.protocol import PixelModel, Pixels
 from captioner.results import Caption, Word
 from captioner_server.admission import Admission
 from captioner_server.batcher import Batcher
+from captioner_server.bulk_places import Place
 from captioner_server.call import current_call
 from captioner_server.compute import Computed
 from captioner_server.decoders import Decoders
@@ -169,22 +170,22 @@ class Pipeline:
             yield
 
     @asynccontextmanager
-    async def wait(self) -> AsyncIterator[None]:
+    async def wait(self) -> AsyncIterator[Place]:
         """Admit an image of a bulk call, as soon as there is room."""
         call = current_call.get()
-        async with call.allowance.wait(), self._admission.wait(Claim(call.caller, bulk=True)):
-            yield
+        async with call.allowance.wait(), self._admission.wait(Claim(call.caller, bulk=True)) as place:
+            yield place
 
     async def caption(
-        self, image: bytes, options: CaptionOptions, deadline_s: float, *, bulk: bool = False
+        self, image: bytes, options: CaptionOptions, deadline_s: float, place: Place | None = None
     ) -> Caption:
-        """The caption of an admitted image; `options` are resolved. `bulk` images give way to interactive
-        ones."""
+        """The caption of an admitted image; `options` are resolved. An image of a bulk call has a `place`,
+        and gives way to interactive ones."""
         with self._counted(image):
-            claim = Claim(current_call.get().caller, bulk, self._cost(options))
+            claim = Claim(current_call.get().caller, place is not None, self._cost(options))
             pixels = await self._decode(image, claim)
-            if bulk:
-                self._admission.decoded()
+            if place is not None:
+                place.keep()
             computed = await self._submit(pixels, options, deadline_s, claim)
         if self.observe:
             self.observe(image, options, computed.caption)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -100,8 +101,8 @@ def ask(
     return asyncio.run(run())
 
 
-def with_map(rows: int, columns: int, count: int) -> pb.Caption:
-    attention = pb.AttentionMap(rows=rows, columns=columns, weights=[1.0] * count)
+def with_map(rows: int, columns: int, count: int, weight: float = 1.0) -> pb.Caption:
+    attention = pb.AttentionMap(rows=rows, columns=columns, weights=[weight] * count)
     return pb.Caption(text="a", words=[pb.Word(text="a", attention=attention)])
 
 
@@ -173,6 +174,15 @@ def test_maps_of_an_impossible_size_are_an_error_of_the_server(rows: int, column
                 ask(address, call)
         one = ask(address, lambda client: client.caption(make_image(1), return_errors=True))
         assert type(one) is ServerError
+
+
+@pytest.mark.parametrize("weight", [math.nan, math.inf])
+def test_maps_that_are_not_finite_are_an_error_of_the_server(weight: float) -> None:
+    with (
+        serving(Answers(with_map(2, 2, 4, weight))) as address,
+        pytest.raises(ServerError, match="the answer is malformed: a map has weights that are not finite"),
+    ):
+        ask(address, lambda client: client.caption(make_image(1)))
 
 
 def test_answers_to_images_that_were_not_sent_are_an_error_of_the_server() -> None:

@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager, ExitStack
 import pytest
 
 from captioner_server.admission import Admission
+from captioner_server.bulk_places import Place
 from captioner_server.errors import BusyError, RequestError
 from captioner_server.fair_queue import Claim
 
@@ -100,9 +101,9 @@ def test_a_waiter_that_gives_up_takes_no_place() -> None:
 
 
 async def wait_for(admission: Admission, caller: str, seconds: float, done: list[str], slow: bool) -> None:
-    async with admission.wait(Claim(caller, bulk=True)):
+    async with admission.wait(Claim(caller, bulk=True)) as place:
         if not slow:
-            admission.decoded()
+            place.keep()
         await asyncio.sleep(seconds)
         done.append(caller)
 
@@ -148,7 +149,7 @@ def test_a_caller_has_a_bounded_number_of_images_set_aside() -> None:
                 await place.__aenter__()
                 tasks.append(asyncio.create_task(hold(place)))
 
-        async def hold(place: AbstractAsyncContextManager[None]) -> None:
+        async def hold(place: AbstractAsyncContextManager[Place]) -> None:
             await ended.wait()
             await place.__aexit__(None, None, None)
 

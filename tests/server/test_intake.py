@@ -213,7 +213,7 @@ def test_silent_streams_make_room_for_others() -> None:
         silent = [
             CaptionServiceStub(one).CaptionBatch(silence()) for one in (channel, other) for _ in range(2)
         ]
-        wait_until(lambda: server.server.door.streams == 4)
+        wait_until(lambda: server.server.door.streams.total == 4)
         requests = [pb.CaptionBatchRequest(id=str(n), image=make_image(n)) for n in range(10)]
 
         def answered() -> bool:
@@ -275,11 +275,9 @@ def test_no_call_gives_way_to_one_that_is_rejected() -> None:
         calls = [asyncio.create_task(hold(door, "many")) for _ in range(4)]
         await asyncio.sleep(0.01)
         for caller, kind in (("few", Kind.IMAGE), ("few", Kind.WORDS), ("few", Kind.BATCH)):
-            door.streams = 1
-            with pytest.raises(BusyError):
+            with door.streams.one("other"), pytest.raises(BusyError):
                 async with door.enter(caller, kind, math.inf):
                     pass
-            door.streams = 0
         await asyncio.sleep(0.01)
         assert not any(call.done() for call in calls)
         overloaded = False

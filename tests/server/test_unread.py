@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 from support.engines import FakeEngine
 from support.patience import PATIENCE_S, wait_until
 from support.serving import RunningServer, make_image, serve
@@ -49,8 +50,8 @@ def test_a_watch_that_is_not_read_ends() -> None:
     with serve(FakeEngine(), stream_idle_s=0.2) as server:
         unread = Stalling(server.address, WATCH, reads=False)
         unread.ask(ask().SerializeToString())
-        wait_until(lambda: server.server._health._watches)
-        wait_until(lambda: not server.server._health._watches)
+        wait_until(lambda: server.server._health._watches.total)
+        wait_until(lambda: not server.server._health._watches.total)
 
 
 def test_a_connection_has_one_watch_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,6 +138,14 @@ def test_answers_that_are_not_read_do_not_delay_the_end() -> None:
         assert server.call(server.server.drain())
 
 
+def test_reflection_that_is_not_read_ends_in_time() -> None:
+    with serve(FakeEngine(), stream_idle_s=0.3) as server:
+        method = f"/{reflection.SERVICE_NAME}/ServerReflectionInfo"
+        unread = Stalling(server.address, method, reads=False)
+        unread.ask(reflection_pb2.ServerReflectionRequest(list_services="").SerializeToString())
+        wait_until(lambda: server.metric("refused_calls_total", reason="deadline_exceeded"))
+
+
 def test_answers_that_wait_to_be_read_count_as_memory() -> None:
     with serve(FakeEngine()) as server:
         options = pb.CaptionOptions(attention_size=pb.GridSize(rows=64, columns=64))
@@ -164,7 +173,7 @@ def test_one_caller_leaves_streams_to_others() -> None:
         busy = Stalling(server.address, "/captioner.v1.CaptionService/CaptionBatch")
         for _ in range(3):
             busy.ask(request.SerializeToString())
-        wait_until(lambda: server.server.door.streams == 3)
+        wait_until(lambda: server.server.door.streams.total == 3)
         busy.ask(request.SerializeToString())
         busy.wait_for_answer()  # the fourth is rejected
         for one in (channel, other):
