@@ -13,8 +13,8 @@ from captioner.model.bundle import MANIFEST, Bundle
 from captioner.model.graph_check import GraphError, check_graph
 from captioner.references import read_references
 from captioner_server.inference import grpc_predict_v2_pb2
-from captioner_server.inference_servicer import _images, _options, _outputs
-from captioner_server.wire import lenient
+from captioner_server.rpc.inference_servicer import _images, _options, _outputs
+from captioner_server.rpc.wire import lenient
 
 LIMITS = ImageLimits(max_pixels=1_000_000, max_memory=16 * 2**20)
 _FOLDER = Path(tempfile.mkdtemp(prefix="captioner-fuzz-"))

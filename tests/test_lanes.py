@@ -21,8 +21,8 @@ from captioner.model.runtime import default_lanes
 from captioner.options import FALLBACK, CaptionOptions
 from captioner.pipeline import run_pipeline
 from captioner.results import Caption
-from captioner_server.batcher import Batcher
-from captioner_server.metrics import Metrics
+from captioner_server.captioning.batcher import Batcher
+from captioner_server.observation.metrics import Metrics
 
 _WAIT_S = 60
 

@@ -31,10 +31,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from captioner.captioner import Captioner
-    from captioner_server import logs
+    from captioner_server.captioning.model_source import ModelSource
     from captioner_server.errors import ServerStartError
     from captioner_server.main import run as serve
-    from captioner_server.model_source import ModelSource
+    from captioner_server.observation import logs
     from captioner_server.options import ServerOptions
 
     # The photos are this machine's own: HEIC of phones is accepted too, which servers leave out by default.

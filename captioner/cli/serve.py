@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from captioner.errors import OptionsError
+from captioner_server.captioning.model_source import ModelSource, parse_models
 from captioner_server.config import resolve, unknown_variables
-from captioner_server.model_source import ModelSource, parse_models
 from captioner_server.options import ServerOptions
 from captioner_server.process_options import ProcessOptions
 from captioner_server.settings import GROUPS, Setting
@@ -44,8 +44,8 @@ def run(args: argparse.Namespace) -> int:
         "GRPC_VERBOSITY", "NONE"
     )  # gRPC writes to stderr itself, which blocks if nobody reads it
     from captioner.captioner import Captioner
-    from captioner_server import logs
     from captioner_server.main import run as serve
+    from captioner_server.observation import logs
 
     for remark in unknown_variables(os.environ):
         print(f"captioner: warning: {remark}", file=sys.stderr)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from captioner.errors import OptionsError
-from captioner_server.model_source import relative_to
+from captioner_server.captioning.model_source import relative_to
 from captioner_server.settings import GROUPS, SETTINGS
 
 Options = TypeVar("Options")

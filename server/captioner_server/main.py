@@ -12,15 +12,15 @@ from collections.abc import Callable, Sequence
 from prometheus_client import start_http_server
 
 from captioner.errors import CaptionerError
+from captioner_server.captioning.model_source import ModelSource
+from captioner_server.captioning.supervisor import EXIT_STATUS
 from captioner_server.errors import ServerStartError
 from captioner_server.file_limit import raise_file_limit
 from captioner_server.heap import bound_heap
-from captioner_server.log_writer import LogWriter
-from captioner_server.model_source import ModelSource
+from captioner_server.observation.log_writer import LogWriter
 from captioner_server.options import ServerOptions
 from captioner_server.reload import Reloader
 from captioner_server.server import CaptionServer
-from captioner_server.supervisor import EXIT_STATUS
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from captioner.model.device import DEVICE_HELP, DEVICES, check_device
-from captioner_server.logs import Format
+from captioner_server.observation.logs import Format
 from captioner_server.options import _option
 
 Precision = Literal["auto", "float32", "int8"]

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from captioner.errors import CaptionerError, clip
-from captioner_server.metrics import Metrics
-from captioner_server.model_source import ModelSource
-from captioner_server.models import Models
+from captioner_server.captioning.model_source import ModelSource
+from captioner_server.captioning.models import Models
+from captioner_server.observation.metrics import Metrics
 
 log = logging.getLogger(__name__)
 

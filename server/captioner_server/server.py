@@ -11,25 +11,25 @@ from grpc_health.v1 import health_pb2_grpc
 
 from captioner.protocol import PixelModel
 from captioner.v1 import captioner_pb2, captioner_pb2_grpc
-from captioner_server.door import Door
+from captioner_server.admission.door import Door
+from captioner_server.admission.gate import Gate, State
+from captioner_server.captioning.models import Models
 from captioner_server.errors import ServerStartError
-from captioner_server.gate import Gate, State
-from captioner_server.health import NOT_SERVING, SERVING, Health
 from captioner_server.http.app import make_app
 from captioner_server.http.server import HttpServer
 from captioner_server.inference import grpc_predict_v2_pb2, grpc_predict_v2_pb2_grpc
-from captioner_server.inference_servicer import InferenceServicer
-from captioner_server.interceptor import CallInterceptor
-from captioner_server.journal import Journal
-from captioner_server.metrics import Metrics
-from captioner_server.models import Models
+from captioner_server.observation.journal import Journal
+from captioner_server.observation.metrics import Metrics
 from captioner_server.options import ServerOptions
-from captioner_server.reflect import add_reflection
-from captioner_server.servicer import CaptionServicer
+from captioner_server.rpc.health import NOT_SERVING, SERVING, Health
+from captioner_server.rpc.inference_servicer import InferenceServicer
+from captioner_server.rpc.interceptor import CallInterceptor
+from captioner_server.rpc.reflect import add_reflection
+from captioner_server.rpc.servicer import CaptionServicer
 from captioner_server.tls import server_credentials
 
 if TYPE_CHECKING:
-    from captioner_server.spans import Tracing
+    from captioner_server.observation.spans import Tracing
 
 _FILES = (captioner_pb2.DESCRIPTOR, grpc_predict_v2_pb2.DESCRIPTOR)
 SERVICES = tuple(service.full_name for file in _FILES for service in file.services_by_name.values())
@@ -155,7 +155,7 @@ class CaptionServer:
 def _tracing(options: ServerOptions) -> Tracing | None:
     if options.trace_endpoint is None:
         return None
-    from captioner_server.spans import Tracing
+    from captioner_server.observation.spans import Tracing
 
     return Tracing(options.trace_endpoint, options.trace_share)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from captioner_server.metrics import Metrics
+from captioner_server.observation.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMETHEUS = ROOT / "deploy" / "prometheus"

@@ -30,7 +30,7 @@ from support.serving import RunningServer, make_image, serve
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
 from captioner_client import CaptionClient
-from captioner_server.log_writer import LogWriter
+from captioner_server.observation.log_writer import LogWriter
 
 LONG = os.environ.get("CAPTIONER_FAULTS") == "long"
 LOAD_S = 60.0 if LONG else 2.0

@@ -5,10 +5,10 @@ from contextlib import AbstractAsyncContextManager, ExitStack
 
 import pytest
 
-from captioner_server.admission import Admission
-from captioner_server.bulk_places import Place
+from captioner_server.captioning.admission import Admission
+from captioner_server.captioning.bulk_places import Place
 from captioner_server.errors import BusyError, RequestError
-from captioner_server.fair_queue import Claim
+from captioner_server.fairness.fair_queue import Claim
 
 
 def make(limit: int) -> Admission:
@@ -111,7 +111,7 @@ async def wait_for(admission: Admission, caller: str, seconds: float, done: list
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Images that have not been decoded after 20 ms are slow."""
-    monkeypatch.setattr("captioner_server.bulk_places._SLOW_S", (0.02, 0.02))
+    monkeypatch.setattr("captioner_server.captioning.bulk_places._SLOW_S", (0.02, 0.02))
 
 
 @pytest.mark.usefixtures("quick")

@@ -13,8 +13,8 @@ from support.serving import RunningServer, make_image, serve
 
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
-from captioner_server.allowance import Allowance, Limits
 from captioner_server.errors import BusyError, RequestError
+from captioner_server.fairness.allowance import Allowance, Limits
 
 IMAGE = make_image(1)
 

@@ -12,11 +12,11 @@ from support.engines import SIZE, FakeEngine
 
 from captioner.options import FALLBACK, CaptionOptions
 from captioner.results import Caption
-from captioner_server.batcher import Batcher
-from captioner_server.compute import Computed
+from captioner_server.captioning.batcher import Batcher
+from captioner_server.captioning.compute import Computed
 from captioner_server.errors import BusyError, DeadlineError
-from captioner_server.fair_queue import Claim
-from captioner_server.metrics import Metrics
+from captioner_server.fairness.fair_queue import Claim
+from captioner_server.observation.metrics import Metrics
 
 NEVER = math.inf
 

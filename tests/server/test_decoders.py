@@ -16,7 +16,7 @@ from support.serving import RunningServer, make_image, serve
 from captioner.protocol import Pixels
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
-from captioner_server.fair_queue import Claim
+from captioner_server.fairness.fair_queue import Claim
 
 BOMB, FOREVER = scan_bomb(), scan_bomb(100_000)
 
@@ -107,7 +107,7 @@ def test_a_new_caller_does_not_wait_for_the_slow_images_of_others() -> None:
 
 
 def test_only_so_many_slow_images_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("captioner_server.decoders._SLOW_WAITING", 1)
+    monkeypatch.setattr("captioner_server.captioning.decoders._SLOW_WAITING", 1)
     with (
         serve(FakeEngine(), decode_workers=1, max_decode_s=PATIENCE_S) as server,
         callers(server, 4) as stubs,
@@ -152,7 +152,7 @@ def test_what_is_no_image_needs_no_decoder() -> None:
 
 
 def test_slow_images_of_streams_do_not_stop_the_streams_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("captioner_server.bulk_places._SLOW_S", (0.1, 0.1))
+    monkeypatch.setattr("captioner_server.captioning.bulk_places._SLOW_S", (0.1, 0.1))
     ended = threading.Event()
 
     def endless(image: bytes) -> Iterator[pb.CaptionBatchRequest]:

@@ -6,7 +6,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captioner_server.fair_queue import BULK_SHARE, Claim, FairQueue, Turns
+from captioner_server.fairness.fair_queue import BULK_SHARE, Claim, FairQueue, Turns
 
 
 def take(queue: FairQueue[str], count: int) -> list[str]:

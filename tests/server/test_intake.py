@@ -18,10 +18,10 @@ from support.stalling import Stalling
 
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
-from captioner_server.door import Door, Entry, Kind
+from captioner_server.admission.door import Door, Entry, Kind
+from captioner_server.admission.gate import Gate, State
+from captioner_server.admission.intake import Intake, SmallIntake
 from captioner_server.errors import BusyError, DeadlineError
-from captioner_server.gate import Gate, State
-from captioner_server.intake import Intake, SmallIntake
 from captioner_server.options import ServerOptions
 
 MIB = 2**20

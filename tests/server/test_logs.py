@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from captioner_server.logs import _TextFormatter
+from captioner_server.observation.logs import _TextFormatter
 
 
 @pytest.mark.parametrize("value", ["a\nb", "a\rb", "\x1b[2J", "a\u2028b", "\u202eb", "", "a b", 'a"b', "a=b"])

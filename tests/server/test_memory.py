@@ -18,7 +18,7 @@ from support.serving import RunningServer, make_image, serve
 
 from captioner.v1 import captioner_pb2 as pb
 from captioner_server.inference import grpc_predict_v2_pb2 as oip
-from captioner_server.wire import Received
+from captioner_server.rpc.wire import Received
 
 TIMEOUT_S = 60
 MIB = 2**20

@@ -13,8 +13,8 @@ from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
 from captioner_server.errors import RequestError
 from captioner_server.inference import grpc_predict_v2_pb2 as pb
 from captioner_server.inference.grpc_predict_v2_pb2_grpc import GRPCInferenceServiceStub
-from captioner_server.message_guard import MAX_FIELDS, check_message
-from captioner_server.wire import lenient
+from captioner_server.rpc.message_guard import MAX_FIELDS, check_message
+from captioner_server.rpc.wire import lenient
 
 INFER = pb.ModelInferRequest.DESCRIPTOR
 

@@ -11,7 +11,7 @@ from support.serving import RunningServer, make_image, serve
 
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
-from captioner_server.metrics import Metrics
+from captioner_server.observation.metrics import Metrics
 
 IMAGE = make_image(1)
 

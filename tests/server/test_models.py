@@ -18,13 +18,13 @@ from support.serving import RunningServer, make_image, serve
 from captioner.errors import BundleError, OptionsError
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
+from captioner_server.captioning.model_source import ModelSource, parse_models
+from captioner_server.captioning.supervisor import FAILURES
 from captioner_server.config import resolve
 from captioner_server.inference import grpc_predict_v2_pb2 as oip
 from captioner_server.inference.grpc_predict_v2_pb2_grpc import GRPCInferenceServiceStub
-from captioner_server.model_source import ModelSource, parse_models
 from captioner_server.process_options import ProcessOptions
 from captioner_server.reload import Reloader
-from captioner_server.supervisor import FAILURES
 
 IMAGE = make_image(1)
 
@@ -168,7 +168,7 @@ def test_a_model_is_replaced_under_load_and_no_request_is_lost(server, channel) 
 
 def test_the_memory_of_a_replaced_model_is_freed(server, caplog) -> None:
     """Cycles hold it, which Python would find only after many calls."""
-    caplog.set_level("INFO", "captioner_server.models")
+    caplog.set_level("INFO", "captioner_server.captioning.models")
     models = server.server.models
     old = [weakref.ref(models.get("cats")), weakref.ref(models.get("cats").engine)]
     upgrades = Upgrades(server)

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 from support.patience import PATIENCE_S
 
-from captioner_server import pace
-from captioner_server.pace import Pace
+from captioner_server.rpc import pace
+from captioner_server.rpc.pace import Pace
 
 UNPACKING_S = 0.01
 

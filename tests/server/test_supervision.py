@@ -16,9 +16,9 @@ from support.serving import make_image, serve
 from captioner.options import FALLBACK
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
-from captioner_server.compute import compute
+from captioner_server.captioning.compute import compute
+from captioner_server.captioning.supervisor import EXIT_STATUS, FAILURES
 from captioner_server.errors import BusyError
-from captioner_server.supervisor import EXIT_STATUS, FAILURES
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING

@@ -23,11 +23,11 @@ from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
 from captioner_client import CaptionClient, ClientOptions
 from captioner_server import probe
+from captioner_server.admission.guessers import address_of
+from captioner_server.admission.tokens import Tokens, read_tokens
 from captioner_server.errors import ServerStartError, UnauthenticatedError
-from captioner_server.guessers import address_of
 from captioner_server.options import ServerOptions
 from captioner_server.tls import is_local
-from captioner_server.tokens import Tokens, read_tokens
 
 trustme = pytest.importorskip("trustme", reason="trustme makes the certificates")
 
@@ -236,7 +236,7 @@ class Guesses:
         self.now, self.slept = 0.0, list[float]()
         self.tokens = Tokens(folder / "token", lambda: self.now)
         self.sleeping = asyncio.Event()  # holds all who sleep until it is set, as time does
-        monkeypatch.setattr("captioner_server.tokens.asyncio.sleep", self._sleep)
+        monkeypatch.setattr("captioner_server.admission.tokens.asyncio.sleep", self._sleep)
 
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)

@@ -193,7 +193,7 @@ def test_off_it_costs_no_import() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], env=child_environment(), capture_output=True, text=True
     )
-    assert "captioner_server.tracing" in done.stdout
+    assert "captioner_server.observation.tracing" in done.stdout
     assert "opentelemetry" not in done.stdout
 
 

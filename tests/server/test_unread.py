@@ -17,7 +17,7 @@ from support.stalling import Stalling
 
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
-from captioner_server.health import NOT_SERVING, SERVING, UNKNOWN
+from captioner_server.rpc.health import NOT_SERVING, SERVING, UNKNOWN
 
 WATCH = "/grpc.health.v1.Health/Watch"
 
@@ -55,7 +55,7 @@ def test_a_watch_that_is_not_read_ends() -> None:
 
 
 def test_a_connection_has_one_watch_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("captioner_server.health._MANY_WATCHES", 4)
+    monkeypatch.setattr("captioner_server.rpc.health._MANY_WATCHES", 4)
     with (
         serve(FakeEngine()) as server,
         health(server) as stub,

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from captioner.errors import CaptionerError
-from captioner_server import logs
+from captioner_server.captioning.model_source import ModelSource
 from captioner_server.main import run
-from captioner_server.model_source import ModelSource
+from captioner_server.observation import logs
 from captioner_server.options import ServerOptions
 from support.engines import FakeEngine
 from support.patience import PATIENCE_S

@@ -13,9 +13,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from captioner_server.door import Door, Kind
+from captioner_server.admission.door import Door, Kind
+from captioner_server.admission.gate import State
+from captioner_server.captioning.models import Models
 from captioner_server.errors import NotServingError
-from captioner_server.gate import State
 from captioner_server.http.body import CaptionCall
 from captioner_server.http.caption import CaptionCalls
 from captioner_server.http.endpoint import Endpoint
@@ -23,8 +24,7 @@ from captioner_server.http.errors import NotFoundError, error_response
 from captioner_server.http.openapi import describe_api
 from captioner_server.http.origin import Origins, parse_origins
 from captioner_server.http.page import page_routes
-from captioner_server.journal import Journal
-from captioner_server.models import Models
+from captioner_server.observation.journal import Journal
 from captioner_server.options import ServerOptions
 from captioner_server.tls import is_local
 

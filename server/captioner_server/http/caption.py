@@ -13,11 +13,11 @@ from starlette.responses import JSONResponse, Response
 from captioner import __version__
 from captioner.options import OPTION_SPECS
 from captioner.results import Caption, Word
+from captioner_server.captioning.models import Models
+from captioner_server.captioning.pipeline import Pipeline
 from captioner_server.http.body import MODEL, CaptionCall, read_request
 from captioner_server.http.stream import EventStream, encode_event
-from captioner_server.models import Models
 from captioner_server.options import ServerOptions
-from captioner_server.pipeline import Pipeline
 
 
 class CaptionCalls:

@@ -1,7 +1,7 @@
 """Wraps every HTTP call: admission, request id, metrics, log line and errors.
 
-The counterpart of `captioner_server.interceptor`: calls are rejected before their body is read, and accepted
-calls are finished before the server stops.
+The counterpart of `captioner_server.rpc.interceptor`: calls are rejected before their body is read, and
+accepted calls are finished before the server stops.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from captioner.errors import CaptionerError
-from captioner_server.call import Call, current_call
-from captioner_server.door import Door, Kind
+from captioner_server.admission.door import Door, Kind
 from captioner_server.errors import INTERNAL, DeadlineError, RequestError, message_of, release_frames
 from captioner_server.http.body import TIMEOUT
 from captioner_server.http.errors import error_response
 from captioner_server.http.origin import Origins
-from captioner_server.journal import Journal
-from captioner_server.tracing import call_stage, current_trace
+from captioner_server.observation.call import Call, current_call
+from captioner_server.observation.journal import Journal
+from captioner_server.observation.tracing import call_stage, current_trace
 
 log = logging.getLogger(__name__)
 

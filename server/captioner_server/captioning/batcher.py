@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 from captioner.options import CaptionOptions
 from captioner.protocol import Outcome, PixelModel, Pixels
 from captioner.results import Caption
-from captioner_server.compute import Computed, compute
+from captioner_server.captioning.compute import Computed, compute
 from captioner_server.errors import BusyError, DeadlineError
-from captioner_server.fair_queue import Claim, FairQueue
-from captioner_server.metrics import Metrics
-from captioner_server.tracing import begin_batch, begin_wait
+from captioner_server.fairness.fair_queue import Claim, FairQueue
+from captioner_server.observation.metrics import Metrics
+from captioner_server.observation.tracing import begin_batch, begin_wait
 
 if TYPE_CHECKING:
-    from captioner_server.spans import WaitSpans
+    from captioner_server.observation.spans import WaitSpans
 
 log = logging.getLogger(__name__)
 

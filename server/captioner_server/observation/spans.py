@@ -30,7 +30,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from captioner import __version__
 from captioner.model.stages import Stage, observe
-from captioner_server.call import Call
+from captioner_server.observation.call import Call
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from captioner_server.allowance import Allowance, Limits
+from captioner_server.admission.guessers import Guesser, TooManyGuessesError, address_of
 from captioner_server.content import content_digest
 from captioner_server.errors import ServerStartError, UnauthenticatedError
-from captioner_server.guessers import Guesser, TooManyGuessesError, address_of
+from captioner_server.fairness.allowance import Allowance, Limits
 
 log = logging.getLogger(__name__)
 

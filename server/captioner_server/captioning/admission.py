@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from captioner_server.bulk_places import BulkPlaces, Place
+from captioner_server.captioning.bulk_places import BulkPlaces, Place
 from captioner_server.errors import BusyError, RequestError
-from captioner_server.fair_queue import BULK_SHARE, Claim
+from captioner_server.fairness.fair_queue import BULK_SHARE, Claim
 
 _SHORTEST_RETRY_S, _LONGEST_RETRY_S = 0.1, 5.0
 _PRUDENCE = 0.75

@@ -14,9 +14,9 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from captioner_server.errors import DeadlineError, RequestError
-from captioner_server.message_guard import Content, check_message, malformed
-from captioner_server.pace import Pace
-from captioner_server.tracing import call_stage
+from captioner_server.observation.tracing import call_stage
+from captioner_server.rpc.message_guard import Content, check_message, malformed
+from captioner_server.rpc.pace import Pace
 
 _CROWDED_S, _RECHECK_S = 2.0, 0.5
 _LARGE_BYTES = 256 * 1024

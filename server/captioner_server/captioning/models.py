@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from captioner.errors import CaptionerError, clip
 from captioner.protocol import PixelModel
+from captioner_server.captioning.pipeline import Pipeline
+from captioner_server.captioning.shadow import OUTCOMES, Shadow
 from captioner_server.errors import ModelNotFoundError
-from captioner_server.metrics import Metrics
+from captioner_server.observation.metrics import Metrics
 from captioner_server.options import ServerOptions
-from captioner_server.pipeline import Pipeline
-from captioner_server.shadow import OUTCOMES, Shadow
 
 log = logging.getLogger(__name__)
 

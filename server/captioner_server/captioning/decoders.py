@@ -11,8 +11,8 @@ from captioner.images.preparation import Preparation
 from captioner.images.workers import DecodeWorkers, PreemptedError
 from captioner.protocol import Pixels
 from captioner_server.errors import BusyError
-from captioner_server.fair_queue import Claim
-from captioner_server.turn_pool import TurnPool
+from captioner_server.fairness.fair_queue import Claim
+from captioner_server.fairness.turn_pool import TurnPool
 
 _LEAST_IMAGE_S = 0.002
 _SLOW_NICENESS = 5

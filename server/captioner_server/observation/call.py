@@ -9,8 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from captioner_server.allowance import Allowance
-from captioner_server.compute import Computed
+from captioner_server.fairness.allowance import Allowance
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -39,10 +38,11 @@ class Call:
         """The name of its token; None for callers without one."""
         return self.caller if self.caller != self.peer else None
 
-    def add(self, computed: Computed) -> None:
-        self.batch_size = max(self.batch_size, computed.batch_size)
-        self.seconds["queue"] += computed.queue_s
-        self.seconds["compute"] += computed.compute_s
+    def add(self, queue_s: float, compute_s: float, batch_size: int) -> None:
+        """Add what one of its images took, and the size of the batch that the image was in."""
+        self.batch_size = max(self.batch_size, batch_size)
+        self.seconds["queue"] += queue_s
+        self.seconds["compute"] += compute_s
 
     def server_timing(self) -> str:
         """The value of the header Server-Timing (W3C): durations in milliseconds."""

@@ -17,11 +17,11 @@ from captioner.protobuf import (
 from captioner.results import Caption
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1 import captioner_pb2_grpc
-from captioner_server.batch_call import BatchCall
-from captioner_server.door import Door, Entry
-from captioner_server.models import Models
+from captioner_server.admission.door import Door, Entry
+from captioner_server.captioning.models import Models
 from captioner_server.options import ServerOptions
-from captioner_server.wire import begin_stream, deadline_of, write
+from captioner_server.rpc.batch_call import BatchCall
+from captioner_server.rpc.wire import begin_stream, deadline_of, write
 
 
 class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):

@@ -13,17 +13,17 @@ import grpc
 from captioner.errors import CaptionerError
 from captioner.protobuf import caption_to_proto, options_from_proto
 from captioner.v1 import captioner_pb2 as pb
-from captioner_server.bulk_places import Place
-from captioner_server.call import current_call
-from captioner_server.door import Entry
+from captioner_server.admission.door import Entry
+from captioner_server.admission.gate import Gate
+from captioner_server.admission.intake import Receipt, evicted
+from captioner_server.captioning.bulk_places import Place
+from captioner_server.captioning.models import Models
+from captioner_server.captioning.pipeline import Pipeline
 from captioner_server.errors import INTERNAL, DeadlineError, RequestError, release_frames, to_batch_error
-from captioner_server.gate import Gate
-from captioner_server.intake import Receipt, evicted
-from captioner_server.models import Models
+from captioner_server.observation.call import current_call
+from captioner_server.observation.tracing import call_stage
 from captioner_server.options import ServerOptions
-from captioner_server.pipeline import Pipeline
-from captioner_server.tracing import call_stage
-from captioner_server.wire import Received, begin_stream, deadline_of, read, write
+from captioner_server.rpc.wire import Received, begin_stream, deadline_of, read, write
 
 log = logging.getLogger(__name__)
 

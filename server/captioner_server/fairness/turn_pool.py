@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 
-from captioner_server.fair_queue import Claim, Turns
+from captioner_server.fairness.fair_queue import Claim, Turns
 
 T = TypeVar("T")
 

@@ -15,8 +15,7 @@ from typing import Any
 import grpc
 
 from captioner.errors import CaptionerError
-from captioner_server.call import Call, current_call
-from captioner_server.door import Door, Entry, Kind
+from captioner_server.admission.door import Door, Entry, Kind
 from captioner_server.errors import (
     INTERNAL,
     NotServingError,
@@ -25,10 +24,11 @@ from captioner_server.errors import (
     status_code,
     to_trailers,
 )
-from captioner_server.journal import Journal
-from captioner_server.metrics import Metrics
-from captioner_server.tracing import current_trace
-from captioner_server.wire import Received, begin_stream, deadline_of, lenient, read, read_one, write
+from captioner_server.observation.call import Call, current_call
+from captioner_server.observation.journal import Journal
+from captioner_server.observation.metrics import Metrics
+from captioner_server.observation.tracing import current_trace
+from captioner_server.rpc.wire import Received, begin_stream, deadline_of, lenient, read, read_one, write
 
 log = logging.getLogger("captioner_server.calls")
 

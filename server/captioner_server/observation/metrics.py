@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
-from captioner_server.machine_metrics import BuildCollector, CallbackCounter, GpuCollector
+from captioner_server.observation.machine_metrics import BuildCollector, CallbackCounter, GpuCollector
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _MODEL = ("name", "model", "device", "provider", "precision")

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from captioner.errors import CaptionerError
-from captioner_server.call import Call, current_call, request_id_of
-from captioner_server.metrics import Metrics
-from captioner_server.tracing import current_trace
+from captioner_server.observation.call import Call, current_call, request_id_of
+from captioner_server.observation.metrics import Metrics
+from captioner_server.observation.tracing import current_trace
 
 if TYPE_CHECKING:
-    from captioner_server.spans import Tracing
+    from captioner_server.observation.spans import Tracing
 
 log = logging.getLogger("captioner_server.calls")
 

@@ -19,21 +19,21 @@ from captioner.images.formats import HEAD_BYTES, format_of
 from captioner.options import CaptionOptions
 from captioner.protocol import PixelModel, Pixels
 from captioner.results import Caption, Word
-from captioner_server.admission import Admission
-from captioner_server.batcher import Batcher
-from captioner_server.bulk_places import Place
-from captioner_server.call import current_call
-from captioner_server.compute import Computed
-from captioner_server.decoders import Decoders
-from captioner_server.fair_queue import Claim
-from captioner_server.metrics import Metrics
+from captioner_server.captioning.admission import Admission
+from captioner_server.captioning.batcher import Batcher
+from captioner_server.captioning.bulk_places import Place
+from captioner_server.captioning.compute import Computed
+from captioner_server.captioning.decoders import Decoders
+from captioner_server.captioning.supervisor import Supervisor
+from captioner_server.fairness.fair_queue import Claim
+from captioner_server.fairness.turn_pool import TurnPool
+from captioner_server.observation.call import current_call
+from captioner_server.observation.metrics import Metrics
+from captioner_server.observation.tracing import begin_image, begin_wait, image_stage
 from captioner_server.options import ServerOptions
-from captioner_server.supervisor import Supervisor
-from captioner_server.tracing import begin_image, begin_wait, image_stage
-from captioner_server.turn_pool import TurnPool
 
 if TYPE_CHECKING:
-    from captioner_server.spans import WaitSpans
+    from captioner_server.observation.spans import WaitSpans
 
 _LEAST_COST = 0.25  # the share of the encoder, which does not depend on the search
 
@@ -219,7 +219,7 @@ class Pipeline:
     ) -> Computed:
         computed = await self._batcher.submit(pixels, options, deadline_s, claim)
         call = current_call.get()
-        call.add(computed)
+        call.add(computed.queue_s, computed.compute_s, computed.batch_size)
         self._metrics.count_share(call.token, computed.compute_s / computed.batch_size)
         return computed
 

@@ -1,5 +1,5 @@
 """The traces of the current call and image. This module does not need OpenTelemetry;
-`captioner_server.spans`, which does, is imported only if traces are enabled."""
+`captioner_server.observation.spans`, which does, is imported only if traces are enabled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from captioner_server.spans import BatchSpans, CallSpans, ImageSpans, WaitSpans
+    from captioner_server.observation.spans import BatchSpans, CallSpans, ImageSpans, WaitSpans
 
 current_trace: ContextVar[CallSpans | None] = ContextVar("current_trace", default=None)
 """Set for the task that answers a call, and all tasks that it starts."""

@@ -16,14 +16,14 @@ from enum import Enum
 from typing import TypeVar
 
 from captioner.errors import CaptionerError
-from captioner_server.allowance import Allowance
+from captioner_server.admission.gate import Gate
+from captioner_server.admission.intake import Intake, Receipt, SmallIntake, default_budget
+from captioner_server.admission.tokens import Tokens
 from captioner_server.errors import BusyError, RequestError
-from captioner_server.gate import Gate
-from captioner_server.intake import Intake, Receipt, SmallIntake, default_budget
+from captioner_server.fairness.allowance import Allowance
+from captioner_server.fairness.tally import Tally
+from captioner_server.observation.tracing import call_stage
 from captioner_server.options import ServerOptions
-from captioner_server.tally import Tally
-from captioner_server.tokens import Tokens
-from captioner_server.tracing import call_stage
 
 T = TypeVar("T")
 

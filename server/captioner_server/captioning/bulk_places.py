@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from captioner_server.fair_queue import Claim, Turns
+from captioner_server.fairness.fair_queue import Claim, Turns
 
 _SLOW_S = (1.0, 10.0)
 """Least and most time after which a bulk image that has not been decoded is set aside."""

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from captioner_server.call import current_call
 from captioner_server.errors import BusyError, ServiceNotFoundError
-from captioner_server.tally import Tally
-from captioner_server.wire import begin_stream, write
+from captioner_server.fairness.tally import Tally
+from captioner_server.observation.call import current_call
+from captioner_server.rpc.wire import begin_stream, write
 
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 SERVING = health_pb2.HealthCheckResponse.SERVING

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from captioner_server.errors import BusyError, RequestError
-from captioner_server.fair_queue import Claim, Turns
+from captioner_server.fairness.fair_queue import Claim, Turns
 
 _RETRY_AFTER_S = 0.2
 

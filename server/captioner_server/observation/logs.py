@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from captioner.errors import clip
-from captioner_server.log_writer import LogWriter
+from captioner_server.observation.log_writer import LogWriter
 
 _MAX_TRACEBACK = 8000
 

@@ -19,13 +19,13 @@ from captioner import __version__
 from captioner.errors import ImageError, clip
 from captioner.options import OPTION_SPECS, CaptionOptions
 from captioner.results import Caption
+from captioner_server.admission.gate import Gate
+from captioner_server.captioning.models import Models
+from captioner_server.captioning.pipeline import Pipeline
 from captioner_server.errors import ModelNotFoundError, RequestError
-from captioner_server.gate import Gate
 from captioner_server.inference import grpc_predict_v2_pb2 as pb
 from captioner_server.inference import grpc_predict_v2_pb2_grpc
-from captioner_server.models import Models
-from captioner_server.pipeline import Pipeline
-from captioner_server.wire import deadline_of
+from captioner_server.rpc.wire import deadline_of
 
 MODEL = "captioner"
 INPUT, OUTPUTS = "IMAGE", {"CAPTION": "BYTES", "LOG_PROB": "FP32"}

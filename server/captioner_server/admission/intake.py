@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from captioner_server.errors import BusyError, DeadlineError
-from captioner_server.fair_queue import Claim, FairQueue
+from captioner_server.fairness.fair_queue import Claim, FairQueue
 
 T = TypeVar("T")
 

@@ -11,11 +11,11 @@ import time
 from captioner.errors import CaptionerError
 from captioner.options import CaptionOptions
 from captioner.results import Caption
-from captioner_server.call import Call, current_call
+from captioner_server.captioning.pipeline import Pipeline
 from captioner_server.errors import BusyError
-from captioner_server.metrics import Metrics
-from captioner_server.pipeline import Pipeline
-from captioner_server.tracing import current_trace
+from captioner_server.observation.call import Call, current_call
+from captioner_server.observation.metrics import Metrics
+from captioner_server.observation.tracing import current_trace
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""Who may enter: identifies callers, accepts or rejects calls, and bounds what they send."""

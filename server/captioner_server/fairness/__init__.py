@@ -1,0 +1,1 @@
+"""Who comes next: callers take turns, each within its limits."""

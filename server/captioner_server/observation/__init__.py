@@ -1,0 +1,1 @@
+"""What the server reports: logs, metrics and traces of calls."""

@@ -1,0 +1,1 @@
+"""The gRPC side: calls, messages, health and reflection."""
