@@ -64,6 +64,8 @@ class Busy(Answers):
 
     def CaptionBatch(self, requests: Anything, context: Anything) -> Iterator[pb.CaptionBatchResponse]:
         self.calls += 1
+        for _ in requests:  # a write to a call that has ended would hide its status from the client
+            pass
         status = status_pb2.Status(code=8, message="busy", details=[self._detail])
         details = ("grpc-status-details-bin", status.SerializeToString())
         context.set_trailing_metadata((details, ("grpc-retry-pushback-ms", self._pushback)))
