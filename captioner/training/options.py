@@ -152,6 +152,10 @@ class StageOptions:
     frozen_evidence: bool = False
     """Keep the class evidence and its gate as they are. Captions rarely contain the exact names, so rewards
     for captions weaken both."""
+    frozen_detection: bool = False
+    """Keep all that is detected as it is: the encoder, the class evidence, the embeddings of words, and the
+    mean of the photo that the checklist compares them with. Rewards then change only how it is put into
+    words."""
     label_words_only: bool = False
     """Train nothing but the embeddings of the words that label photos, so that all else stays as it is. A
     run that starts from a trained model and has no captions does so by default: nothing in its data would
@@ -166,6 +170,8 @@ class StageOptions:
         _at_least(self, 0, "learning_rate", "final_learning_rate", "gradient_norm", "evidence_gain")
         if not 0 <= self.tuned_segments <= 3:
             raise DataError("tuned_segments must be from 0 to 3")
+        if self.frozen_detection and self.tuned_segments:
+            raise DataError("frozen_detection keeps the encoder: set tuned_segments to 0")
         if not 0 < self.zoom <= 1:
             raise DataError("zoom must be above 0 and at most 1")
         for name in ("hidden_cells", "hidden_features", "hidden_means", "stochastic_depth"):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
 
+from captioner.nn.decoder import LSTMDecoder
 from captioner.nn.model import CaptionModel
 from captioner.training.options import StageOptions
 
@@ -20,8 +21,8 @@ def make_optimizer(
     backbone = model.encoder.backbone
     tuned = [p for p in backbone.parameters() if p.requires_grad]
     elsewhere = {id(p) for p in backbone.parameters()}
-    if stage.frozen_evidence and model.decoder.evidence is not None:
-        elsewhere |= {id(p) for p in model.decoder.evidence.parameters()}
+    for part in _frozen(model, stage):
+        elsewhere |= {id(p) for p in part.parameters()}
     rest = [p for p in model.parameters() if id(p) not in elsewhere]
     rest += [p for objective in objectives for p in objective.parameters()]
     matrices = [p for p in rest if p.dim() > 1]
@@ -34,6 +35,18 @@ def make_optimizer(
     if tuned:
         groups.append({"params": tuned, "base": stage.encoder_learning_rate, "weight_decay": 0.0})
     return torch.optim.AdamW(groups, lr=stage.learning_rate, betas=(0.9, 0.98), fused=True)
+
+
+def _frozen(model: CaptionModel, stage: StageOptions) -> Iterator[nn.Module]:
+    """The parts of the model, besides segments of the backbone, that the stage does not train."""
+    decoder = model.decoder
+    if decoder.evidence is not None and (stage.frozen_evidence or stage.frozen_detection):
+        yield decoder.evidence
+    if stage.frozen_detection:
+        yield model.encoder
+        yield decoder.embedding
+        if isinstance(decoder, LSTMDecoder):
+            yield decoder.mean
 
 
 def keep_other_words(model: CaptionModel, words: Tensor) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from captioner.training.objectives.attention_entropy import AttentionEntropy
 from captioner.training.objectives.bag_of_words import BagOfWords
 from captioner.training.objectives.base import Objective, Run
+from captioner.training.objectives.caption_retention import CaptionRetention
 from captioner.training.objectives.class_retention import ClassRetention
 from captioner.training.objectives.cross_entropy import CrossEntropy
 from captioner.training.objectives.distillation import Distillation
@@ -25,6 +26,7 @@ OBJECTIVES: dict[str, type[Objective[Any]]] = {
     "bag_of_words": BagOfWords,
     "feature_distillation": FeatureDistillation,
     "class_retention": ClassRetention,
+    "caption_retention": CaptionRetention,
     "hard_attention": HardAttention,
     "self_critical": SelfCritical,
     "label_likelihood": LabelLikelihood,

@@ -82,6 +82,9 @@ class SelfCritical(Objective[SelfCriticalOptions]):
     def groups(self, random: np.random.Generator) -> list[Group]:
         return [group for reward in self.rewards.values() for group in reward.groups]
 
+    def applies_to(self, kind: str) -> bool:
+        return kind in self.rewards and bool(self.rewards[kind].groups)
+
     def loss(self, step: Step) -> Tensor:
         decoder, options = step.model.decoder, self.options
         training = decoder.training

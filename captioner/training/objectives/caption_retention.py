@@ -1,0 +1,101 @@
+"""Learning without forgetting: labelled photos keep the captions that the run started with.
+
+Rewards for captions teach the words that people often write, and rarer names give way to them on all photos.
+This objective keeps the prediction of every next word near that of the start, along captions that the start
+samples for labelled photos (Li and Hoiem 2016, arXiv:1606.09282; word by word, Kim and Rush 2016,
+arXiv:1606.07947).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from captioner.errors import DataError
+from captioner.nn.decoder import checklist
+from captioner.nn.model import CaptionModel
+from captioner.training.cache import trained_stages
+from captioner.training.data import NAMED, Group
+from captioner.training.likelihood import mean_of_words
+from captioner.training.objectives.base import Objective, Run
+from captioner.training.objectives.self_critical import sample
+from captioner.training.options import ObjectiveOptions, TrainOptions
+from captioner.training.step import Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptionRetentionOptions(ObjectiveOptions):
+    samples: int = 8
+    """Captions that the start samples per image."""
+    temperature: float = 0.5
+    """They are sampled from softmax(logits / temperature)."""
+
+    def __post_init__(self) -> None:
+        ObjectiveOptions.__post_init__(self)
+        self.at_least(1, "samples")
+        self.at_least(0.01, "temperature")
+
+    def check(self, run: TrainOptions) -> None:
+        if not run.start:
+            raise DataError("it keeps what a trained model says: set start")
+
+    def sampled(self, captions: int, labelled: bool) -> int:
+        return self.samples * labelled
+
+
+class CaptionRetention(Objective[CaptionRetentionOptions]):
+    """Divergence from the predictions of the model that the run starts from, with checklists."""
+
+    Options = CaptionRetentionOptions
+    batches = frozenset({NAMED})
+
+    def __init__(self, options: CaptionRetentionOptions, run: Run) -> None:
+        super().__init__(options, run)
+        start = run.start
+        assert start  # the options have been checked
+        if start.vocabulary.words != run.vocabulary.words:
+            raise DataError("caption_retention needs a run without new words: raise min_count")
+        model = CaptionModel(start.model, len(run.vocabulary))
+        start.give(model, run.vocabulary)
+        self._start = (model.to(run.device).eval(),)  # in a tuple: not a part of this module's state
+
+    def groups(self, random: np.random.Generator) -> list[Group]:
+        return [
+            Group(index, (), can_mirror=True, kind=NAMED, sampled=self.options.samples)
+            for index, example in enumerate(self.run.examples)
+            if example.image.words
+            for _ in range(example.repeat)
+        ]
+
+    def loss(self, step: Step) -> Tensor:
+        sampled, taught = self._captions(step)
+        tokens, targets = sampled[:, :, :-1], sampled[:, :, 1:]
+        decoder = step.model.decoder
+        training = decoder.training
+        decoder.eval()  # the start predicts without dropout too
+        logits, _ = decoder(tokens, step.memory, step.state)
+        decoder.train(training)
+        said = torch.log_softmax(checklist.add_to_all(logits, tokens, step.state).float(), dim=-1)
+        return mean_of_words((taught.exp() * (taught - said)).sum(dim=-1), targets)
+
+    @torch.no_grad()
+    def _captions(self, step: Step) -> tuple[Tensor, Tensor]:
+        """Captions as from `sample`, and the start's log-probabilities of each next word, float32 (batch,
+        samples, length, vocabulary)."""
+        [model] = self._start
+        stages = trained_stages(model.encoder, step.features, self.run.frozen_segments, 0)
+        memory, state = model.prepare(stages, step.photo_mask)
+        sampled = sample(
+            model.decoder,
+            memory,
+            state,
+            self.options.samples,
+            self.run.options.max_words,
+            self.options.temperature,
+        )
+        tokens = sampled[:, :, :-1]
+        logits, _ = model.decoder(tokens, memory, state)
+        return sampled, torch.log_softmax(checklist.add_to_all(logits, tokens, state).float(), dim=-1)
