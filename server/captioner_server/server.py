@@ -21,7 +21,6 @@ from captioner_server.inference import grpc_predict_v2_pb2, grpc_predict_v2_pb2_
 from captioner_server.observation.journal import Journal
 from captioner_server.observation.metrics import Metrics
 from captioner_server.options import ServerOptions
-from captioner_server.rpc.floods import Floods
 from captioner_server.rpc.health import NOT_SERVING, SERVING, Health
 from captioner_server.rpc.inference_servicer import InferenceServicer
 from captioner_server.rpc.interceptor import CallInterceptor
@@ -60,9 +59,7 @@ class CaptionServer:
         self.metrics.image_bytes.set_function(lambda: self.door.images.used_bytes)
         self._tracing = _tracing(options)
         journal = Journal(self.metrics, self._tracing)
-        self.floods = Floods(options.max_message_bytes)
-        self.metrics.count_floods(lambda: self.floods.closed)
-        interceptor = CallInterceptor(self.door, self.metrics, journal, self.floods, options.stream_idle_s)
+        interceptor = CallInterceptor(self.door, self.metrics, journal, options.stream_idle_s)
         self.http_url: str | None = None
         """The HTTP address after the start; None without HTTP."""
         self._http: HttpServer | None = None
@@ -100,7 +97,6 @@ class CaptionServer:
             scheme = "http" if credentials is None else "https"
             self.http_url = f"{scheme}://{self.options.host}:{await self._http.start()}"
         await self._server.start()
-        self.floods.start(int(port))
         return int(port)
 
     async def open(self, engines: Mapping[str, PixelModel]) -> None:
@@ -151,7 +147,6 @@ class CaptionServer:
         """Close the ports; calls still open are cancelled after the grace period."""
         http = [self._http.stop(grace_s)] if self._http else []
         await asyncio.gather(self._server.stop(grace_s), *http)
-        self.floods.stop()
         self.models.close()
         if self._tracing:
             await asyncio.to_thread(self._tracing.close, _LAST_SPANS_S)

@@ -75,11 +75,6 @@ class Metrics:
     def _histogram(self, name: str, help: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
         return Histogram(f"captioner_{name}", help, labels, buckets=buckets, registry=self.registry)
 
-    def count_floods(self, count: Callable[[], int]) -> None:
-        """`count` returns how many flooded connections have been closed since the start."""
-        help = "Connections that were closed because they received much that belongs to no call"
-        self.registry.register(CallbackCounter("captioner_flooded_connections", help, count))
-
     def count_decoder_restarts(self, count: Callable[[], int]) -> None:
         """`count` returns how many decoding processes have been replaced since the start."""
         help = "Decoding processes that were replaced"

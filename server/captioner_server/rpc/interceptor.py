@@ -28,7 +28,6 @@ from captioner_server.observation.call import Call, current_call
 from captioner_server.observation.journal import Journal
 from captioner_server.observation.metrics import Metrics
 from captioner_server.observation.tracing import current_trace
-from captioner_server.rpc.floods import Floods, Traffic
 from captioner_server.rpc.wire import Received, begin_stream, deadline_of, lenient, read, read_one, write
 
 log = logging.getLogger("captioner_server.calls")
@@ -54,17 +53,9 @@ _KINDS = {
 class CallInterceptor(grpc.aio.ServerInterceptor):
     """Admits, counts and logs calls. Streaming handlers are coroutines that use `context.write`."""
 
-    def __init__(
-        self,
-        door: Door,
-        metrics: Metrics,
-        journal: Journal,
-        floods: Floods,
-        patience_s: float,
-    ) -> None:
+    def __init__(self, door: Door, metrics: Metrics, journal: Journal, patience_s: float) -> None:
         """A caller that does not read its answer for `patience_s` loses it."""
-        self._door, self._gate, self._journal, self._floods = door, door.gate, journal, floods
-        self._patience_s = patience_s
+        self._door, self._gate, self._journal, self._patience_s = door, door.gate, journal, patience_s
         metrics.in_flight.set_function(lambda: door.gate.open_calls)
 
     async def intercept_service(
@@ -79,37 +70,32 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         metadata = dict(handler_call_details.invocation_metadata or ())
         if method.startswith(_REFLECTION):
             return self._reflection(handler, metadata)
-        traffic = self._floods.traffic()
         admitted = self._admitted(handler, method, metadata)
         # Single answers are written as streams are: gRPC would wait without limit for a caller to read them.
         return grpc.stream_stream_rpc_method_handler(
-            self._around(admitted, method, metadata, traffic),
-            lenient(handler.request_deserializer or bytes, traffic.add),
+            self._around(admitted, method, metadata),
+            lenient(handler.request_deserializer or bytes),
             handler.response_serializer,
         )
 
     def _reflection(self, handler: grpc.RpcMethodHandler, metadata: dict[str, Any]) -> grpc.RpcMethodHandler:
         """Reflection: a stream of small messages for authorised callers, which does not count as a call."""
         answers: Any = handler.stream_stream
-        traffic = self._floods.traffic()
 
         async def behaviour(_: Any, context: grpc.aio.ServicerContext) -> None:
             try:
                 caller = await self._identify(metadata, context)
-                with traffic.of(context.peer()):
-                    async with self._door.enter(caller, Kind.PROBE, math.inf) as entry:
-                        await begin_stream(context)
-                        async for answer in answers(_small_messages(entry, context), context):
-                            await write(context, answer, self._patience_s, entry.crowded)
+                async with self._door.enter(caller, Kind.PROBE, math.inf) as entry:
+                    await begin_stream(context)
+                    async for answer in answers(_small_messages(entry, context), context):
+                        await write(context, answer, self._patience_s, entry.crowded)
             except CaptionerError as error:
                 self._journal.refuse(error)
                 release_frames(error)
                 await context.abort(status_code(error), message_of(error), to_trailers(error))
 
         return grpc.stream_stream_rpc_method_handler(
-            behaviour,
-            lenient(handler.request_deserializer or bytes, traffic.add),
-            handler.response_serializer,
+            behaviour, lenient(handler.request_deserializer or bytes), handler.response_serializer
         )
 
     async def _identify(self, metadata: dict[str, Any], context: grpc.aio.ServicerContext) -> str:
@@ -162,9 +148,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         await begin_stream(context)
         await write(context, answer, self._patience_s, entry.crowded)
 
-    def _around(
-        self, behaviour: Behaviour, method: str, metadata: dict[str, Any], traffic: Traffic
-    ) -> Behaviour:
+    def _around(self, behaviour: Behaviour, method: str, metadata: dict[str, Any]) -> Behaviour:
         """Turn errors into statuses, set the trailing metadata, count and log."""
         probe = _kind(method) is Kind.PROBE
 
@@ -175,8 +159,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             started = time.monotonic()
             code, reason = "CANCELLED", ""
             try:
-                with traffic.of(context.peer()):
-                    await behaviour(request, context)
+                await behaviour(request, context)
                 code = "OK"
                 context.set_trailing_metadata(_trailers(call))
             except CaptionerError as error:

@@ -41,15 +41,12 @@ class Received:
         return self.message
 
 
-def lenient(
-    deserialize: Callable[[bytes], Any], arrived: Callable[[int], None] = lambda size: None
-) -> Callable[[bytes], Received]:
-    """A deserializer that returns errors; with an exception, gRPC would end the call with UNKNOWN. It tells
-    `arrived` the size of each message, and checks the bytes with `check_message` before parsing them."""
+def lenient(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Received]:
+    """A deserializer that returns errors; with an exception, gRPC would end the call with UNKNOWN. It checks
+    the bytes with `check_message` before parsing them."""
     descriptor = getattr(getattr(deserialize, "__self__", None), "DESCRIPTOR", None)
 
     def parse(raw: bytes) -> Received:
-        arrived(len(raw))
         try:
             contents = check_message(raw, descriptor)
             if len(contents) == 1 and len(raw) > _LARGE_BYTES:
