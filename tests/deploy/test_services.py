@@ -76,7 +76,7 @@ def test_the_names_in_the_collectors_configuration() -> None:
 
 
 def test_what_the_collector_keeps_is_what_servers_send() -> None:
-    spans = (ROOT / "server/captioner_server").glob("*.py")
+    spans = (ROOT / "server/captioner_server").rglob("*.py")
     sent = {name for file in spans for name in re.findall(r'"(captioner\.\w+)"', file.read_text())}
     config = yaml.safe_load((ROOT / "deploy" / "otel" / "collector.yaml").read_text())
     policies = config["processors"]["tail_sampling"]["policies"]
