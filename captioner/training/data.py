@@ -149,6 +149,16 @@ def make_image_groups(examples: Sequence[Example], min_references: int, samples:
     ]
 
 
+def make_labelled_groups(examples: Sequence[Example], samples: int) -> list[Group]:
+    """Each labelled image, for which `samples` captions will be sampled."""
+    return [
+        Group(index, (), can_mirror=True, kind=NAMED, sampled=samples)
+        for index, example in enumerate(examples)
+        if example.image.words
+        for _ in range(example.repeat)
+    ]
+
+
 def word_weights(groups: Sequence[Group], vocabulary: int) -> Tensor:
     """How informative each word is, float (vocabulary,): -log of the share of captions that contain it; 0
     for special tokens."""

@@ -16,7 +16,7 @@ from captioner.metrics.cider import CiderReward
 from captioner.metrics.diversity import UNFINISHED
 from captioner.metrics.naming import forms_of, has_phrase
 from captioner.model.vocabulary import END, tokenize
-from captioner.training.data import NAMED, Example, Group, make_image_groups
+from captioner.training.data import Example, Group, make_image_groups, make_labelled_groups
 
 
 class Reward(Protocol):
@@ -125,11 +125,7 @@ class Naming:
         )
         self._background = {word for word, count in frequent.items() if count >= self.FREQUENT}
         self._things = set().union(*(forms_of(own[-1:]) for all_ in self._words.values() for own in all_))
-        self.groups: Sequence[Group] = [
-            Group(index, (), can_mirror=True, kind=NAMED, sampled=samples)
-            for index in (self._words if factor else ())
-            for _ in range(examples[index].repeat)
-        ]
+        self.groups: Sequence[Group] = make_labelled_groups(examples, samples) if factor else []
 
     def scores(self, images: Sequence[int], captions: Sequence[Sequence[str]]) -> npt.NDArray[np.float64]:
         return np.array(

@@ -9,7 +9,7 @@ import torch
 
 from captioner.nn.attention import AdditiveAttention
 from captioner.nn.decoder import DecoderSizes, LSTMDecoder
-from captioner.training.objectives.self_critical import sample
+from captioner.training.sampling import sample
 
 WORDS, LIMIT, SAMPLES = 9, 6, 40
 

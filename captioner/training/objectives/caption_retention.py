@@ -15,14 +15,13 @@ import torch
 from torch import Tensor
 
 from captioner.errors import DataError
-from captioner.nn.decoder import checklist
 from captioner.nn.model import CaptionModel
 from captioner.training.cache import trained_stages
-from captioner.training.data import NAMED, Group
+from captioner.training.data import NAMED, Group, make_labelled_groups
 from captioner.training.likelihood import mean_of_words
 from captioner.training.objectives.base import Objective, Run
-from captioner.training.objectives.self_critical import sample
 from captioner.training.options import ObjectiveOptions, TrainOptions
+from captioner.training.sampling import logits_of, sample, without_dropout
 from captioner.training.step import Step
 
 
@@ -63,23 +62,14 @@ class CaptionRetention(Objective[CaptionRetentionOptions]):
         self._start = (model.to(run.device).eval(),)  # in a tuple: not a part of this module's state
 
     def groups(self, random: np.random.Generator) -> list[Group]:
-        return [
-            Group(index, (), can_mirror=True, kind=NAMED, sampled=self.options.samples)
-            for index, example in enumerate(self.run.examples)
-            if example.image.words
-            for _ in range(example.repeat)
-        ]
+        return make_labelled_groups(self.run.examples, self.options.samples)
 
     def loss(self, step: Step) -> Tensor:
         sampled, taught = self._captions(step)
-        tokens, targets = sampled[:, :, :-1], sampled[:, :, 1:]
-        decoder = step.model.decoder
-        training = decoder.training
-        decoder.eval()  # the start predicts without dropout too
-        logits, _ = decoder(tokens, step.memory, step.state)
-        decoder.train(training)
-        said = torch.log_softmax(checklist.add_to_all(logits, tokens, step.state).float(), dim=-1)
-        return mean_of_words((taught.exp() * (taught - said)).sum(dim=-1), targets)
+        with without_dropout(step.model.decoder):  # as the start predicts
+            logits, _ = logits_of(step.model.decoder, sampled, step.memory, step.state)
+        said = torch.log_softmax(logits.float(), dim=-1)
+        return mean_of_words((taught.exp() * (taught - said)).sum(dim=-1), sampled[:, :, 1:])
 
     @torch.no_grad()
     def _captions(self, step: Step) -> tuple[Tensor, Tensor]:
@@ -96,6 +86,5 @@ class CaptionRetention(Objective[CaptionRetentionOptions]):
             self.run.options.max_words,
             self.options.temperature,
         )
-        tokens = sampled[:, :, :-1]
-        logits, _ = model.decoder(tokens, memory, state)
-        return sampled, torch.log_softmax(checklist.add_to_all(logits, tokens, state).float(), dim=-1)
+        logits, _ = logits_of(model.decoder, sampled, memory, state)
+        return sampled, torch.log_softmax(logits.float(), dim=-1)

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from captioner.model.vocabulary import END, Vocabulary
-from captioner.nn.decoder import Decoder, Tensors, checklist, expand_beams
 from captioner.training.data import NAMED, PHOTOS, Group
 from captioner.training.likelihood import log_probs_of, mean_of_words
 from captioner.training.objectives.attention_entropy import attention_entropy
 from captioner.training.objectives.base import Objective, Run
 from captioner.training.options import ObjectiveOptions
 from captioner.training.rewards import Cider, Naming, Reward
+from captioner.training.sampling import logits_of, sample, without_dropout
 from captioner.training.step import Step
 
 
@@ -87,17 +87,14 @@ class SelfCritical(Objective[SelfCriticalOptions]):
 
     def loss(self, step: Step) -> Tensor:
         decoder, options = step.model.decoder, self.options
-        training = decoder.training
         # Without dropout, so that the gradient is that of the policy that the captions were sampled from.
-        decoder.eval()
-        sampled = sample(
-            decoder, step.memory, step.state, options.samples, self.max_words, options.temperature
-        )
+        with without_dropout(decoder):
+            sampled = sample(
+                decoder, step.memory, step.state, options.samples, self.max_words, options.temperature
+            )
+            logits, attention = logits_of(decoder, sampled, step.memory, step.state)
         rewards = self._rewards(step, sampled).to(sampled.device)
-        tokens, targets = sampled[:, :, :-1], sampled[:, :, 1:]
-        logits, attention = decoder(tokens, step.memory, step.state)
-        decoder.train(training)
-        logits = checklist.add_to_all(logits, tokens, step.state)
+        targets = sampled[:, :, 1:]
         loss = policy_gradient(logits / options.temperature, targets, advantages(rewards))
         if options.attention_entropy:
             entropy = attention_entropy(attention, targets, options.entropy_above)
@@ -113,34 +110,6 @@ class SelfCritical(Objective[SelfCriticalOptions]):
         images = step.batch.images.repeat_interleave(self.options.samples).tolist()
         scores = self.rewards[step.batch.kind].scores(images, said)
         return torch.tensor(scores, dtype=torch.float32).view(len(step.batch.images), -1)
-
-
-@torch.no_grad()
-def sample(
-    decoder: Decoder, memory: Tensors, state: Tensors, samples: int, max_words: int, temperature: float = 1.0
-) -> Tensor:
-    """Captions sampled word by word from the model: int64 (batch, samples, length + 1), start token first,
-    padded behind the end token. One that reaches `max_words` has no end token."""
-    batch = next(iter(memory.values())).shape[0]
-    state = expand_beams(state, samples)
-    device = next(iter(memory.values())).device
-    tokens = torch.full((batch, samples), Vocabulary.start_id, device=device)
-    ended = torch.zeros_like(tokens, dtype=torch.bool)
-    sequence = [tokens]
-    for words in range(max_words + 1):
-        step = decoder.step(tokens, memory, state)
-        logits = step.logits.float() / temperature
-        logits[..., [Vocabulary.pad_id, Vocabulary.start_id, Vocabulary.unknown_id]] = -torch.inf
-        drawn = torch.multinomial(torch.softmax(logits, dim=-1).flatten(0, 1), 1).view(batch, samples)
-        tokens = drawn.masked_fill(ended, Vocabulary.pad_id)
-        if words == max_words:  # only the end token may follow
-            tokens = tokens.masked_fill(tokens != Vocabulary.end_id, Vocabulary.pad_id)
-        sequence.append(tokens)
-        ended |= tokens == Vocabulary.end_id
-        state = step.state
-        if bool(ended.all()):
-            break
-    return torch.stack(sequence, dim=-1)
 
 
 def advantages(rewards: Tensor) -> Tensor:

@@ -1,0 +1,59 @@
+"""Captions sampled from a model, and its predictions along them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from captioner.model.vocabulary import Vocabulary
+from captioner.nn.decoder import Decoder, Tensors, checklist, expand_beams
+
+
+@torch.no_grad()
+def sample(
+    decoder: Decoder, memory: Tensors, state: Tensors, samples: int, max_words: int, temperature: float = 1.0
+) -> Tensor:
+    """Captions sampled word by word from the model: int64 (batch, samples, length + 1), start token first,
+    padded behind the end token. One that reaches `max_words` has no end token."""
+    batch = next(iter(memory.values())).shape[0]
+    state = expand_beams(state, samples)
+    device = next(iter(memory.values())).device
+    tokens = torch.full((batch, samples), Vocabulary.start_id, device=device)
+    ended = torch.zeros_like(tokens, dtype=torch.bool)
+    sequence = [tokens]
+    for words in range(max_words + 1):
+        step = decoder.step(tokens, memory, state)
+        logits = step.logits.float() / temperature
+        logits[..., [Vocabulary.pad_id, Vocabulary.start_id, Vocabulary.unknown_id]] = -torch.inf
+        drawn = torch.multinomial(torch.softmax(logits, dim=-1).flatten(0, 1), 1).view(batch, samples)
+        tokens = drawn.masked_fill(ended, Vocabulary.pad_id)
+        if words == max_words:  # only the end token may follow
+            tokens = tokens.masked_fill(tokens != Vocabulary.end_id, Vocabulary.pad_id)
+        sequence.append(tokens)
+        ended |= tokens == Vocabulary.end_id
+        state = step.state
+        if bool(ended.all()):
+            break
+    return torch.stack(sequence, dim=-1)
+
+
+def logits_of(decoder: Decoder, captions: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor]:
+    """The logits of each next word of `captions`, as from `sample`, with the bonuses of the checklist that
+    samples are drawn with: (batch, samples, length, vocabulary); and the maps (batch, samples, length,
+    cells)."""
+    tokens = captions[:, :, :-1]
+    logits, attention = decoder(tokens, memory, state)
+    return checklist.add_to_all(logits, tokens, state), attention
+
+
+@contextmanager
+def without_dropout(decoder: Decoder) -> Iterator[None]:
+    training = decoder.training
+    decoder.eval()
+    try:
+        yield
+    finally:
+        decoder.train(training)
