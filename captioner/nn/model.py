@@ -55,6 +55,9 @@ class ModelOptions:
     checklist_power: float = 1.0
     """Exponent of that bonus, above 0 and up to 1. Below 1, certain words gain little more than likely
     ones."""
+    repetition_cost: float = 0.0
+    """Factor of the cost of words that have been said (`captioner.training.repetition`); 0 for none. Needs a
+    checklist."""
     mean_weight: float = 1.0
     """Factor of the photo's mean in the input of the LSTM, at least 0. Below 1, words depend more on the
     cells they attend to; the checklist detects the same words. For the decoders `lstm` and `two_lstm`."""
@@ -85,6 +88,10 @@ class ModelOptions:
             raise DataError(f"checklist_weight must be at least 0 and finite, got {self.checklist_weight}")
         if not 0 < self.checklist_power <= 1:
             raise DataError(f"checklist_power must be above 0 and up to 1, got {self.checklist_power}")
+        if not 0 <= self.repetition_cost < math.inf:
+            raise DataError(f"repetition_cost must be at least 0 and finite, got {self.repetition_cost}")
+        if self.repetition_cost and not self.checklist_weight:
+            raise DataError("repetition_cost needs a checklist_weight above 0")
         if not 0 <= self.mean_weight < math.inf:
             raise DataError(f"mean_weight must be at least 0 and finite, got {self.mean_weight}")
         if self.mean_weight != 1 and not issubclass(DECODERS[self.decoder], LSTMDecoder):
@@ -145,6 +152,8 @@ class CaptionModel(nn.Module):
         self.decoder.checklist_weight = options.checklist_weight
         self.decoder.checklist_power = options.checklist_power
         self.decoder.mean_weight = options.mean_weight
+        costs = torch.zeros(vocabulary) if options.repetition_cost else None
+        self.decoder.register_buffer("repetition", costs)
         self.decoder.evidence = None
         if options.classes:
             self.decoder.evidence = WordEvidence(
@@ -171,6 +180,13 @@ class CaptionModel(nn.Module):
         evidence.column.copy_(column)
         evidence.classes.weight.copy_(weight)
         evidence.classes.bias.copy_(bias)
+
+    @torch.no_grad()
+    def price_repetition(self, costs: Tensor) -> None:
+        """Set what each word costs once it has been said: `costs` float (vocabulary,), in nats, times the
+        option `repetition_cost`."""
+        if self.decoder.repetition is not None:
+            self.decoder.repetition.copy_(self.options.repetition_cost * costs)
 
     @torch.no_grad()
     def strengthen_evidence(self, gain: float) -> None:

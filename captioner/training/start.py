@@ -25,7 +25,7 @@ from captioner.training.graphs import TRANSPOSED
 from captioner.training.plan import DEFAULT_SEARCH
 
 EMBEDDED = "default"
-ADDABLE = ("color_levels", "classes")
+ADDABLE = ("color_levels", "classes", "repetition_cost")
 """Parts that a model may get; one that it has stays as it is."""
 CHANGEABLE = (*ADDABLE, "checklist_weight", "checklist_power", "mean_weight", "attention", "attention_hidden")
 """What a run may set otherwise than the model that it starts from. A new attention learns from nothing."""
@@ -98,7 +98,7 @@ class Start:
         that it is `related` to, so that it is usable before any caption had it. If it has none: of those that
         any new word is related to, of all names of classes, or of all words. Raises `DataError` if a weight
         is missing or of another shape."""
-        fresh = tuple(f"{part}." for part in self._new_parts(model.options))
+        fresh = tuple(self._new_parts(model.options))
         relatives = self._relatives(vocabulary.words[len(self.vocabulary) :], related or {})
         old = len(self.vocabulary)
         for name, value in model.state_dict().items():
@@ -119,13 +119,15 @@ class Start:
                     value[row] = 0.1 * value[row] + value[known].mean(dim=0)
 
     def _new_parts(self, model: ModelOptions) -> Iterator[str]:
-        """Modules of `model` that the start does not have."""
+        """Beginnings of the names of weights of `model` that the start does not have."""
         if not self.model.color_levels:
-            yield "encoder.colors"
+            yield "encoder.colors."
         if not self.model.classes:
-            yield "decoder.evidence"
+            yield "decoder.evidence."
+        if not self.model.repetition_cost:
+            yield "decoder.repetition"
         if (model.attention, model.attention_hidden) != (self.model.attention, self.model.attention_hidden):
-            yield "decoder.attention"
+            yield "decoder.attention."
 
     def _relatives(self, new: Sequence[str], related: Mapping[str, Sequence[str]]) -> list[list[int]]:
         """For each new word, the ids of the known words whose mean embedding it starts with."""

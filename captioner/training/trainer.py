@@ -30,6 +30,7 @@ from captioner.training.options import StageOptions, TrainOptions
 from captioner.training.plan import DEFAULT_SEARCH, planned, unlearnt, warnings
 from captioner.training.progress import Progress
 from captioner.training.records import in_words, losses_in_words, mean_losses, mean_score
+from captioner.training.repetition import repetition_costs
 from captioner.training.schedule import keep_other_words, make_optimizer, set_learning_rate
 from captioner.training.soup import Soup
 from captioner.training.start import Start, mix_backbone
@@ -87,6 +88,8 @@ class Trainer:
                 mix_backbone(self.model.encoder.backbone, options.model.encoder, options.pretrained_share)
         if named:
             self.model.name_classes(named.membership, named.column)
+        if options.model.repetition_cost and not (start and start.model.repetition_cost):
+            self.model.price_repetition(repetition_costs(self.train_examples, self.vocabulary))
         self.model.strengthen_evidence(options.stages[0].evidence_gain)
         self.confidence: Mapping[str, Any] | None = start.confidence if start else None
         self.history: list[dict[str, Any]] = []

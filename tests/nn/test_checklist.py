@@ -63,8 +63,27 @@ def test_a_step_adds_what_was_not_said(decoder: LSTMDecoder) -> None:
         torch.testing.assert_close(added[image, 1], expected)
 
 
-def test_known_captions_have_the_gains_of_the_search(decoder: LSTMDecoder) -> None:
+def test_words_that_were_said_cost_something(decoder: LSTMDecoder) -> None:
+    with torch.inference_mode():
+        memory, state = decoder.prepare(grid())
+        tokens = torch.tensor([[5], [6]])
+        before = decoder.step(tokens, memory, state).logits
+        decoder.repetition = torch.arange(WORDS) / 10
+        step = decoder.step(tokens, memory, state)
+        again = decoder.step(torch.tensor([[7], [7]]), memory, step.state)
+    gain = state["checklist"][0, 0, 5]
+    torch.testing.assert_close(step.logits[0, 0, 5], before[0, 0, 5] - 0.5)
+    torch.testing.assert_close(step.logits[1, 0, 5], before[1, 0, 5])
+    assert again.state["checklist"][0, 0, [5, 7]].tolist() == pytest.approx([-0.5, -0.7])
+    assert gain >= 0
+
+
+@pytest.mark.parametrize("costs", [None, torch.arange(WORDS) / 10])
+def test_known_captions_have_the_gains_of_the_search(
+    costs: torch.Tensor | None, decoder: LSTMDecoder
+) -> None:
     """What self-critical training is taught is what was searched for, or sampled, word by word."""
+    decoder.repetition = costs
     with torch.inference_mode():
         memory, state = decoder.prepare(grid())
         options = CaptionOptions(beam_size=3, alternatives=2, max_words=6, length_normalization=0.0)
@@ -74,7 +93,7 @@ def test_known_captions_have_the_gains_of_the_search(decoder: LSTMDecoder) -> No
             for hypothesis in found:
                 said = torch.tensor([[[1, *hypothesis.tokens]]])
                 logits, _ = decoder(said, one, first)
-                gained = checklist.add_to_all(logits, said, first)
+                gained = checklist.add_to_all(logits, said, first, costs)
                 targets = torch.tensor([*hypothesis.tokens, 2])
                 expected = torch.log_softmax(gained[0, 0], -1).gather(1, targets[:, None])[:, 0]
                 torch.testing.assert_close(torch.tensor(hypothesis.log_probs), expected, rtol=1e-4, atol=1e-4)
@@ -94,6 +113,13 @@ def test_a_decoder_that_detects_nothing_is_refused() -> None:
 def test_a_weight_that_is_none_is_refused(weight: float) -> None:
     with pytest.raises(DataError, match="checklist_weight must be at least 0 and finite"):
         ModelOptions(checklist_weight=weight)
+
+
+def test_costs_of_repetition_need_a_checklist() -> None:
+    with pytest.raises(DataError, match="repetition_cost needs a checklist_weight above 0"):
+        ModelOptions(repetition_cost=2.0)
+    with pytest.raises(DataError, match="repetition_cost must be at least 0 and finite"):
+        ModelOptions(repetition_cost=float("nan"), checklist_weight=1.0)
 
 
 @pytest.mark.parametrize("power", [0.0, 1.1, float("nan")])

@@ -59,6 +59,8 @@ class Decoder(nn.Module, ABC):
     (`captioner.nn.decoder.checklist`)."""
     checklist_power = 1.0
     """Exponent of the bonus. Below 1, certain words gain little more than likely ones."""
+    repetition: Tensor | None
+    """Cost of each word once it has been said, float (vocabulary,) in nats; None for no costs."""
     mean_weight = 1.0
     """Factor of the photo's mean in the input of an LSTM."""
     embedding: TiedEmbedding

@@ -9,6 +9,10 @@ et al. 2016 (doi:10.18653/v1/D16-1032) use a neural checklist. Here a detected w
 in the logits of every step until it appears. A power below 1 helps words that are likely to be in the photo
 more than those that certainly are, which need less help. This changes the search, not training by
 likelihood: a model trained with the bonus would learn to undo it.
+
+A word that has been said may cost something from then on, as in CTRL (Keskar et al. 2019, arXiv:1909.05858).
+The cost depends on the word: people say "a" twice in a caption, but not "toilet"
+(`captioner.training.repetition`).
 """
 
 from __future__ import annotations
@@ -35,19 +39,24 @@ def write(detected: Tensor, weight: float, power: float = 1.0) -> Tensor:
     return F.pad(gains, (len(SPECIAL), 0)).unsqueeze(1)
 
 
-def add_to_step(step: Step, tokens: Tensor, before: Tensors) -> Step:
+def add_to_step(step: Step, tokens: Tensor, before: Tensors, costs: Tensor | None = None) -> Step:
     """A step that read the words int64 (batch, beams) in the state `before`, with the bonuses left after
-    them. Unchanged if the state has no checklist."""
+    them. `costs`, float (vocabulary,), are subtracted from words that have been said. Unchanged if the state
+    has no checklist."""
     if STATE not in before:
         return step
-    gains = before[STATE].scatter(-1, tokens.unsqueeze(-1), 0.0)
+    if costs is None:
+        gains = before[STATE].scatter(-1, tokens.unsqueeze(-1), 0.0)
+    else:
+        gains = before[STATE].scatter(-1, tokens.unsqueeze(-1), -costs[tokens].unsqueeze(-1))
     return step._replace(logits=step.logits + gains, state=step.state | {STATE: gains})
 
 
-def add_to_all(logits: Tensor, tokens: Tensor, first: Tensors) -> Tensor:
+def add_to_all(logits: Tensor, tokens: Tensor, first: Tensors, costs: Tensor | None = None) -> Tensor:
     """The same for all steps of known captions at once: `logits` (batch, captions, length, vocabulary) of
     `Decoder.forward` for `tokens` (batch, captions, length) and the state `first`, with the bonuses."""
     if STATE not in first:
         return logits
     said = F.one_hot(tokens, logits.shape[-1]).cumsum(dim=2) > 0
-    return logits + first[STATE].unsqueeze(1).masked_fill(said, 0.0)
+    after = torch.zeros(()) if costs is None else -costs
+    return logits + torch.where(said, after.to(logits.device), first[STATE].unsqueeze(1))

@@ -39,6 +39,7 @@ class LSTMDecoder(Decoder):
         self.output = nn.Linear(sizes.hidden + sizes.features, sizes.embedding)
         self.dropout = nn.Dropout(sizes.dropout)
         self.evidence = None
+        self.register_buffer("repetition", None)
 
     def prepare(
         self, grid: Tensor, mask: Tensor | None = None, deepest: Tensor | None = None
@@ -68,7 +69,7 @@ class LSTMDecoder(Decoder):
         maps = self.attention.maps(hidden, memory["keys"], memory["mask"])
         logits = self._logits(hidden, context, attention, memory)
         step = Step(logits, {"hidden": hidden, "cell": cell}, attention, maps)
-        return checklist.add_to_step(step, tokens, state)
+        return checklist.add_to_step(step, tokens, state, self.repetition)
 
     def forward(self, tokens: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor]:
         shape = tokens.shape

@@ -57,7 +57,7 @@ class TwoLSTMDecoder(LSTMDecoder):
             attention,
             self.attention.maps(hidden, memory["keys"], memory["mask"]),
         )
-        return checklist.add_to_step(step, tokens, state)
+        return checklist.add_to_step(step, tokens, state, self.repetition)
 
     def forward(self, tokens: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor]:
         shape = tokens.shape
