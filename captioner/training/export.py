@@ -85,7 +85,11 @@ def export_bundle(
         raise DataError(f"{folder} exists already; a bundle is written to a new folder")
     model, vocabulary, options, contents = load_model(checkpoint)
     if checklist_weight is not None:
-        architecture = dataclasses.replace(options.model, checklist_weight=checklist_weight)
+        # The costs of repetition are a part of the checklist.
+        cost = options.model.repetition_cost if checklist_weight else 0.0
+        architecture = dataclasses.replace(
+            options.model, checklist_weight=checklist_weight, repetition_cost=cost
+        )
         options = dataclasses.replace(options, model=architecture)
         model.decoder.checklist_weight = checklist_weight
     _round(model)

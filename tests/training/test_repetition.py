@@ -59,6 +59,8 @@ def test_a_run_computes_the_costs_and_its_bundle_holds_them(data: Path, cache: P
     again = CaptionModel(start.model, len(vocabulary))
     start.give(again, vocabulary)
     assert torch.equal(again.decoder.repetition, ours.decoder.repetition.half().float())
+    export_bundle(tmp_path / "run" / "best.pt", tmp_path / "plain", checklist_weight=0.0)
+    assert Start.read("plain", tmp_path).model.repetition_cost == 0
 
 
 def test_costs_can_be_added_to_a_trained_model(data: Path, cache: Path, tmp_path: Path) -> None:
