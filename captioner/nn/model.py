@@ -183,10 +183,10 @@ class CaptionModel(nn.Module):
 
     @torch.no_grad()
     def price_repetition(self, costs: Tensor) -> None:
-        """Set what each word costs once it has been said: `costs` float (vocabulary,), in nats, times the
-        option `repetition_cost`."""
-        if self.decoder.repetition is not None:
-            self.decoder.repetition.copy_(self.options.repetition_cost * costs)
+        """Set what each word costs once it has been said: `costs` float (vocabulary,), in nats, times
+        `ModelOptions.repetition_cost`, which must be above 0."""
+        assert self.decoder.repetition is not None
+        self.decoder.repetition.copy_(self.options.repetition_cost * costs)
 
     @torch.no_grad()
     def strengthen_evidence(self, gain: float) -> None:

@@ -207,10 +207,9 @@ def put_named_words_last(model: CaptionModel, vocabulary: Vocabulary) -> Vocabul
     ):
         return vocabulary  # two words share a class column, or none has it
     embedding = model.decoder.embedding
-    repetition = model.decoder.repetition
-    of_words = [embedding.weight, embedding.bias, evidence.column]
-    for values in (*of_words, *([] if repetition is None else [repetition])):
-        values.copy_(values[order])
+    for values in (embedding.weight, embedding.bias, evidence.column, model.decoder.repetition):
+        if values is not None:
+            values.copy_(values[order])
     evidence.trailing = True
     return Vocabulary([vocabulary.words[token] for token in order.tolist()])
 

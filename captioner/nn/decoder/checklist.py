@@ -58,5 +58,5 @@ def add_to_all(logits: Tensor, tokens: Tensor, first: Tensors, costs: Tensor | N
     if STATE not in first:
         return logits
     said = F.one_hot(tokens, logits.shape[-1]).cumsum(dim=2) > 0
-    after = torch.zeros(()) if costs is None else -costs
-    return logits + torch.where(said, after.to(logits.device), first[STATE].unsqueeze(1))
+    after = torch.zeros((), device=logits.device) if costs is None else -costs
+    return logits + torch.where(said, after, first[STATE].unsqueeze(1))
