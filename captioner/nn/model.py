@@ -14,6 +14,7 @@ from captioner.images.letterbox import Letterbox
 from captioner.nn.attention import ATTENTIONS
 from captioner.nn.decoder import DECODERS, Decoder, DecoderSizes, LSTMDecoder, Tensors
 from captioner.nn.decoder.evidence import WordEvidence
+from captioner.nn.decoder.names import NameHelp, Names
 from captioner.nn.encoder import STRIDES, GridEncoder, GridRefiner, build_backbone, pretrained_classifier
 
 RESIZES = ("squash", "letterbox")
@@ -66,6 +67,14 @@ class ModelOptions:
     none. Needs the decoder `lstm` or `two_lstm`."""
     named_words: int = 0
     """Number of vocabulary words that name classes; `captioner train` counts them."""
+    name_continuation: float = 0.0
+    """Factor of the bonus for the next word of a name of several words, by the class evidence
+    (`captioner.nn.decoder.names`); 0 for none. Needs classes."""
+    name_proposal: float = 0.0
+    """Bonus in nats, in the checklist, for the name of what the photo certainly shows; 0 for none. Needs
+    classes and a checklist."""
+    following_words: int = 0
+    """Number of words that go on with a name, and one for none; `captioner train` counts them."""
 
     def __post_init__(self) -> None:
         for name, registry in (("attention", ATTENTIONS), ("decoder", DECODERS)):
@@ -98,12 +107,23 @@ class ModelOptions:
             raise DataError("mean_weight needs the decoder lstm or two_lstm")
         if min(self.classes, self.named_words) < 0 or (self.named_words and not self.classes):
             raise DataError("classes and named_words must be at least 0, and named_words needs classes")
+        for name in ("name_continuation", "name_proposal"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise DataError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
+        if self.helps_with_names and not self.classes:
+            raise DataError("name_continuation and name_proposal need classes")
+        if self.name_proposal and not self.checklist_weight:
+            raise DataError("name_proposal needs a checklist_weight above 0")
         if self.classes and not issubclass(DECODERS[self.decoder], LSTMDecoder):
             raise DataError("classes need the decoder lstm or two_lstm")
         if self.checklist_weight and not issubclass(DECODERS[self.decoder], LSTMDecoder):
             raise DataError("checklist_weight needs the decoder lstm or two_lstm")
         if not 0 <= self.dropout < 1:
             raise DataError(f"dropout must be at least 0 and below 1, got {self.dropout}")
+
+    @property
+    def helps_with_names(self) -> bool:
+        return bool(self.name_continuation or self.name_proposal)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -154,7 +174,7 @@ class CaptionModel(nn.Module):
         self.decoder.mean_weight = options.mean_weight
         costs = torch.zeros(vocabulary) if options.repetition_cost else None
         self.decoder.register_buffer("repetition", costs)
-        self.decoder.evidence = None
+        self.decoder.evidence = self.decoder.names = None
         if options.classes:
             self.decoder.evidence = WordEvidence(
                 self.encoder.backbone.channels[-1],
@@ -165,6 +185,9 @@ class CaptionModel(nn.Module):
                 options.grid,
                 STRIDES[-1] // options.stride,
             )
+        if options.helps_with_names:
+            self.decoder.names = NameHelp(options.classes, options.following_words, vocabulary)
+            self.decoder.names.proposes = options.name_proposal > 0
 
     @torch.no_grad()
     def name_classes(self, membership: Tensor, column: Tensor) -> None:
@@ -180,6 +203,12 @@ class CaptionModel(nn.Module):
         evidence.column.copy_(column)
         evidence.classes.weight.copy_(weight)
         evidence.classes.bias.copy_(bias)
+
+    def help_with_names(self, names: Names) -> None:
+        """Set which words follow each other in names, and which names to propose, with the gains of
+        `ModelOptions.name_continuation` and `name_proposal`, one of which must be above 0."""
+        assert self.decoder.names is not None
+        self.decoder.names.set(names, self.options.name_continuation, self.options.name_proposal)
 
     @torch.no_grad()
     def price_repetition(self, costs: Tensor) -> None:

@@ -3,31 +3,47 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from itertools import pairwise
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from captioner.errors import DataError
-from captioner.model.vocabulary import Vocabulary
+from captioner.model.vocabulary import Vocabulary, tokenize
+from captioner.nn.decoder.names import FOLLOWERS, Names
+from captioner.training.data import Example
 
 CLASSES = 1000
 _FILE = "imagenet_words.json"
-"""For each class of ILSVRC 2012, in order: its name in torchvision, and the correct words for it, taken from
-the name, its synonyms and its hypernyms (WordNet 3.0)."""
+"""For each class of ILSVRC 2012, in order: its name in torchvision, and all names that are right for it, of
+one or more words, the most exact first: its own, then those of what it is a kind of (WordNet 3.0)."""
+_LEARNT = 100
+"""Number of captions with a word that halves the bonus of what follows it, and of the exact names of classes
+for which the word is right: captions have taught these."""
+_SAID = 10
+"""Number of captions with a name that halves its proposal."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassWords:
-    """The words of one vocabulary that name classes."""
+    """The words of one vocabulary that name classes.
+
+    A name of several words begins with the first, and the others follow: "pig" is not right for a guinea pig,
+    but "guinea" is, if "pig" follows.
+    """
 
     membership: Tensor
-    """float (classes, named words): 1 where the word names the class."""
+    """float (classes, named words): 1 where the word is a name of the class, or the first word of one."""
     column: Tensor
     """int64 (vocabulary): the named word that a token is, or their number if it is none."""
+    phrases: tuple[tuple[tuple[int, ...], ...], ...]
+    """The names of each class as tokens, the most exact first. All their words are in the vocabulary."""
 
     @property
     def count(self) -> int:
@@ -40,33 +56,78 @@ class ClassWords:
         if classes != CLASSES:
             raise DataError(f"[model] classes must be 0 or {CLASSES}, got {classes}")
         numbers = {word: number for number, word in enumerate(vocabulary.words)}
-        names = [
-            {form for word in words for form in _forms(word) if form in numbers} for words in class_words()
-        ]
-        named = sorted(set().union(*names), key=numbers.__getitem__)
+        phrases = tuple(
+            tuple(
+                tuple(numbers[token] for token in form)
+                for name in names
+                for form in _forms(tokenize(name))
+                if all(token in numbers for token in form)
+            )
+            for names in class_words()
+        )
+        first = [{phrase[0] for phrase in names} for names in phrases]
+        named = sorted(set().union(*first))
         if not named:
             raise DataError("[model] classes: the vocabulary has no word for any of them")
-        membership = torch.zeros(classes, len(named))
         column = torch.full((len(vocabulary),), len(named))
-        for position, word in enumerate(named):
-            column[numbers[word]] = position
-            for number, own in enumerate(names):
-                membership[number, position] = word in own
-        return cls(membership, column)
+        column[named] = torch.arange(len(named))
+        return cls(_membership(first, named), column, phrases)
+
+    def names(self, captions: Tensor) -> Names:
+        """What helps the model to say names that its captions hardly have. `captions` float (vocabulary): the
+        number of training captions with each word."""
+        parts = [{token for phrase in names for token in phrase[1:]} for names in self.phrases]
+        after = sorted(set().union(*parts))
+        empty = len(after)
+        following = torch.full((len(captions), FOLLOWERS), empty)
+        pairs = {pair for names in self.phrases for phrase in names for pair in pairwise(phrase)}
+        places: Counter[int] = Counter()
+        for before, token in sorted(pairs):
+            following[before, places[before]] = after.index(token)
+            places[before] += 1
+        proposed = [names[0][0] if names else Vocabulary.pad_id for names in self.phrases]
+        said = torch.tensor([max((captions[p[0]] for p in names), default=0.0) for names in self.phrases])
+        return Names(
+            membership=F.pad(_membership(parts, after), (0, 1)),
+            token=torch.tensor([*after, Vocabulary.pad_id]),
+            following=following,
+            following_gain=_LEARNT / (_LEARNT + captions),
+            proposed=torch.tensor(proposed),
+            proposed_gain=_LEARNT / (_LEARNT + said) * _SAID / (_SAID + captions[proposed]),
+        )
+
+
+def caption_counts(examples: Sequence[Example], vocabulary: Vocabulary) -> Tensor:
+    """The number of captions with each word, float (vocabulary)."""
+    counts = torch.zeros(len(vocabulary))
+    for example in examples:
+        for caption in example.image.captions:
+            counts[list(set(vocabulary.encode(caption)))] += 1
+    return counts
 
 
 @cache
 def class_words() -> list[list[str]]:
-    """The correct words for each class of ImageNet, the most exact first."""
+    """The names of each class of ImageNet, of one or several words, the most exact first."""
     text = resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
     return [entry["words"] for entry in json.loads(text)]
 
 
-def _forms(word: str) -> Iterator[str]:
-    yield from (word, f"{word}s", f"{word}es")
+def _membership(sets: Sequence[set[int]], tokens: Sequence[int]) -> Tensor:
+    """float (sets, tokens): 1 where the set has the token."""
+    return torch.tensor([[float(token in one) for token in tokens] for one in sets])
+
+
+def _forms(name: Sequence[str]) -> Iterator[list[str]]:
+    """The name as it is; if it has only one word, also as a plural."""
+    [*others, word] = name
+    yield [*others, word]
+    if others:
+        return
+    yield from ([f"{word}s"], [f"{word}es"])
     if word.endswith("y"):
-        yield f"{word[:-1]}ies"
+        yield [f"{word[:-1]}ies"]
     if word.endswith("f"):
-        yield f"{word[:-1]}ves"
+        yield [f"{word[:-1]}ves"]
     if word.endswith("fe"):
-        yield f"{word[:-2]}ves"
+        yield [f"{word[:-2]}ves"]

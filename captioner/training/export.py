@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -85,13 +86,16 @@ def export_bundle(
         raise DataError(f"{folder} exists already; a bundle is written to a new folder")
     model, vocabulary, options, contents = load_model(checkpoint)
     if checklist_weight is not None:
-        # The costs of repetition are a part of the checklist.
-        cost = options.model.repetition_cost if checklist_weight else 0.0
-        architecture = dataclasses.replace(
-            options.model, checklist_weight=checklist_weight, repetition_cost=cost
-        )
+        changes: dict[str, Any] = {"checklist_weight": checklist_weight}
+        if not checklist_weight:  # of which these are parts
+            changes |= {"repetition_cost": 0.0, "name_proposal": 0.0}
+        architecture = dataclasses.replace(options.model, **changes)
         options = dataclasses.replace(options, model=architecture)
         model.decoder.checklist_weight = checklist_weight
+        if not architecture.helps_with_names:
+            model.decoder.names = None
+        elif model.decoder.names is not None:
+            model.decoder.names.proposes = architecture.name_proposal > 0
     _round(model)
     vocabulary = put_named_words_last(model, vocabulary)
     language = language_of(vocabulary.words)
@@ -206,10 +210,20 @@ def put_named_words_last(model: CaptionModel, vocabulary: Vocabulary) -> Vocabul
         or order[: len(SPECIAL)].ne(torch.arange(len(SPECIAL))).any()
     ):
         return vocabulary  # two words share a class column, or none has it
-    embedding = model.decoder.embedding
-    for values in (embedding.weight, embedding.bias, evidence.column, model.decoder.repetition):
+    embedding, names = model.decoder.embedding, model.decoder.names
+    for values in (
+        embedding.weight,
+        embedding.bias,
+        evidence.column,
+        model.decoder.repetition,
+        *(() if names is None else (names.following, names.following_gain)),
+    ):
         if values is not None:
             values.copy_(values[order])
+    if names is not None:
+        place = torch.argsort(order)
+        names.token.copy_(place[names.token])
+        names.proposed.copy_(place[names.proposed])
     evidence.trailing = True
     return Vocabulary([vocabulary.words[token] for token in order.tolist()])
 

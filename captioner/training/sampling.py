@@ -46,7 +46,7 @@ def logits_of(decoder: Decoder, captions: Tensor, memory: Tensors, state: Tensor
     cells)."""
     tokens = captions[:, :, :-1]
     logits, attention = decoder(tokens, memory, state)
-    return checklist.add_to_all(logits, tokens, state, decoder.repetition), attention
+    return checklist.add_to_all(logits, tokens, state, decoder.repetition, memory.get("proposals")), attention
 
 
 @contextmanager

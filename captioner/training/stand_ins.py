@@ -12,6 +12,7 @@ from functools import cache
 from typing import NamedTuple
 
 from captioner.metrics.object_words import COLORS, PHRASES
+from captioner.model.vocabulary import tokenize
 from captioner.overlay.small_words import is_small
 from captioner.training.class_words import class_words
 from captioner.training.naming import is_plural
@@ -117,4 +118,4 @@ def _names(phrase: Sequence[str]) -> bool:
 
 @cache
 def _classes() -> frozenset[str]:
-    return frozenset(word for words in class_words() for word in words)
+    return frozenset(token for names in class_words() for name in names for token in tokenize(name))

@@ -25,7 +25,7 @@ from captioner.training.graphs import TRANSPOSED
 from captioner.training.plan import DEFAULT_SEARCH
 
 EMBEDDED = "default"
-ADDABLE = ("color_levels", "classes", "repetition_cost")
+ADDABLE = ("color_levels", "classes", "repetition_cost", "name_continuation", "name_proposal")
 """Parts that a model may get; one that it has stays as it is."""
 CHANGEABLE = (*ADDABLE, "checklist_weight", "checklist_power", "mean_weight", "attention", "attention_hidden")
 """What a run may set otherwise than the model that it starts from. A new attention learns from nothing."""
@@ -118,12 +118,19 @@ class Start:
                 for row, known in enumerate(relatives, old):
                     value[row] = 0.1 * value[row] + value[known].mean(dim=0)
 
+    def needs_names(self, model: ModelOptions) -> bool:
+        """Whether a model that continues from here has names to get that the start does not have."""
+        own = (self.model.name_continuation, self.model.name_proposal)
+        return model.helps_with_names and own != (model.name_continuation, model.name_proposal)
+
     def _new_parts(self, model: ModelOptions) -> Iterator[str]:
         """Beginnings of the names of weights of `model` that the start does not have."""
         if not self.model.color_levels:
             yield "encoder.colors."
         if not self.model.classes:
             yield "decoder.evidence."
+        if self.needs_names(model):
+            yield "decoder.names."
         if not self.model.repetition_cost:
             yield "decoder.repetition"
         if (model.attention, model.attention_hidden) != (self.model.attention, self.model.attention_hidden):

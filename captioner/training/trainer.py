@@ -19,7 +19,7 @@ from captioner.nn.model import CaptionModel
 from captioner.training import checkpoint
 from captioner.training.cache import FeatureCache, build_cache
 from captioner.training.calibrate import calibrate
-from captioner.training.class_words import ClassWords, class_words
+from captioner.training.class_words import ClassWords, caption_counts, class_words
 from captioner.training.curves import plot_curves
 from captioner.training.data import Batch, Example, load_examples
 from captioner.training.ema import MovingAverage, copy_weights
@@ -75,6 +75,12 @@ class Trainer:
             named = ClassWords.of(self.vocabulary, options.model.classes)
             model = dataclasses.replace(options.model, named_words=named.count)
             self.options = options = dataclasses.replace(options, model=model)
+        names = None
+        if start.needs_names(options.model) if start else options.model.helps_with_names:
+            counts = caption_counts(self.train_examples, self.vocabulary)
+            names = ClassWords.of(self.vocabulary, options.model.classes).names(counts)
+            model = dataclasses.replace(options.model, following_words=len(names.token))
+            self.options = options = dataclasses.replace(options, model=model)
         words = label_words(self.train_examples, self.vocabulary)
         if not words and any(stage.label_words_only for stage in options.stages):
             raise DataError("label_words_only needs photos with labels")
@@ -88,6 +94,8 @@ class Trainer:
                 mix_backbone(self.model.encoder.backbone, options.model.encoder, options.pretrained_share)
         if named:
             self.model.name_classes(named.membership, named.column)
+        if names:
+            self.model.help_with_names(names)
         if options.model.repetition_cost and not (start and start.model.repetition_cost):
             self.model.price_repetition(repetition_costs(self.train_examples, self.vocabulary))
         self.model.strengthen_evidence(options.stages[0].evidence_gain)

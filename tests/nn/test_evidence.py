@@ -37,7 +37,9 @@ def test_only_the_words_of_classes_at_attended_cells_gain() -> None:
     deepest[0, 1, 1, 1] = 1.0  # class 1 at the bottom right
     attention = torch.zeros(1, 2, 16)
     attention[0, 0, 0], attention[0, 1, 15] = 1.0, 1.0
-    said = module.add(torch.zeros(1, 2, 10), torch.zeros(1, 2, 6), attention, module(deepest))
+    said = module.add(
+        torch.zeros(1, 2, 10), torch.zeros(1, 2, 6), attention, module(module.class_logits(deepest))
+    )
     assert said[0, 0, 7] > 1.0 and said[0, 0, 8] == 0.0
     assert said[0, 1, 8] > 1.0 and said[0, 1, 7] == 0.0
     assert said[0, :, [0, 1, 2, 3, 4, 5, 6, 9]].abs().max() == 0.0
@@ -65,9 +67,10 @@ def test_evidence_can_be_made_stronger() -> None:
     deepest = torch.randn(1, 1280, 2, 2)
     with torch.no_grad():
         model.decoder.evidence.membership.fill_(1.0)
-        before = model.decoder.evidence(deepest)
+        scores = model.decoder.evidence.class_logits(deepest)
+        before = model.decoder.evidence(scores)
         model.strengthen_evidence(2.5)
-        torch.testing.assert_close(model.decoder.evidence(deepest), 2.5 * before)
+        torch.testing.assert_close(model.decoder.evidence(scores), 2.5 * before)
 
 
 def test_a_model_without_classes_has_no_evidence_to_strengthen() -> None:

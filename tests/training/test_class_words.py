@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from captioner.errors import DataError
-from captioner.model.vocabulary import SPECIAL, Vocabulary
-from captioner.training.class_words import CLASSES, ClassWords
+from captioner.model.vocabulary import SPECIAL, Vocabulary, tokenize
+from captioner.nn.decoder.names import FOLLOWERS
+from captioner.training.class_words import CLASSES, ClassWords, class_words
 
 VOCABULARY = Vocabulary([*SPECIAL, "a", "snail", "dogs", "dog", "chihuahua", "the"])
-CHIHUAHUA, SNAIL, GOLDFISH = 151, 113, 1
+CHIHUAHUA, SNAIL, GOLDFISH, SHARK, GUINEA_PIG = 151, 113, 1, 2, 338
 
 
 def test_words_and_plurals_name_their_classes() -> None:
@@ -39,3 +40,44 @@ def test_the_rows_are_of_the_classes_in_torchvisions_order() -> None:
         position = words.column[[*SPECIAL, "zebra", "pizza", "toilet"].index(word)]
         assert words.membership[NAMES.index(name), position] == 1
     assert torch.equal(words.membership.sum(dim=0) >= 1, torch.ones(words.count, dtype=torch.bool))
+
+
+def test_names_of_several_words_begin_and_go_on() -> None:
+    words = Vocabulary([*SPECIAL, "guinea", "pig", "pigs", "sea", "lion", "a", "great", "white", "shark"])
+    numbers = {word: number for number, word in enumerate(words.words)}
+    found = ClassWords.of(words, CLASSES)
+    named = {word: int(found.column[number]) for word, number in numbers.items()}
+    assert found.membership[GUINEA_PIG, named["guinea"]] == 1
+    assert found.membership[GUINEA_PIG, named["pig"]] == 0  # it is no pig
+    assert found.membership[SHARK, named["shark"]] == 1  # but this is a shark
+
+    names = found.names(torch.zeros(len(words)))
+    token = names.token.tolist()
+    after = {
+        word: {words.words[token[column]] for column in names.following[number].tolist()} - {"<pad>"}
+        for word, number in numbers.items()
+    }
+    assert after["guinea"] == {"pig"}
+    assert after["sea"] == {"lion"}
+    assert after["white"] == {"shark"}
+    assert after["pig"] == after["a"] == set()
+    assert names.membership[GUINEA_PIG, token.index(numbers["pig"])] == 1
+    assert names.membership[:, -1].sum() == 0
+    assert names.proposed[GUINEA_PIG] == numbers["guinea"]
+    assert names.proposed[SHARK] == numbers["great"]
+    assert names.proposed[0] == words.pad_id  # tench
+
+
+def test_frequent_words_need_less_help() -> None:
+    words = Vocabulary([*SPECIAL, "guinea", "pig", "snail"])
+    counts = torch.tensor([0.0, 0.0, 0.0, 0.0, 0.0, 500.0, 300.0])
+    names = ClassWords.of(words, CLASSES).names(counts)
+    assert names.following_gain[4] == 1 and names.following_gain[6] < 0.3
+    assert names.proposed_gain[GUINEA_PIG] == 1 and names.proposed_gain[SNAIL] < 0.1
+
+
+def test_all_pairs_of_the_file_have_a_place() -> None:
+    tokens = sorted({token for names in class_words() for name in names for token in tokenize(name)})
+    names = ClassWords.of(Vocabulary([*SPECIAL, *tokens]), CLASSES).names(torch.zeros(len(tokens) + 4))
+    assert names.following.shape[1] == FOLLOWERS
+    assert (names.following != names.following.max()).sum(dim=1).max() == FOLLOWERS

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from captioner.nn.decoder.evidence import WordEvidence
+from captioner.nn.decoder.names import NameHelp
 from captioner.nn.decoder.words import TiedEmbedding
 
 Tensors = dict[str, Tensor]
@@ -66,6 +67,8 @@ class Decoder(nn.Module, ABC):
     embedding: TiedEmbedding
     evidence: WordEvidence | None
     """Class scores of cells; None in models without classes."""
+    names: NameHelp | None
+    """Help with names that hardly any caption has; None for none."""
 
     @abstractmethod
     def prepare(

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from captioner.model.vocabulary import SPECIAL
+from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.decoder.base import Step, Tensors
 
 STATE = "checklist"
@@ -39,24 +39,44 @@ def write(detected: Tensor, weight: float, power: float = 1.0) -> Tensor:
     return F.pad(gains, (len(SPECIAL), 0)).unsqueeze(1)
 
 
-def add_to_step(step: Step, tokens: Tensor, before: Tensors, costs: Tensor | None = None) -> Step:
+def add_to_step(
+    step: Step,
+    tokens: Tensor,
+    before: Tensors,
+    costs: Tensor | None = None,
+    proposals: Tensor | None = None,
+) -> Step:
     """A step that read the words int64 (batch, beams) in the state `before`, with the bonuses left after
-    them. `costs`, float (vocabulary,), are subtracted from words that have been said. Unchanged if the state
-    has no checklist."""
+    them. `costs`, float (vocabulary,), are subtracted from words that have been said. `proposals`, float
+    (batch, 1, vocabulary), are bonuses from the second word on (`captioner.nn.decoder.names`): names do not
+    begin a caption, articles do. Unchanged if the state has no checklist."""
     if STATE not in before:
         return step
     if costs is None:
         gains = before[STATE].scatter(-1, tokens.unsqueeze(-1), 0.0)
     else:
         gains = before[STATE].scatter(-1, tokens.unsqueeze(-1), -costs[tokens].unsqueeze(-1))
-    return step._replace(logits=step.logits + gains, state=step.state | {STATE: gains})
+    logits = step.logits + gains
+    if proposals is not None:
+        gains = gains + proposals * (tokens == Vocabulary.start_id).unsqueeze(-1)
+    return step._replace(logits=logits, state=step.state | {STATE: gains})
 
 
-def add_to_all(logits: Tensor, tokens: Tensor, first: Tensors, costs: Tensor | None = None) -> Tensor:
+def add_to_all(
+    logits: Tensor,
+    tokens: Tensor,
+    first: Tensors,
+    costs: Tensor | None = None,
+    proposals: Tensor | None = None,
+) -> Tensor:
     """The same for all steps of known captions at once: `logits` (batch, captions, length, vocabulary) of
     `Decoder.forward` for `tokens` (batch, captions, length) and the state `first`, with the bonuses."""
     if STATE not in first:
         return logits
     said = F.one_hot(tokens, logits.shape[-1]).cumsum(dim=2) > 0
     after = torch.zeros((), device=logits.device) if costs is None else -costs
-    return logits + torch.where(said, after, first[STATE].unsqueeze(1))
+    gains = first[STATE].unsqueeze(1)
+    if proposals is not None:
+        later = (tokens != Vocabulary.start_id).unsqueeze(-1)
+        gains = gains + proposals.unsqueeze(1) * later
+    return logits + torch.where(said, after, gains)

@@ -63,10 +63,14 @@ class WordEvidence(nn.Module):
         photo."""
         return self.classes(deepest.flatten(2).transpose(1, 2))
 
-    def forward(self, deepest: Tensor) -> Tensor:
-        """(batch, channels, rows, columns) -> evidence (batch, cells of the deepest stage, named words)."""
-        shares = torch.softmax(self.class_logits(deepest), dim=-1) @ self.membership
+    def forward(self, scores: Tensor) -> Tensor:
+        """`class_logits` (batch, cells, classes) -> evidence (batch, cells, named words)."""
+        shares = torch.softmax(scores, dim=-1) @ self.membership
         return F.relu(torch.log(shares + 1e-6) + MARGIN) * self.scale
+
+    def seen(self, attention: Tensor) -> Tensor:
+        """Maps (batch, queries, cells of the attention) -> (batch, queries, cells of the deepest stage)."""
+        return attention @ self.pool
 
     def add(self, logits: Tensor, query: Tensor, attention: Tensor, evidence: Tensor) -> Tensor:
         """Add the bonus of named words to `logits` (batch, queries, vocabulary).
@@ -74,8 +78,7 @@ class WordEvidence(nn.Module):
         `query` (batch, queries, query features), `attention` (batch, queries, cells), `evidence` as from
         `forward`.
         """
-        seen = attention @ self.pool
-        gains = F.softplus(self.gate(query)) * (seen @ evidence)
+        gains = F.softplus(self.gate(query)) * (self.seen(attention) @ evidence)
         if self.trailing:
             return logits + F.pad(gains, (len(self.column) - gains.shape[-1], 0))
         gains = torch.cat([gains, torch.zeros_like(gains[..., :1])], dim=-1)

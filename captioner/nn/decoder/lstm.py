@@ -39,6 +39,7 @@ class LSTMDecoder(Decoder):
         self.output = nn.Linear(sizes.hidden + sizes.features, sizes.embedding)
         self.dropout = nn.Dropout(sizes.dropout)
         self.evidence = None
+        self.names = None
         self.register_buffer("repetition", None)
 
     def prepare(
@@ -53,7 +54,10 @@ class LSTMDecoder(Decoder):
             "mask": mask,
         }
         if self.evidence is not None and deepest is not None:
-            memory["evidence"] = self.evidence(deepest)
+            scores = self.evidence.class_logits(deepest)
+            memory["evidence"] = self.evidence(scores)
+            if self.names is not None:
+                memory |= self.names(scores)
         hidden, cell = torch.tanh(self.initial(mean)).unsqueeze(1).chunk(2, dim=-1)
         state = {"hidden": hidden, "cell": cell}
         if self.checklist_weight:
@@ -67,9 +71,9 @@ class LSTMDecoder(Decoder):
         hidden, cell, sentinel = self._listen(inputs, state)
         context, attention = self._look(hidden, memory, sentinel)
         maps = self.attention.maps(hidden, memory["keys"], memory["mask"])
-        logits = self._logits(hidden, context, attention, memory)
+        logits = self._logits(tokens, hidden, context, attention, memory)
         step = Step(logits, {"hidden": hidden, "cell": cell}, attention, maps)
-        return checklist.add_to_step(step, tokens, state, self.repetition)
+        return checklist.add_to_step(step, tokens, state, self.repetition, memory.get("proposals"))
 
     def forward(self, tokens: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor]:
         shape = tokens.shape
@@ -77,7 +81,7 @@ class LSTMDecoder(Decoder):
         hidden, sentinel = self._listen_to_all(inputs, shape, state)
         context, attention = self._look(hidden, memory, sentinel)
         return (
-            self._logits(hidden, context, attention, memory).unflatten(1, shape[1:]),
+            self._logits(tokens.flatten(1), hidden, context, attention, memory).unflatten(1, shape[1:]),
             attention.unflatten(1, shape[1:]),
         )
 
@@ -115,12 +119,17 @@ class LSTMDecoder(Decoder):
         )
         return torch.sigmoid(self.gate(hidden)) * context, attention
 
-    def _logits(self, hidden: Tensor, context: Tensor, attention: Tensor, memory: Tensors) -> Tensor:
+    def _logits(
+        self, tokens: Tensor, hidden: Tensor, context: Tensor, attention: Tensor, memory: Tensors
+    ) -> Tensor:
         query = self.dropout(torch.cat([hidden, context], dim=-1))
         logits = self.embedding.logits(self.dropout(torch.tanh(self.output(query))))
         if self.evidence is None:
             return logits
-        return self.evidence.add(logits, query, attention, memory["evidence"])
+        logits = self.evidence.add(logits, query, attention, memory["evidence"])
+        if self.names is None:
+            return logits
+        return self.names.go_on(logits, tokens, self.evidence.seen(attention), memory["parts"])
 
 
 def lstm_step(lstm: nn.LSTM, inputs: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:

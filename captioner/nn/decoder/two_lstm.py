@@ -47,7 +47,7 @@ class TwoLSTMDecoder(LSTMDecoder):
             state["language_cell"],
         )
         step = Step(
-            self._logits(language_hidden, context, attention, memory),
+            self._logits(tokens, language_hidden, context, attention, memory),
             {
                 "hidden": hidden,
                 "cell": cell,
@@ -57,7 +57,7 @@ class TwoLSTMDecoder(LSTMDecoder):
             attention,
             self.attention.maps(hidden, memory["keys"], memory["mask"]),
         )
-        return checklist.add_to_step(step, tokens, state, self.repetition)
+        return checklist.add_to_step(step, tokens, state, self.repetition, memory.get("proposals"))
 
     def forward(self, tokens: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor]:
         shape = tokens.shape
@@ -72,6 +72,6 @@ class TwoLSTMDecoder(LSTMDecoder):
             state["language_cell"],
         )
         return (
-            self._logits(language, context, attention, memory).unflatten(1, shape[1:]),
+            self._logits(tokens.flatten(1), language, context, attention, memory).unflatten(1, shape[1:]),
             attention.unflatten(1, shape[1:]),
         )
