@@ -2,6 +2,7 @@
 
 import torch
 
+from captioner.model.vocabulary import Vocabulary
 from captioner.nn.decoder.evidence import WordEvidence
 from captioner.nn.model import CaptionModel, ModelOptions
 
@@ -37,12 +38,17 @@ def test_only_the_words_of_classes_at_attended_cells_gain() -> None:
     deepest[0, 1, 1, 1] = 1.0  # class 1 at the bottom right
     attention = torch.zeros(1, 2, 16)
     attention[0, 0, 0], attention[0, 1, 15] = 1.0, 1.0
-    said = module.add(
-        torch.zeros(1, 2, 10), torch.zeros(1, 2, 6), attention, module(module.class_logits(deepest))
-    )
+    there = module(module.class_logits(deepest))
+
+    def gains(before: int) -> torch.Tensor:
+        tokens = torch.full((1, 2), before)
+        return module.add(torch.zeros(1, 2, 10), tokens, torch.zeros(1, 2, 6), attention, there)
+
+    said = gains(before=4)
     assert said[0, 0, 7] > 1.0 and said[0, 0, 8] == 0.0
     assert said[0, 1, 8] > 1.0 and said[0, 1, 7] == 0.0
     assert said[0, :, [0, 1, 2, 3, 4, 5, 6, 9]].abs().max() == 0.0
+    assert gains(before=Vocabulary.start_id).abs().max() == 0.0  # captions do not begin with a name
 
 
 def test_steps_and_teacher_forcing_agree() -> None:

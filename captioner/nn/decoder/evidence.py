@@ -10,7 +10,8 @@ arXiv:1803.09845):
     logit[t, w] += softplus(g · [h[t]; z[t]]) sum_i a[t, i] e[i, w]
 
 h[t] is the state, z[t] the context and a[t] the map of step t. s scales each word. The gate g detects when
-a word names something.
+a word names something. The first word of a caption gets no bonus: captions begin with an article, not with a
+name ("a nautilus in a bowl").
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from captioner.model.vocabulary import Vocabulary
 
 MARGIN = 6.0
 """Nats: a word whose classes have less than exp(-6) of the probability at a cell gets no bonus from it."""
@@ -72,13 +75,16 @@ class WordEvidence(nn.Module):
         """Maps (batch, queries, cells of the attention) -> (batch, queries, cells of the deepest stage)."""
         return attention @ self.pool
 
-    def add(self, logits: Tensor, query: Tensor, attention: Tensor, evidence: Tensor) -> Tensor:
+    def add(
+        self, logits: Tensor, tokens: Tensor, query: Tensor, attention: Tensor, evidence: Tensor
+    ) -> Tensor:
         """Add the bonus of named words to `logits` (batch, queries, vocabulary).
 
-        `query` (batch, queries, query features), `attention` (batch, queries, cells), `evidence` as from
-        `forward`.
+        `tokens` int64 (batch, queries), the words before; `query` (batch, queries, query features),
+        `attention` (batch, queries, cells), `evidence` as from `forward`.
         """
-        gains = F.softplus(self.gate(query)) * (self.seen(attention) @ evidence)
+        gate = F.softplus(self.gate(query)) * (tokens != Vocabulary.start_id).unsqueeze(-1)
+        gains = gate * (self.seen(attention) @ evidence)
         if self.trailing:
             return logits + F.pad(gains, (len(self.column) - gains.shape[-1], 0))
         gains = torch.cat([gains, torch.zeros_like(gains[..., :1])], dim=-1)

@@ -126,7 +126,7 @@ class LSTMDecoder(Decoder):
         logits = self.embedding.logits(self.dropout(torch.tanh(self.output(query))))
         if self.evidence is None:
             return logits
-        logits = self.evidence.add(logits, query, attention, memory["evidence"])
+        logits = self.evidence.add(logits, tokens, query, attention, memory["evidence"])
         if self.names is None:
             return logits
         return self.names.go_on(logits, tokens, self.evidence.seen(attention), memory["parts"])
