@@ -80,17 +80,19 @@ class ClassWords:
         after = sorted(set().union(*parts))
         empty = len(after)
         following = torch.full((len(captions), FOLLOWERS), empty)
+        following_token = torch.full_like(following, Vocabulary.pad_id)
         pairs = {pair for names in self.phrases for phrase in names for pair in pairwise(phrase)}
         places: Counter[int] = Counter()
         for before, token in sorted(pairs):
             following[before, places[before]] = after.index(token)
+            following_token[before, places[before]] = token
             places[before] += 1
         proposed = [names[0][0] if names else Vocabulary.pad_id for names in self.phrases]
         said = torch.tensor([max((captions[p[0]] for p in names), default=0.0) for names in self.phrases])
         return Names(
             membership=F.pad(_membership(parts, after), (0, 1)),
-            token=torch.tensor([*after, Vocabulary.pad_id]),
             following=following,
+            following_token=following_token,
             following_gain=_LEARNT / (_LEARNT + captions),
             proposed=torch.tensor(proposed),
             proposed_gain=_LEARNT / (_LEARNT + said) * _SAID / (_SAID + captions[proposed]),

@@ -216,13 +216,13 @@ def put_named_words_last(model: CaptionModel, vocabulary: Vocabulary) -> Vocabul
         embedding.bias,
         evidence.column,
         model.decoder.repetition,
-        *(() if names is None else (names.following, names.following_gain)),
+        *(() if names is None else (names.following, names.following_token, names.following_gain)),
     ):
         if values is not None:
             values.copy_(values[order])
     if names is not None:
         place = torch.argsort(order)
-        names.token.copy_(place[names.token])
+        names.following_token.copy_(place[names.following_token])
         names.proposed.copy_(place[names.proposed])
     evidence.trailing = True
     return Vocabulary([vocabulary.words[token] for token in order.tolist()])

@@ -79,7 +79,7 @@ class Trainer:
         if start.needs_names(options.model) if start else options.model.helps_with_names:
             counts = caption_counts(self.train_examples, self.vocabulary)
             names = ClassWords.of(self.vocabulary, options.model.classes).names(counts)
-            model = dataclasses.replace(options.model, following_words=len(names.token))
+            model = dataclasses.replace(options.model, following_words=names.membership.shape[1])
             self.options = options = dataclasses.replace(options, model=model)
         words = label_words(self.train_examples, self.vocabulary)
         if not words and any(stage.label_words_only for stage in options.stages):

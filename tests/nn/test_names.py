@@ -34,10 +34,12 @@ def names() -> Names:
     """Of three classes: a guinea pig, a toucan, and one without a name."""
     following = torch.full((WORDS, FOLLOWERS), 1)
     following[GUINEA, 0] = 0
+    following_token = torch.full_like(following, Vocabulary.pad_id)
+    following_token[GUINEA, 0] = PIG
     return Names(
         membership=torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]),
-        token=torch.tensor([PIG, Vocabulary.pad_id]),
         following=following,
+        following_token=following_token,
         following_gain=torch.ones(WORDS),
         proposed=torch.tensor([GUINEA, TOUCAN, Vocabulary.pad_id]),
         proposed_gain=torch.tensor([1.0, 0.5, 0.0]),

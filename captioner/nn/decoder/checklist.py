@@ -55,7 +55,7 @@ def add_to_step(
     if costs is None:
         gains = before[STATE].scatter(-1, tokens.unsqueeze(-1), 0.0)
     else:
-        gains = before[STATE].scatter(-1, tokens.unsqueeze(-1), -costs[tokens].unsqueeze(-1))
+        gains = before[STATE].scatter(-1, tokens.unsqueeze(-1), -F.embedding(tokens, costs.unsqueeze(-1)))
     logits = step.logits + gains
     if proposals is not None:
         gains = gains + proposals * (tokens == Vocabulary.start_id).unsqueeze(-1)

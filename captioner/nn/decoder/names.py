@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from captioner.model.vocabulary import Vocabulary
 from captioner.nn.decoder.evidence import MARGIN
 
 FOLLOWERS = 9
@@ -38,10 +39,11 @@ class Names(NamedTuple):
     membership: Tensor
     """float (classes, following words): 1 where a name of the class goes on with the word. The last column
     stands for no word and is empty."""
-    token: Tensor
-    """int64 (following words,): the token of each following word; the last is padding."""
     following: Tensor
-    """int64 (vocabulary, `FOLLOWERS`): the following words of each token, filled up with the last column."""
+    """int64 (vocabulary, `FOLLOWERS`): the following words of each token, as columns of `membership`; filled
+    up with the last."""
+    following_token: Tensor
+    """int64 (vocabulary, `FOLLOWERS`): the tokens of these words, filled up with padding."""
     following_gain: Tensor
     """float (vocabulary,): factor of the bonus of the words that follow a token."""
     proposed: Tensor
@@ -54,8 +56,8 @@ class NameHelp(nn.Module):
     """The buffers of `Names`, and what they add to a step."""
 
     membership: Tensor
-    token: Tensor
     following: Tensor
+    following_token: Tensor
     following_gain: Tensor
     proposed: Tensor
     proposed_gain: Tensor
@@ -67,8 +69,8 @@ class NameHelp(nn.Module):
         super().__init__()
         self.proposes = True
         self.register_buffer("membership", torch.zeros(classes, following))
-        self.register_buffer("token", torch.zeros(following, dtype=torch.int64))
         self.register_buffer("following", torch.full((vocabulary, FOLLOWERS), following - 1))
+        self.register_buffer("following_token", torch.full((vocabulary, FOLLOWERS), Vocabulary.pad_id))
         self.register_buffer("following_gain", torch.zeros(vocabulary))
         self.register_buffer("proposed", torch.zeros(classes, dtype=torch.int64))
         self.register_buffer("proposed_gain", torch.zeros(classes))
@@ -103,7 +105,7 @@ class NameHelp(nn.Module):
         `tokens` int64 (batch, queries), the words before; `seen` (batch, queries, cells), the map of each;
         `parts` as from `forward`.
         """
-        following = self.following[tokens]
-        evidence = F.relu(torch.log((seen @ parts).gather(-1, following) + 1e-6) + MARGIN)
-        gains = self.following_gain[tokens].unsqueeze(-1) * evidence
-        return logits.scatter_add(-1, self.token[following], gains.to(logits.dtype))
+        share = (seen @ parts).gather(-1, F.embedding(tokens, self.following))
+        evidence = F.relu(torch.log(share + 1e-6) + MARGIN)
+        gains = F.embedding(tokens, self.following_gain.unsqueeze(-1)) * evidence
+        return logits.scatter_add(-1, F.embedding(tokens, self.following_token), gains.to(logits.dtype))
