@@ -35,6 +35,9 @@ class WordEvidence(nn.Module):
     """int64 (vocabulary): the named word that a token is, or their number if it is none."""
     trailing = False
     """Whether the named words are the last of the vocabulary, in order, as in an exported model."""
+    later: Tensor
+    """float (vocabulary, 1): 0 for the start token, 1 for words. In an exported graph, looking it up takes
+    fewer nodes than comparing tokens."""
     pool: Tensor
     """float (cells of the attention, cells of the deepest stage): 1 where the first lies in the second."""
 
@@ -59,6 +62,8 @@ class WordEvidence(nn.Module):
         nn.init.constant_(self.gate.bias, -1.0)
         self.register_buffer("membership", torch.zeros(classes, words))
         self.register_buffer("column", torch.full((vocabulary,), words))
+        later = torch.ones(vocabulary, 1).index_fill(0, torch.tensor(Vocabulary.start_id), 0.0)
+        self.register_buffer("later", later, persistent=False)
         self.register_buffer("pool", _pool(grid, shrink), persistent=False)
 
     def class_logits(self, deepest: Tensor) -> Tensor:
@@ -68,8 +73,7 @@ class WordEvidence(nn.Module):
 
     def forward(self, scores: Tensor) -> Tensor:
         """`class_logits` (batch, cells, classes) -> evidence (batch, cells, named words)."""
-        shares = torch.softmax(scores, dim=-1) @ self.membership
-        return F.relu(torch.log(shares + 1e-6) + MARGIN) * self.scale
+        return evidence_of(torch.softmax(scores, dim=-1) @ self.membership) * self.scale
 
     def seen(self, attention: Tensor) -> Tensor:
         """Maps (batch, queries, cells of the attention) -> (batch, queries, cells of the deepest stage)."""
@@ -83,12 +87,17 @@ class WordEvidence(nn.Module):
         `tokens` int64 (batch, queries), the words before; `query` (batch, queries, query features),
         `attention` (batch, queries, cells), `evidence` as from `forward`.
         """
-        gate = F.softplus(self.gate(query)) * (tokens != Vocabulary.start_id).unsqueeze(-1)
+        gate = F.softplus(self.gate(query)) * F.embedding(tokens, self.later)
         gains = gate * (self.seen(attention) @ evidence)
         if self.trailing:
             return logits + F.pad(gains, (len(self.column) - gains.shape[-1], 0))
         gains = torch.cat([gains, torch.zeros_like(gains[..., :1])], dim=-1)
         return logits + gains.index_select(-1, self.column)
+
+
+def evidence_of(shares: Tensor) -> Tensor:
+    """The distance of log-probabilities from -`MARGIN`, at least 0, from probabilities."""
+    return F.relu(torch.log(shares + 1e-6) + MARGIN)
 
 
 def _pool(grid: tuple[int, int], shrink: int) -> Tensor:

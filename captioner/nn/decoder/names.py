@@ -6,7 +6,7 @@ Captions teach two other things, but only for frequent words:
 - **How a name of several words goes on.** After "guinea", the word "pig" gets a bonus from the class scores
   of the cells that it attends to:
 
-      logit[t, w] += g[y[t-1]] max(0, log sum_i a[t, i] sum_c p[i, c] [w goes on a name of c] + MARGIN)
+      logit[t, w] += g[y[t-1]] sum_i a[t, i] max(0, log sum_c p[i, c] [w goes on a name of c] + MARGIN)
 
   for each word w that follows y[t-1] in a name.
 - **That the name should be said at all.** If the whole photo certainly shows class c, the most exact name of
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from captioner.model.vocabulary import Vocabulary
-from captioner.nn.decoder.evidence import MARGIN
+from captioner.nn.decoder.evidence import evidence_of
 
 FOLLOWERS = 9
 """Words that may follow one word in names; "water" has the most."""
@@ -86,11 +86,11 @@ class NameHelp(nn.Module):
     def forward(self, scores: Tensor) -> dict[str, Tensor]:
         """Class scores of cells (batch, cells, classes) -> entries of the memory.
 
-        "parts" (batch, cells, following words): the probability of the classes whose names go on with each
-        word. "proposals" (batch, 1, vocabulary), if the model `proposes` names: bonuses that the checklist
+        "parts" (batch, cells, following words): the evidence of the classes whose names go on with each word.
+        "proposals" (batch, 1, vocabulary), if the model `proposes` names: bonuses that the checklist
         gets after the first word.
         """
-        parts = torch.softmax(scores, dim=-1) @ self.membership
+        parts = evidence_of(torch.softmax(scores, dim=-1) @ self.membership)
         if not self.proposes:
             return {"parts": parts}
         whole = torch.softmax(scores.mean(dim=1), dim=-1)
@@ -105,7 +105,6 @@ class NameHelp(nn.Module):
         `tokens` int64 (batch, queries), the words before; `seen` (batch, queries, cells), the map of each;
         `parts` as from `forward`.
         """
-        share = (seen @ parts).gather(-1, F.embedding(tokens, self.following))
-        evidence = F.relu(torch.log(share + 1e-6) + MARGIN)
+        evidence = (seen @ parts).gather(-1, F.embedding(tokens, self.following))
         gains = F.embedding(tokens, self.following_gain.unsqueeze(-1)) * evidence
         return logits.scatter_add(-1, F.embedding(tokens, self.following_token), gains.to(logits.dtype))
