@@ -78,7 +78,7 @@ class Trainer:
         names = None
         if start.needs_names(options.model) if start else options.model.helps_with_names:
             counts = caption_counts(self.train_examples, self.vocabulary)
-            names = ClassWords.of(self.vocabulary, options.model.classes).names(counts)
+            names = (named or ClassWords.of(self.vocabulary, options.model.classes)).names(counts)
             model = dataclasses.replace(options.model, following_words=names.membership.shape[1])
             self.options = options = dataclasses.replace(options, model=model)
         words = label_words(self.train_examples, self.vocabulary)

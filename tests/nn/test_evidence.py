@@ -38,11 +38,11 @@ def test_only_the_words_of_classes_at_attended_cells_gain() -> None:
     deepest[0, 1, 1, 1] = 1.0  # class 1 at the bottom right
     attention = torch.zeros(1, 2, 16)
     attention[0, 0, 0], attention[0, 1, 15] = 1.0, 1.0
-    there = module(module.class_logits(deepest))
+    seen, there = module.seen(attention), module(module.class_logits(deepest))
 
     def gains(before: int) -> torch.Tensor:
         tokens = torch.full((1, 2), before)
-        return module.add(torch.zeros(1, 2, 10), tokens, torch.zeros(1, 2, 6), attention, there)
+        return module.add(torch.zeros(1, 2, 10), tokens, torch.zeros(1, 2, 6), seen, there)
 
     said = gains(before=4)
     assert said[0, 0, 7] > 1.0 and said[0, 0, 8] == 0.0

@@ -31,7 +31,7 @@ OPTIONS = ModelOptions(**SMALL, name_continuation=2.0, name_proposal=8.0, follow
 
 
 def names() -> Names:
-    """Of three classes: a guinea pig, a toucan, and one without a name."""
+    """The names of three classes: "guinea pig", "toucan", and none."""
     following = torch.full((WORDS, FOLLOWERS), 1)
     following[GUINEA, 0] = 0
     following_token = torch.full_like(following, Vocabulary.pad_id)

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 from captioner.nn.model import ModelOptions
+from captioner.training.class_words import CLASSES
 from captioner.training.options import SourceOptions, StageOptions, TrainOptions
 from captioner.training.progress import Progress
 from captioner.training.trainer import Trainer
@@ -19,6 +20,19 @@ from support import tiny_cnn
 COLORS = {"red": (230, 30, 30), "green": (30, 200, 60), "blue": (40, 60, 230)}
 SIDES = ("left", "right")
 SIZE = 32
+CLASSIFYING = ModelOptions(
+    encoder="efficientnet_lite0",
+    image_size=SIZE,
+    stride=16,
+    features=16,
+    attention_hidden=8,
+    hidden=16,
+    embedding=16,
+    decoder="two_lstm",
+    attention="scaled_dot_product",
+    classes=CLASSES,
+)
+"""A small model with class evidence, which needs a pretrained encoder."""
 
 
 def draw(color: str, side: str, number: int) -> Image.Image:

@@ -17,18 +17,7 @@ from captioner.training.hiding import hide_means
 from captioner.training.losses import forward
 from captioner.training.options import TrainOptions
 
-MODEL = ModelOptions(
-    encoder="efficientnet_lite0",
-    image_size=32,
-    stride=16,
-    features=16,
-    attention_hidden=8,
-    hidden=16,
-    embedding=16,
-    decoder="two_lstm",
-    attention="scaled_dot_product",
-    classes=CLASSES,
-)
+MODEL = squares.CLASSIFYING
 OBJECTIVES = {"cross_entropy": 1.0, "class_retention": 1.0}
 
 

@@ -16,19 +16,8 @@ from captioner.training.export import export_bundle
 from captioner.training.options import TrainOptions
 from captioner.training.start import Start
 
-MODEL = ModelOptions(
-    encoder="efficientnet_lite0",
-    image_size=32,
-    features=16,
-    attention_hidden=8,
-    hidden=16,
-    embedding=16,
-    decoder="two_lstm",
-    attention="scaled_dot_product",
-    classes=CLASSES,
-    checklist_weight=0.2,
-    name_continuation=3.0,
-    name_proposal=8.0,
+MODEL = dataclasses.replace(
+    squares.CLASSIFYING, checklist_weight=0.2, name_continuation=3.0, name_proposal=8.0
 )
 
 

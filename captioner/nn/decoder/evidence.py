@@ -79,16 +79,14 @@ class WordEvidence(nn.Module):
         """Maps (batch, queries, cells of the attention) -> (batch, queries, cells of the deepest stage)."""
         return attention @ self.pool
 
-    def add(
-        self, logits: Tensor, tokens: Tensor, query: Tensor, attention: Tensor, evidence: Tensor
-    ) -> Tensor:
+    def add(self, logits: Tensor, tokens: Tensor, query: Tensor, seen: Tensor, evidence: Tensor) -> Tensor:
         """Add the bonus of named words to `logits` (batch, queries, vocabulary).
 
         `tokens` int64 (batch, queries), the words before; `query` (batch, queries, query features),
-        `attention` (batch, queries, cells), `evidence` as from `forward`.
+        `seen` as from `seen`, `evidence` as from `forward`.
         """
         gate = F.softplus(self.gate(query)) * F.embedding(tokens, self.later)
-        gains = gate * (self.seen(attention) @ evidence)
+        gains = gate * (seen @ evidence)
         if self.trailing:
             return logits + F.pad(gains, (len(self.column) - gains.shape[-1], 0))
         gains = torch.cat([gains, torch.zeros_like(gains[..., :1])], dim=-1)

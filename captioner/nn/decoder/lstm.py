@@ -126,10 +126,11 @@ class LSTMDecoder(Decoder):
         logits = self.embedding.logits(self.dropout(torch.tanh(self.output(query))))
         if self.evidence is None:
             return logits
-        logits = self.evidence.add(logits, tokens, query, attention, memory["evidence"])
+        seen = self.evidence.seen(attention)
+        logits = self.evidence.add(logits, tokens, query, seen, memory["evidence"])
         if self.names is None:
             return logits
-        return self.names.go_on(logits, tokens, self.evidence.seen(attention), memory["parts"])
+        return self.names.go_on(logits, tokens, seen, memory["parts"])
 
 
 def lstm_step(lstm: nn.LSTM, inputs: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
