@@ -65,6 +65,9 @@ class ModelOptions:
     classes: int = 0
     """Classes scored at each cell of the encoder's deepest stage (`captioner.nn.decoder.evidence`); 0 for
     none. Needs the decoder `lstm` or `two_lstm`."""
+    label_classes: tuple[str, ...] = ()
+    """Words of labels with a class of their own, which is scored beside those of `classes`; `captioner train`
+    chooses them (`captioner.training.label_classes`). Needs classes."""
     named_words: int = 0
     """Number of vocabulary words that name classes; `captioner train` counts them."""
     name_continuation: float = 0.0
@@ -77,6 +80,7 @@ class ModelOptions:
     """Number of words that go on with a name, and one for none; `captioner train` counts them."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "label_classes", tuple(self.label_classes))  # JSON has lists
         for name, registry in (("attention", ATTENTIONS), ("decoder", DECODERS)):
             if getattr(self, name) not in registry:
                 raise DataError(f"unknown {name} {getattr(self, name)!r}; there is {', '.join(registry)}")
@@ -107,6 +111,8 @@ class ModelOptions:
             raise DataError("mean_weight needs the decoder lstm or two_lstm")
         if min(self.classes, self.named_words) < 0 or (self.named_words and not self.classes):
             raise DataError("classes and named_words must be at least 0, and named_words needs classes")
+        if self.label_classes and not self.classes:
+            raise DataError("label_classes need classes")
         for name in ("name_continuation", "name_proposal"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise DataError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
@@ -124,6 +130,11 @@ class ModelOptions:
     @property
     def helps_with_names(self) -> bool:
         return bool(self.name_continuation or self.name_proposal)
+
+    @property
+    def scored_classes(self) -> int:
+        """The number of classes that are scored at each cell."""
+        return self.classes + len(self.label_classes)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -178,31 +189,36 @@ class CaptionModel(nn.Module):
         if options.classes:
             self.decoder.evidence = WordEvidence(
                 self.encoder.backbone.channels[-1],
-                options.classes,
+                options.scored_classes,
                 options.named_words,
                 vocabulary,
                 options.hidden + options.features,
                 options.grid,
                 STRIDES[-1] // options.stride,
             )
+            self.decoder.evidence.leave_open(options.classes)
         if options.helps_with_names:
-            self.decoder.names = NameHelp(options.classes, options.following_words, vocabulary)
+            self.decoder.names = NameHelp(options.scored_classes, options.following_words, vocabulary)
             self.decoder.names.proposes = options.name_proposal > 0
 
     @torch.no_grad()
     def name_classes(self, membership: Tensor, column: Tensor) -> None:
-        """Add class evidence, with the encoder's pretrained classifier and the words that name its classes.
+        """Set which words name which classes: `membership` float (classes, named words) and `column` int64
+        (vocabulary), as in `WordEvidence`. For models with `ModelOptions.classes`."""
+        evidence = self.decoder.evidence
+        assert evidence is not None
+        evidence.membership.copy_(membership)
+        evidence.column.copy_(column)
 
-        `membership` float (classes, named words), `column` int64 (vocabulary), as in `WordEvidence`. For
-        models with `ModelOptions.classes`. Raises `DataError` for an encoder without a classifier.
-        """
+    @torch.no_grad()
+    def score_pretrained_classes(self) -> None:
+        """Score the classes of `ModelOptions.classes` as the encoder's pretrained classifier does. Raises
+        `DataError` for an encoder without one."""
         evidence = self.decoder.evidence
         assert evidence is not None
         weight, bias = pretrained_classifier(self.options.encoder)
-        evidence.membership.copy_(membership)
-        evidence.column.copy_(column)
-        evidence.classes.weight.copy_(weight)
-        evidence.classes.bias.copy_(bias)
+        evidence.classes.weight[: len(weight)] = weight
+        evidence.classes.bias[: len(bias)] = bias
 
     def help_with_names(self, names: Names) -> None:
         """Set which words follow each other in names, and which names to propose, with the gains of

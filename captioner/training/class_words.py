@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from captioner.errors import DataError
 from captioner.model.vocabulary import Vocabulary, tokenize
 from captioner.nn.decoder.names import FOLLOWERS, Names
+from captioner.nn.model import ModelOptions
 from captioner.training.data import Example
 
 CLASSES = 1000
@@ -42,6 +43,7 @@ class ClassWords:
     """float (classes, named words): 1 where the word is a name of the class, or the first word of one."""
     column: Tensor
     """int64 (vocabulary): the named word that a token is, or their number if it is none."""
+    vocabulary: Vocabulary
     phrases: tuple[tuple[tuple[int, ...], ...], ...]
     """The names of each class as tokens, the most exact first. All their words are in the vocabulary."""
 
@@ -50,20 +52,18 @@ class ClassWords:
         return self.membership.shape[1]
 
     @classmethod
-    def of(cls, vocabulary: Vocabulary, classes: int) -> ClassWords:
-        """Singular and plural forms count alike. Raises `DataError` if `classes` is not the number of
-        ImageNet's or no class has a word."""
-        if classes != CLASSES:
-            raise DataError(f"[model] classes must be 0 or {CLASSES}, got {classes}")
+    def of(cls, vocabulary: Vocabulary, model: ModelOptions) -> ClassWords:
+        """The words of all classes that `model` scores. Singular and plural forms count alike. Raises
+        `DataError` if `ModelOptions.classes` is not the number of ImageNet's or no class has a word."""
         numbers = {word: number for number, word in enumerate(vocabulary.words)}
         phrases = tuple(
             tuple(
                 tuple(numbers[token] for token in form)
                 for name in names
-                for form in _forms(tokenize(name))
+                for form in forms_of_name(tokenize(name))
                 if all(token in numbers for token in form)
             )
-            for names in class_words()
+            for names in class_names(model)
         )
         first = [{phrase[0] for phrase in names} for names in phrases]
         named = sorted(set().union(*first))
@@ -71,7 +71,7 @@ class ClassWords:
             raise DataError("[model] classes: the vocabulary has no word for any of them")
         column = torch.full((len(vocabulary),), len(named))
         column[named] = torch.arange(len(named))
-        return cls(_membership(first, named), column, phrases)
+        return cls(_membership(first, named), column, vocabulary, phrases)
 
     def names(self, captions: Tensor) -> Names:
         """What helps the model to say names that its captions hardly have. `captions` float (vocabulary): the
@@ -84,6 +84,11 @@ class ClassWords:
         pairs = {pair for names in self.phrases for phrase in names for pair in pairwise(phrase)}
         places: Counter[int] = Counter()
         for before, token in sorted(pairs):
+            if places[before] == FOLLOWERS:
+                word = self.vocabulary.words[before]
+                raise DataError(
+                    f"more than {FOLLOWERS} words follow {word!r} in names: exclude a label class"
+                )
             following[before, places[before]] = after.index(token)
             following_token[before, places[before]] = token
             places[before] += 1
@@ -93,10 +98,19 @@ class ClassWords:
             membership=F.pad(_membership(parts, after), (0, 1)),
             following=following,
             following_token=following_token,
-            following_gain=_LEARNT / (_LEARNT + captions),
+            following_gain=_gain(captions),
             proposed=torch.tensor(proposed),
-            proposed_gain=_LEARNT / (_LEARNT + said) * _SAID / (_SAID + captions[proposed]),
+            proposed_gain=_gain(said) * _SAID / (_SAID + captions[proposed]),
         )
+
+
+def _gain(captions: Tensor) -> Tensor:
+    return _LEARNT / (_LEARNT + captions)
+
+
+def learnt_from(gain: Tensor) -> Tensor:
+    """The numbers of captions from which `Names.following_gain` was computed."""
+    return _LEARNT / gain - _LEARNT
 
 
 def caption_counts(examples: Sequence[Example], vocabulary: Vocabulary) -> Tensor:
@@ -106,6 +120,14 @@ def caption_counts(examples: Sequence[Example], vocabulary: Vocabulary) -> Tenso
         for caption in example.image.captions:
             counts[list(set(vocabulary.encode(caption)))] += 1
     return counts
+
+
+def class_names(model: ModelOptions) -> list[list[str]]:
+    """The names of each class that the model scores. Raises `DataError` if `ModelOptions.classes` is neither
+    0 nor the number of ImageNet's."""
+    if model.classes not in (0, CLASSES):
+        raise DataError(f"[model] classes must be 0 or {CLASSES}, got {model.classes}")
+    return [*(class_words() if model.classes else []), *([word] for word in model.label_classes)]
 
 
 @cache
@@ -120,7 +142,7 @@ def _membership(sets: Sequence[set[int]], tokens: Sequence[int]) -> Tensor:
     return torch.tensor([[float(token in one) for token in tokens] for one in sets])
 
 
-def _forms(name: Sequence[str]) -> Iterator[list[str]]:
+def forms_of_name(name: Sequence[str]) -> Iterator[list[str]]:
     """The name as it is; if it has only one word, also as a plural."""
     [*others, word] = name
     yield [*others, word]

@@ -106,6 +106,22 @@ class SourceOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LabelClassOptions:
+    """Words of labels that get classes of their own (`captioner.training.label_classes`), fitted when the
+    first stage begins after which no stage tunes the encoder."""
+
+    photos: int = 0
+    """Training photos whose most exact label a word must be to get a class; 0 for no classes."""
+    captions: int = 100
+    """Words that more training captions have get no class: captions have taught them."""
+    excluded: tuple[str, ...] = ()
+    """Words that get no class, for example those that cannot follow an article ("a wrestling")."""
+
+    def __post_init__(self) -> None:
+        _at_least(self, 0, "photos", "captions")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageOptions:
     """One stretch of training with objectives and a learning-rate schedule of its own."""
 
@@ -188,6 +204,7 @@ class TrainOptions:
     data: tuple[SourceOptions, ...]
     stages: tuple[StageOptions, ...]
     seed: int = 1
+    label_classes: LabelClassOptions = field(default_factory=LabelClassOptions)
     start: str = ""
     """A trained model to continue from: "default" for the embedded one, or a bundle or a checkpoint below
     the data root. The run has its architecture, and its vocabulary with the words of the captions added."""
@@ -231,6 +248,13 @@ class TrainOptions:
             _ = self.search
         except OptionsError as error:
             raise DataError(str(error)) from None
+        if self.label_classes.photos:
+            if not self.model.classes and not self.start:
+                raise DataError("label_classes need [model] classes")
+            if self.first_frozen_stage == len(self.stages):
+                raise DataError(
+                    "label_classes are fitted before a stage with tuned_segments = 0: let the last be one"
+                )
         for stage in self.stages:
             for name, objective in stage.objectives.items():
                 try:
@@ -270,6 +294,11 @@ class TrainOptions:
         values = {name: getattr(self, name) for name in SEARCH}
         given: dict[str, Any] = {name: value for name, value in values.items() if value != AUTO}
         return CaptionOptions(**given)
+
+    @property
+    def first_frozen_stage(self) -> int:
+        """The number of the first stage from which on no stage tunes the encoder."""
+        return max((n for n, stage in enumerate(self.stages, 1) if stage.tuned_segments), default=0)
 
     @property
     def tuned_segments(self) -> int:

@@ -21,6 +21,7 @@ from captioner.nn.encoder import Backbone, build_backbone
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.options import CaptionOptions
 from captioner.training.checkpoint import load_model
+from captioner.training.class_words import learnt_from
 from captioner.training.graphs import TRANSPOSED
 from captioner.training.plan import DEFAULT_SEARCH
 
@@ -107,21 +108,50 @@ class Start:
             given = self.weights.get(name)
             if name == "decoder.evidence.column":
                 value.fill_(model.options.named_words)  # a new word names none of the classes
-            rows = slice(None)
-            grown = given is not None and (len(given), len(value)) == (old, len(vocabulary))
-            if given is not None and grown and value.shape[1:] == given.shape[1:]:
-                rows = slice(old)
-            if given is None or value[rows].numel() != given.numel():
-                raise DataError(f"the model to start from does not hold {name}, or of another shape")
+            if given is None:
+                raise DataError(f"the model to start from does not hold {name}")
+            lengths = len(given), len(value)
+            by_word = lengths == (old, len(vocabulary)) and value.shape[1:] == given.shape[1:]
+            by_class = name.startswith("decoder.evidence.classes.")
+            rows = slice(len(given)) if by_word or by_class else slice(None)
+            if value[rows].numel() != given.numel():
+                raise DataError(f"the model to start from holds {name} of another shape")
             value[rows] = given.view_as(value[rows])
-            if rows.stop is not None and value.is_floating_point():
+            if by_word and value.is_floating_point():
                 for row, known in enumerate(relatives, old):
                     value[row] = 0.1 * value[row] + value[known].mean(dim=0)
+        if self._gets_classes(model.options):
+            self._give_scales(model)
 
     def needs_names(self, model: ModelOptions) -> bool:
         """Whether a model that continues from here has names to get that the start does not have."""
         own = (self.model.name_continuation, self.model.name_proposal)
-        return model.helps_with_names and own != (model.name_continuation, model.name_proposal)
+        new = own != (model.name_continuation, model.name_proposal) or self._gets_classes(model)
+        return model.helps_with_names and new
+
+    def caption_counts(self, vocabulary: Vocabulary) -> Tensor:
+        """The number of captions with each word that the model has learnt from, float (vocabulary), of which
+        the start's is the beginning. 0 if the model does not tell: only its help with names does."""
+        counts = torch.zeros(len(vocabulary))
+        gains = self.weights.get("decoder.names.following_gain")
+        if gains is not None and self.model.name_continuation:
+            counts[: len(gains)] = learnt_from(gains.flatten() / self.model.name_continuation)
+        return counts
+
+    def _gets_classes(self, model: ModelOptions) -> bool:
+        """Whether `model` has label classes that the start, which has other classes, lacks."""
+        return bool(self.model.classes) and model.label_classes != self.model.label_classes
+
+    def _give_scales(self, model: CaptionModel) -> None:
+        """The strength of each named word's evidence; words that are named now get the median."""
+        evidence = model.decoder.evidence
+        assert evidence is not None
+        scale, column = (self.weights[f"decoder.evidence.{name}"] for name in ("scale", "column"))
+        evidence.scale.fill_(scale.median())
+        # Some word may name a class no more, if the list of ImageNet's names has changed.
+        ours = evidence.column[: len(column)].to(column.device)
+        both = (column < len(scale)) & (ours < len(evidence.scale))
+        evidence.scale[ours[both]] = scale[column[both]].to(evidence.scale.device)
 
     def _new_parts(self, model: ModelOptions) -> Iterator[str]:
         """Beginnings of the names of weights of `model` that the start does not have."""
@@ -129,6 +159,8 @@ class Start:
             yield "encoder.colors."
         if not self.model.classes:
             yield "decoder.evidence."
+        if self._gets_classes(model):
+            yield from (f"decoder.evidence.{name}" for name in ("membership", "column", "scale"))
         if self.needs_names(model):
             yield "decoder.names."
         if not self.model.repetition_cost:

@@ -23,6 +23,7 @@ from captioner.training.class_words import ClassWords, caption_counts, class_wor
 from captioner.training.curves import plot_curves
 from captioner.training.data import Batch, Example, load_examples
 from captioner.training.ema import MovingAverage, copy_weights
+from captioner.training.label_classes import choose_classes, fit_classes
 from captioner.training.losses import Losses, forward
 from captioner.training.naming import build_vocabulary, label_words, related_words
 from captioner.training.objectives import Run
@@ -70,17 +71,22 @@ class Trainer:
         self.vocabulary = build_vocabulary(self.train_examples, options.min_count, classes)
         if start:
             self.vocabulary = start.extended(self.vocabulary)
-        named = None
-        if classes:
-            named = ClassWords.of(self.vocabulary, options.model.classes)
-            model = dataclasses.replace(options.model, named_words=named.count)
-            self.options = options = dataclasses.replace(options, model=model)
+        model = options.model
+        counts = caption_counts(self.train_examples, self.vocabulary)
+        if start:
+            counts = torch.maximum(counts, start.caption_counts(self.vocabulary))
+        self.added = choose_classes(
+            options.label_classes, model, self.train_examples, self.vocabulary, counts
+        )
+        model = dataclasses.replace(model, label_classes=(*model.label_classes, *self.added))
+        named = ClassWords.of(self.vocabulary, model) if classes or self.added else None
+        if named:
+            model = dataclasses.replace(model, named_words=named.count)
         names = None
-        if start.needs_names(options.model) if start else options.model.helps_with_names:
-            counts = caption_counts(self.train_examples, self.vocabulary)
-            names = (named or ClassWords.of(self.vocabulary, options.model.classes)).names(counts)
-            model = dataclasses.replace(options.model, following_words=names.membership.shape[1])
-            self.options = options = dataclasses.replace(options, model=model)
+        if start.needs_names(model) if start else model.helps_with_names:
+            names = (named or ClassWords.of(self.vocabulary, model)).names(counts)
+            model = dataclasses.replace(model, following_words=names.membership.shape[1])
+        self.options = options = dataclasses.replace(options, model=model)
         words = label_words(self.train_examples, self.vocabulary)
         if not words and any(stage.label_words_only for stage in options.stages):
             raise DataError("label_words_only needs photos with labels")
@@ -88,12 +94,14 @@ class Trainer:
         torch.manual_seed(options.seed)
         weights = None if options.weights == "random" or start else options.weights
         self.model = CaptionModel(options.model, len(self.vocabulary), weights).to(device)
+        if named:
+            self.model.name_classes(named.membership, named.column)
+        if classes:
+            self.model.score_pretrained_classes()
         if start:
             start.give(self.model, self.vocabulary, related_words(self.train_examples, classes))
             if options.pretrained_share:
                 mix_backbone(self.model.encoder.backbone, options.model.encoder, options.pretrained_share)
-        if named:
-            self.model.name_classes(named.membership, named.column)
         if names:
             self.model.help_with_names(names)
         if options.model.repetition_cost and not (start and start.model.repetition_cost):
@@ -111,6 +119,8 @@ class Trainer:
             self.history = saved["history"]
         self.ema = MovingAverage(self.model, options.ema_decay)
         self.soup = Soup(self.model)
+        if not saved:
+            self._fit_label_classes()
         self.losses, self.optimizer = self._prepared_stage()
         if saved:
             self._restore(saved)
@@ -237,8 +247,16 @@ class Trainer:
         self.ema = MovingAverage(self.model, self.options.ema_decay)
         self.soup = Soup(self.model)
         before = self.losses
+        self._fit_label_classes()
         self.losses, self.optimizer = self._prepared_stage()
         self.losses.inherit(before)
+
+    def _fit_label_classes(self) -> None:
+        """If the current stage is the one that begins with it."""
+        if self.added and self.stage == self.options.first_frozen_stage:
+            fit_classes(self._at_stage(), self.added)
+            self.ema = MovingAverage(self.model, self.options.ema_decay)
+            self.soup = Soup(self.model)
 
     def _prepared_stage(self) -> tuple[Losses, torch.optim.Optimizer]:
         """The objectives of the current stage, and an optimizer of what it trains."""
@@ -246,9 +264,13 @@ class Trainer:
         for index, segment in enumerate(backbone.segments):
             segment.requires_grad_(index >= len(backbone.segments) - stage.tuned_segments)
         backbone.set_stochastic_depth(stage.stochastic_depth)
-        run = Run(
+        losses = Losses(self._at_stage(), self.stage)
+        return losses, make_optimizer(self.model, losses.values(), stage)
+
+    def _at_stage(self) -> Run:
+        return Run(
             options=self.options,
-            stage=stage,
+            stage=self.current,
             examples=self.train_examples,
             vocabulary=self.vocabulary,
             model=self.model,
@@ -258,8 +280,6 @@ class Trainer:
             progress=self.progress,
             features=self.cache,
         )
-        losses = Losses(run, self.stage)
-        return losses, make_optimizer(self.model, losses.values(), stage)
 
     def _continue_from(self, values: Mapping[str, Tensor]) -> None:
         """Give the model these weights, and start a new average."""
@@ -273,7 +293,7 @@ class Trainer:
             captions = [(" ".join(self.vocabulary.decode(one.tokens)), one.log_prob) for one in found]
             fitted = calibrate(self.val_examples, captions)
             self.confidence = fitted or self.confidence
-            best = max((mean_score(record) for record in self.history), default=-1.0)
+            best = max((mean_score(record) for record in self._rivals()), default=-1.0)
             # Of equal scores the last: CIDEr is 0 throughout if all references are alike.
             if mean_score({"val": scores}) >= best:
                 model = {name: value.half() for name, value in self.model.state_dict().items()}
@@ -282,6 +302,14 @@ class Trainer:
                     {**self._identity(), "model": model, "scores": scores, "history": self.history},
                 )
         return scores
+
+    def _rivals(self) -> list[dict[str, Any]]:
+        """The records of epochs that may have been better: once label classes are fitted, those with them."""
+        first = self.options.first_frozen_stage if self.added else 0
+        if self.stage < first:
+            return self.history
+        with_classes = {stage.name for stage in self.options.stages[first:]}
+        return [record for record in self.history if record["stage"] in with_classes]
 
     def _caption_validation(self) -> tuple[list[Hypothesis], dict[str, dict[str, float]]]:
         return validate(

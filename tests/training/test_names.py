@@ -35,7 +35,7 @@ def test_a_bundle_holds_the_names_and_a_run_from_it_keeps_them(
     data: Path, cache: Path, tmp_path: Path
 ) -> None:
     trainer = squares.trainer(options(), tmp_path / "run", data, cache)
-    words = ClassWords.of(trainer.vocabulary, CLASSES)
+    words = ClassWords.of(trainer.vocabulary, trainer.options.model)
     expected = words.names(caption_counts(trainer.train_examples, trainer.vocabulary))
     names = trainer.model.decoder.names
     assert trainer.options.model.following_words == expected.membership.shape[1] > 100

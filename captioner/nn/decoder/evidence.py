@@ -22,6 +22,8 @@ from torch.nn import functional as F
 
 from captioner.model.vocabulary import Vocabulary
 
+UNFITTED = -30.0
+"""Bias of a class without weights yet: its probability is 0."""
 MARGIN = 6.0
 """Nats: a word whose classes have less than exp(-6) of the probability at a cell gets no bonus from it."""
 
@@ -65,6 +67,12 @@ class WordEvidence(nn.Module):
         later = torch.ones(vocabulary, 1).index_fill(0, torch.tensor(Vocabulary.start_id), 0.0)
         self.register_buffer("later", later, persistent=False)
         self.register_buffer("pool", _pool(grid, shrink), persistent=False)
+
+    @torch.no_grad()
+    def leave_open(self, first: int) -> None:
+        """Give the classes from `first` on no probability, until they are fitted."""
+        self.classes.weight[first:] = 0.0
+        self.classes.bias[first:] = UNFITTED
 
     def class_logits(self, deepest: Tensor) -> Tensor:
         """(batch, channels, rows, columns) -> (batch, cells, classes). Their mean over cells classifies the

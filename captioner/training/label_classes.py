@@ -1,0 +1,196 @@
+"""Classes of their own for words of labels.
+
+ImageNet has no class for an octopus, and captions hardly mention one, so nothing makes the captioner say it.
+With the options `LabelClassOptions`, such words of labelled photos get classes in the class evidence
+(`captioner.nn.decoder.evidence`): more rows of the classifier W, b of the deepest features, fitted beside
+those that it has, which stay as they are. With p(S | f) the share of a set of classes S in the softmax of
+W f + b, the loss is
+
+    mean of -log p(right classes | mean feature)                        over labelled photos
+    + NEGATIVES * mean of -log p(old classes, and new ones whose word
+                                 a caption has | feature)               over captioned photos, and their cells
+    + DECAY * mean of |w|²                                              over new classes
+
+Labels weigh the same, however many photos each has. Without the captioned photos, new classes take a sixth of
+the probability on photos that show none of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from captioner.errors import DataError
+from captioner.model.vocabulary import Vocabulary, tokenize
+from captioner.nn.model import ModelOptions
+from captioner.training.cache import trained_stages
+from captioner.training.class_words import class_names, forms_of_name
+from captioner.training.data import Example
+from captioner.training.objectives import Run
+from captioner.training.options import LabelClassOptions
+
+NEGATIVES = 3.0
+DECAY = 1e-3
+CAPTIONED = 12_000
+"""Most captioned photos to use."""
+CELLS = 6
+"""Random cells of each."""
+STEPS, BATCH, LEARNING_RATE = 200, 2_000, 3e-3
+"""Of Adam; the learning rate falls linearly to 0. A step takes all labelled and `BATCH` captioned photos."""
+_NONE = -1e4
+
+
+def choose_classes(
+    options: LabelClassOptions,
+    model: ModelOptions,
+    examples: Sequence[Example],
+    vocabulary: Vocabulary,
+    captions: Tensor,
+) -> tuple[str, ...]:
+    """The words of labels that get classes, the most frequent first. `captions` float (vocabulary): the
+    number of captions with each word."""
+    if not options.photos:
+        return ()
+    named = {tuple(tokenize(name)) for names in class_names(model) for name in names}
+    named |= {tuple(tokenize(word)) for word in options.excluded}
+    photos = Counter(example.image.words[0] for example in examples if example.image.words)
+    chosen: dict[tuple[str, ...], str] = {}
+    for word, count in photos.most_common():
+        tokens = vocabulary.encode(word)
+        if (
+            count >= options.photos
+            and tuple(tokenize(word)) not in named
+            and vocabulary.unknown_id not in tokens
+            and captions[list(tokens)].min() <= options.captions
+        ):
+            chosen.setdefault(tuple(tokenize(word)), word)
+    return tuple(chosen.values())
+
+
+class Photos(NamedTuple):
+    """What classes are fitted to."""
+
+    labelled: Tensor
+    """float (photos, channels): the mean features of labelled photos."""
+    right: Tensor
+    """bool (photos, classes), old and new ones: those that a label names."""
+    weights: Tensor
+    """float (photos,): weights of the labelled photos; their sum is 1."""
+    captioned: Tensor
+    """float16 (photos, 1 + CELLS, channels): mean features of captioned photos, and those of some cells."""
+    said: Tensor
+    """bool (photos, new classes): whether a caption has the word."""
+
+
+def fit_classes(run: Run, added: Sequence[str]) -> None:
+    """Fit the classes of the words `added`, the last of `ModelOptions.label_classes`. Raises `DataError` if
+    no photo has captions."""
+    evidence = run.model.decoder.evidence
+    assert evidence is not None and added
+    run.model.eval()
+    photos = _photos(run, added)
+    _fit(evidence.classes, photos, torch.Generator().manual_seed(run.options.seed))
+    # Words that no other class has begin with the usual strength.
+    old = evidence.membership[: -len(added)].sum(dim=0) > 0
+    if old.any():
+        evidence.scale.data[~old] = evidence.scale.data[old].median()
+
+
+def _fit(classifier: nn.Linear, photos: Photos, random: torch.Generator) -> None:
+    """Fit the last rows of the classifier, in place."""
+    count = photos.said.shape[1]
+    device = classifier.weight.device
+    with torch.no_grad():
+        old = classifier.weight[:-count], classifier.bias[:-count]
+        labelled_old = nn.functional.linear(photos.labelled, *old)
+        right_old = torch.logsumexp(labelled_old.masked_fill(~photos.right[:, :-count], _NONE), dim=1)
+        all_old = torch.logsumexp(labelled_old, dim=1)
+        parts = (nn.functional.linear(part.float(), *old) for part in photos.captioned.split(256))
+        captioned_old = torch.cat([torch.logsumexp(part, dim=2) for part in parts])
+    weight = torch.zeros(count, classifier.in_features, device=device, requires_grad=True)
+    bias = torch.full((count,), -2.0, device=device, requires_grad=True)
+    optimizer = torch.optim.Adam([weight, bias], lr=LEARNING_RATE)
+    right_new = photos.right[:, -count:]
+    for step in range(STEPS):
+        optimizer.param_groups[0]["lr"] = LEARNING_RATE * (1 - step / STEPS)
+        new = nn.functional.linear(photos.labelled, weight, bias)
+        missed = _log_share(new, all_old) - _log_share(new.masked_fill(~right_new, _NONE), right_old)
+        taken = torch.randint(len(photos.captioned), (BATCH,), generator=random).to(device)
+        new = nn.functional.linear(photos.captioned[taken].float(), weight, bias)
+        there = new.masked_fill(~photos.said[taken].unsqueeze(1), _NONE)
+        stolen = _log_share(new, captioned_old[taken]) - _log_share(there, captioned_old[taken])
+        loss = (photos.weights * missed).sum() + DECAY * weight.square().sum() / count
+        loss = loss + NEGATIVES * (stolen[:, 0].mean() + stolen[:, 1:].mean())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        classifier.weight[-count:] = weight
+        classifier.bias[-count:] = bias
+
+
+def _log_share(new: Tensor, old: Tensor) -> Tensor:
+    """log(sum of exp(new) + exp(old)): of each new class, and of all old ones together."""
+    return torch.logaddexp(torch.logsumexp(new, dim=-1), old)
+
+
+def _photos(run: Run, added: Sequence[str]) -> Photos:
+    names = [{tuple(tokenize(name)) for name in names} for names in class_names(run.options.model)]
+    first = len(names) - len(added)
+    classes: dict[tuple[str, ...], list[int]] = {}
+    for number, own in enumerate(names):
+        for name in own:
+            classes.setdefault(name, []).append(number)
+    labels = [[tuple(tokenize(word)) for word in example.image.words] for example in run.examples]
+    right = torch.zeros(len(labels), len(names), dtype=torch.bool)
+    for row, words in enumerate(labels):
+        for word in words:
+            # Of the old classes, only the most exact word chooses: more general ones are right for many.
+            right[row, [c for c in classes.get(word, ()) if word == words[0] or c >= first]] = True
+    labelled = right.any(dim=1).nonzero().flatten()
+    exact = [labels[row][0] for row in labelled.tolist()]
+    counts = Counter(exact)
+    weights = torch.tensor([1 / (len(counts) * counts[word]) for word in exact])
+
+    captioned = torch.tensor([row for row, example in enumerate(run.examples) if example.image.captions])
+    if not len(captioned):
+        raise DataError("label_classes need photos with captions: they show what labels do not name")
+    captioned = captioned[torch.linspace(0, len(captioned) - 1, min(CAPTIONED, len(captioned))).long()]
+    forms = [[set(form) for form in forms_of_name(tokenize(word))] for word in added]
+    said = torch.zeros(len(captioned), len(added), dtype=torch.bool)
+    for index, row in enumerate(captioned.tolist()):
+        tokens = {token for caption in run.examples[row].image.captions for token in tokenize(caption)}
+        said[index] = torch.tensor([any(form <= tokens for form in each) for each in forms])
+
+    random = torch.Generator().manual_seed(run.options.seed)
+    total = len(labelled) + len(captioned)
+    with run.progress.task("classes of label words", total, 0) as tell:
+        means = [cells.mean(dim=1) for cells in _deepest(run, labelled, lambda done: tell(done, ""))]
+        parts = []
+        for cells in _deepest(run, captioned, lambda done: tell(len(labelled) + done, "")):
+            picked = torch.rand(cells.shape[:2], generator=random).argsort(dim=1)[:, :CELLS].to(cells.device)
+            some = cells.gather(1, picked.unsqueeze(-1).expand(-1, -1, cells.shape[-1]))
+            parts.append(torch.cat([cells.mean(dim=1, keepdim=True), some], dim=1).half())
+    return Photos(
+        torch.cat(means),
+        right[labelled].to(run.device),
+        weights.to(run.device),
+        torch.cat(parts),
+        said.to(run.device),
+    )
+
+
+@torch.no_grad()
+def _deepest(run: Run, rows: Tensor, tell: Callable[[int], None]) -> Iterator[Tensor]:
+    """The features of the deepest stage, float (photos, cells, channels), batch by batch."""
+    done = 0
+    for images in rows.split(64):
+        maps = run.features.maps(images, torch.zeros_like(images), run.device)
+        stages = trained_stages(run.model.encoder, maps, run.frozen_segments, 0)
+        done += len(images)
+        tell(done)
+        yield stages[-1].float().flatten(2).transpose(1, 2)
