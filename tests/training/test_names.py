@@ -9,6 +9,7 @@ import pytest
 import torch
 from support import squares
 
+from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.training.checkpoint import load_model
 from captioner.training.class_words import CLASSES, ClassWords, caption_counts
@@ -17,7 +18,11 @@ from captioner.training.options import TrainOptions
 from captioner.training.start import Start
 
 MODEL = dataclasses.replace(
-    squares.CLASSIFYING, checklist_weight=0.2, name_continuation=3.0, name_proposal=8.0
+    squares.CLASSIFYING,
+    checklist_weight=0.2,
+    repetition_cost=2.0,
+    name_continuation=3.0,
+    name_proposal=8.0,
 )
 
 
@@ -56,6 +61,15 @@ def test_a_bundle_holds_the_names_and_a_run_from_it_keeps_them(
     assert found == followers(ours, vocabulary.words)
     assert ("guinea", "pig") in found
     assert [start.vocabulary.words[i] for i in again.decoder.names.proposed[338:339]] == ["guinea"]
+
+    # It can learn more words.
+    more = Vocabulary([*start.vocabulary.words, "crimson"])
+    model = CaptionModel(start.model, len(more))
+    start.give(model, more)
+    assert followers(model, more.words) == found
+    for name in ("repetition", "names.following_gain"):
+        before, after = (own.decoder.get_buffer(name) for own in (again, model))
+        assert torch.equal(after[:-1], before)
 
     export_bundle(tmp_path / "run" / "best.pt", tmp_path / "plain", checklist_weight=0.0)
     assert Start.read("plain", tmp_path).model.name_proposal == 0
