@@ -209,3 +209,12 @@ def test_a_bundle_with_class_evidence_gives_it_to_a_run_with_new_words(tmp_path:
         return logits[0, 0][:, words.encode("a cat sits dog on")]
 
     torch.testing.assert_close(said(again, extended), said(model, words), atol=2e-3, rtol=2e-3)
+
+
+def test_the_embedded_model_can_learn_words(tmp_path: Path) -> None:
+    start = Start.read("default", tmp_path)
+    words = Vocabulary([*start.vocabulary.words, "thingamabob", "whatsit"])
+    model = CaptionModel(start.model, len(words))
+    start.give(model, words)
+    again = model.state_dict()["decoder.embedding.weight"]
+    assert torch.equal(again[:-2], start.weights["decoder.embedding.weight"])
