@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from captioner.errors import DataError
+from captioner.model.vocabulary import tokenize
 from captioner.references.image import CaptionedImage
 from captioner.references.listing import list_images
 
@@ -43,7 +44,7 @@ def read_labels(path: Path, text: str) -> list[CaptionedImage]:
 def _labelled(path: Path, entry: Any) -> CaptionedImage:
     match entry:
         case {"filename": str(name), "words": [*words]} if words and all(
-            isinstance(word, str) and word.strip() for word in words
+            isinstance(word, str) and tokenize(_clean(word)) for word in words
         ):
             return CaptionedImage(name, (), str(entry.get("split", "")), words=tuple(map(_clean, words)))
     raise DataError(f"{path}: an image needs a filename and a list of words, got {str(entry)[:80]}")
@@ -59,6 +60,8 @@ def read_classes(places: Sequence[Path]) -> list[CaptionedImage]:
                 continue  # beside the folders
             if _WORDNET_ID.fullmatch(label):
                 raise DataError(f"{place}: the folder {label} is named by a number, not by a word")
+            if not tokenize(_clean(label)):
+                raise DataError(f"{place}: the name of the folder {label} is not a word")
             split = above[-1] if above and above[-1] in SPLITS else ""
             found.append(CaptionedImage(name, (), split, words=(_clean(label),)))
     if not found:

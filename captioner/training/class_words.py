@@ -1,4 +1,4 @@
-"""Which words of a vocabulary name the classes of ImageNet."""
+"""Which words of a vocabulary name the classes of ImageNet, and those of labels."""
 
 from __future__ import annotations
 

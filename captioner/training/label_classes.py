@@ -55,20 +55,22 @@ def choose_classes(
     number of captions with each word."""
     if not options.photos:
         return ()
-    named = {tuple(tokenize(name)) for names in class_names(model) for name in names}
-    named |= {tuple(tokenize(word)) for word in options.excluded}
+    names = [name for names in class_names(model) for name in names]
+    taken = {form for name in (*names, *options.excluded) for form in _forms(name)}
     photos = Counter(example.image.words[0] for example in examples if example.image.words)
-    chosen: dict[tuple[str, ...], str] = {}
+    chosen = []
     for word, count in photos.most_common():
-        tokens = vocabulary.encode(word)
-        if (
-            count >= options.photos
-            and tuple(tokenize(word)) not in named
-            and vocabulary.unknown_id not in tokens
-            and captions[list(tokens)].min() <= options.captions
-        ):
-            chosen.setdefault(tuple(tokenize(word)), word)
-    return tuple(chosen.values())
+        rarest = captions[list(vocabulary.encode(word))].min()
+        if count >= options.photos and rarest <= options.captions and taken.isdisjoint(_forms(word)):
+            taken |= _forms(word)
+            chosen.append(word)
+    return tuple(chosen)
+
+
+def _forms(name: str) -> set[tuple[str, ...]]:
+    """The tokens of a name, as it is and in the plural."""
+    *others, last = tokenize(name)
+    return {(*others, *form) for form in forms_of_name([last])}
 
 
 class Photos(NamedTuple):
@@ -118,11 +120,11 @@ def _fit(classifier: nn.Linear, photos: Photos, random: torch.Generator) -> None
     for step in range(STEPS):
         optimizer.param_groups[0]["lr"] = LEARNING_RATE * (1 - step / STEPS)
         new = nn.functional.linear(photos.labelled, weight, bias)
-        missed = _log_share(new, all_old) - _log_share(new.masked_fill(~right_new, _NONE), right_old)
+        missed = _log_sum(new, all_old) - _log_sum(new.masked_fill(~right_new, _NONE), right_old)
         taken = torch.randint(len(photos.captioned), (BATCH,), generator=random).to(device)
         new = nn.functional.linear(photos.captioned[taken].float(), weight, bias)
         there = new.masked_fill(~photos.said[taken].unsqueeze(1), _NONE)
-        stolen = _log_share(new, captioned_old[taken]) - _log_share(there, captioned_old[taken])
+        stolen = _log_sum(new, captioned_old[taken]) - _log_sum(there, captioned_old[taken])
         loss = (photos.weights * missed).sum() + DECAY * weight.square().sum() / count
         loss = loss + NEGATIVES * (stolen[:, 0].mean() + stolen[:, 1:].mean())
         optimizer.zero_grad()
@@ -133,8 +135,8 @@ def _fit(classifier: nn.Linear, photos: Photos, random: torch.Generator) -> None
         classifier.bias[-count:] = bias
 
 
-def _log_share(new: Tensor, old: Tensor) -> Tensor:
-    """log(sum of exp(new) + exp(old)): of each new class, and of all old ones together."""
+def _log_sum(new: Tensor, old: Tensor) -> Tensor:
+    """log(exp(old) + sum of exp(new)); `old` stands for all old classes, `new` has the new ones last."""
     return torch.logaddexp(torch.logsumexp(new, dim=-1), old)
 
 
@@ -160,11 +162,13 @@ def _photos(run: Run, added: Sequence[str]) -> Photos:
     if not len(captioned):
         raise DataError("label_classes need photos with captions: they show what labels do not name")
     captioned = captioned[torch.linspace(0, len(captioned) - 1, min(CAPTIONED, len(captioned))).long()]
-    forms = [[set(form) for form in forms_of_name(tokenize(word))] for word in added]
+    forms = [[set(form) for form in _forms(word)] for word in added]
     said = torch.zeros(len(captioned), len(added), dtype=torch.bool)
     for index, row in enumerate(captioned.tolist()):
-        tokens = {token for caption in run.examples[row].image.captions for token in tokenize(caption)}
-        said[index] = torch.tensor([any(form <= tokens for form in each) for each in forms])
+        captions = [set(tokenize(caption)) for caption in run.examples[row].image.captions]
+        said[index] = torch.tensor(
+            [any(form <= tokens for form in each for tokens in captions) for each in forms]
+        )
 
     random = torch.Generator().manual_seed(run.options.seed)
     total = len(labelled) + len(captioned)

@@ -108,12 +108,14 @@ class SourceOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelClassOptions:
     """Words of labels that get classes of their own (`captioner.training.label_classes`), fitted when the
-    first stage begins after which no stage tunes the encoder."""
+    first stage begins from which on none tunes the encoder."""
 
     photos: int = 0
-    """Training photos whose most exact label a word must be to get a class; 0 for no classes."""
+    """A word gets a class if at least so many training photos have it as their most exact label; 0 for no
+    classes."""
     captions: int = 100
-    """Words that more training captions have get no class: captions have taught them."""
+    """Words that more training captions have get no class: captions have taught them. Of several words, the
+    rarest counts."""
     excluded: tuple[str, ...] = ()
     """Words that get no class, for example those that cannot follow an article ("a wrestling")."""
 
@@ -297,7 +299,8 @@ class TrainOptions:
 
     @property
     def first_frozen_stage(self) -> int:
-        """The number of the first stage from which on no stage tunes the encoder."""
+        """The index of the first stage from which on none tunes the encoder; the number of stages if the last
+        one does."""
         return max((n for n, stage in enumerate(self.stages, 1) if stage.tuned_segments), default=0)
 
     @property

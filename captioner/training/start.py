@@ -17,6 +17,7 @@ from torch import Tensor
 from captioner.errors import DataError
 from captioner.model.bundle import Bundle
 from captioner.model.vocabulary import SPECIAL, Vocabulary
+from captioner.nn.decoder.evidence import UNFITTED
 from captioner.nn.encoder import Backbone, build_backbone
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.options import CaptionOptions
@@ -51,6 +52,14 @@ class Start:
 
         Raises `DataError` or `BundleError` when there is nothing to start from.
         """
+        start = cls._read(name, root)
+        bias = start.weights.get("decoder.evidence.classes.bias")
+        if bias is not None and (bias[start.model.classes :] < UNFITTED / 2).any():
+            raise DataError(f"{name} was saved before its label classes were fitted")
+        return start
+
+    @classmethod
+    def _read(cls, name: str, root: Path) -> Start:
         path = root / name
         if path.is_file():
             model, vocabulary, run, contents = load_model(path)

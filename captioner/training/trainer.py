@@ -60,6 +60,8 @@ class Trainer:
         start = Start.read(options.start, data_root) if options.start else None
         if start:
             options = dataclasses.replace(options, model=start.architecture(options.model))
+        elif options.model.label_classes:
+            raise DataError("[model] label_classes: the run chooses them; set [label_classes]")
         self.train_examples = load_examples(options.data, data_root, "train")
         options = planned(options, self.train_examples, start.search if start else DEFAULT_SEARCH)
         self.options, self.folder, self.device, self.progress = options, folder, device, progress
@@ -78,6 +80,8 @@ class Trainer:
         self.added = choose_classes(
             options.label_classes, model, self.train_examples, self.vocabulary, counts
         )
+        if options.label_classes.photos:
+            progress.note(f"words of labels that get classes: {', '.join(self.added) or 'none'}")
         model = dataclasses.replace(model, label_classes=(*model.label_classes, *self.added))
         named = ClassWords.of(self.vocabulary, model) if classes or self.added else None
         if named:
@@ -117,10 +121,10 @@ class Trainer:
         if saved:
             self.stage, self.epoch, self.batch = saved["position"]
             self.history = saved["history"]
-        self.ema = MovingAverage(self.model, options.ema_decay)
-        self.soup = Soup(self.model)
         if not saved:
             self._fit_label_classes()
+        self.ema = MovingAverage(self.model, options.ema_decay)
+        self.soup = Soup(self.model)
         self.losses, self.optimizer = self._prepared_stage()
         if saved:
             self._restore(saved)
@@ -144,7 +148,7 @@ class Trainer:
             self.progress.note(
                 "all captions for validation are the same; CIDEr is then 0, and best.pt holds the last epoch"
             )
-        elif before is not None and max(map(mean_score, self.history)) <= before:
+        elif before is not None and max(map(mean_score, self._rivals())) <= before:
             self.progress.note(
                 "no epoch captions the validation images better than the model that the run started from"
             )
@@ -244,19 +248,17 @@ class Trainer:
         if self.options.ema_decay:
             copy_weights(self.model, self.ema.values)  # the average is the better model
         self.model.strengthen_evidence(self.current.evidence_gain)
+        self._fit_label_classes()
         self.ema = MovingAverage(self.model, self.options.ema_decay)
         self.soup = Soup(self.model)
         before = self.losses
-        self._fit_label_classes()
         self.losses, self.optimizer = self._prepared_stage()
         self.losses.inherit(before)
 
     def _fit_label_classes(self) -> None:
-        """If the current stage is the one that begins with it."""
+        """If this is the time: when the first stage begins from which on the encoder stays as it is."""
         if self.added and self.stage == self.options.first_frozen_stage:
             fit_classes(self._at_stage(), self.added)
-            self.ema = MovingAverage(self.model, self.options.ema_decay)
-            self.soup = Soup(self.model)
 
     def _prepared_stage(self) -> tuple[Losses, torch.optim.Optimizer]:
         """The objectives of the current stage, and an optimizer of what it trains."""

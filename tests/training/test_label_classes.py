@@ -99,7 +99,7 @@ def test_which_words_get_classes() -> None:
     assert chosen(dataclasses.replace(wanted, captions=5)) == ("squid", "stop sign", "kitchen")
     assert chosen(dataclasses.replace(wanted, photos=1)) == ("squid", "stop sign", "clam")
     assert chosen(LabelClassOptions()) == ()
-    assert chosen(wanted, Vocabulary([w for w in vocabulary.words if w != "sign"])) == ("squid",)
+    assert chosen(dataclasses.replace(wanted, excluded=("boxing", "squids"))) == ("stop sign",)
 
 
 def shares(model: CaptionModel, examples: Sequence[Example]) -> torch.Tensor:
@@ -127,6 +127,9 @@ def test_a_model_gets_classes_and_its_bundle_keeps_them(data: Path, cache: Path,
     assert trainer.options.model.label_classes == ("octopus", "stop sign")
     # They are fitted to the encoder as it will be.
     assert shares(trainer.model, trainer.train_examples).max() < 1e-6
+    trainer._save()
+    with pytest.raises(DataError, match="before its label classes were fitted"):
+        Start.read("run/last.pt", tmp_path)
     trainer.run()
     check(trainer)
 
@@ -165,6 +168,13 @@ def test_a_trained_model_gets_more_classes_and_keeps_its_own(data: Path, cache: 
     more = options(0, start="run/best.pt", model=ModelOptions())
     trainer = squares.trainer(more, tmp_path / "more", tmp_path, cache)
     check(trainer)
+    # It completes captions for labels as it does without more classes.
+    plain = dataclasses.replace(more, label_classes=LabelClassOptions())
+    completed = [
+        own.losses["label_likelihood"]._completed
+        for own in (trainer, squares.trainer(plain, tmp_path / "plain", tmp_path, cache))
+    ]
+    assert completed[0] and completed[0] == completed[1]
     ours, theirs = trainer.model.state_dict(), before.weights
     for name in ("decoder.evidence.classes.weight", "decoder.evidence.classes.bias"):
         assert torch.equal(ours[name][:CLASSES], theirs[name].float())
@@ -182,5 +192,8 @@ def test_what_cannot_be_fitted_is_refused(data: Path, cache: Path, tmp_path: Pat
         squares.trainer(options(0, data=(LABELLED,)), tmp_path, data, cache)
     with pytest.raises(DataError, match="fitted before a stage with tuned_segments = 0"):
         options(0, 1)
+    with pytest.raises(DataError, match="the run chooses them"):
+        named = dataclasses.replace(MODEL, label_classes=("octopus",))
+        squares.trainer(options(0, model=named), tmp_path, data, cache)
     with pytest.raises(DataError, match=r"need \[model\] classes"):
         options(0, model=ModelOptions())

@@ -158,6 +158,7 @@ def test_folders_named_by_class(labelled: Path) -> None:
         ('{"images": [{"filename": "a.jpg"}]}', "needs a filename and a list of words"),
         ('{"images": [{"filename": "a.jpg", "words": []}]}', "needs a filename and a list of words"),
         ('{"images": [{"filename": "a.jpg", "words": [""]}]}', "needs a filename and a list of words"),
+        ('{"images": [{"filename": "a.jpg", "words": ["!"]}]}', "needs a filename and a list of words"),
         (
             '{"images": [{"filename": "a", "words": ["b"]}, {"filename": "a", "words": ["b"]}]}',
             "a occurs twice",

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from captioner.model.vocabulary import Vocabulary
 
 UNFITTED = -30.0
-"""Bias of a class without weights yet: its probability is 0."""
+"""Bias of a class without weights yet: its probability is practically 0."""
 MARGIN = 6.0
 """Nats: a word whose classes have less than exp(-6) of the probability at a cell gets no bonus from it."""
 

@@ -65,12 +65,11 @@ class LabelLikelihood(Objective[LabelLikelihoodOptions]):
 
     def _complete(self) -> dict[int, tuple[int, ...]]:
         """Whole captions, by image, of the model that the run starts from."""
-        run = self.run
+        run, start = self.run, self.run.start
+        assert start  # `_complete` is called only where there is one
         with torch.random.fork_rng(devices=[]):  # other stages and resumed runs find the same captions
             torch.manual_seed(run.options.seed)
-            model = CaptionModel(run.options.model, len(run.vocabulary))
-        start = run.start
-        assert start  # `_complete` is called only where there is one
+            model = CaptionModel(start.model, len(run.vocabulary))
         start.give(model, run.vocabulary, related_words(run.examples))
         completion = Completion(
             model.to(run.device).eval(),
