@@ -40,7 +40,8 @@ CAPTIONED = 12_000
 CELLS = 6
 """Random cells of each."""
 STEPS, BATCH, LEARNING_RATE = 200, 2_000, 3e-3
-"""Of Adam; the learning rate falls linearly to 0. A step takes all labelled and `BATCH` captioned photos."""
+"""Settings of Adam. The learning rate falls linearly to 0; a step takes all labelled photos and `BATCH`
+captioned ones."""
 _NONE = -1e4
 
 
@@ -96,7 +97,7 @@ def fit_classes(run: Run, added: Sequence[str]) -> None:
     run.model.eval()
     photos = _photos(run, added)
     _fit(evidence.classes, photos, torch.Generator().manual_seed(run.options.seed))
-    # Words that no other class has begin with the usual strength.
+    # The evidence of words that no other class has is as strong as that of the median word.
     old = evidence.membership[: -len(added)].sum(dim=0) > 0
     if old.any():
         evidence.scale.data[~old] = evidence.scale.data[old].median()

@@ -158,7 +158,7 @@ class Start:
         assert evidence is not None
         scale, column = (self.weights[f"decoder.evidence.{name}"] for name in ("scale", "column"))
         evidence.scale.fill_(scale.median())
-        # Some word may name a class no more, if the list of ImageNet's names has changed.
+        # If the list of ImageNet's names has changed, a word may no longer name a class.
         ours = evidence.column[: len(column)].to(column.device)
         both = (column < len(scale)) & (ours < len(evidence.scale))
         evidence.scale[ours[both]] = scale[column[both]].to(evidence.scale.device)
