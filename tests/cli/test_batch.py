@@ -75,7 +75,7 @@ def test_a_server_that_dies_costs_nothing(photos, tmp_path, capsys) -> None:
     arguments = ["batch", str(photos), "-o", str(out), "--timeout-s", "120", "--server"]
     with (
         server_process(image_s=0.05, metrics_port=0) as first,
-        server_process(image_s=0.05) as second,
+        server_process(image_s=0.15) as second,  # or it may take all images before the first has any
         ThreadPoolExecutor(1) as pool,
     ):
 
