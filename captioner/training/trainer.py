@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import time
@@ -74,13 +75,12 @@ class Trainer:
         if start:
             self.vocabulary = start.extended(self.vocabulary)
         model = options.model
-        counts = caption_counts(self.train_examples, self.vocabulary)
-        if start:
-            counts = torch.maximum(counts, start.caption_counts(self.vocabulary))
-        self.added = choose_classes(
-            options.label_classes, model, self.train_examples, self.vocabulary, counts
-        )
+        counts = functools.cache(lambda: self._caption_counts(start))
+        self.added: tuple[str, ...] = ()
         if options.label_classes.photos:
+            self.added = choose_classes(
+                options.label_classes, model, self.train_examples, self.vocabulary, counts()
+            )
             progress.note(f"words of labels that get classes: {', '.join(self.added) or 'none'}")
         model = dataclasses.replace(model, label_classes=(*model.label_classes, *self.added))
         named = ClassWords.of(self.vocabulary, model) if classes or self.added else None
@@ -88,7 +88,7 @@ class Trainer:
             model = dataclasses.replace(model, named_words=named.count)
         names = None
         if start.needs_names(model) if start else model.helps_with_names:
-            names = (named or ClassWords.of(self.vocabulary, model)).names(counts)
+            names = (named or ClassWords.of(self.vocabulary, model)).names(counts())
             model = dataclasses.replace(model, following_words=names.membership.shape[1])
         self.options = options = dataclasses.replace(options, model=model)
         words = label_words(self.train_examples, self.vocabulary)
@@ -121,7 +121,7 @@ class Trainer:
         if saved:
             self.stage, self.epoch, self.batch = saved["position"]
             self.history = saved["history"]
-        if not saved:
+        else:
             self._fit_label_classes()
         self.ema = MovingAverage(self.model, options.ema_decay)
         self.soup = Soup(self.model)
@@ -254,6 +254,11 @@ class Trainer:
         before = self.losses
         self.losses, self.optimizer = self._prepared_stage()
         self.losses.inherit(before)
+
+    def _caption_counts(self, start: Start | None) -> Tensor:
+        """The number of captions with each word, in the data of this run or of its start."""
+        counts = caption_counts(self.train_examples, self.vocabulary)
+        return torch.maximum(counts, start.caption_counts(self.vocabulary)) if start else counts
 
     def _fit_label_classes(self) -> None:
         """If this is the time: when the first stage begins from which on the encoder stays as it is."""
