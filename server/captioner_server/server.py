@@ -38,6 +38,9 @@ _RETRY_AFTER_S = 1.0
 _MAX_CONNECTION_CALLS = 100
 """Most calls at once on one connection: thousands of calls that are cancelled at once (rapid reset) delay
 health checks for seconds. Clients queue further calls."""
+_MAX_PENDING_CALLS = 4_000
+"""Calls that gRPC keeps until Python accepts them; it cancels further ones. By default it cancels from 1,000
+on: a flood of calls that are cancelled at once then costs others most of their calls."""
 _QUIET_S, _QUIET_LIMIT_S = 0.2, 2.0  # well under and over _RETRY_AFTER_S
 _GO_AWAY_S = 0.1  # time for callers to receive GOAWAY
 _LAST_SPANS_S = 2.0
@@ -165,6 +168,8 @@ def _channel_options(options: ServerOptions) -> Sequence[tuple[str, int]]:
         ("grpc.so_reuseport", 0),  # a second server on the port is an error and does not share its calls
         ("grpc.max_receive_message_length", options.max_message_bytes),
         ("grpc.max_send_message_length", -1),
+        ("grpc.server.max_pending_requests", _MAX_PENDING_CALLS),
+        ("grpc.server.max_pending_requests_hard_limit", _MAX_PENDING_CALLS),
         ("grpc.max_concurrent_streams", min(options.max_calls, _MAX_CONNECTION_CALLS)),
         # Otherwise gRPC refuses calls of well-behaved clients that begin one as soon as another has ended.
         ("grpc.http.overload_protection", 0),
