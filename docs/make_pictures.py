@@ -28,8 +28,8 @@ from captioner_client import render_overlay
 
 DOCS = Path(__file__).parent
 EXAMPLES = DOCS.parent / "examples"
-OPENING = EXAMPLES / "coffee.jpg"
-SHOWN_IN_PAGE = EXAMPLES / "raccoon.jpg"
+OPENING = EXAMPLES / "jockey.jpg"
+SHOWN_IN_PAGE = EXAMPLES / "shuttle.jpg"
 WINDOW = {"width": 1200, "height": 860}
 
 

@@ -112,25 +112,28 @@ def large(bench: Bench) -> Rows:
 
 def callers(bench: Bench) -> Rows:
     """`captioner serve` with many callers, who are on the same cores, beside the model in this process."""
-    files = photos(SIZES["224 x 224"])
-    many = [files[number % len(files)] for number in range(8 if bench.quick else 256)]
     model = bench.captioner(lanes=None)
     args = argparse.Namespace(model=bench.model and str(bench.model), device=bench.device, serve=[])
     flags = ["--threads", str(bench.threads)] if bench.threads else []
     seconds = 0.5 if bench.quick else 8.0
-    ours, alone, memory_mb = [], [], 0.0
-    for _ in range(bench.repeats):
-        alone.append(bench.median_ms(lambda: model.caption(many)) / len(many))
-        with running_server(args, *flags) as server:
-            asyncio.run(run_clients(server.address, files, CALLERS, seconds / 4))
-            started = time.perf_counter()
-            waits, errors = asyncio.run(run_clients(server.address, files, CALLERS, seconds))
-            ours.append(1000 * (time.perf_counter() - started) / max(1, len(waits)))
-            memory_mb = max(memory_mb, server.resident_mib())
-        if errors:
-            raise Skip(f"{len(errors)} calls failed: {errors[0]}")
-    what = f"`captioner serve`, {CALLERS} callers, a photo"
-    return [_row(what, ours, alone, "ms", "0.85 or more", memory_mb=memory_mb)]
+    rows = []
+    for size in ("224 x 224", "500 x 375"):
+        files = photos(SIZES[size])
+        many = [files[number % len(files)] for number in range(8 if bench.quick else 256)]
+        ours, alone, memory_mb = [], [], 0.0
+        for _ in range(bench.repeats):
+            alone.append(bench.median_ms(partial(model.caption, many)) / len(many))
+            with running_server(args, *flags) as server:
+                asyncio.run(run_clients(server.address, files, CALLERS, seconds / 4))
+                started = time.perf_counter()
+                waits, errors = asyncio.run(run_clients(server.address, files, CALLERS, seconds))
+                ours.append(1000 * (time.perf_counter() - started) / max(1, len(waits)))
+                memory_mb = max(memory_mb, server.resident_mib())
+            if errors:
+                raise Skip(f"{len(errors)} calls failed: {errors[0]}")
+        what = f"`captioner serve`, {CALLERS} callers, photos of {size}, a photo"
+        rows.append(_row(what, ours, alone, "ms", "0.85 or more", memory_mb=memory_mb))
+    return rows
 
 
 def eager(bench: Bench) -> Rows:
