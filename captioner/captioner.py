@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
@@ -313,13 +314,13 @@ class Captioner:
         try:
             return self.preprocess(image)
         except ImageError as error:
-            return error
+            return _with_path(error, image)
 
     def _caption_one(self, image: ImageInput, options: CaptionOptions | None) -> Outcome:
         try:
             image = rereadable(image, self.limits)
         except ImageError as error:
-            return error
+            return _with_path(error, image)
         [outcome] = caption_loaded(self, [self._try_pixels(image)], options)
         return outcome.of(image) if isinstance(outcome, Caption) else outcome
 
@@ -330,7 +331,7 @@ class Captioner:
             try:
                 image = rereadable(image, self.limits)
             except ImageError as error:
-                return image, error
+                return image, _with_path(error, image)
             return image, self._try_pixels(image)
 
         def process(loaded: list[tuple[ImageInput, Pixels | ImageError]]) -> list[Outcome]:
@@ -382,3 +383,10 @@ def preprocess_all(captioner: Captioner, images: Iterable[ImageInput]) -> Pixels
 
 def _not_finite() -> ModelOutputError:
     return ModelOutputError("the model computed no finite numbers for this image")
+
+
+def _with_path(error: ImageError, image: ImageInput) -> ImageError:
+    """The error, whose traceback names the file."""
+    if isinstance(image, (str, os.PathLike)):
+        error.add_note(f"image: {os.fspath(image)}")
+    return error

@@ -227,8 +227,11 @@ BUNDLE_OPTIONS = tuple(
 def merge_options(options: CaptionOptions | None, fields: Mapping[str, Any]) -> CaptionOptions | None:
     """`options` with single fields replaced: what `caption(image, beam_size=5)` asks for.
 
-    Raises `OptionsError` for an unknown field or a value out of range.
+    Raises `OptionsError` for an unknown field, a value out of range, or options of another type.
     """
+    if not isinstance(options, CaptionOptions | None):
+        kind = type(options).__name__
+        raise OptionsError(f"options must be CaptionOptions, got {kind}; several images go into one list")
     if not fields:
         return options
     for name in fields:

@@ -182,6 +182,19 @@ def test_failures_stand_in_the_place_of_their_images(tiny_captioner: Captioner, 
     assert [type(e) for e in tiny_captioner.caption([text], return_errors=True)] == [NotAnImageError]
 
 
+def test_the_traceback_of_an_image_error_names_the_file(tiny_captioner, tmp_path):
+    (tmp_path / "empty.jpg").touch()
+    for images in (tmp_path / "empty.jpg", [PHOTOS[0], str(tmp_path / "empty.jpg")]):
+        with pytest.raises(NotAnImageError) as caught:
+            tiny_captioner.caption(images)
+        assert caught.value.__notes__ == [f"image: {tmp_path / 'empty.jpg'}"]
+
+
+def test_a_second_image_in_the_place_of_the_options(tiny_captioner):
+    with pytest.raises(OptionsError, match="options must be CaptionOptions, got str"):
+        tiny_captioner.caption(PHOTOS[0], str(PHOTOS[1]))
+
+
 def test_limits(tiny_bundle: Path) -> None:
     captioner = Captioner.load(tiny_bundle, device="cpu", threads=1, limits=ImageLimits(max_pixels=1000))
     with pytest.raises(ImageTooLargeError, match="max_pixels"):

@@ -51,14 +51,20 @@ def caption_inputs(
 
         keywords = KeywordOptions(captioner, options)  # type: ignore[arg-type]  # not a server
         caption = partial(_caption_with_keywords, captioner, keywords, image_limits(args))
-    stdin: list[bytes] = []
+    stdin: list[bytes | CaptionerError] = []
     while batch := list(islice(names, BATCH_SIZE)):
         if "-" in batch and not stdin:
-            stdin.append(sys.stdin.buffer.read(image_limits(args).max_bytes + 1))  # one more: refused
+            stdin.append(_read_stdin(image_limits(args).max_bytes + 1))  # one more: refused
         opened = _open_all(batch, args, stdin)
         yield from zip(batch, opened, caption(opened), strict=True)
     if args.include_keywords and not args.quiet:
         report_unknown_keywords(keywords.unknown)
+
+
+def _read_stdin(most_bytes: int) -> bytes | CaptionerError:
+    if sys.stdin is None:  # the shell closed it: <&-
+        return ImageUnreadableError("stdin is closed")
+    return sys.stdin.buffer.read(most_bytes)
 
 
 def expand(names: Iterable[str], *, recursive: bool) -> Iterator[str]:
@@ -77,7 +83,7 @@ def expand(names: Iterable[str], *, recursive: bool) -> Iterator[str]:
 
 
 def _open_all(
-    names: Sequence[str], args: argparse.Namespace, stdin: Sequence[bytes]
+    names: Sequence[str], args: argparse.Namespace, stdin: Sequence[bytes | CaptionerError]
 ) -> list[ImageInput | CaptionerError]:
     if not any(map(is_url, names)):
         return [_open(name, args, stdin) for name in names]
@@ -87,7 +93,9 @@ def _open_all(
         return list(pool.map(lambda name: _open(name, args, stdin), names))
 
 
-def _open(name: str, args: argparse.Namespace, stdin: Sequence[bytes]) -> ImageInput | CaptionerError:
+def _open(
+    name: str, args: argparse.Namespace, stdin: Sequence[bytes | CaptionerError]
+) -> ImageInput | CaptionerError:
     if name == "-":
         return stdin[0]
     if args.recursive and os.path.isdir(name):  # noqa: PTH112
@@ -107,6 +115,9 @@ def _open(name: str, args: argparse.Namespace, stdin: Sequence[bytes]) -> ImageI
         return ImageUnreadableError(
             "is a folder; use --recursive to print its captions, or captioner batch to write them to a file"
         )
+    found = name not in args.images  # in a folder; a pipe that was named is read
+    if found and os.path.exists(name) and not os.path.isfile(name):  # noqa: PTH110 PTH113
+        return ImageUnreadableError("not a regular file")
     return name
 
 

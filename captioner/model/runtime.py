@@ -21,6 +21,8 @@ from captioner.model.precision import FLOAT32, INT8, check_precision, has_fast_i
 MOST_LANES = 4
 _ENCODED_AT_ONCE = 4
 """Images. Parts of 4 were faster than parts of 8 and 16 and the whole batch of 32, on two cores."""
+_LEAST_LIMIT = 64
+"""The limit of threads is at least this, and else four for each core: thousands would stall the machine."""
 _FIRST = ["log_probs", "attention"]
 _WEIGHTS_IN_MEMORY = "add_external_initializers_from_files_in_memory"
 _EXTERNAL = "session.optimized_model_external_initializers_"
@@ -47,8 +49,9 @@ class Runtime:
         """
         check_device(device)
         check_precision(precision)
-        if threads is not None and threads < 1:
-            raise OptionsError(f"threads must be at least 1, got {threads}", "threads")
+        most = max(_LEAST_LIMIT, 4 * available_cores())
+        if threads is not None and not 1 <= threads <= most:
+            raise OptionsError(f"threads must be from 1 to {most}, got {threads}", "threads")
         if lanes is not None and lanes < 1:
             raise OptionsError(f"lanes must be at least 1, got {lanes}", "lanes")
         self._ort = _import_onnxruntime()

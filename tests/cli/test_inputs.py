@@ -75,6 +75,22 @@ def test_a_folder_is_captioned_when_asked(run, tmp_path, capsys) -> None:
     assert names == [str(tmp_path / "b/a.jpg"), str(tmp_path / "z.jpg"), str(CAT)]
 
 
+def test_a_pipe_in_a_folder_is_not_read(run, tmp_path, capsys) -> None:
+    os.mkfifo(tmp_path / "a.jpg")  # opening it would wait for a writer
+    shutil.copy(CAT, tmp_path / "b.jpg")
+    assert run("caption", tmp_path, "--recursive") == 1
+    output, errors = capsys.readouterr()
+    assert output.startswith(f"{tmp_path / 'b.jpg'}\t")
+    assert errors == f"captioner: {tmp_path / 'a.jpg'}: not a regular file\n"
+
+
+def test_stdin_that_is_closed(run, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("sys.stdin", None)  # as Python does after <&-
+    assert run("caption", "-", CAT) == 1
+    output, errors = capsys.readouterr()
+    assert (output.count("\n"), errors) == (1, "captioner: -: stdin is closed\n")
+
+
 def test_an_object_in_a_store_is_for_a_batch(run, capsys) -> None:
     for allowed in ((), ("--allow-urls",)):
         assert run("caption", "s3://bucket/cat.jpg", *allowed) == 1

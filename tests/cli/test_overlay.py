@@ -53,6 +53,27 @@ def test_the_suffix_says_what_is_drawn(run, capsys, tmp_path, suffix, format):
     assert caption
 
 
+@pytest.mark.parametrize("out", ["photo.png", "./photo.png", "{stem}.png"])
+def test_a_photo_is_not_overwritten_by_its_overlay(run, capsys, tmp_path, monkeypatch, out):
+    monkeypatch.chdir(tmp_path)
+    with Image.open(CAT) as photo:
+        photo.save("photo.png")
+    before = Path("photo.png").read_bytes()
+    assert run("overlay", "photo.png", "-o", out) == 1
+    assert "photo.png is one of the photos; choose another name for OUT" in capsys.readouterr().err
+    assert Path("photo.png").read_bytes() == before
+
+
+def test_another_photo_is_not_overwritten_either(run, capsys, tmp_path):
+    with Image.open(CAT) as photo:
+        photo.save(tmp_path / "a.png")
+        photo.save(tmp_path / "a.jpg")
+    before = (tmp_path / "a.png").read_bytes()
+    assert run("overlay", tmp_path / "a.jpg", tmp_path / "a.png", "-o", tmp_path / "{stem}.png") == 1
+    assert capsys.readouterr().err.count("is one of the photos") == 2
+    assert (tmp_path / "a.png").read_bytes() == before
+
+
 def test_a_page_has_the_words_and_alternatives(run, tmp_path):
     out = tmp_path / "out.html"
     assert run("overlay", CAT, "-o", out, "--max-words", 6, "--style", "spotlight") == 0

@@ -34,9 +34,9 @@ def test_a_device_that_is_none(bundle: Bundle, device: str) -> None:
         Runtime(bundle, device)
 
 
-@pytest.mark.parametrize("threads", [0, -1])
-def test_threads_that_are_none(bundle: Bundle, threads: int) -> None:
-    with pytest.raises(OptionsError, match="threads must be at least 1"):
+@pytest.mark.parametrize("threads", [0, -1, 10_000])
+def test_a_number_of_threads_that_is_out_of_range(bundle: Bundle, threads: int) -> None:
+    with pytest.raises(OptionsError, match="threads must be from 1 to"):
         Runtime(bundle, "cpu", threads)
 
 

@@ -2,6 +2,7 @@
 
 import base64
 
+import httpx
 import pytest
 from support.engines import FakeEngine
 from support.http_serving import IMAGE, JSON, OCTETS, expected, read_events, serve_http
@@ -33,6 +34,13 @@ def test_query_parameters_are_options(http_server, http):
 
 def test_a_multipart_form_is_captioned(http_server, http):
     answer = http.post("/v1/caption", files={"image": ("a.png", IMAGE)}, data={"alternatives": "1"})
+    assert answer.json() == expected(http_server, alternatives=1)
+
+
+def test_a_form_may_name_a_usual_charset(http_server, http):
+    form = httpx.Request("POST", "http://a/", files={"image": ("a.png", IMAGE)}, data={"alternatives": "1"})
+    kind = form.headers["content-type"] + "; charset=UTF-8"
+    answer = http.post("/v1/caption", content=form.read(), headers={"content-type": kind})
     assert answer.json() == expected(http_server, alternatives=1)
 
 

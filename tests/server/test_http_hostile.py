@@ -4,6 +4,7 @@ import base64
 import json
 import socket
 import threading
+import time
 import tracemalloc
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -238,6 +239,18 @@ def test_malformed_forms_are_refused(http, body):
         "/v1/caption", content=body, headers={"content-type": "multipart/form-data" + ";b" * 9000}
     )
     assert answer.status_code == 400
+
+
+@pytest.mark.parametrize(
+    "charset", ["punycode", "idna", "undefined", "utf-16", "no-such-charset", '"punycode"']
+)
+def test_a_form_whose_texts_take_long_to_decode_is_refused(http, charset):
+    part = b'--b\r\nContent-Disposition: form-data; name="max_words"\r\n\r\n-' + b"b" * 60_000 + b"\r\n"
+    headers = {"content-type": f"multipart/form-data; boundary=b; charset={charset}"}
+    started = time.monotonic()
+    answer = http.post("/v1/caption", content=part * 20 + b"--b--\r\n", headers=headers)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "INVALID_REQUEST")
+    assert time.monotonic() - started < PATIENCE_S / 4
 
 
 def test_heads_that_come_byte_by_byte_are_given_up(http_server, monkeypatch):

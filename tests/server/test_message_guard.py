@@ -144,6 +144,17 @@ def test_a_large_tensor_stays_where_it_was_received(channel: grpc.Channel) -> No
     assert answer.outputs[0].shape == [3]
 
 
+def test_the_copies_of_nested_contents_count() -> None:
+    request = pb.ModelInferRequest(model_name="captioner")
+    request.inputs.add(name="IMAGE", datatype="BYTES", shape=[2]).contents.bytes_contents.extend(
+        [bytes(10_000)] * 2
+    )
+    raw = request.SerializeToString()
+    assert lenient(pb.ModelInferRequest.FromString)(raw).size == len(raw) + 20_000
+    image = captioner_pb2.CaptionRequest(image=bytes(300_000)).SerializeToString()
+    assert lenient(captioner_pb2.CaptionRequest.FromString)(image).size == len(image)
+
+
 def test_large_images_are_captioned_in_every_kind_of_call() -> None:
     image = make_image(1) + bytes(2**20)
     with serve(FakeEngine()) as running, grpc.insecure_channel(running.address) as channel:

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
@@ -41,6 +42,8 @@ _ESCAPES = {
     rb"\u003D": b"=",
 }
 """What encoders of JSON write for characters of base64."""
+_CHARSETS = (b"utf-8", b"utf8", b"us-ascii", b"iso-8859-1")
+"""Accepted in a multipart body. Python has codecs that take seconds for a text of 64 KiB."""
 MODEL = "model"
 """The query parameter that names the model."""
 _DEFAULTS = CaptionOptions(attention=False)
@@ -125,6 +128,9 @@ async def _read(request: Request, max_bytes: int, max_image_bytes: int) -> bytea
 
 
 async def _read_multipart(request: Request, max_image_bytes: int) -> tuple[bytes, dict[str, Any]]:
+    _, parameters = parse_options_header(request.headers["content-type"])
+    if parameters.get(b"charset", _CHARSETS[0]).lower() not in _CHARSETS:
+        raise RequestError("the charset of a multipart body must be utf-8", "content-type")
     chunks = _chunks(request, max_image_bytes + _EXTRA_BYTES, max_image_bytes)
     parser = MultiPartParser(
         request.headers, chunks, max_files=1, max_fields=_MOST_VALUES, max_part_size=_EXTRA_BYTES

@@ -31,14 +31,19 @@ class Content(NamedTuple):
     content: int
     """Where its bytes begin."""
     end: int
+    nested: bool
+    """Whether the field belongs to a nested message."""
 
 
 def check_message(raw: bytes, kind: Descriptor | None, max_fields: int = MAX_FIELDS) -> list[Content]:
-    """The message's own fields of type `bytes`, without those of nested messages. Raises `RequestError` for
-    more than `max_fields` fields, a text that is too long, or bytes that are not a message."""
+    """The fields of type `bytes`. Raises `RequestError` for more than `max_fields` fields, a text that is too
+    long, or bytes that are not a message."""
     walk = _Walk(raw, max_fields)
     walk.message(0, len(raw), kind)
-    return [Content(field.name, *place) for field, *place in walk.contents if field.containing_type is kind]
+    return [
+        Content(field.name, *place, nested=field.containing_type is not kind)
+        for field, *place in walk.contents
+    ]
 
 
 class _Walk:

@@ -31,7 +31,7 @@ class Received:
     message: Any
     """None if the bytes are not a message of the right type or exceed the limits."""
     size: int
-    """In bytes."""
+    """Bytes of memory that it takes."""
     error: RequestError | None = None
 
     def checked(self) -> Any:
@@ -49,9 +49,12 @@ def lenient(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Received]:
     def parse(raw: bytes) -> Received:
         try:
             contents = check_message(raw, descriptor)
-            if len(contents) == 1 and len(raw) > _LARGE_BYTES:
-                return Received(_Large(raw, contents[0], deserialize), len(raw))
-            return Received(deserialize(raw), len(raw))
+            own = [content for content in contents if not content.nested]
+            # Reading a nested content copies it, and the parsed message stays until the call ends.
+            size = len(raw) + sum(content.end - content.content for content in contents if content.nested)
+            if len(own) == 1 and len(raw) > _LARGE_BYTES:
+                return Received(_Large(raw, own[0], deserialize), size)
+            return Received(deserialize(raw), size)
         except RequestError as error:
             return Received(None, len(raw), error.with_traceback(None))  # its frames hold the bytes
         except DecodeError:
