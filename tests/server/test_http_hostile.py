@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -95,6 +96,25 @@ def test_long_json_bodies_are_checked_as_short_ones_are(http, body, reason):
     answer = http.post("/v1/caption", content=json.dumps(body), headers=JSON)
     assert (answer.status_code, answer.json()["error"]["code"][:8]) == (400, "INVALID_")
     assert reason in str(answer.json()["error"])
+
+
+def test_large_json_bodies_are_parsed_one_at_a_time(http_server, monkeypatch):
+    active, most = 0, 0
+
+    def parse(body):
+        nonlocal active, most
+        active += 1
+        most = max(most, active)
+        time.sleep(0.05)
+        active -= 1
+        return IMAGE, {}
+
+    monkeypatch.setattr("captioner_server.http.body._parse_json", parse)
+    with ThreadPoolExecutor(4) as callers, httpx.Client(base_url=http_server.server.http_url) as http:
+        bodies = [b" " * 100_000] * 4
+        answers = list(callers.map(lambda body: http.post("/v1/caption", content=body, headers=JSON), bodies))
+    assert [answer.status_code for answer in answers] == [200] * 4
+    assert most == 1
 
 
 def test_of_a_call_that_waits_little_is_buffered():

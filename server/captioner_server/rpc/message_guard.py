@@ -41,8 +41,8 @@ def check_message(raw: bytes, kind: Descriptor | None, max_fields: int = MAX_FIE
     walk = _Walk(raw, max_fields)
     walk.message(0, len(raw), kind)
     return [
-        Content(field.name, *place, nested=field.containing_type is not kind)
-        for field, *place in walk.contents
+        Content(field.name, start, content, end, field.containing_type is not kind)
+        for field, start, content, end in walk.contents
     ]
 
 
