@@ -272,13 +272,12 @@ def test_only_callers_with_the_token_come_in(tmp_path) -> None:
         grpc.insecure_channel(server.address) as channel,
     ):
         stub = CaptionServiceStub(channel)
-        for metadata in ([], [("authorization", "Bearer wrong")]):
+        right, wrong = ("authorization", "Bearer secret"), ("authorization", "Bearer wrong")
+        for metadata in ([], [wrong], [right, wrong], [wrong, right], [right, right]):
             with pytest.raises(grpc.RpcError) as caught:
                 stub.GetModel(pb.GetModelRequest(), metadata=metadata, timeout=PATIENCE_S)
             assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
-        assert stub.GetModel(
-            pb.GetModelRequest(), metadata=[("authorization", "Bearer secret")], timeout=PATIENCE_S
-        ).name
+        assert stub.GetModel(pb.GetModelRequest(), metadata=[right], timeout=PATIENCE_S).name
 
 
 def test_a_defect_is_an_internal_error_without_details_of_ours(

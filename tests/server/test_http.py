@@ -64,6 +64,7 @@ def test_a_json_body_is_captioned(http_server, http):
         (413, "TOO_LARGE", {"files": {"image": b"x" * 300_000}}),
         (413, "TOO_LARGE", {"files": {"image": b"x" * 210_000}}),
         (413, "TOO_LARGE", {"json": {"image": "A" * 400_000}}),
+        (400, "INVALID_REQUEST", {"json": {"image": "QUJD", "options": []}}),
         (400, "INVALID_OPTIONS", {"params": {"beam_size": 0}}),
         (400, "INVALID_OPTIONS", {"params": {"beam_size": 9}}),
         (400, "INVALID_OPTIONS", {"params": {"max_words": 31}}),

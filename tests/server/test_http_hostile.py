@@ -176,6 +176,14 @@ POST = b"POST /v1/caption HTTP/1.1\r\nHost: a\r\nContent-Type: image/png\r\nConn
 SMUGGLED = b"\r\n\r\nGET /v1/model HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
+def test_a_request_with_two_kinds_of_lengths_ends_its_connection(http_server):
+    hidden = b"GET /v1/model HTTP/1.1\r\nHost: a\r\n\r\n"
+    head = POST.replace(b"Connection: close\r\n", b"") + b"Content-Length: %d\r\n" % (5 + len(hidden))
+    answer = exchange(http_server, head + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + hidden)
+    assert answer.startswith(b"HTTP/1.1 400") and b"not both" in answer
+    assert answer.count(b"HTTP/1.1 ") == 1
+
+
 @pytest.mark.parametrize(
     "headers",
     [

@@ -12,11 +12,12 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from captioner_server.admission.door import Door, Kind
 from captioner_server.admission.gate import State
 from captioner_server.captioning.models import Models
-from captioner_server.errors import NotServingError
+from captioner_server.errors import NotServingError, RequestError
 from captioner_server.http.body import CaptionCall
 from captioner_server.http.caption import CaptionCalls
 from captioner_server.http.endpoint import Endpoint
@@ -73,9 +74,29 @@ def make_app(models: Models, options: ServerOptions, door: Door, journal: Journa
             Route("/openapi.json", openapi),
             *page_routes(),
         ],
-        middleware=_cors(origins.allowed),
+        middleware=[Middleware(_OneLength), *_cors(origins.allowed)],
         exception_handlers={HTTPException: _not_found},
     )
+
+
+class _OneLength:
+    """Rejects requests with two kinds of lengths, and closes the connection (RFC 9112, section 6.1): a proxy
+    may take the other one, and so see other requests than the server does."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        names = [name for name, _ in scope.get("headers", ())]
+        if not {b"content-length", b"transfer-encoding"}.issubset(names):
+            await self._app(scope, receive, send)
+            return
+        error = RequestError(
+            "a request has a content-length or a transfer-encoding, not both", "content-length"
+        )
+        response = error_response(error)
+        response.headers["Connection"] = "close"
+        await response(scope, receive, send)
 
 
 def _cors(origins: frozenset[str]) -> list[Middleware]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import binascii
 import json
 from collections.abc import AsyncGenerator, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +16,7 @@ from starlette.requests import Request
 from captioner.errors import ImageTooLargeError, OptionsError, clip
 from captioner.options import OPTION_SPECS, CaptionOptions, merge_options
 from captioner_server.errors import RequestError
+from captioner_server.http.aside import run_aside
 
 TIMEOUT = "timeout_s"
 """The query parameter for how long the caller waits; it is not a caption option."""
@@ -31,8 +30,6 @@ _EXTRA_BYTES = 2**16
 _MOST_VALUES = 64
 """Most values in a JSON body; base64 does not contain the characters that separate them."""
 _MOST_QUOTES = 4 * _MOST_VALUES
-_LARGE_BODIES = ThreadPoolExecutor(1, thread_name_prefix="json")
-"""Parses one large JSON body at a time: each step holds Python's global lock, for up to 0.1 s."""
 _CUT = "@"
 """In place of a long image that was cut out of a JSON body; it is not base64."""
 _ESCAPES = {
@@ -82,7 +79,7 @@ async def read_request(request: Request, max_image_bytes: int, max_body_bytes: i
         if len(body) <= _EXTRA_BYTES:
             image, more = _parse_json(body)
         else:
-            image, more = await asyncio.get_running_loop().run_in_executor(_LARGE_BODIES, _parse_json, body)
+            image, more = await run_aside(_parse_json, body)
     elif kind.startswith(_RAW):
         image, more = bytes(await _read(request, max_image_bytes, max_image_bytes)), {}
     else:
@@ -168,7 +165,7 @@ def _parse_json(body: bytearray) -> tuple[bytes, dict[str, Any]]:
         raise RequestError('the JSON body must be {"image": BASE64, "options": {...}}', "image")
     if unknown := set(record) - {"image", "options"}:
         raise RequestError(f"the JSON body has an unknown field {clip(min(unknown), 100)!r}", "body")
-    options = record.get("options") or {}
+    options = {} if record.get("options") is None else record["options"]
     if not isinstance(options, dict):
         raise RequestError("options must be an object", "options")
     if long_image is not None and record["image"] != _CUT:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import json
 from typing import Any
@@ -15,6 +14,7 @@ from captioner.options import OPTION_SPECS
 from captioner.results import Caption, Word
 from captioner_server.captioning.models import Models
 from captioner_server.captioning.pipeline import Pipeline
+from captioner_server.http.aside import run_aside
 from captioner_server.http.body import MODEL, CaptionCall, read_request
 from captioner_server.http.stream import EventStream, encode_event
 from captioner_server.options import ServerOptions
@@ -91,7 +91,7 @@ async def encode(item: Caption | Word) -> bytes:
     """A caption or a word as JSON, encoded off the event loop if it has maps, which can be large."""
     words = item.words if isinstance(item, Caption) else (item,)
     has_maps = any(word.attention is not None for word in words)
-    return await asyncio.to_thread(_encode, item) if has_maps else _encode(item)
+    return await run_aside(_encode, item) if has_maps else _encode(item)
 
 
 def _dump(record: dict[str, Any]) -> bytes:

@@ -87,7 +87,7 @@ class Endpoint(Generic[T]):
         if request.method == "POST":
             self.origins.check(request.headers)
         deadline_s = _deadline_of(request)
-        call.caller = await self.door.identify(request.headers.get("authorization", ""), call.peer)
+        call.caller = await self.door.identify(", ".join(request.headers.getlist("authorization")), call.peer)
         call.allowance = self.door.allowance(call.caller)
         async with (
             self.door.enter(call.caller, self.kind, deadline_s) as entry,

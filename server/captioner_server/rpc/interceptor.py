@@ -6,10 +6,11 @@ message is read, so that overload is cheap.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import grpc
@@ -67,7 +68,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         if handler is None:
             return handler
-        metadata = dict(handler_call_details.invocation_metadata or ())
+        metadata = _joined(handler_call_details.invocation_metadata or ())
         if method.startswith(_REFLECTION):
             return self._reflection(handler, metadata)
         admitted = self._admitted(handler, method, metadata)
@@ -92,7 +93,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             except CaptionerError as error:
                 self._journal.refuse(error)
                 release_frames(error)
-                await context.abort(status_code(error), message_of(error), to_trailers(error))
+                await _abort(context, error, message_of(error), to_trailers(error))
 
         return grpc.stream_stream_rpc_method_handler(
             behaviour, lenient(handler.request_deserializer or bytes), handler.response_serializer
@@ -168,21 +169,41 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 release_frames(error)
                 if isinstance(error, NotServingError):
                     await self._gate.held()
-                await context.abort(status_code(error), reason, (*_trailers(call), *to_trailers(error)))
+                await _abort(context, error, reason, (*_trailers(call), *to_trailers(error)))
             except Exception as error:
                 code, reason = "INTERNAL", type(error).__name__
                 log.exception("a defect, in %s %s", method, call.request_id)
                 release_frames(error)
                 internal = CaptionerError(INTERNAL)
                 self._journal.refuse(internal)
-                await context.abort(
-                    status_code(internal), str(internal), (*_trailers(call), *to_trailers(internal))
-                )
+                await _abort(context, internal, str(internal), (*_trailers(call), *to_trailers(internal)))
             finally:
                 if not method.startswith(_HEALTH):
                     self._journal.finish(call, code, reason, time.monotonic() - started, probe=probe)
 
         return around
+
+
+def _joined(metadata: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """The values by key; several of one key are one list, as in HTTP, so that no part of it can be trusted
+    alone: two tokens are none."""
+    values: dict[str, Any] = {}
+    for key, value in metadata:
+        values[key] = f"{values[key]}, {value}" if key in values else value
+    return values
+
+
+async def _abort(
+    context: grpc.aio.ServicerContext,
+    error: CaptionerError,
+    reason: str,
+    trailers: Sequence[tuple[str, str | bytes]],
+) -> None:
+    """End the call with an error. Raises `asyncio.CancelledError` if the caller has ended it meanwhile."""
+    try:
+        await context.abort(status_code(error), reason, tuple(trailers))
+    except grpc.aio.InternalError:
+        raise asyncio.CancelledError from None
 
 
 def _kind(method: str) -> Kind:
