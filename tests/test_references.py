@@ -9,6 +9,7 @@ import pytest
 
 from captioner.errors import DataError
 from captioner.references import CaptionedImage, image_key, read_references
+from captioner.references.labels import read_labels
 
 KARPATHY = {
     "dataset": "x",
@@ -85,6 +86,7 @@ def one(**changes: object) -> dict[str, object]:
     [
         ("", "no image with a caption"),
         ("{", "not JSON"),
+        ("[" * 100_000, "not JSON of captions"),
         ("[]", 'no list "images"'),
         ({"images": []}, "no image with a caption"),
         ("a line of text\n", "line 1: not NAME#NUMBER<TAB>caption"),
@@ -94,6 +96,7 @@ def one(**changes: object) -> dict[str, object]:
         (one(sentences=[{"raw": 3}]), "wrong type"),
         (one(sentences=[{"raw": ""}]), "empty caption"),
         (one(filename=3), "wrong type"),
+        (one(split=3), "wrong type"),
         ({"images": one()["images"] * 2}, "a.jpg occurs twice"),
         ({"images": COCO["images"], "annotations": COCO["annotations"][:1]}, "nine.jpg has no caption"),
         ({"images": COCO["images"][:1], "annotations": COCO["annotations"]}, "image 4, which is not listed"),
@@ -102,6 +105,16 @@ def one(**changes: object) -> dict[str, object]:
 def test_what_is_malformed_is_named(tmp_path: Path, content: object, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read_references(write(tmp_path, content))
+
+
+def test_a_split_that_is_null_is_none(tmp_path: Path) -> None:
+    entry = one()["images"][0]  # type: ignore[index]
+    path = write(tmp_path, {"images": [entry, {**entry, "filename": "b.jpg", "split": None}]})
+    assert [image.split for image in read_references(path)] == ["val", ""]
+    with pytest.raises(DataError, match="no split 'test'; it has val"):
+        read_references(path, "test")
+    labelled = read_labels(path, '{"images": [{"filename": "a.jpg", "split": null, "words": ["cat"]}]}')
+    assert [image.split for image in labelled] == [""]
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

@@ -39,10 +39,13 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import track
 
+    from captioner.folder.outputs.files import replacing
     from captioner.images.files import ImageFiles
     from captioner.metrics import evaluate_captions
     from captioner.references import read_references
 
+    if args.captions:
+        _check_output(args)
     images = read_references(args.references, args.split)
     files = ImageFiles(args.images or [args.references.parent])
     tests = AttentionTests(args, images)
@@ -60,17 +63,17 @@ def run(args: argparse.Namespace) -> int:
             transient=True,
             disable=not console.is_terminal,
         )
-        for image, caption in zip(images, outcomes, strict=True):
-            if isinstance(caption, CaptionerError):
-                raise DataError(f"{image.name}: {caption}")
-            captions[image.name] = caption.text
-            lines.append(json.dumps(caption.to_dict(image.name, words=False, alternatives=False)))
-            tests.add(image, caption)
-    if args.captions:
         try:
-            args.captions.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise OutputError(f"cannot write {args.captions}: {error.strerror}") from None
+            for image, caption in zip(images, outcomes, strict=True):
+                if isinstance(caption, CaptionerError):
+                    raise DataError(f"{image.name}: {caption}")
+                captions[image.name] = caption.text
+                lines.append(json.dumps(caption.to_dict(image.name, words=False, alternatives=False)) + "\n")
+                tests.add(image, caption)
+        finally:
+            if args.captions and lines:  # also those before an error or Ctrl-C
+                with replacing(args.captions) as file:
+                    file.write("".join(lines).encode())
     objects = {image.name: image.objects for image in images}
     scores = evaluate_captions(
         captions,
@@ -84,3 +87,12 @@ def run(args: argparse.Namespace) -> int:
         print_scores(scores, as_json=False)
         print_results(found)
     return 0
+
+
+def _check_output(args: argparse.Namespace) -> None:
+    """Before anything is captioned, so that no work is lost."""
+    from captioner.folder.outputs.files import check_folder
+
+    check_folder(args.captions)
+    if args.captions.exists() and args.captions.samefile(args.references):
+        raise OutputError(f"{args.captions} has the references; choose another name for OUT.jsonl")

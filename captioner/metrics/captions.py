@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from captioner.errors import DataError
 from captioner.references import CaptionedImage, image_key, read_text
+from captioner.references.json_text import parse_json
 
 
 def references_by_image(images: Sequence[CaptionedImage]) -> dict[str, tuple[str, ...]]:
@@ -41,11 +41,11 @@ def read_captions(path: str | Path, images: Sequence[CaptionedImage]) -> dict[st
     path = Path(path)
     text = read_text(path)
     if text.lstrip().startswith("["):
-        records = [(f"entry {number}", entry) for number, entry in enumerate(_json(text, str(path)), 1)]
+        records = [(f"entry {number}", entry) for number, entry in enumerate(parse_json(text, path), 1)]
     else:
         lines = enumerate(text.split("\n"), 1)
         records = [
-            (f"line {number}", _json(line, f"{path}, line {number}"))
+            (f"line {number}", parse_json(line, f"{path}, line {number}"))
             for number, line in lines
             if line.strip()
         ]
@@ -59,13 +59,6 @@ def read_captions(path: str | Path, images: Sequence[CaptionedImage]) -> dict[st
             raise DataError(f"{path}, {place}: a second caption of {key}")
         captions[key] = caption
     return captions
-
-
-def _json(text: str, place: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{place}: not JSON ({error})") from None
 
 
 def _parse(record: Any, keys: dict[int, str], place: str) -> tuple[str, str]:

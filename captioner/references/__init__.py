@@ -14,13 +14,13 @@ Images with words instead of captions are read by `captioner.references.labels`.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from captioner.errors import DataError
 from captioner.references.image import CaptionedImage, image_key
+from captioner.references.json_text import parse_json
 from captioner.references.labels import read_classes, read_labels
 from captioner.references.tables import parse_csv, parse_lines, read_sidecars
 
@@ -79,10 +79,7 @@ def read_text(path: Path) -> str:
 
 
 def _parse_json(path: Path, text: str) -> list[CaptionedImage]:
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}: not JSON ({error})") from None
+    document = parse_json(text, path)
     entries = document.get("images") if isinstance(document, dict) else None
     if not isinstance(entries, list):
         raise DataError(f'{path}: no list "images"; known are Karpathy and COCO JSON and Flickr8k tokens')
@@ -102,12 +99,19 @@ def _parse_karpathy(document: Mapping[str, Any]) -> list[CaptionedImage]:
         CaptionedImage(
             name=(Path(entry.get("filepath", "")) / entry["filename"]).as_posix(),
             captions=_strings(sentence["raw"] for sentence in entry["sentences"]),
-            split=entry["split"],
+            split=_split(entry),
             objects=_strings(entry.get("objects", ())),
             image_id=_number(entry.get("cocoid")),
         )
         for entry in document["images"]
     ]
+
+
+def _split(entry: Mapping[str, Any]) -> str:
+    split = entry["split"]
+    if not isinstance(split, str | None):
+        raise TypeError
+    return split or ""
 
 
 def _parse_coco(document: Mapping[str, Any]) -> list[CaptionedImage]:

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -17,6 +16,7 @@ from typing import Any
 from captioner.errors import DataError
 from captioner.model.vocabulary import tokenize
 from captioner.references.image import CaptionedImage
+from captioner.references.json_text import parse_json
 from captioner.references.listing import list_images
 
 SPLITS = ("train", "val", "test")
@@ -25,10 +25,9 @@ _WORDNET_ID = re.compile(r"n\d{8}")
 
 def read_labels(path: Path, text: str) -> list[CaptionedImage]:
     """The images of a label file, whose content is `text`. Raises `DataError`."""
+    document = parse_json(text, path)
     try:
-        entries = json.loads(text)["images"]
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}: not JSON ({error})") from None
+        entries = document["images"]
     except (KeyError, TypeError):
         raise DataError(f'{path}: no list "images"') from None
     if not isinstance(entries, list) or not entries:
@@ -46,7 +45,7 @@ def _labelled(path: Path, entry: Any) -> CaptionedImage:
         case {"filename": str(name), "words": [*words]} if words and all(
             isinstance(word, str) and tokenize(_clean(word)) for word in words
         ):
-            return CaptionedImage(name, (), str(entry.get("split", "")), words=tuple(map(_clean, words)))
+            return CaptionedImage(name, (), str(entry.get("split") or ""), words=tuple(map(_clean, words)))
     raise DataError(f"{path}: an image needs a filename and a list of words, got {str(entry)[:80]}")
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from captioner.errors import DataError
 from captioner.references.image import CaptionedImage
+from captioner.references.json_text import parse_json
 from captioner.references.listing import list_images
 
 IMAGE_COLUMNS = ("image", "filename", "file_name", "file", "path")
@@ -73,10 +73,7 @@ def _records(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{path}, line {number}: not JSON ({error})") from None
+        record = parse_json(line, f"{path}, line {number}")
         if not isinstance(record, dict):
             raise DataError(f"{path}, line {number}: not an object")
         yield number, record

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,35 @@ def test_objects_of_the_references_are_looked_for(
     assert scores["chair_s"] >= 100 * 2 / 3 or scores["chair_i"] < 100  # two photos have no object at all
     assert main(command) == 0
     assert "objects that are not there" in capsys.readouterr().out
+
+
+def test_the_references_are_not_overwritten(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    before = Path(command[1]).read_bytes()
+    assert main([*command, "-o", command[1]]) == 2
+    assert "has the references; choose another name" in capsys.readouterr().err
+    assert Path(command[1]).read_bytes() == before
+
+
+def test_a_folder_that_is_missing_is_named_before_anything_is_captioned(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("captioner.cli.evaluate.open_captioner", lambda _: pytest.fail("captions"))
+    assert main([*command, "-o", str(tmp_path / "none" / "out.jsonl")]) == 2
+    assert "there is no folder" in capsys.readouterr().err
+
+
+def test_a_damaged_photo_leaves_the_captions_before_it(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "photos").mkdir()
+    for name in PHOTOS[:2]:
+        shutil.copy(EXAMPLES / f"{name}.jpg", tmp_path / "photos")
+    (tmp_path / "photos" / f"{PHOTOS[2]}.jpg").write_bytes(b"not an image")
+    command[command.index("--images") + 1] = str(tmp_path / "photos")
+    assert main([*command, "-o", str(tmp_path / "out.jsonl")]) == 2
+    assert capsys.readouterr().err.startswith("captioner: coffee.jpg: ")
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert [json.loads(line)["image"] for line in lines] == ["cat.jpg", "raccoon.jpg"]
 
 
 def test_maps_are_held_against_boxes(

@@ -1,0 +1,18 @@
+"""JSON from files of users."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from captioner.errors import DataError
+
+
+def parse_json(text: str, place: object) -> Any:
+    """The value of a JSON text. Raises `DataError`, which names the place."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{place}: not JSON ({error})") from None
+    except RecursionError:
+        raise DataError(f"{place}: not JSON of captions (too many brackets within each other)") from None
