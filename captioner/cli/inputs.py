@@ -115,7 +115,7 @@ def _open(
         return ImageUnreadableError(
             "is a folder; use --recursive to print its captions, or captioner batch to write them to a file"
         )
-    found = name not in args.images  # in a folder; a pipe that was named is read
+    found = args.recursive and name not in args.images  # a pipe that was named is read
     if found and os.path.exists(name) and not os.path.isfile(name):  # noqa: PTH110 PTH113
         return ImageUnreadableError("not a regular file")
     return name
