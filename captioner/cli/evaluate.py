@@ -94,5 +94,7 @@ def _check_output(args: argparse.Namespace) -> None:
     from captioner.folder.outputs.files import check_folder
 
     check_folder(args.captions)
+    if args.captions.is_dir():
+        raise OutputError(f"cannot write {args.captions}: it is a folder")
     if args.captions.exists() and args.captions.samefile(args.references):
         raise OutputError(f"{args.captions} has the references; choose another name for OUT.jsonl")

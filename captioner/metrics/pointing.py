@@ -8,7 +8,6 @@ model input matters.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from captioner.metrics.chair import find_mentions
 from captioner.metrics.maps import normalized
 from captioner.metrics.measured import Measured
 from captioner.references import CaptionedImage, image_key, read_text
+from captioner.references.json_text import parse_json
 from captioner.results import Caption
 
 NAMES = ("pointing", "pointing_by_chance", "correctness", "correctness_of_uniform")
@@ -39,8 +39,8 @@ def read_boxes(path: str | Path, images: Sequence[CaptionedImage]) -> dict[str, 
     `DataError` for a file that is malformed or has none of the images.
     """
     path = Path(path)
+    document = parse_json(read_text(path), path)
     try:
-        document = json.loads(read_text(path))
         names = {entry["id"]: entry["name"] for entry in document["categories"]}
         numbers, known = keys_by_number(images), {image.key for image in images}
         sides, keys = {}, {}
@@ -58,8 +58,6 @@ def read_boxes(path: str | Path, images: Sequence[CaptionedImage]) -> dict[str, 
                 left, top, width, height = entry["bbox"]
                 box = np.array([left, top, left + width, top + height]) / sides[number]
                 boxes[keys[number]].setdefault(names[entry["category_id"]], []).append(box)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}: not JSON ({error})") from None
     except KeyError as error:
         raise DataError(f"{path}: not a COCO instances file: it lacks {error}") from None
     except (TypeError, ValueError, AttributeError):

@@ -78,6 +78,8 @@ def test_a_folder_that_is_missing_is_named_before_anything_is_captioned(
     monkeypatch.setattr("captioner.cli.evaluate.open_captioner", lambda _: pytest.fail("captions"))
     assert main([*command, "-o", str(tmp_path / "none" / "out.jsonl")]) == 2
     assert "there is no folder" in capsys.readouterr().err
+    assert main([*command, "-o", str(tmp_path)]) == 2
+    assert "it is a folder" in capsys.readouterr().err
 
 
 def test_a_damaged_photo_leaves_the_captions_before_it(
