@@ -91,10 +91,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _check_output(args: argparse.Namespace) -> None:
     """Before anything is captioned, so that no work is lost."""
-    from captioner.folder.outputs.files import check_folder
+    from captioner.folder.outputs.files import check_folder, is_same_file
 
     check_folder(args.captions)
     if args.captions.is_dir():
         raise OutputError(f"cannot write {args.captions}: it is a folder")
-    if args.captions.exists() and args.captions.samefile(args.references):
+    if is_same_file(args.captions, args.references):
         raise OutputError(f"{args.captions} has the references; choose another name for OUT.jsonl")

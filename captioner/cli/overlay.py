@@ -78,6 +78,8 @@ def parse_words(text: str) -> tuple[int, ...]:
 
 
 def run(args: argparse.Namespace) -> int:
+    from captioner.folder.outputs.files import is_same_file
+
     suffix = args.output.suffix.lower()
     _check(args, suffix)
     options = dataclasses.replace(caption_options(args), attention=True)
@@ -90,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
                 if isinstance(caption, CaptionerError):
                     raise caption
                 target = _target(args.output, name)
-                if any(_is_same(target, one) for one in (name, *args.images)):
+                if any(is_same_file(target, one) for one in (name, *args.images)):
                     raise OutputError(f"{target} is one of the photos; choose another name for OUT")
                 if target in written:
                     raise OutputError(f"{target} is the overlay of an earlier photo of the same name")
@@ -109,14 +111,6 @@ def _target(output: Path, name: str) -> Path:
     path = urlsplit(name).path if is_url(name) else name
     stem = "stdin" if name == "-" else PurePath(path).stem
     return output.with_name(output.name.replace(STEM, stem or "photo"))
-
-
-def _is_same(path: Path, name: str) -> bool:
-    """Whether a file and the image `name` are the same."""
-    try:
-        return path.samefile(name)
-    except (OSError, ValueError):  # there is no such file
-        return False
 
 
 def _check(args: argparse.Namespace, suffix: str) -> None:

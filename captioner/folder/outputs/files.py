@@ -27,6 +27,14 @@ def check_folder(path: Path) -> None:
         raise OutputError(f"cannot write {path}: there is no folder {path.parent}")
 
 
+def is_same_file(path: Path, name: str | Path) -> bool:
+    """Whether an output is the file of that name, an input."""
+    try:
+        return path.samefile(name)
+    except (OSError, ValueError):  # there is no such file
+        return False
+
+
 def partial_path(path: Path) -> Path:
     """Path at which the next version of a file is written."""
     return path.with_name(f"{path.name}.partial")
