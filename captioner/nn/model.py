@@ -62,6 +62,10 @@ class ModelOptions:
     mean_weight: float = 1.0
     """Factor of the photo's mean in the input of the LSTM, at least 0. Below 1, words depend more on the
     cells they attend to; the checklist detects the same words. For the decoders `lstm` and `two_lstm`."""
+    attended_detection: float = 0.0
+    """Factor of the words that are detected in the attended cells, but not in the photo as a whole, at least
+    0: words then depend more on their maps. For the decoders `lstm` and `two_lstm`, trained with the
+    objective `bag_of_words`."""
     classes: int = 0
     """Classes scored at each cell of the encoder's deepest stage (`captioner.nn.decoder.evidence`); 0 for
     none. Needs the decoder `lstm` or `two_lstm`."""
@@ -105,10 +109,12 @@ class ModelOptions:
             raise DataError(f"repetition_cost must be at least 0 and finite, got {self.repetition_cost}")
         if self.repetition_cost and not self.checklist_weight:
             raise DataError("repetition_cost needs a checklist_weight above 0")
-        if not 0 <= self.mean_weight < math.inf:
-            raise DataError(f"mean_weight must be at least 0 and finite, got {self.mean_weight}")
-        if self.mean_weight != 1 and not issubclass(DECODERS[self.decoder], LSTMDecoder):
-            raise DataError("mean_weight needs the decoder lstm or two_lstm")
+        for name, without in (("mean_weight", 1), ("attended_detection", 0)):
+            value = getattr(self, name)
+            if not 0 <= value < math.inf:
+                raise DataError(f"{name} must be at least 0 and finite, got {value}")
+            if value != without and not issubclass(DECODERS[self.decoder], LSTMDecoder):
+                raise DataError(f"{name} needs the decoder lstm or two_lstm")
         if min(self.classes, self.named_words) < 0 or (self.named_words and not self.classes):
             raise DataError("classes and named_words must be at least 0, and named_words needs classes")
         if self.label_classes and not self.classes:
@@ -183,6 +189,7 @@ class CaptionModel(nn.Module):
         self.decoder.checklist_weight = options.checklist_weight
         self.decoder.checklist_power = options.checklist_power
         self.decoder.mean_weight = options.mean_weight
+        self.decoder.attended_detection = options.attended_detection
         costs = torch.zeros(vocabulary) if options.repetition_cost else None
         self.decoder.register_buffer("repetition", costs)
         self.decoder.evidence = self.decoder.names = None

@@ -29,7 +29,15 @@ from captioner.training.plan import DEFAULT_SEARCH
 EMBEDDED = "default"
 ADDABLE = ("color_levels", "classes", "repetition_cost", "name_continuation", "name_proposal")
 """Parts that a model may get; one that it has stays as it is."""
-CHANGEABLE = (*ADDABLE, "checklist_weight", "checklist_power", "mean_weight", "attention", "attention_hidden")
+CHANGEABLE = (
+    *ADDABLE,
+    "checklist_weight",
+    "checklist_power",
+    "mean_weight",
+    "attended_detection",
+    "attention",
+    "attention_hidden",
+)
 """What a run may set otherwise than the model that it starts from. A new attention learns from nothing."""
 
 

@@ -32,7 +32,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of a network that knows nothing, but is sure of it."""
     torch.manual_seed(0)
     options = squares.options()
-    options = dataclasses.replace(options, model=dataclasses.replace(options.model, decoder="two_lstm"))
+    model_options = dataclasses.replace(options.model, decoder="two_lstm", attended_detection=0.5)
+    options = dataclasses.replace(options, model=model_options)
     model = CaptionModel(options.model, len(WORDS))
     with torch.no_grad():
         model.decoder.embedding.weight.mul_(4)

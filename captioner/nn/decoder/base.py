@@ -64,6 +64,8 @@ class Decoder(nn.Module, ABC):
     """Cost of each word once it has been said, float (vocabulary,) in nats; None for no costs."""
     mean_weight = 1.0
     """Factor of the photo's mean in the input of an LSTM."""
+    attended_detection = 0.0
+    """Factor of what is detected in the attended cells, in the output of an LSTM (`LSTMDecoder`)."""
     embedding: TiedEmbedding
     evidence: WordEvidence | None
     """Class scores of cells; None in models without classes."""

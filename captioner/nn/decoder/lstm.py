@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -10,6 +12,18 @@ from captioner.nn.attention import Attention, Sentinel
 from captioner.nn.decoder import checklist
 from captioner.nn.decoder.base import Decoder, DecoderSizes, Step, Tensors, every_cell, masked_mean
 from captioner.nn.decoder.words import TiedEmbedding
+
+
+class Look(NamedTuple):
+    """Where words look, and what they see there."""
+
+    context: Tensor
+    """Gated, (batch, queries, features)."""
+    attention: Tensor
+    """(batch, queries, cells)"""
+    detail: Tensor | None
+    """With `attended_detection`: how the context differs from the mean of all cells, gated, (batch, queries,
+    features)."""
 
 
 class LSTMDecoder(Decoder):
@@ -22,6 +36,11 @@ class LSTMDecoder(Decoder):
         z[t] = sigmoid(B h[t]) * c[t]               the gate: how much this word needs the image
         o[t] = tanh(O [h[t]; z[t]])                 the deep output
         p(y[t]) = softmax(E o[t] + b)               embeddings tied, see `TiedEmbedding`
+
+    With `attended_detection` = d > 0, the words that M detects in the attended cells, but not in the photo
+    as a whole, become likelier:
+
+        p(y[t]) = softmax(E (o[t] + d M (sigmoid(B h[t]) * (c[t] - mean(V g)))) + b)      V g: values
 
     Neither a[t] nor y[t] enters h[t+1] other than as a word, so all steps of a known caption are one call.
     """
@@ -53,6 +72,8 @@ class LSTMDecoder(Decoder):
             "mean": self.mean(mean),
             "mask": mask,
         }
+        if self.attended_detection:
+            memory["everywhere"] = masked_mean(memory["values"], mask)
         if self.evidence is not None and deepest is not None:
             scores = self.evidence.class_logits(deepest)
             memory["evidence"] = self.evidence(scores)
@@ -69,20 +90,20 @@ class LSTMDecoder(Decoder):
     def step(self, tokens: Tensor, memory: Tensors, state: Tensors) -> Step:
         inputs = self._inputs(tokens, memory)
         hidden, cell, sentinel = self._listen(inputs, state)
-        context, attention = self._look(hidden, memory, sentinel)
+        look = self._look(hidden, memory, sentinel)
         maps = self.attention.maps(hidden, memory["keys"], memory["mask"])
-        logits = self._logits(tokens, hidden, context, attention, memory)
-        step = Step(logits, {"hidden": hidden, "cell": cell}, attention, maps)
+        logits = self._logits(tokens, hidden, look, memory)
+        step = Step(logits, {"hidden": hidden, "cell": cell}, look.attention, maps)
         return checklist.add_to_step(step, tokens, state, self.repetition, memory.get("proposals"))
 
     def forward(self, tokens: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor]:
         shape = tokens.shape
         inputs = self._inputs(tokens.flatten(1), memory)
         hidden, sentinel = self._listen_to_all(inputs, shape, state)
-        context, attention = self._look(hidden, memory, sentinel)
+        look = self._look(hidden, memory, sentinel)
         return (
-            self._logits(tokens.flatten(1), hidden, context, attention, memory).unflatten(1, shape[1:]),
-            attention.unflatten(1, shape[1:]),
+            self._logits(tokens.flatten(1), hidden, look, memory).unflatten(1, shape[1:]),
+            look.attention.unflatten(1, shape[1:]),
         )
 
     def detect(self, memory: Tensors) -> Tensor:
@@ -113,20 +134,25 @@ class LSTMDecoder(Decoder):
         before, hidden, cell = lstm_cells(self.lstm, inputs, shape, state["hidden"], state["cell"])
         return hidden, self.sentinel(inputs, before, cell)
 
-    def _look(self, hidden: Tensor, memory: Tensors, sentinel: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _look(self, hidden: Tensor, memory: Tensors, sentinel: Tensor | None) -> Look:
         context, attention = self.attention(
             hidden, memory["keys"], memory["values"], memory["mask"], sentinel
         )
-        return torch.sigmoid(self.gate(hidden)) * context, attention
+        gate = torch.sigmoid(self.gate(hidden))
+        detail = None
+        if self.attended_detection:
+            detail = gate * (context - memory["everywhere"].unsqueeze(1))
+        return Look(gate * context, attention, detail)
 
-    def _logits(
-        self, tokens: Tensor, hidden: Tensor, context: Tensor, attention: Tensor, memory: Tensors
-    ) -> Tensor:
-        query = self.dropout(torch.cat([hidden, context], dim=-1))
-        logits = self.embedding.logits(self.dropout(torch.tanh(self.output(query))))
+    def _logits(self, tokens: Tensor, hidden: Tensor, look: Look, memory: Tensors) -> Tensor:
+        query = self.dropout(torch.cat([hidden, look.context], dim=-1))
+        output = self.dropout(torch.tanh(self.output(query)))
+        if look.detail is not None:
+            output = output + self.attended_detection * F.linear(look.detail, self.mean.weight)
+        logits = self.embedding.logits(output)
         if self.evidence is None:
             return logits
-        seen = self.evidence.seen(attention)
+        seen = self.evidence.seen(look.attention)
         logits = self.evidence.add(logits, tokens, query, seen, memory["evidence"])
         if self.names is None:
             return logits

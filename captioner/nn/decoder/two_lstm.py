@@ -39,22 +39,22 @@ class TwoLSTMDecoder(LSTMDecoder):
     def step(self, tokens: Tensor, memory: Tensors, state: Tensors) -> Step:
         inputs = self._inputs(tokens, memory)
         hidden, cell, sentinel = self._listen(inputs, state)
-        context, attention = self._look(hidden, memory, sentinel)
+        look = self._look(hidden, memory, sentinel)
         language_hidden, language_cell = lstm_step(
             self.language_lstm,
-            self.dropout(torch.cat([context, hidden], dim=-1)),
+            self.dropout(torch.cat([look.context, hidden], dim=-1)),
             state["language_hidden"],
             state["language_cell"],
         )
         step = Step(
-            self._logits(tokens, language_hidden, context, attention, memory),
+            self._logits(tokens, language_hidden, look, memory),
             {
                 "hidden": hidden,
                 "cell": cell,
                 "language_hidden": language_hidden,
                 "language_cell": language_cell,
             },
-            attention,
+            look.attention,
             self.attention.maps(hidden, memory["keys"], memory["mask"]),
         )
         return checklist.add_to_step(step, tokens, state, self.repetition, memory.get("proposals"))
@@ -63,15 +63,15 @@ class TwoLSTMDecoder(LSTMDecoder):
         shape = tokens.shape
         inputs = self._inputs(tokens.flatten(1), memory)
         hidden, sentinel = self._listen_to_all(inputs, shape, state)
-        context, attention = self._look(hidden, memory, sentinel)
+        look = self._look(hidden, memory, sentinel)
         language = lstm_sequence(
             self.language_lstm,
-            self.dropout(torch.cat([context, hidden], dim=-1)),
+            self.dropout(torch.cat([look.context, hidden], dim=-1)),
             shape,
             state["language_hidden"],
             state["language_cell"],
         )
         return (
-            self._logits(tokens.flatten(1), language, context, attention, memory).unflatten(1, shape[1:]),
-            attention.unflatten(1, shape[1:]),
+            self._logits(tokens.flatten(1), language, look, memory).unflatten(1, shape[1:]),
+            look.attention.unflatten(1, shape[1:]),
         )
