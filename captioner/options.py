@@ -42,11 +42,16 @@ class OptionSpec:
 
     def parse(self, text: str) -> Any:
         """The value that `text` stands for, its range not yet checked. Raises `ValueError`."""
+        if self.kind is str:
+            words = tuple(text.replace(",", " ").split())
+            if not words:
+                raise ValueError("no word")
+            return words
+        if "_" in text:  # Python's own notation of numbers
+            raise ValueError(text)
         if self.kind is tuple:
             rows, separator, columns = text.lower().partition("x")
             return int(rows), int(columns if separator else rows)
-        if self.kind is str:
-            return tuple(text.replace(",", " ").split())
         if self.kind is bool:
             return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
         return self.kind(text)

@@ -118,7 +118,12 @@ def _parser(spec: OptionSpec) -> Callable[[str], Any]:
     return parse
 
 
-_EXPECTED = {int: "a whole number", float: "a number", tuple: "ROWSxCOLUMNS, such as 14x14"}
+_EXPECTED = {
+    int: "a whole number",
+    float: "a number",
+    str: "one or more words",
+    tuple: "ROWSxCOLUMNS, such as 14x14",
+}
 
 
 def image_limits(args: argparse.Namespace) -> ImageLimits:

@@ -81,9 +81,9 @@ def _train(options: TrainOptions, folder: Path, data_root: Path, args: argparse.
     from captioner.training.trainer import Trainer
 
     progress = Progress()
-    trainer = Trainer(options, folder, data_root, args.cache, _device(args.device or "auto"), progress)
+    device = _device(args.device or "auto")
     try:
-        trainer.run()
+        Trainer(options, folder, data_root, args.cache, device, progress).run()
     except KeyboardInterrupt:
         saved = folder / "last.pt"
         then = f"resumes from {saved}" if saved.exists() else "starts again: nothing was saved yet"

@@ -180,6 +180,16 @@ def test_wrong_usage(arguments: list[str], message: str, capsys) -> None:
     assert output == "" and errors.startswith(f"captioner: {message}") and errors.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [(["--include", " "], "one or more words"), (["--beam", "1_0"], "a whole number")],
+)
+def test_the_value_of_an_option_is_in_its_notation(arguments: list[str], expected: str, capsys) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["caption", PHOTOS[0], *arguments])
+    assert f"argument {arguments[0]}: expected {expected}, got {arguments[1]!r}" in capsys.readouterr().err
+
+
 def test_a_measurement_names_the_photo_that_it_cannot_read(tiny_bundle, tmp_path, capsys) -> None:
     (tmp_path / "notes.txt").write_text("no photo")
     for place, reason in (("nowhere.jpg", "No such file or directory"), ("notes.txt", "not an image in a")):

@@ -193,11 +193,12 @@ def test_a_gpu_is_chosen_by_number(monkeypatch) -> None:
         _device("cuda:2")
 
 
-def test_an_interrupted_run_says_what_is_kept(data, tmp_path, monkeypatch, capsys) -> None:
+@pytest.mark.parametrize("when", ["trainer.Trainer._train_batch", "trainer.load_examples"])
+def test_an_interrupted_run_says_what_is_kept(when, data, tmp_path, monkeypatch, capsys) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("captioner.training.trainer.Trainer._train_batch", interrupt)
+    monkeypatch.setattr(f"captioner.training.{when}", interrupt)
     assert train(data, tmp_path) == 130
     assert "the same command starts again: nothing was saved yet" in told(capsys)
 

@@ -61,6 +61,7 @@ ATTACKS = {
     ),
     "a long output": lambda: infer(outputs=[OUTPUT(name="x" * 4000)]),
     "a long id": lambda: infer(id="x" * 4000),
+    "raw and other contents": lambda: infer(raw_input_contents=[b"\x01\0\0\0x"]),
     "two raw contents": lambda: infer(raw_input_contents=[b"", b""]),
 }
 

@@ -163,6 +163,8 @@ def _images(request: pb.ModelInferRequest, most: int) -> tuple[list[bytes], list
     if len(request.raw_input_contents) > 1:
         raise RequestError("there is one input, and so one raw content", "raw_input_contents")
     if request.raw_input_contents:
+        if tensor.HasField("contents"):
+            raise RequestError(f"{INPUT} has raw contents already", f"inputs.{INPUT}.contents")
         images = _split(request.raw_input_contents[0], most)
     elif len(tensor.contents.bytes_contents) > most:
         raise _too_many(most)
