@@ -47,7 +47,7 @@ class OptionSpec:
             if not words:
                 raise ValueError("no word")
             return words
-        if "_" in text:  # Python's own notation of numbers
+        if "_" in text:  # which int() and float() accept
             raise ValueError(text)
         if self.kind is tuple:
             rows, separator, columns = text.lower().partition("x")

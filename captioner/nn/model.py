@@ -63,8 +63,8 @@ class ModelOptions:
     """Factor of the photo's mean in the input of the LSTM, at least 0. Below 1, words depend more on the
     cells they attend to; the checklist detects the same words. For the decoders `lstm` and `two_lstm`."""
     attended_detection: float = 0.0
-    """Factor of the words that are detected in the attended cells, but not in the photo as a whole, at least
-    0: words then depend more on their maps. For the decoders `lstm` and `two_lstm`, trained with the
+    """Factor of the bonus for words that are detected in the attended cells, but not in the photo as a whole;
+    at least 0. Words then depend more on their maps. For the decoders `lstm` and `two_lstm`, trained with the
     objective `bag_of_words`."""
     classes: int = 0
     """Classes scored at each cell of the encoder's deepest stage (`captioner.nn.decoder.evidence`); 0 for
@@ -101,35 +101,34 @@ class ModelOptions:
             raise DataError(f"color_levels must be 0 or at least 2, got {self.color_levels}")
         if self.refiner_layers < 0:
             raise DataError(f"refiner_layers must be at least 0, got {self.refiner_layers}")
-        if not 0 <= self.checklist_weight < math.inf:  # also false for NaN
-            raise DataError(f"checklist_weight must be at least 0 and finite, got {self.checklist_weight}")
+        for name in (
+            "checklist_weight",
+            "repetition_cost",
+            "mean_weight",
+            "attended_detection",
+            "name_continuation",
+            "name_proposal",
+        ):
+            value = getattr(self, name)
+            if not 0 <= value < math.inf:  # also false for NaN
+                raise DataError(f"{name} must be at least 0 and finite, got {value}")
+        for name, without in (("checklist_weight", 0), ("mean_weight", 1), ("attended_detection", 0)):
+            if getattr(self, name) != without and not issubclass(DECODERS[self.decoder], LSTMDecoder):
+                raise DataError(f"{name} needs the decoder lstm or two_lstm")
         if not 0 < self.checklist_power <= 1:
             raise DataError(f"checklist_power must be above 0 and up to 1, got {self.checklist_power}")
-        if not 0 <= self.repetition_cost < math.inf:
-            raise DataError(f"repetition_cost must be at least 0 and finite, got {self.repetition_cost}")
         if self.repetition_cost and not self.checklist_weight:
             raise DataError("repetition_cost needs a checklist_weight above 0")
-        for name, without in (("mean_weight", 1), ("attended_detection", 0)):
-            value = getattr(self, name)
-            if not 0 <= value < math.inf:
-                raise DataError(f"{name} must be at least 0 and finite, got {value}")
-            if value != without and not issubclass(DECODERS[self.decoder], LSTMDecoder):
-                raise DataError(f"{name} needs the decoder lstm or two_lstm")
         if min(self.classes, self.named_words) < 0 or (self.named_words and not self.classes):
             raise DataError("classes and named_words must be at least 0, and named_words needs classes")
         if self.label_classes and not self.classes:
             raise DataError("label_classes need classes")
-        for name in ("name_continuation", "name_proposal"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise DataError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
         if self.helps_with_names and not self.classes:
             raise DataError("name_continuation and name_proposal need classes")
         if self.name_proposal and not self.checklist_weight:
             raise DataError("name_proposal needs a checklist_weight above 0")
         if self.classes and not issubclass(DECODERS[self.decoder], LSTMDecoder):
             raise DataError("classes need the decoder lstm or two_lstm")
-        if self.checklist_weight and not issubclass(DECODERS[self.decoder], LSTMDecoder):
-            raise DataError("checklist_weight needs the decoder lstm or two_lstm")
         if not 0 <= self.dropout < 1:
             raise DataError(f"dropout must be at least 0 and below 1, got {self.dropout}")
 

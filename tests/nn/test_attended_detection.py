@@ -6,10 +6,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from captioner.errors import DataError
 from captioner.nn.attention import ScaledDotProductAttention
 from captioner.nn.decoder import DecoderSizes, LSTMDecoder, TwoLSTMDecoder
-from captioner.nn.model import ModelOptions
 
 KINDS = pytest.mark.parametrize("kind", [LSTMDecoder, TwoLSTMDecoder])
 
@@ -46,14 +44,3 @@ def test_known_captions_and_single_steps_agree(kind: type[LSTMDecoder]) -> None:
         step = decoder.step(tokens[:, :, place], memory, state)
         torch.testing.assert_close(step.logits, logits[:, :, place])
         state = step.state
-
-
-@pytest.mark.parametrize("factor", [-0.1, float("inf"), float("nan")])
-def test_the_factor_is_finite_and_not_negative(factor: float) -> None:
-    with pytest.raises(DataError, match="attended_detection must be at least 0 and finite"):
-        ModelOptions(attended_detection=factor)
-
-
-def test_other_decoders_have_no_such_factor() -> None:
-    with pytest.raises(DataError, match="attended_detection needs the decoder lstm or two_lstm"):
-        ModelOptions(decoder="transformer", attended_detection=0.5)

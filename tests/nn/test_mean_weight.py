@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from captioner.errors import DataError
 from captioner.nn.attention import ScaledDotProductAttention
 from captioner.nn.decoder import DecoderSizes, LSTMDecoder, TwoLSTMDecoder, checklist
-from captioner.nn.model import ModelOptions
 
 
 @pytest.mark.parametrize("kind", [LSTMDecoder, TwoLSTMDecoder])
@@ -25,14 +23,3 @@ def test_the_mean_is_weighted_in_the_input_only(kind: type[LSTMDecoder]) -> None
     step = decoder.step(tokens[:, :, 0], weighted, same)
     gains = same[checklist.STATE].scatter(-1, tokens[:, :, :1], 0.0)
     torch.testing.assert_close(step.logits, expected[:, :, 0] + gains)
-
-
-@pytest.mark.parametrize("weight", [-0.1, float("inf"), float("nan")])
-def test_a_weight_is_finite_and_not_negative(weight: float) -> None:
-    with pytest.raises(DataError, match="mean_weight must be at least 0 and finite"):
-        ModelOptions(mean_weight=weight)
-
-
-def test_other_decoders_have_no_such_weight() -> None:
-    with pytest.raises(DataError, match="mean_weight needs the decoder lstm or two_lstm"):
-        ModelOptions(decoder="transformer", mean_weight=0.5)

@@ -32,6 +32,22 @@ def test_what_cannot_be_is_refused(values: dict, reason: str) -> None:
         ModelOptions(**values)
 
 
+FACTORS = ("checklist_weight", "mean_weight", "attended_detection")
+
+
+@pytest.mark.parametrize("name", FACTORS)
+@pytest.mark.parametrize("value", [-0.1, float("inf"), float("nan")])
+def test_a_factor_is_finite_and_not_negative(name: str, value: float) -> None:
+    with pytest.raises(DataError, match=f"{name} must be at least 0 and finite"):
+        ModelOptions(**{name: value})
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_other_decoders_than_lstms_have_no_such_factor(name: str) -> None:
+    with pytest.raises(DataError, match=f"{name} needs the decoder lstm or two_lstm"):
+        ModelOptions(decoder="transformer", **{name: 0.5})
+
+
 @pytest.mark.parametrize(("stride", "side"), [(8, 8), (16, 4), (32, 2)])
 def test_from_pixels_to_a_first_step(stride: int, side: int) -> None:
     options = ModelOptions(

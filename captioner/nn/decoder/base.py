@@ -65,7 +65,7 @@ class Decoder(nn.Module, ABC):
     mean_weight = 1.0
     """Factor of the photo's mean in the input of an LSTM."""
     attended_detection = 0.0
-    """Factor of what is detected in the attended cells, in the output of an LSTM (`LSTMDecoder`)."""
+    """Factor of the bonus for words that are detected in the attended cells (`LSTMDecoder`)."""
     embedding: TiedEmbedding
     evidence: WordEvidence | None
     """Class scores of cells; None in models without classes."""

@@ -37,8 +37,8 @@ class LSTMDecoder(Decoder):
         o[t] = tanh(O [h[t]; z[t]])                 the deep output
         p(y[t]) = softmax(E o[t] + b)               embeddings tied, see `TiedEmbedding`
 
-    With `attended_detection` = d > 0, the words that M detects in the attended cells, but not in the photo
-    as a whole, become likelier:
+    With `attended_detection` = d > 0, words that M detects in the attended cells, but not in the photo as a
+    whole, get a bonus:
 
         p(y[t]) = softmax(E (o[t] + d M (sigmoid(B h[t]) * (c[t] - mean(V g)))) + b)      V g: values
 
