@@ -102,8 +102,8 @@ def _measure(args: argparse.Namespace) -> dict[str, Any]:
     try:
         bench.precisions()  # the graphs are in the cache from here on
         rows = [row for name in args.only if name in ROWS for row in _try(bench, name, ROWS[name]) or ()]
-        note = "The ratio is the median of the repeats; the column beside it is their lowest and highest."
-        tables = {"rows": [Table("What is asked", rows, note)]} if rows else {}
+        note = "The ratio is the median of the repeats; the next column shows the lowest and the highest."
+        tables = {"rows": [Table("Results and targets", rows, note)]} if rows else {}
         for name in args.only:
             if name in SECTIONS:
                 measure = importlib.import_module(f"measures.{name}").measure
