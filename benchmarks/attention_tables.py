@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from measures.markdown import put_between
+
 from captioner import Captioner
 from captioner_client import render_overlay
 
-BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 SETS = {"flickr8k": "Flickr8k", "coco": "COCO"}
 WIDTH = 720
 Record = Mapping[str, Any]
@@ -23,11 +24,7 @@ def write_tables(document: Path, work: Path, titles: Mapping[str, str], photo: P
     first = {name: record for name in titles for record in records if _is(record, name, 1)}
     parts = [_quality(first, titles), _cost(first, titles), _honesty(first, titles), _seeds(records, titles)]
     parts.append(_pictures(first, titles, document, work, photo))
-    text = document.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    tables = "\n\n".join(part for part in parts if part)
-    document.write_text(f"{before}{BEGIN}\n\n{tables}\n\n{END}{after}", encoding="utf-8")
+    put_between(document, "tables", "\n\n".join(part for part in parts if part))
 
 
 def _is(record: Record, name: str, seed: int) -> bool:

@@ -22,7 +22,7 @@ import numpy as np
 
 from captioner.metrics import tokenize
 from captioner.metrics.cider import CiderReward
-from captioner.model.bundle import MANIFEST, write_manifest
+from captioner.model.bundle import change_manifest
 from captioner.model.calibration import mean_log_prob
 from captioner.references import image_key, read_references
 from captioner.training.calibrate import CLOSE, fit_platt
@@ -64,9 +64,7 @@ def main() -> None:
     if args.plot:
         draw(table, error, args.plot)
     if args.write:
-        manifest = json.loads((args.write / MANIFEST).read_text(encoding="utf-8"))
-        kept_entries = {key: value for key, value in manifest.items() if key not in ("format", "files")}
-        write_manifest(args.write, {**kept_entries, "confidence": entry})
+        change_manifest(args.write, {"confidence": entry})
 
 
 def measure(captions: Path, references: Path, split: str | None) -> tuple[Any, Any, list[str]]:

@@ -310,30 +310,22 @@ class Captioner:
         self.check_include(resolved.include)
         return resolved
 
-    def _try_pixels(self, image: ImageInput) -> Pixels | ImageError:
-        try:
-            return self.preprocess(image)
-        except ImageError as error:
-            return _with_path(error, image)
-
-    def _caption_one(self, image: ImageInput, options: CaptionOptions | None) -> Outcome:
+    def _load(self, image: ImageInput) -> tuple[ImageInput, Pixels | ImageError]:
+        """An image that can be read again, for its caption, and its pixels."""
         try:
             image = rereadable(image, self.limits)
+            return image, self.preprocess(image)
         except ImageError as error:
-            return _with_path(error, image)
-        [outcome] = caption_loaded(self, [self._try_pixels(image)], options)
+            return image, _with_path(error, image)
+
+    def _caption_one(self, image: ImageInput, options: CaptionOptions | None) -> Outcome:
+        image, pixels = self._load(image)
+        [outcome] = caption_loaded(self, [pixels], options)
         return outcome.of(image) if isinstance(outcome, Caption) else outcome
 
     def _caption_batches(
         self, images: Iterator[ImageInput], options: CaptionOptions | None, batch_size: int
     ) -> Generator[Outcome, None, None]:
-        def load(image: ImageInput) -> tuple[ImageInput, Pixels | ImageError]:
-            try:
-                image = rereadable(image, self.limits)
-            except ImageError as error:
-                return image, _with_path(error, image)
-            return image, self._try_pixels(image)
-
         def process(loaded: list[tuple[ImageInput, Pixels | ImageError]]) -> list[Outcome]:
             outcomes = caption_loaded(self, [pixels for _, pixels in loaded], options)
             return [
@@ -341,7 +333,7 @@ class Captioner:
                 for (image, _), outcome in zip(loaded, outcomes, strict=True)
             ]
 
-        batches = iter(lambda: [partial(load, image) for image in islice(images, batch_size)], [])
+        batches = iter(lambda: [partial(self._load, image) for image in islice(images, batch_size)], [])
         with closing(run_pipeline(batches, process, lanes=self.lanes)) as results:
             for outcomes in results:
                 yield from outcomes

@@ -94,7 +94,9 @@ def install_compiler() -> None:
     with tempfile.TemporaryDirectory(dir=COMPILER_HOME.parent) as folder:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", folder, COMPILER]
         subprocess.run(pip, check=True)
-        shutil.copytree(folder, COMPILER_HOME)
+        aside = COMPILER_HOME.with_suffix(".part")  # an interrupted copy is not taken for the compiler
+        shutil.copytree(folder, aside, dirs_exist_ok=True)
+        aside.rename(COMPILER_HOME)
 
 
 def run(*command: str | Path) -> int:

@@ -38,13 +38,18 @@ def existing(name: str) -> Path:
 
 def write(document: Path, results: dict[str, Any], name: str) -> None:
     """Put the tables between the markers of that name in a document."""
+    put_between(document, name, render(results))
+
+
+def put_between(document: Path, name: str, content: str) -> None:
+    """Replace what is between the lines <!-- NAME --> and <!-- /NAME --> of a document."""
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
     text = document.read_text(encoding="utf-8")
     before, found, rest = text.partition(begin)
     _, closed, after = rest.partition(end)
     if not (found and closed):
         raise SystemExit(f"{document} lacks the line {begin} or {end}")
-    document.write_text(f"{before}{begin}\n\n{render(results)}\n\n{end}{after}", encoding="utf-8")
+    document.write_text(f"{before}{begin}\n\n{content}\n\n{end}{after}", encoding="utf-8")
 
 
 def show(table: Table, about: dict[str, Any], document: Path | None, name: str) -> None:

@@ -29,6 +29,7 @@ from common import (
 
 SHARE_OF_REFERENCE, MAX_HEALTH_MS = 0.85, 50
 BATCH = 16
+_BATCHES = ("captioner_batch_size_images_count", "captioner_batch_size_images_sum")
 
 
 def main() -> int:
@@ -44,13 +45,12 @@ def main() -> int:
     reference = json.loads(subprocess.run(_reference_command(), check=True, capture_output=True).stdout)
     images = load_images(args.images)
     with running_server(args, "--max-batch-size", str(BATCH)) as server:
-        batches, batched = server.metric("captioner_batch_size_images_count"), 0.0
+        before = [server.metric(name) for name in _BATCHES]
         with watched_health(server.address) as health:
             started = time.perf_counter()
             waits, errors = asyncio.run(run_clients(server.address, images, args.clients, args.seconds))
             elapsed_s = time.perf_counter() - started
-        batches = server.metric("captioner_batch_size_images_count") - batches
-        batched = server.metric("captioner_batch_size_images_sum")
+        batches, batched = (server.metric(name) - was for name, was in zip(_BATCHES, before, strict=True))
         memory_mib = server.resident_mib()
         status = server.end()
     throughput = len(waits) / elapsed_s

@@ -13,12 +13,10 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from common import add_arguments, load_images, percentiles_ms, run_clients, running_server
+from common import add_arguments, load_images, percentiles_ms, pinned, run_clients, running_server
 from measures import machine, markdown
 from measures.bench import Table
 
@@ -59,7 +57,7 @@ def measure(
 ) -> tuple[str, dict[str, Any]]:
     """The model's name and the row of a server on some cores, with its callers on others."""
     flags = ("--decode-workers", str(len(cores)))
-    with running_server(args, *flags, cores=cores) as server, on(others or cores):
+    with running_server(args, *flags, cores=cores) as server, pinned(others or cores):
         clients = min(CALLERS_A_CORE * len(cores), MOST_CALLERS)
         asyncio.run(run_clients(server.address, images, clients, 2))
         waits, errors = asyncio.run(run_clients(server.address, images, clients, seconds))
@@ -78,17 +76,6 @@ def measure(
         "one caller: p99, ms": round(calm["p99"]),
         "memory, MiB": round(memory_mib),
     }
-
-
-@contextmanager
-def on(cores: set[int]) -> Iterator[None]:
-    """This process runs on these cores."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 if __name__ == "__main__":

@@ -59,13 +59,18 @@ def add_search_arguments(
             )
 
 
+def bundle_path(text: str) -> Path | None:
+    """The folder of a bundle; None for "default", the embedded model, as in Python and for `serve`."""
+    return None if text == "default" else Path(text)
+
+
 def add_caption_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags that `caption_options` and `open_captioner` read."""
     parser.add_argument("-q", "--quiet", action="store_true", help="nothing but failures on stderr")
     add_search_arguments(parser)
     local = parser.add_argument_group("model")
     local.add_argument(
-        "--model", metavar="BUNDLE", type=Path, help="model bundle (default: the embedded model)"
+        "--model", metavar="BUNDLE", type=bundle_path, help="model bundle (default: the embedded model)"
     )
     add_device_argument(local)
     add_threads_argument(local)

@@ -6,9 +6,8 @@ import argparse
 import logging
 import os
 import webbrowser
-from pathlib import Path
 
-from captioner.cli.common import add_device_argument
+from captioner.cli.common import add_device_argument, bundle_path
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -19,7 +18,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "can reach it. Ctrl-C ends it.",
     )
     parser.add_argument(
-        "--model", type=Path, metavar="BUNDLE", help="model bundle (default: the embedded model)"
+        "--model", type=bundle_path, metavar="BUNDLE", help="model bundle (default: the embedded model)"
     )
     add_device_argument(parser)
     parser.add_argument(

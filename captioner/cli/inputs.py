@@ -127,7 +127,7 @@ def _caption(
     images = [image for image in opened if not isinstance(image, CaptionerError)]
     if len(images) == len(opened) == 1:  # without threads for reading ahead
         return [captioner.caption(images[0], options, return_errors=True)]
-    outcomes = iter(captioner.caption_each(images, options))
+    outcomes = iter(list(captioner.caption_each(images, options)))  # to the end: a server's answer too
     return [image if isinstance(image, CaptionerError) else next(outcomes) for image in opened]
 
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from captioner.cli.common import bundle_path
 from captioner.cli.output import printable
 from captioner.errors import RuntimeMissingError
 
@@ -29,7 +30,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     ):
         command = actions.add_parser(action, help=help, description=f"{help[0].upper()}{help[1:]}.")
         command.add_argument(
-            "bundle", nargs="?", type=Path, metavar="BUNDLE", help="folder (default: the embedded model)"
+            "bundle",
+            nargs="?",
+            type=bundle_path,
+            metavar="BUNDLE",
+            help="folder (default: the embedded model)",
         )
         if action == "show":
             command.add_argument(

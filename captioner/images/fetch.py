@@ -7,7 +7,7 @@ import ipaddress
 import socket
 import ssl
 import time
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 from captioner.errors import ImageError, ImageTooLargeError, ImageUnreadableError
 
@@ -16,6 +16,7 @@ TIMEOUT_S = 20.0
 MAX_REDIRECTS = 5
 _CHUNK = 2**16
 _REDIRECTS = (301, 302, 303, 307, 308)
+_URL_CHARACTERS = "/?:@!$&'()*+,;=~%[]"
 
 
 def fetch(url: str, max_bytes: int, timeout_s: float = TIMEOUT_S) -> bytes:
@@ -47,7 +48,8 @@ def _get(url: str, max_bytes: int, deadline: float) -> tuple[bytes | None, str]:
     port = parts.port or (443 if parts.scheme == "https" else 80)
     connection = _Connection(parts.hostname, port, _left_s(deadline), tls=parts.scheme == "https")
     try:
-        target = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
+        # As browsers do: characters outside ASCII and spaces are escaped, what is escaped already stays.
+        target = quote(f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}", safe=_URL_CHARACTERS)
         connection.request("GET", target, headers={"User-Agent": "captioner", "Accept": "image/*"})
         response = connection.getresponse()
         if response.status in _REDIRECTS and (place := response.getheader("Location")):

@@ -9,7 +9,6 @@ from xml.etree import ElementTree
 
 from PIL import IptcImagePlugin
 
-from captioner.errors import ImageError
 from captioner.images.formats import HEAD_BYTES, format_of, open_format
 from captioner.images.sources import DEFAULT_LIMITS, ImageInput, ImageLimits, read_file
 
@@ -56,9 +55,7 @@ def _from_iptc(content: bytes) -> Iterator[str]:
         values: Any = (IptcImagePlugin.getiptcinfo(open_format(name, io.BytesIO(content))) or {}).get(
             _IPTC_KEYWORDS, []
         )
-    except ImageError:
-        return
-    except Exception:  # damaged metadata, which make Pillow raise many kinds of errors
+    except Exception:  # no image, or damaged metadata, which make Pillow raise many kinds of errors
         return
     for value in values if isinstance(values, list) else [values]:
         try:

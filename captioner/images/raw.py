@@ -38,13 +38,13 @@ def open_preview(stream: IO[bytes]) -> JpegImageFile:
     """The largest preview, turned as the file says. Raises `NotAnImageError` if there is none."""
     stream.seek(0)
     content = stream.read()
-    found = sorted(_previews(content), key=lambda image: -image.width * image.height)
-    for image in found:
-        exif = image.getexif()
-        if _ORIENTATION not in exif:
-            exif[_ORIENTATION] = _orientation(content)
-        return image
-    raise NotAnImageError("the RAW file has no JPEG preview; convert it to JPEG")
+    image = max(_previews(content), key=lambda image: image.width * image.height, default=None)
+    if image is None:
+        raise NotAnImageError("the RAW file has no JPEG preview; convert it to JPEG")
+    exif = image.getexif()
+    if _ORIENTATION not in exif:
+        exif[_ORIENTATION] = _orientation(content)
+    return image
 
 
 def _previews(content: bytes) -> Iterator[JpegImageFile]:

@@ -202,6 +202,7 @@ class _Worker:
                 self._replace()
                 raise PreemptedError
             status, message = self._reply(self._wall_s)
+            os.ftruncate(self._memory, self._offset)  # a large file does not stay in memory
         except TimeoutError:
             self._stop()
             self._replace()
@@ -211,7 +212,6 @@ class _Worker:
         if status == DONE:
             pixels = np.empty(self._shape, np.uint8)
             os.preadv(self._memory, [pixels.data], 0)
-            os.ftruncate(self._memory, self._offset)  # a large file does not stay in memory
             return pixels
         raise ERRORS.get(status, NotAnImageError)(message)
 

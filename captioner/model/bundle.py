@@ -180,6 +180,13 @@ def write_manifest(folder: Path, contents: Mapping[str, Any]) -> None:
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
 
 
+def change_manifest(folder: Path, changes: Mapping[str, Any]) -> None:
+    """Change entries of bundle.json, and write the digests of the files as they are now."""
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    kept = {name: value for name, value in manifest.items() if name not in ("format", "files")}
+    write_manifest(folder, {**kept, **changes})
+
+
 def _read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
     path = folder / MANIFEST
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 PAD, START, END, UNKNOWN = "<pad>", "<start>", "<end>", "<unk>"
@@ -52,12 +52,20 @@ class Vocabulary:
         return [self._ids.get(word, self.unknown_id) for word in tokenize(text)]
 
     def forms(self, word: str) -> tuple[int, ...]:
-        """The known ids of a word and its regular English plural."""
+        """The known ids of a word and its regular English plurals."""
         word = word.lower()
-        plurals = [f"{word}s", f"{word}es", *([f"{word[:-1]}ies"] if word.endswith("y") else [])]
-        return tuple(self._ids[form] for form in (word, *plurals) if self._ids.get(form, 0) >= len(SPECIAL))
+        forms = (word, *plurals(word))
+        return tuple(self._ids[form] for form in forms if self._ids.get(form, 0) >= len(SPECIAL))
 
     def decode(self, ids: Iterable[int]) -> list[str]:
         """Words of `ids`; padding, start and end are left out."""
         skipped = {self.pad_id, self.start_id, self.end_id}
         return [self.words[number] for number in ids if number not in skipped]
+
+
+def plurals(word: str) -> Iterator[str]:
+    """What the regular English plural of a word may be."""
+    yield from (f"{word}s", f"{word}es")
+    for ending, plural in (("y", "ies"), ("f", "ves"), ("fe", "ves")):
+        if word.endswith(ending):
+            yield word.removesuffix(ending) + plural

@@ -17,8 +17,8 @@ def average_checkpoints(paths: Sequence[Path], out: Path) -> None:
 
     Runs that start from the same weights end in one basin of the loss: their mean is better than each of
     them, at no extra cost (Wortsman et al. 2022, "Model soups", arXiv:2203.05482). The rest of `out`,
-    such as its options, comes from the first. Raises `DataError` for models with different shapes or
-    vocabularies.
+    such as its options and the ids of words, comes from the first. Raises `DataError` for models with
+    different shapes or vocabularies.
     """
     total: dict[str, torch.Tensor] = {}
     first, vocabulary, options, contents = checkpoint.load_model(paths[0])
@@ -27,13 +27,16 @@ def average_checkpoints(paths: Sequence[Path], out: Path) -> None:
         if model.options != first.options or words.words != vocabulary.words:
             raise DataError(f"{path} cannot be averaged with {paths[0]}: its architecture or words differ")
         for name, value in model.state_dict().items():
-            total[name] = total[name] + value if name in total else value
+            if value.is_floating_point():
+                total[name] = total.get(name, 0) + value / len(paths)
+            else:
+                total.setdefault(name, value)
     checkpoint.save(
         out,
         {
             "options": options.to_dict(),
             "vocabulary": list(vocabulary.words),
-            "model": {name: (value / len(paths)).half() for name, value in total.items()},
+            "model": checkpoint.halved(total),
             "history": contents.get("history", []),
         },
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from captioner.errors import DataError, OutputError
 from captioner.model.vocabulary import Vocabulary
@@ -41,6 +42,11 @@ def save(path: Path, contents: Mapping[str, Any]) -> None:
             raise
         aside.unlink(missing_ok=True)
         raise OutputError(f"cannot write {path}: {reason.strerror}") from None
+
+
+def halved(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights in half precision, as in a bundle. Integers, such as ids of words, stay exact."""
+    return {name: value.half() if value.is_floating_point() else value for name, value in values.items()}
 
 
 def load(path: Path, device: str | torch.device = "cpu") -> dict[str, Any]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from captioner.errors import DataError
-from captioner.model.vocabulary import Vocabulary, tokenize
+from captioner.model.vocabulary import Vocabulary, plurals, tokenize
 from captioner.nn.decoder.names import FOLLOWERS, Names
 from captioner.nn.model import ModelOptions
 from captioner.training.data import Example
@@ -146,12 +146,5 @@ def forms_of_name(name: Sequence[str]) -> Iterator[list[str]]:
     """The name as it is; if it has only one word, also as a plural."""
     [*others, word] = name
     yield [*others, word]
-    if others:
-        return
-    yield from ([f"{word}s"], [f"{word}es"])
-    if word.endswith("y"):
-        yield [f"{word[:-1]}ies"]
-    if word.endswith("f"):
-        yield [f"{word[:-1]}ves"]
-    if word.endswith("fe"):
-        yield [f"{word[:-2]}ves"]
+    if not others:
+        yield from ([plural] for plural in plurals(word))

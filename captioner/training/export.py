@@ -190,7 +190,7 @@ def _steppers(model: CaptionModel, captioner: Captioner, pixels: Pixels) -> tupl
 
 @torch.no_grad()
 def _round(model: CaptionModel) -> None:
-    """To half precision and back; `best.pt` holds such weights already."""
+    """To half precision and back, as the weights in `best.pt`."""
     for parameter in model.parameters():
         parameter.copy_(parameter.half().float())
 

@@ -3,7 +3,6 @@ corrected biases, and a record of the effect of quantisation."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -60,9 +59,9 @@ def add_int8(folder: Path, photos: Sequence[ImageInput]) -> Int8Record:
     encoder, cosine, share = _encoder(exact, calibration, test)
     (folder / bundles.ENCODER_INT8).write_bytes(encoder)
     (folder / bundles.DECODER_INT8).write_bytes(_decoder(exact, calibration))
-    _rewrite_manifest(folder, {})
+    bundles.change_manifest(folder, {})
     record = Int8Record(len(calibration), share, cosine, *_compare(exact, folder, test))
-    _rewrite_manifest(folder, {"int8": asdict(record)})
+    bundles.change_manifest(folder, {"int8": asdict(record)})
     return record
 
 
@@ -81,7 +80,7 @@ def _encoder(exact: Captioner, calibration: Pixels, test: Pixels) -> tuple[bytes
     [seen, *_] = [
         value.name
         for value in observed.get_outputs()
-        if value.name[:7] == "memory." and len(value.shape) == 3
+        if value.name.startswith("memory.") and len(value.shape) == 3
     ]
     wanted = exact.encode(test).memory[seen.removeprefix("memory.")]
     batches = [encoder_feeds(exact, calibration[i : i + _BATCH]) for i in range(0, len(calibration), _BATCH)]
@@ -172,10 +171,3 @@ def _cosine(first: Array, second: Array) -> float:
     products = (first * second).sum(-1)
     lengths = np.linalg.norm(first, axis=-1) * np.linalg.norm(second, axis=-1)
     return float((products / np.maximum(lengths, 1e-12)).mean())
-
-
-def _rewrite_manifest(folder: Path, changes: dict[str, Any]) -> None:
-    """Rewrite the manifest with the digests of all files."""
-    manifest = json.loads((folder / bundles.MANIFEST).read_bytes())
-    kept = {name: value for name, value in manifest.items() if name not in ("format", "files")}
-    bundles.write_manifest(folder, {**kept, **changes})

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from captioner.model.articles import article
 from captioner.model.vocabulary import Vocabulary, tokenize
 from captioner.training.data import Example
 
 EXACT = 0.7
 
-_AN = re.compile(r"(?!uni|use|usu|uk|eu|one|once|ut)[aeiou]|hour|honest|heir|x-ray")
 _PLURAL = re.compile(r".*[^ius\W]s")
 _SINGULAR = frozenset("gas lens news series species atlas canvas rhinoceros".split())  # noqa: SIM905
 _NO_ARTICLE = frozenset("people men women children mice geese feet teeth sheep furniture food".split())  # noqa: SIM905
@@ -20,7 +20,7 @@ _NO_ARTICLE = frozenset("people men women children mice geese feet teeth sheep f
 
 def beginning(word: str) -> str:
     """The word with its article; a plural by itself: a giant panda, an owl, a unicorn, jeans."""
-    return word if is_plural(word) else f"{'an' if _AN.match(tokenize(word)[0]) else 'a'} {word}"
+    return word if is_plural(word) else f"{article('a', tokenize(word)[0])} {word}"
 
 
 def is_plural(word: str) -> bool:

@@ -303,7 +303,7 @@ class Trainer:
             best = max((mean_score(record) for record in self._rivals()), default=-1.0)
             # Of equal scores the last: CIDEr is 0 throughout if all references are alike.
             if mean_score({"val": scores}) >= best:
-                model = {name: value.half() for name, value in self.model.state_dict().items()}
+                model = checkpoint.halved(self.model.state_dict())
                 checkpoint.save(
                     self.folder / "best.pt",
                     {**self._identity(), "model": model, "scores": scores, "history": self.history},

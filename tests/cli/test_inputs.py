@@ -142,6 +142,12 @@ def test_private_addresses_are_never_reached(url) -> None:
         fetch(url, 10**6)
 
 
+def test_a_path_outside_ascii_is_escaped(web) -> None:
+    for path in ("/to//cät 1.jpg", "/to//c%C3%A4t%201.jpg"):
+        with pytest.raises(ImageError, match="the server answers 404"):
+            fetch(web + path, 10**6)
+
+
 def test_a_fetch_is_bounded(web) -> None:
     with pytest.raises(ImageError, match="more bytes than the limit of 1000"):
         fetch(f"{web}/cat.jpg", 1000)

@@ -26,8 +26,10 @@ def test_show(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_both_precisions_are_shown_and_verified(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["model", "show"]) == 0
+    assert main(["model", "show", "default"]) == 0
     output = capsys.readouterr().out
+    assert main(["model", "show"]) == 0
+    assert capsys.readouterr().out == output
     size = sum(path.stat().st_size for path in DEFAULT.iterdir())
     assert "float32 and int8" in output and f"{size / 1e6:.1f} MB" in output
     assert main(["model", "verify"]) == 0

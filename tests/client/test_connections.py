@@ -1,9 +1,12 @@
 """The client and its servers: deadlines, waiting, retries, several servers, tokens and TLS."""
 
+import gc
 import shutil
 import socket
 import subprocess
+import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,6 +27,7 @@ from captioner_client import (
     ClientOptions,
     DeadlineExceededError,
     ServerBusyError,
+    ServerError,
     ServerUnavailableError,
 )
 from captioner_client.channel import make_target, parse_addresses
@@ -138,6 +142,58 @@ def test_a_wait_that_was_in_vain_says_what_for() -> None:
             pytest.raises(ServerUnavailableError, match=r"no server answers at 127\.0\.0\.1:1"),
         ):
             client.caption(make_image(1))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.get_model(),
+        lambda client: client.caption(make_image(1)),
+        lambda client: client.caption([make_image(1)]),
+        lambda client: list(client.stream(make_image(1))),
+    ],
+)
+def test_closing_ends_the_calls_of_other_threads(
+    call: Callable[[CaptionClient], object], caplog: pytest.LogCaptureFixture
+) -> None:
+    client = CaptionClient("127.0.0.1:1", ClientOptions(timeout_s=PATIENCE_S, max_attempts=2))
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(call, client)
+        wait_until(lambda: "waiting for it" in caplog.text)
+        client.close()
+        with pytest.raises(ServerError, match="the client was closed"):
+            answer.result(PATIENCE_S)
+    with pytest.raises(ServerError, match="the client is closed"):
+        call(client)
+
+
+def test_closing_ends_calls_that_a_server_works_on() -> None:
+    engine = FakeEngine()
+    with serve(engine) as server, ThreadPoolExecutor(2) as pool:
+        client = CaptionClient(server.address)
+        engine.hold.clear()
+        answers = [pool.submit(client.caption, image) for image in (make_image(1), [make_image(2)])]
+        wait_until(lambda: server.metric("admitted_images") == 2)
+        client.close()
+        for answer in answers:
+            with pytest.raises(ServerError, match="the client was closed"):
+                answer.result(PATIENCE_S)
+        wait_until(lambda: not server.metric("in_flight_calls"))
+        engine.hold.set()
+
+
+def test_generators_may_outlive_their_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    ignored: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+    with serve(FakeEngine()) as server:
+        with CaptionClient(server.address) as client:
+            generators = [client.stream(make_image(1)), client.caption_batch([make_image(1)] * 3)]
+            for generator in generators:
+                assert next(generator)
+        wait_until(lambda: not server.metric("in_flight_calls"))
+    del generator, generators
+    gc.collect()
+    assert not ignored
 
 
 def test_calls_take_turns_over_several_servers() -> None:

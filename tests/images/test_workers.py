@@ -44,6 +44,13 @@ def test_pixels_are_those_of_this_process(workers: DecodeWorkers) -> None:
             np.testing.assert_array_equal(pixels, PREPARATION.load(photo))
 
 
+@pytest.mark.parametrize("image", [make_image(1, (100, 75), format="PNG"), bytes(2**20)])
+def test_a_file_does_not_stay_in_memory(workers: DecodeWorkers, image: bytes) -> None:
+    with suppress(NotAnImageError):
+        workers.load(image + bytes(2**20))
+    assert all(os.fstat(worker._memory).st_size < 2**20 for worker in workers._workers if worker._process)
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads page faults from /proc")
 def test_memory_of_one_photo_is_kept_for_the_next() -> None:
     """Returning it to the system took a quarter of the time of a photo."""

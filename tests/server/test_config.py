@@ -30,6 +30,14 @@ def test_flags_come_before_variables_before_the_file_before_defaults(tmp_path) -
     assert [config.sources[name] for name in names] == ["flag", "environment", str(file), "default"]
 
 
+@pytest.mark.parametrize("name", ["environment", "flag"])
+def test_a_file_may_have_any_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text("port = 1\nqueue_size = 2\n")
+    values = resolve({"port": 3}, {}, Path(name)).values
+    assert (values["port"], values["queue_size"]) == (3, 2)
+
+
 def test_values_get_the_type_of_their_setting(tmp_path) -> None:
     file = write(tmp_path, 'grace_s = 3\ntoken_file = "secret/token"\nlog_format = "json"\n')
     values = resolve({}, {"CAPTIONER_METRICS_PORT": "9090"}, file).values

@@ -1,6 +1,8 @@
 """What callers take of a server, and what it computes in."""
 
+import sys
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -92,3 +94,25 @@ def test_there_is_a_limit_to_the_labels() -> None:
     assert len(samples) == 101
     assert sum(sample.value for sample in samples) == 151
     assert {sample.labels["caller"]: sample.value for sample in samples}["other"] == 50
+
+
+def test_a_gpu_that_does_not_answer_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(gpu: int) -> SimpleNamespace:
+        if gpu == 1:
+            raise ValueError("GPU is lost")
+        return SimpleNamespace(used=10 + gpu, total=100)
+
+    nvml = SimpleNamespace(
+        NVMLError=ValueError,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 3,
+        nvmlDeviceGetHandleByIndex=lambda number: number,
+        nvmlDeviceGetMemoryInfo=read,
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    registry = Metrics().registry
+    found = [
+        registry.get_sample_value("captioner_gpu_memory_bytes", {"gpu": str(gpu), "kind": "used"})
+        for gpu in range(3)
+    ]
+    assert found == [10, None, 12]

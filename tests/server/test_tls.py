@@ -161,6 +161,16 @@ def test_the_probe_speaks_both(authority: Authority) -> None:
     assert probe.main([server.address]) == 1
 
 
+@pytest.mark.parametrize("address", ["localhost", "localhost:", "localhost:abc", "localhost:70000", ":50051"])
+def test_the_probe_says_in_one_line_what_is_no_address(
+    address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        probe.main([address])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f"must be HOST:PORT, got {address!r}")
+
+
 @pytest.mark.parametrize(
     ("host", "local"),
     [

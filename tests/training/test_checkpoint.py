@@ -42,12 +42,18 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
 
 def test_a_model_is_ready_for_inference(tmp_path: Path) -> None:
     saved = contents()
-    checkpoint.save(tmp_path / "best.pt", saved | {"model": {k: v.half() for k, v in saved["model"].items()}})
+    checkpoint.save(tmp_path / "best.pt", saved | {"model": checkpoint.halved(saved["model"])})
     model, vocabulary, options, _ = checkpoint.load_model(tmp_path / "best.pt")
     assert not model.training and options == squares.options()
     assert vocabulary.words == tuple(saved["vocabulary"])
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     assert torch.equal(model.decoder.embedding.bias, saved["model"]["decoder.embedding.bias"])
+
+
+def test_ids_of_words_are_not_rounded() -> None:
+    halved = checkpoint.halved({"weight": torch.tensor([0.1]), "following_token": torch.tensor([3001])})
+    assert halved["weight"].dtype == torch.float16
+    assert halved["following_token"].tolist() == [3001]  # 3000 in half precision
 
 
 def test_a_model_takes_the_average_where_there_is_one(tmp_path: Path) -> None:

@@ -72,6 +72,10 @@ def source(**changes: object) -> SourceOptions:
         ("iris", "an iris"),
         ("glass", "a glass"),
         ("people", "people"),
+        ("ufo", "a ufo"),
+        ("ewe", "a ewe"),
+        ("mp3 player", "an mp3 player"),
+        ("uninhabited island", "an uninhabited island"),
     ],
 )
 def test_a_caption_begins_with_the_right_article(word: str, text: str) -> None:

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from captioner.errors import DataError
 from captioner.nn.attention.base import Attention, masked_softmax
+from captioner.nn.blocks import join_heads, split_heads
 
 
 class MultiHeadAttention(Attention):
@@ -36,25 +37,20 @@ class MultiHeadAttention(Attention):
         self.scale = (hidden // heads) ** -0.5
 
     def keys(self, grid: Tensor) -> Tensor:
-        return self._split(self.key(grid)).transpose(2, 3)
+        return split_heads(self.key(grid), self.heads).transpose(2, 3)
 
     def values(self, grid: Tensor) -> Tensor:
-        return self._split(self.value(grid))
+        return split_heads(self.value(grid), self.heads)
 
     def scores(self, query: Tensor, keys: Tensor) -> Tensor:
-        return self._split(self.query(query) * self.scale) @ keys
+        return split_heads(self.query(query) * self.scale, self.heads) @ keys
 
     def attend(
         self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, sentinel: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         maps = masked_softmax(self.scores(query, keys), mask)
-        seen = (maps @ values).transpose(1, 2).flatten(2)
-        return self.project(query, seen), maps.mean(dim=1)
+        return self.project(query, join_heads(maps @ values)), maps.mean(dim=1)
 
     def project(self, query: Tensor, seen: Tensor) -> Tensor:
         """Queries and the results of all heads, (batch, queries, hidden), -> context."""
         return self.output(seen)
-
-    def _split(self, features: Tensor) -> Tensor:
-        """(batch, positions, hidden) -> (batch, heads, positions, d)."""
-        return features.unflatten(2, (self.heads, -1)).transpose(1, 2)

@@ -1,0 +1,72 @@
+"""Streams that are left early: they end at once, and leave nothing to the garbage collector."""
+
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from support.engines import FakeEngine
+from support.patience import PATIENCE_S
+from support.serving import RunningServer, make_image, serve
+
+from captioner.options import CaptionOptions
+from captioner_server.captioning.pipeline import Pipeline
+from captioner_server.http.body import CaptionCall
+from captioner_server.http.caption import CaptionCalls
+from captioner_server.observation.call import Call, current_call
+
+IMAGE = make_image(1)
+
+
+async def leave(items: AsyncGenerator[Any]) -> None:
+    await anext(items)
+    await items.aclose()
+
+
+def left_behind(server: RunningServer, use: Callable[[Pipeline, float], Awaitable[None]]) -> list[str]:
+    """The names of the asynchronous generators that `use` leaves unfinished, on the loop of the server."""
+
+    async def run() -> list[str]:
+        found: list[str] = []
+        current_call.set(Call("test", "1"))
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(finalizer=lambda generator: found.append(generator.__qualname__))
+        try:
+            await use(server.server.models.get(), time.monotonic() + PATIENCE_S)
+        finally:
+            sys.set_asyncgen_hooks(*hooks)
+        return found
+
+    return server.call(run())
+
+
+@pytest.mark.parametrize("options", [CaptionOptions(beam_size=1), CaptionOptions(beam_size=3)])
+def test_a_stream_ends_with_all_its_parts(options: CaptionOptions) -> None:
+    async def stream(pipeline: Pipeline, _: float) -> None:
+        await leave(pipeline.stream(IMAGE, pipeline.resolve(options)))
+
+    async def stream_search(pipeline: Pipeline, deadline_s: float) -> None:
+        await leave(pipeline.stream_search(IMAGE, pipeline.resolve(options), deadline_s))
+
+    with serve(FakeEngine()) as server:
+        assert left_behind(server, stream) == []
+        assert left_behind(server, stream_search) == []
+
+
+def test_events_that_cannot_be_sent_end_the_stream() -> None:
+    async def refuse(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            raise OSError("the connection is gone")
+
+    async def send(pipeline: Pipeline, deadline_s: float) -> None:
+        calls = CaptionCalls(server.server.models, server.server.options)
+        call = CaptionCall(IMAGE, pipeline.resolve(CaptionOptions()))
+        response: Any = await calls.stream(call, deadline_s)
+        with suppress(OSError):
+            await response({}, None, refuse)
+
+    with serve(FakeEngine()) as server:
+        assert left_behind(server, send) == []
+        assert not server.metric("admitted_images")
