@@ -205,12 +205,14 @@ def test_of_corrections_the_last_counts_and_rejected_ones_do_not(tmp_path: Path)
 
 def test_captions_in_text_files_beside_the_images(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
-    for name in ("a.jpg", "sub/b.png", "c.jpg", "note.md"):
+    for name in ("a.jpg", "a.cr2", "sub/b.png", "sub/d.PPM", "c.jpg", "note.md"):
         (tmp_path / name).write_bytes(b"")
     (tmp_path / "a.txt").write_text("a dog\n\na brown dog\n")
     (tmp_path / "sub" / "b.png.txt").write_text("a cat")
+    (tmp_path / "sub" / "d.txt").write_text("a map")
     found = read_references(tmp_path)
     assert [(image.name, image.captions) for image in found] == [
         ("a.jpg", ("a dog", "a brown dog")),
         ("sub/b.png", ("a cat",)),
+        ("sub/d.PPM", ("a map",)),
     ]

@@ -6,14 +6,12 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 from captioner.errors import DataError
-
-SUFFIXES = frozenset(
-    {".avif", ".bmp", ".gif", ".heic", ".jfif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
-)
+from captioner.images.suffixes import PICTURES
 
 
 def list_images(place: Path) -> list[str]:
-    """Paths below the folder or in the archive, with slashes, sorted. Raises `DataError`."""
+    """Paths below the folder or in the archive, with slashes, sorted. RAW files are left out: the JPEG beside
+    one has the same name. Raises `DataError`."""
     try:
         if place.is_dir():
             names = [path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file()]
@@ -27,6 +25,6 @@ def list_images(place: Path) -> list[str]:
 
 
 def _is_image(path: PurePosixPath) -> bool:
-    return path.suffix.lower() in SUFFIXES and not any(
+    return path.suffix.lower().removeprefix(".") in PICTURES and not any(
         part.startswith((".", "__MACOSX")) for part in path.parts
     )

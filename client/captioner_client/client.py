@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable, Sequence
+from concurrent.futures import CancelledError
 from typing import Any, Literal, Self, TypeVar, overload
 
 from captioner.errors import CaptionerError
@@ -15,6 +16,7 @@ from captioner.results import Caption, Word
 from captioner_client.aio import AsyncCaptionClient
 from captioner_client.batch import Outcome
 from captioner_client.convert import ModelInfo
+from captioner_client.errors import ServerError
 from captioner_client.settings import ClientOptions
 
 T = TypeVar("T")
@@ -32,6 +34,8 @@ class CaptionClient:
         """`addresses` is HOST:PORT, or several, as a sequence or separated by commas; calls take turns."""
         self._client = AsyncCaptionClient(addresses, options)
         self._info: ModelInfo | None = None
+        self._lock = threading.RLock()  # the garbage collector may end a generator while it is held
+        self._closed = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="captioner-client", daemon=True)
         self._thread.start()
@@ -43,10 +47,12 @@ class CaptionClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connections; calls that are open are cancelled."""
-        if self._loop.is_closed():
-            return
-        self._run(self._client.close())
+        """Close the connections. Later calls, and those open in other threads, raise a `ServerError`."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -199,10 +205,26 @@ class CaptionClient:
         """The model that the server serves, and the server's limits."""
         return self._run(self._client.get_model(timeout_s=timeout_s))
 
+    async def _end(self) -> None:
+        """End everything on the loop, so that no thread waits for a loop that has stopped."""
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._client.close()
+
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._lock:  # what starts before `close` is a task that `close` ends
+            if self._closed:
+                work.close()
+                raise ServerError("the client is closed")
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except CancelledError:
+            if not self._closed:
+                raise
+            raise ServerError("the client was closed before the answer came") from None
         except BaseException:  # Ctrl-C too ends the call
             future.cancel()
             raise
@@ -215,4 +237,5 @@ class CaptionClient:
             while (item := self._run(step())) is not _END:
                 yield item
         finally:
-            self._run(items.aclose())
+            if not self._closed:  # else there is nothing left to end
+                self._run(items.aclose())

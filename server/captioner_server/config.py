@@ -53,16 +53,17 @@ def resolve(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path
     the wrong type. Paths in the file are relative to the file."""
     values = {name: setting.default for name, setting in SETTINGS.items()}
     sources = dict.fromkeys(values, "default")
-    layers = {
-        str(file): _from_file(file) if file else {},
-        "environment": _from_environment(environment),
-        "flag": {
-            name: tuple(value) if SETTINGS[name].many else value
-            for name, value in flags.items()
-            if name in SETTINGS
-        },
+    given = {
+        name: tuple(value) if SETTINGS[name].many else value
+        for name, value in flags.items()
+        if name in SETTINGS
     }
-    for source, layer in layers.items():
+    layers = [
+        (str(file), _from_file(file) if file else {}),
+        ("environment", _from_environment(environment)),
+        ("flag", given),
+    ]
+    for source, layer in layers:
         values |= layer
         sources |= dict.fromkeys(layer, source)
     return Config(values, sources)

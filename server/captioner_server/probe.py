@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="captioner_server.probe", description="Query the health of a server."
     )
-    parser.add_argument("address", nargs="?", default="127.0.0.1:50051", metavar="HOST:PORT")
+    parser.add_argument("address", nargs="?", type=_address, default="127.0.0.1:50051", metavar="HOST:PORT")
     parser.add_argument("--root-certificates", type=Path, metavar="PEM", help="authorities to trust")
     parser.add_argument("--certificate", type=Path, metavar="PEM", help="the probe's own, for mutual TLS")
     parser.add_argument("--key", type=Path, metavar="PEM", help="its private key")
@@ -40,6 +40,14 @@ def main(arguments: list[str]) -> int:
     status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
     print(f"{args.address}: {status}", file=sys.stderr)
     return 0 if answer.status == health_pb2.HealthCheckResponse.SERVING else 1
+
+
+def _address(text: str) -> str:
+    """The text itself; an error of the arguments if it is not HOST:PORT."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise argparse.ArgumentTypeError(f"must be HOST:PORT, got {text!r}")
+    return text
 
 
 def _channel(args: argparse.Namespace) -> grpc.Channel:

@@ -8,7 +8,7 @@ import io
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -196,8 +196,9 @@ class Pipeline:
         with self._counted(image):
             claim = Claim(current_call.get().caller, cost=self._cost(options))
             pixels = await self._decode(image, claim)
-            async for item in self._timed_words(pixels, options, claim):
-                yield item
+            async with aclosing(self._timed_words(pixels, options, claim)) as items:
+                async for item in items:
+                    yield item
 
     async def stream_search(
         self, image: bytes, options: CaptionOptions, deadline_s: float
@@ -208,9 +209,10 @@ class Pipeline:
             claim = Claim(current_call.get().caller, cost=self._cost(options))
             pixels = await self._decode(image, claim)
             greedy = dataclasses.replace(options, beam_size=1, alternatives=0, include=())
-            async for item in self._timed_words(pixels, greedy, claim):
-                if isinstance(item, Word) or greedy == options:
-                    yield item
+            async with aclosing(self._timed_words(pixels, greedy, claim)) as items:
+                async for item in items:
+                    if isinstance(item, Word) or greedy == options:
+                        yield item
             if greedy != options:
                 yield (await self._submit(pixels, options, deadline_s, claim)).caption
 
@@ -237,8 +239,9 @@ class Pipeline:
                 trace.begin_compute()
 
         try:
-            async for item in self._words(pixels, options, claim, begin, trace):
-                yield item
+            async with aclosing(self._words(pixels, options, claim, begin, trace)) as items:
+                async for item in items:
+                    yield item
         finally:
             if trace:
                 trace.end()

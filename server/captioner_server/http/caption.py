@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from contextlib import aclosing
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from captioner import __version__
 from captioner.options import OPTION_SPECS
 from captioner.results import Caption, Word
 from captioner_server.captioning.models import Models
-from captioner_server.captioning.pipeline import Pipeline
 from captioner_server.http.aside import run_aside
 from captioner_server.http.body import MODEL, CaptionCall, read_request
 from captioner_server.http.stream import EventStream, encode_event
@@ -45,9 +44,10 @@ class CaptionCalls:
         async def events() -> Any:
             pipeline = self._models.get(call.model)
             with pipeline.enter(call.options, deadline_s):
-                async for item in pipeline.stream_search(call.image, call.options, deadline_s):
-                    kind = "caption" if isinstance(item, Caption) else "word"
-                    yield encode_event(kind, await encode(item))
+                async with aclosing(pipeline.stream_search(call.image, call.options, deadline_s)) as items:
+                    async for item in items:
+                        kind = "caption" if isinstance(item, Caption) else "word"
+                        yield encode_event(kind, await encode(item))
 
         return await EventStream.begin(events())
 
@@ -57,34 +57,18 @@ class CaptionCalls:
 
     async def model(self, name: str, deadline_s: float) -> Response:
         """The model and the limits of the server."""
-        names = self._models.names
-        described = describe(self._models.get(name), self._options)
-        return JSONResponse({**described, "served_as": name or names[0], "models": names})
-
-
-def describe(pipeline: Pipeline, options: ServerOptions) -> dict[str, Any]:
-    """The fields of GetModel (captioner.proto) about one model, as JSON."""
-    engine, defaults = pipeline.engine, pipeline.defaults
-    given = {name: getattr(defaults, name) for name in OPTION_SPECS}
-    calibration = engine.calibration
-    return {
-        "name": engine.name,
-        "digest": engine.digest[:12],
-        "model": engine.model,
-        "grid": list(engine.grid),
-        "grid_varies": engine.grid_varies,
-        "attention_heads": engine.heads,
-        "device": engine.device,
-        "provider": engine.provider,
-        "precision": engine.precision,
-        "defaults": {name: value for name, value in given.items() if value is not None},
-        "max_image_bytes": options.max_image_bytes,
-        "max_image_pixels": options.max_image_pixels,
-        "max_beam_size": options.max_beam_size,
-        "max_words": options.max_words,
-        "calibration": None if calibration is None else dataclasses.asdict(calibration),
-        "server_version": __version__,
-    }
+        pipeline = self._models.get(name)
+        calibration = pipeline.engine.calibration
+        given = {option: getattr(pipeline.defaults, option) for option in OPTION_SPECS}
+        return JSONResponse(
+            {
+                **self._models.describe(name),
+                "model": pipeline.engine.model,
+                "grid": list(pipeline.engine.grid),
+                "defaults": {option: value for option, value in given.items() if value is not None},
+                "calibration": None if calibration is None else dataclasses.asdict(calibration),
+            }
+        )
 
 
 async def encode(item: Caption | Word) -> bytes:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -35,23 +37,25 @@ class CallbackCounter(Collector):
 
 
 class GpuCollector(Collector):
-    """`captioner_gpu_memory_bytes`: the memory of each GPU, of all processes. No samples without a GPU."""
+    """`captioner_gpu_memory_bytes`: the memory of each GPU, of all processes. No samples without a GPU,
+    nor of one that does not answer."""
 
     def __init__(self) -> None:
-        try:
+        self._nvml: Any = None
+        self._count = 0
+        with suppress(Exception):  # no package, no driver, no GPU
             import pynvml
 
             pynvml.nvmlInit()
-            self._gpus = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        except Exception:  # no package, no driver, no GPU
-            self._gpus = []
+            self._nvml, self._count = pynvml, pynvml.nvmlDeviceGetCount()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         family = GaugeMetricFamily("captioner_gpu_memory_bytes", "Memory of a GPU", labels=("gpu", "kind"))
-        for number, gpu in enumerate(self._gpus):
-            import pynvml
-
-            memory = pynvml.nvmlDeviceGetMemoryInfo(gpu)
+        for number in range(self._count):
+            try:
+                memory = self._nvml.nvmlDeviceGetMemoryInfo(self._nvml.nvmlDeviceGetHandleByIndex(number))
+            except self._nvml.NVMLError:  # the GPU is lost or being reset
+                continue
             family.add_metric((str(number), "used"), memory.used)
             family.add_metric((str(number), "total"), memory.total)
         yield family

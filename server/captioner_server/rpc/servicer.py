@@ -6,7 +6,6 @@ from contextlib import aclosing
 
 import grpc
 
-from captioner import __version__
 from captioner.protobuf import (
     calibration_to_proto,
     caption_to_proto,
@@ -65,24 +64,10 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
         self, request: pb.GetModelRequest, context: grpc.aio.ServicerContext
     ) -> pb.GetModelResponse:
         pipeline = self._models.get(request.model)
-        engine = pipeline.engine
-        rows, columns = engine.grid
+        rows, columns = pipeline.engine.grid
         return pb.GetModelResponse(
-            name=engine.name,
-            digest=engine.digest[:12],
+            **self._models.describe(request.model),
             grid=pb.GridSize(rows=rows, columns=columns),
-            grid_varies=engine.grid_varies,
-            device=engine.device,
-            provider=engine.provider,
-            precision=engine.precision,
             defaults=options_to_proto(pipeline.defaults),
-            max_image_bytes=self._options.max_image_bytes,
-            max_image_pixels=self._options.max_image_pixels,
-            max_beam_size=self._options.max_beam_size,
-            max_words=self._options.max_words,
-            server_version=__version__,
-            attention_heads=engine.heads,
-            calibration=calibration_to_proto(engine.calibration),
-            served_as=request.model or self._models.names[0],
-            models=self._models.names,
+            calibration=calibration_to_proto(pipeline.engine.calibration),
         )

@@ -1,0 +1,11 @@
+"""Names of image files, by what they end in."""
+
+from __future__ import annotations
+
+PICTURES = tuple(
+    "avif bmp gif heic heif j2k jfif jp2 jpe jpeg jpg pbm pgm png pnm ppm tif tiff webp".split()  # noqa: SIM905
+)
+RAW = tuple("arw cr2 cr3 dng nef nrw orf pef raf rw2 srw".split())  # noqa: SIM905
+"""Of cameras, which often write a JPEG of the same photo beside it."""
+UNSUPPORTED = ("jxl",)
+"""Images that cannot be read."""
