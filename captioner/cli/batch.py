@@ -7,7 +7,7 @@ import dataclasses
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -28,9 +28,10 @@ from captioner.errors import OptionsError
 from captioner.images.urls import is_url
 
 if TYPE_CHECKING:
-    from captioner.folder.outputs import OutputOptions
+    from captioner.cli.batch_progress import Progress
+    from captioner.folder.outputs import Output, OutputOptions
     from captioner.folder.pipeline import Engine
-    from captioner.folder.sources import Source
+    from captioner.folder.sources import Selection, Source
     from captioner.options import CaptionOptions
 
 __all__ = ["add_parser", "run"]
@@ -83,49 +84,58 @@ def _run_once(
 ) -> int:
     """Caption what is new; the exit status. A run that watches says nothing when there is nothing new."""
     from captioner.cli.batch_progress import Progress
+    from captioner.folder.open import opened_sources
     from captioner.folder.outputs import make_output
     from captioner.folder.run import FolderRun
 
-    sources = _make_sources(args, names)
-    output = make_output(args.output, wanted, args.format)
-    run = FolderRun(
-        sources,
-        engine,
-        output,
-        options,
-        transform=wanted.transform,
-        stop=stop,
-        max_bytes=image_limits(args).max_bytes,
-        overwrite=args.overwrite and is_first,
-        retry_failed=args.retry_failed and is_first,
-        may_be_empty=args.watch,
-    )
-    with run:
-        if not is_first and not run.left:
-            return 1 if run.count_failed() else 0
-        with Progress(run.total, run.left, quiet=args.quiet) as progress:
-            links = sum(getattr(source, "links_left_out", 0) for source in sources)
-            if links and is_first:
-                progress.say(f"not followed: {counted(links, 'link')} to folders or out of the folder")
-            archives = sum(getattr(source, "archives_left_out", 0) for source in sources)
-            if archives and is_first:
-                progress.say(
-                    f"not opened: {counted(archives, 'archive')} in the folder; "
-                    "name one to caption what it holds"
-                )
-            within = sum(getattr(source, "archives_within", 0) for source in sources)
-            if within and is_first:
-                progress.say(
-                    f"not opened: {counted(within, 'archive')} inside another archive; unpack the outer one"
-                )
-            for result in run.failures() if is_first else ():
-                progress.say_failure(result, "from an earlier run")
-            for result in run:
-                progress.count(result)
-        failed = run.count_failed()
-    if progress.done < run.left:
+    with opened_sources(args.sources, _selection(args), names) as sources:
+        output = make_output(args.output, wanted, args.format)
+        run = FolderRun(
+            sources,
+            engine,
+            output,
+            options,
+            transform=wanted.transform,
+            stop=stop,
+            max_bytes=image_limits(args).max_bytes,
+            overwrite=args.overwrite and is_first,
+            retry_failed=args.retry_failed and is_first,
+            may_be_empty=args.watch,
+        )
+        with run:
+            if not is_first and not run.left:
+                return 1 if run.count_failed() else 0
+            with Progress(run.total, run.left, quiet=args.quiet) as progress:
+                if is_first:
+                    _say_left_out(progress, sources)
+                    for result in run.failures():
+                        progress.say_failure(result, "from an earlier run")
+                for result in run:
+                    progress.count(result)
+            failed = run.count_failed()
+    return _conclude(args, progress, output, run.left, failed)
+
+
+def _say_left_out(progress: Progress, sources: Sequence[Source]) -> None:
+    """What the sources hold that is not captioned."""
+    left_out = [source.left_out for source in sources]
+    links = sum(one.links for one in left_out)
+    archives = sum(one.archives for one in left_out)
+    within = sum(one.archives_within for one in left_out)
+    for count, noun, text in (
+        (links, "link", "not followed: {} to folders or out of the folder"),
+        (archives, "archive", "not opened: {} in the folder; name one to caption what it holds"),
+        (within, "archive", "not opened: {} inside another archive; unpack the outer one"),
+    ):
+        if count:
+            progress.say(text.format(counted(count, noun)))
+
+
+def _conclude(args: argparse.Namespace, progress: Progress, output: Output, left: int, failed: int) -> int:
+    """Print how the run ended, and write the gallery if all is done; the exit status."""
+    if progress.done < left:
         progress.say(
-            f"interrupted; {progress.done} images are done and kept, {run.left - progress.done} are left; "
+            f"interrupted; {progress.done} images are done and kept, {left - progress.done} are left; "
             "the same command resumes"
         )
         return _INTERRUPTED
@@ -137,12 +147,10 @@ def _run_once(
     return 1 if failed else 0
 
 
-def _make_sources(args: argparse.Namespace, names: Iterator[str] | None) -> list[Source]:
-    from captioner.folder.open import open_sources
+def _selection(args: argparse.Namespace) -> Selection:
     from captioner.folder.sources import IMAGE_PATTERNS, Selection
 
-    selection = Selection(patterns=args.pattern or IMAGE_PATTERNS, exclude=args.exclude, hidden=args.hidden)
-    return open_sources(args.sources, selection, names)
+    return Selection(patterns=args.pattern or IMAGE_PATTERNS, exclude=args.exclude, hidden=args.hidden)
 
 
 def _output_options(args: argparse.Namespace, options: CaptionOptions, engine: Engine) -> OutputOptions:

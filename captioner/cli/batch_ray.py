@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, NoReturn
 
@@ -52,6 +52,7 @@ def run_ray(args: argparse.Namespace) -> int:
     if len(args.sources) > 1 or not (args.sources or args.files_from):
         raise OptionsError("--engine ray takes one FOLDER", "sources")
     bundle = Bundle.load(args.model)
+    say = _say_nothing if args.quiet else _say
     run = RayRun(
         args.sources[0] if args.sources else ".",
         args.output,
@@ -74,28 +75,29 @@ def run_ray(args: argparse.Namespace) -> int:
         transform=make_transform(args, Calibration.of(bundle.manifest)),
         retry_failed=args.retry_failed,
         overwrite=args.overwrite,
-        report=_say,
+        report=say,
     )
     with _terminable(), redirect_stdout(sys.stderr), run:  # Ray prints what happens to nodes
-        return _work(run)
+        return _work(run, say)
 
 
-def _work(run: RayRun) -> int:
-    _say(f"{run.total - run.left} of {run.total} images are done already")
+def _work(run: RayRun, say: Callable[[str], None]) -> int:
+    """Do what is left; the exit status. Failures are printed, all else goes to `say`."""
+    say(f"{run.total - run.left} of {run.total} images are done already")
     done = 0
     try:
         for shard in run:
             done += shard.images
             for name, reason in shard.failed.items():
                 _say(f"{name}: {reason}")
-            _say(f"{done} of {run.left} images")
+            say(f"{done} of {run.left} images")
     except KeyboardInterrupt:
-        _say(
+        say(
             f"interrupted; {done} images are done and kept, {run.left - done} are left; "
             "the same command resumes"
         )
         return _INTERRUPTED
-    _say(f"{run.total} images in all, {run.failed} of them failed")
+    say(f"{run.total} images in all, {run.failed} of them failed")
     return 1 if run.failed else 0
 
 
@@ -115,3 +117,7 @@ def _terminable() -> Iterator[None]:
 
 def _say(text: str) -> None:
     print(f"captioner: {printable(text)}", file=sys.stderr)
+
+
+def _say_nothing(_: str) -> None:
+    """With --quiet."""

@@ -122,6 +122,8 @@ def _models(addresses: str, options: ClientOptions) -> list[ModelInfo]:
         except (ServerUnavailableError, DeadlineExceededError) as error:
             raise OptionsError(f"--server: {error}", "server") from None
         infos, away = _ask(addresses, options)
+        if not infos:
+            raise OptionsError(f"--server: {away[0]}", "server")
     for reason in away:
         print(f"captioner: {reason}; continuing with the others", file=sys.stderr)
     return infos

@@ -8,7 +8,7 @@ from typing import Any
 
 from captioner.captioner import Captioner
 from captioner.folder.items import FolderResult
-from captioner.folder.open import open_sources
+from captioner.folder.open import opened_sources
 from captioner.folder.outputs import OutputOptions, make_output
 from captioner.folder.outputs.options import unchanged
 from captioner.folder.pipeline import DEFAULT_BATCH_SIZE, LocalEngine
@@ -53,30 +53,30 @@ def iter_folder(
 
     Nothing happens before the first result is taken, and `output` is complete when the iterator ends.
     `captioner` is the embedded model by default; `options` are without attention maps by default; `format`
-    is that of `captioner batch --format`; `workers` threads read images (default: one per core).
+    is that of `captioner batch --format`; `workers` processes decode images (default: one per core).
     """
     paths = [folder] if isinstance(folder, (str, Path)) else list(folder)
-    sources = open_sources([Path(path) for path in paths], selection)
-    captioner = captioner or Captioner.load(lanes=None)
-    engine = LocalEngine(captioner, batch_size, workers)
-    options = options or CaptionOptions(attention=False)
-    written = None
-    if output is not None:
-        outcome = OutputOptions(
-            attention=options.attention,
-            alternatives=options.alternatives > 0,
-            grid=options.attention_size or engine.grid,
-            root=Path(paths[0]) if len(paths) == 1 and Path(paths[0]).is_dir() else None,
-            transform=text.transform if text else unchanged,
-        )
-        written = make_output(Path(output), outcome, format)
-    with FolderRun(
-        sources,
-        engine,
-        written,
-        options,
-        max_bytes=captioner.limits.max_bytes,
-        overwrite=overwrite,
-        retry_failed=retry_failed,
-    ) as run:
-        yield from run
+    with opened_sources([Path(path) for path in paths], selection) as sources:
+        captioner = captioner or Captioner.load(lanes=None)
+        engine = LocalEngine(captioner, batch_size, workers)
+        options = options or CaptionOptions(attention=False)
+        written = None
+        if output is not None:
+            outcome = OutputOptions(
+                attention=options.attention,
+                alternatives=options.alternatives > 0,
+                grid=options.attention_size or engine.grid,
+                root=Path(paths[0]) if len(paths) == 1 and Path(paths[0]).is_dir() else None,
+                transform=text.transform if text else unchanged,
+            )
+            written = make_output(Path(output), outcome, format)
+        with FolderRun(
+            sources,
+            engine,
+            written,
+            options,
+            max_bytes=captioner.limits.max_bytes,
+            overwrite=overwrite,
+            retry_failed=retry_failed,
+        ) as run:
+            yield from run

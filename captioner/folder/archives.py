@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from captioner.errors import DataError, ImageUnreadableError
 from captioner.folder.items import Found
-from captioner.folder.sources import ARCHIVE_KINDS, Selection, Source, stamp_of, too_many_bytes
+from captioner.folder.sources import ARCHIVE_KINDS, LeftOut, Selection, Source, stamp_of, too_many_bytes
 
 _DAMAGE = (tarfile.TarError, OSError, EOFError, lzma.LZMAError, zlib.error, ValueError, OverflowError)
 """Errors that reading a damaged tar archive raises."""
@@ -44,12 +44,11 @@ class ZipSource:
     def __init__(self, path: Path, selection: Selection) -> None:
         self._archive, self._stamp = zipfile.ZipFile(path), stamp_of(path.stat())
         self._selection = selection
-        self.archives_within = 0
-        """Archives in this one, which are not opened."""
+        self.left_out = LeftOut()
 
     def find(self) -> Iterator[Found]:
         for number, member in enumerate(self._archive.infolist()):
-            self.archives_within += self._selection.leaves_archive(member.filename)
+            self.left_out.archives_within += self._selection.leaves_archive(member.filename)
             if member.is_dir() or not self._selection.takes_path(member.filename):
                 continue
             problem = "encrypted" if member.flag_bits & 1 else ""
@@ -65,6 +64,9 @@ class ZipSource:
         if len(data) > max_bytes:
             raise too_many_bytes(max_bytes)
         return data, self._stamp
+
+    def close(self) -> None:
+        self._archive.close()
 
 
 _OPENERS: tuple[tuple[bytes, Callable[[Path], Any]], ...] = (
@@ -85,8 +87,7 @@ class TarSource:
         tarfile.open(path).close()
         self._stream, self._stamp = _decompress(path), stamp_of(path.stat())
         self._turn = threading.Lock()
-        self.archives_within = 0
-        """Archives in this one, which are not opened."""
+        self.left_out = LeftOut()
 
     def find(self) -> Iterator[Found]:
         try:
@@ -94,7 +95,8 @@ class TarSource:
                 while (member := archive.next()) is not None:
                     archive.members = []  # type: ignore[attr-defined]  # or it would keep them all
                     name = member.name.removeprefix("./")
-                    self.archives_within += self._selection.leaves_archive(name) and not member.isdir()
+                    is_archive = self._selection.leaves_archive(name) and not member.isdir()
+                    self.left_out.archives_within += is_archive
                     if member.isdir() or not self._selection.takes_path(name):
                         continue
                     plain = member.isreg() and not member.issparse()
@@ -120,6 +122,10 @@ class TarSource:
         if len(data) < int(size):
             raise ImageUnreadableError("cut short in the archive")
         return data, self._stamp
+
+    def close(self) -> None:
+        with self._turn:
+            self._stream.close()
 
 
 def _decompress(path: Path) -> IO[bytes]:

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from captioner.errors import DataError, OptionsError
 from captioner.folder.archives import open_archive
 from captioner.folder.items import Found
 from captioner.folder.sources import FolderSource, ListSource, Selection, Source, is_archive
+
+
+@contextmanager
+def opened_sources(
+    paths: Sequence[Path], selection: Selection | None = None, names: Iterable[str] | None = None
+) -> Iterator[list[Source]]:
+    """The sources of `open_sources`, which are closed at the end of the block."""
+    with ExitStack() as opened:
+        sources = open_sources(paths, selection, names)
+        for source in sources:
+            opened.callback(source.close)
+        yield sources
 
 
 def open_sources(
@@ -32,10 +45,13 @@ def open_sources(
         raise OptionsError("name a folder, an archive or a list of images", "sources")
     if len(paths) == 1:
         return [_open(paths[0], selection)]
-    return [
-        _open(path, selection) if _is_single(path) else Labelled(_open(path, selection), path.as_posix())
-        for path in paths
-    ]
+    sources: list[Source] = []
+    with ExitStack() as opened:
+        for path in paths:
+            sources.append(_open_labelled(path, selection))
+            opened.callback(sources[-1].close)
+        opened.pop_all()  # they are closed here only if one cannot be opened
+    return sources
 
 
 def _open(path: Path, selection: Selection | None) -> Source:
@@ -48,8 +64,11 @@ def _open(path: Path, selection: Selection | None) -> Source:
     return ListSource([path.as_posix()], Path())
 
 
-def _is_single(path: Path) -> bool:
-    return not path.is_dir() and not is_archive(path.name)
+def _open_labelled(path: Path, selection: Selection | None) -> Source:
+    """One of several sources."""
+    source = _open(path, selection)
+    is_single = not path.is_dir() and not is_archive(path.name)
+    return source if is_single else Labelled(source, path.as_posix())
 
 
 class Labelled:
@@ -57,23 +76,15 @@ class Labelled:
 
     def __init__(self, source: Source, label: str) -> None:
         self._source, self._label = source, label
+        self.left_out = source.left_out
         self.keeps_order, self.sequential = source.keeps_order, source.sequential
 
     def find(self) -> Iterator[Found]:
         for found in self._source.find():
             yield dataclasses.replace(found, name=f"{self._label}/{found.name}")
 
-    @property
-    def links_left_out(self) -> int:
-        return getattr(self._source, "links_left_out", 0)
-
-    @property
-    def archives_left_out(self) -> int:
-        return getattr(self._source, "archives_left_out", 0)
-
-    @property
-    def archives_within(self) -> int:
-        return getattr(self._source, "archives_within", 0)
-
     def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
         return self._source.read(locator, max_bytes)
+
+    def close(self) -> None:
+        self._source.close()

@@ -28,6 +28,7 @@ from captioner.errors import (
     CaptionerError,
     DataError,
     DeviceError,
+    LowConfidenceError,
     OptionsError,
     OutputError,
     RuntimeMissingError,
@@ -37,6 +38,7 @@ from captioner.folder.locks import hold
 from captioner.folder.outputs.options import OutputOptions, Record, unchanged
 from captioner.folder.outputs.parquet import write_parquet
 from captioner.folder.pipeline import Loader, LocalEngine
+from captioner.folder.run import read_error
 from captioner.folder.shards import Shard, cut
 from captioner.folder.sources import Selection
 from captioner.folder.stores import PartFolder, open_place
@@ -120,15 +122,15 @@ class ShardCaptioner:
 
     def _publish(self, shard: Shard) -> dict[str, str]:
         self._open()
-        records = list(self._caption(shard))
+        records = list(map(self._job.transform, self._caption(shard)))
         content = io.BytesIO()
         options = self._job.options
         written = OutputOptions(
             attention=options.attention, alternatives=options.alternatives > 0, grid=self._grid
         )
-        write_parquet(content, map(self._job.transform, records), written)
+        write_parquet(content, iter(records), written)
         self._parts.put(shard.file, content.getvalue())
-        return {r["image"]: r["error"]["message"] for r in records if "error" in r}
+        return {r["image"]: str(error) for r in records if (error := read_error(r))}
 
     def _open(self) -> None:
         if self._is_open:
@@ -213,11 +215,11 @@ class RayRun:
             failed = self._parts.count_failed(there)
             for name in sorted(there - failed.keys()):
                 self._report(f"{name} is damaged, and is made again")
-            done = {name for name, count in failed.items() if not (count and self._retry_failed)}
+            done = {name for name in failed if not (self._retry_failed and _may_succeed(failed[name]))}
             self._pending = [shard for shard in self._shards if shard.file not in done]
             self.total = len(found)
             self.left = sum(len(shard.found) for shard in self._pending)
-            self.failed = sum(failed[name] for name in done)
+            self.failed = sum(failed[name].total() for name in done)
             self._open = opened.pop_all()
         return self
 
@@ -353,6 +355,11 @@ def _count_room(resources: Mapping[str, float], settings: RayOptions) -> int:
 def _wanted(settings: RayOptions) -> dict[str, float]:
     """Resources of an actor."""
     return {"CPU": settings.cpus_per_actor, "GPU": settings.gpus_per_actor}
+
+
+def _may_succeed(failed: Mapping[str, int]) -> bool:
+    """Whether captioning again may help any of the images without a caption. `failed` counts them by code."""
+    return any(code != LowConfidenceError.code for code in failed)
 
 
 def _read_note(content: bytes | None) -> dict[str, Any]:

@@ -77,8 +77,7 @@ class FolderRun:
         return self
 
     def _only_archives(self) -> str:
-        names = ("archives_left_out", "archives_within")
-        count = sum(getattr(source, name, 0) for source in self._sources for name in names)
+        count = sum(one.left_out.archives + one.left_out.archives_within for one in self._sources)
         return f", only archives ({count}), which are not opened" if count else ""
 
     def __exit__(
@@ -101,9 +100,8 @@ class FolderRun:
 
     def failures(self) -> Iterator[FolderResult]:
         """Images without a caption, including those of earlier runs, in order."""
-        entries = self._state.done(failed=True) if self._transform is unchanged else self._state.done()
-        for entry in entries:
-            if error := _read_error(self._transform(entry.record)):
+        for entry in self._state.done(failed=self._transform is unchanged):
+            if error := read_error(self._transform(entry.record)):
                 yield FolderResult(entry.name, None, error)
 
     def count_failed(self) -> int:
@@ -132,12 +130,12 @@ class FolderRun:
             return FolderResult(name, None, outcome)
         if outcome is not None and self._transform is not unchanged:
             record = outcome.to_dict(name, words=False, alternatives=False)
-            if error := _read_error(self._transform(record)):
+            if error := read_error(self._transform(record)):
                 return FolderResult(name, None, error)
         return FolderResult(name, outcome)
 
 
-def _read_error(record: Record) -> CaptionerError | None:
+def read_error(record: Record) -> CaptionerError | None:
     """The error in a record without a caption; None if a person rejected the caption."""
     if "error" not in record or record["error"].get("code") == REJECTED:
         return None

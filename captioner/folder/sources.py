@@ -13,12 +13,9 @@ from typing import Protocol
 
 from captioner.errors import DataError, ImageTooLargeError, ImageUnreadableError
 from captioner.folder.items import Found
+from captioner.images.suffixes import PICTURES, RAW, UNSUPPORTED
 
-IMAGE_SUFFIXES = (
-    "arw avif bmp cr2 cr3 dng gif heic heif j2k jfif jp2 jpe jpeg jpg jxl nef nrw orf pbm pef pgm png pnm "  # noqa: SIM905
-    "ppm raf rw2 srw tif tiff webp".split()
-)
-IMAGE_PATTERNS = tuple(f"*.{suffix}" for suffix in IMAGE_SUFFIXES)
+IMAGE_PATTERNS = tuple(f"*.{suffix}" for suffix in sorted((*PICTURES, *RAW, *UNSUPPORTED)))
 """File names taken as images. Unsupported formats (JPEG XL; HEIC without the extra [photos]) are included
 so that each such photo is reported."""
 
@@ -45,9 +42,23 @@ Stamp = Callable[[os.stat_result], str]
 """Names the state of a file."""
 
 
+@dataclass(slots=True)
+class LeftOut:
+    """How much a source has passed over while it listed its images."""
+
+    links: int = 0
+    """Links to folders, or to files outside of the source."""
+    archives: int = 0
+    """Archives in a folder, which are opened only if they are named themselves."""
+    archives_within: int = 0
+    """Archives inside an archive, which are never opened."""
+
+
 class Source(Protocol):
     """A place that holds images."""
 
+    left_out: LeftOut
+    """Filled in by `find`."""
     keeps_order: bool
     """Whether the order of images is meaningful; otherwise they are sorted by name."""
     sequential: bool
@@ -58,6 +69,9 @@ class Source(Protocol):
 
     def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
         """The content of an image and its stamp at that moment. Raises an `ImageError`. Thread-safe."""
+
+    def close(self) -> None:
+        """Close what the source holds open; nothing can be read afterwards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,17 +131,14 @@ class FolderSource:
 
     def __init__(self, root: Path, selection: Selection | None = None, stamp: Stamp | None = None) -> None:
         self.root, self.selection, self._stamp = root, selection or Selection(), stamp or stamp_of
-        self.links_left_out = 0
-        """Links to folders or out of this folder, which were skipped."""
-        self.archives_left_out = 0
-        """Archives in the folder, which are opened only if they are named themselves."""
+        self.left_out = LeftOut()
 
     def find(self) -> Iterator[Found]:
         try:
             os.scandir(self.root).close()
         except OSError as error:
             raise DataError(f"{self.root}: {error.strerror}") from None
-        inside = os.path.realpath(self.root) + os.sep
+        inside = os.path.join(os.path.realpath(self.root), "")  # noqa: PTH118 (with a separator at the end)
         folders = [""]
         while folders:
             folder = folders.pop()
@@ -143,19 +154,22 @@ class FolderSource:
                         if self.selection.takes_folder(name):
                             folders.append(name)
                     elif _is_folder(entry):
-                        self.links_left_out += self.selection.takes_folder(name)
+                        self.left_out.links += self.selection.takes_folder(name)
                     elif self.selection.leaves_archive(name):
-                        self.archives_left_out += 1
+                        self.left_out.archives += 1
                     elif self.selection.takes_file(name) and not self._leads_out(entry, inside):
                         yield _look(name, Path(entry.path), os.fsencode(name), self._stamp)
 
     def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
         return read_file(self.root / os.fsdecode(locator), max_bytes)
 
+    def close(self) -> None:
+        """Nothing is held open."""
+
     def _leads_out(self, entry: os.DirEntry[str], inside: str) -> bool:
         if not entry.is_symlink() or os.path.realpath(entry.path).startswith(inside):
             return False
-        self.links_left_out += 1
+        self.left_out.links += 1
         return True
 
 
@@ -173,6 +187,7 @@ class ListSource:
 
     def __init__(self, names: Iterable[str], root: Path, stamp: Stamp | None = None) -> None:
         self.names, self.root, self._stamp = names, root, stamp or stamp_of
+        self.left_out = LeftOut()
 
     def find(self) -> Iterator[Found]:
         for name in self.names:
@@ -181,15 +196,27 @@ class ListSource:
     def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
         return read_file(self.root / os.fsdecode(locator), max_bytes)
 
+    def close(self) -> None:
+        """Nothing is held open."""
+
 
 def read_names(stream: Iterable[bytes], separator: bytes = b"\n") -> Iterator[str]:
-    """The names in a list, separated by newlines or null bytes; empty names are skipped."""
+    """The names in a list, separated by newlines or null bytes; empty names are skipped.
+
+    With newlines, a carriage return before one is not part of the name, and blank lines are skipped too.
+    """
+    of_lines = separator == b"\n"
+    for name in _split(stream, separator):
+        if name.strip() if of_lines else name:
+            yield os.fsdecode(name.removesuffix(b"\r") if of_lines else name)
+
+
+def _split(stream: Iterable[bytes], separator: bytes) -> Iterator[bytes]:
     rest = b""
     for chunk in stream:
         *whole, rest = (rest + chunk).split(separator)
-        yield from (os.fsdecode(name.removesuffix(b"\r")) for name in whole if name.strip())
-    if rest.strip():
-        yield os.fsdecode(rest)
+        yield from whole
+    yield rest
 
 
 def read_file(path: Path, max_bytes: int) -> tuple[bytes, str]:

@@ -168,11 +168,10 @@ class State:
             )
             return int(self._query(query, {"fingerprint": self._fingerprint}).fetchone()[0])
 
-    def done(self, *, failed: bool | None = None) -> Iterator[Entry]:
-        """The finished images in order, whether or not earlier ones are finished; with `failed`, only
-        those that did or did not fail. The state may be changed meanwhile."""
-        only = "" if failed is None else f" AND {'' if failed else 'NOT '}r.failed"
-        yield from self._entries(only, -1)
+    def done(self, *, failed: bool = False) -> Iterator[Entry]:
+        """The finished images in order, whether or not earlier ones are finished; with `failed`, only those
+        that failed. The state may be changed meanwhile."""
+        yield from self._entries(" AND r.failed" if failed else "", -1)
 
     def pending(self) -> Iterator[Item]:
         """The images to be captioned, in order. The state may be changed meanwhile."""

@@ -6,6 +6,7 @@ import errno
 import itertools
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -17,6 +18,7 @@ from captioner.folder.items import Found
 from captioner.folder.outputs.files import replacing
 from captioner.folder.sources import (
     FolderSource,
+    LeftOut,
     ListSource,
     Selection,
     Source,
@@ -96,6 +98,7 @@ class UriSource:
         self, uri: str, selection: Selection | None = None, names: Iterable[str] | None = None
     ) -> None:
         self.uri, self._selection, self._names = uri, selection or Selection(), names
+        self.left_out = LeftOut()
         self.keeps_order = names is not None
         self._filesystem, self._root = open_filesystem(uri)
 
@@ -141,6 +144,9 @@ class UriSource:
             raise too_many_bytes(max_bytes)
         return content, ""
 
+    def close(self) -> None:
+        """Nothing is held open."""
+
 
 def _found(name: str, info: Any) -> Found:
     return Found(name, os.fsencode(name), f"{info.size}-{info.mtime_ns}")
@@ -171,14 +177,15 @@ class PartFolder:
         names = {info.base_name for info in infos if info.type == fs.FileType.File}
         return {name for name in names if (name.startswith(prefix) if prefix else _PART.fullmatch(name))}
 
-    def count_failed(self, names: Iterable[str]) -> dict[str, int]:
-        """The number of images without a caption in each part; unreadable parts are left out."""
+    def count_failed(self, names: Iterable[str]) -> dict[str, Counter[str]]:
+        """The images without a caption in each part, by the code of their error; unreadable parts are left
+        out."""
         with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
             names = sorted(names)
             counts = pool.map(self._count_failed, names)
             return {name: count for name, count in zip(names, counts, strict=True) if count is not None}
 
-    def _count_failed(self, name: str) -> int | None:
+    def _count_failed(self, name: str) -> Counter[str] | None:
         from pyarrow import parquet
 
         try:
@@ -186,7 +193,7 @@ class PartFolder:
                 codes = parquet.read_table(file, columns=["error_code"])["error_code"].to_pylist()
         except (OSError, ValueError, KeyError):  # pyarrow's own errors are of these kinds
             return None
-        return sum(code not in (None, "low_confidence") for code in codes)
+        return Counter(code for code in codes if code is not None)
 
     def read(self, name: str) -> bytes | None:
         """The content of a small file; None if it does not exist."""

@@ -18,9 +18,11 @@ from support.serving import RunningServer, make_image
 
 import captioner
 from captioner.captioner import Captioner
+from captioner.cli import batch_servers
 from captioner.cli.batch import add_parser
 from captioner.cli.main import main
 from captioner.folder.sources import Selection
+from captioner_client import ClientOptions
 from captioner_server.options import ServerOptions
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -108,6 +110,22 @@ def test_a_server_that_is_away_is_passed_over(photos, tmp_path, tiny_captioner, 
         server.close()
     assert len(read(out)) == 41
     assert "localhost:1" in capsys.readouterr().err
+
+
+def test_a_server_that_goes_away_again_at_once_is_named(
+    photos, tmp_path, tiny_captioner, capsys, monkeypatch
+) -> None:
+    """It answers between the two times that all servers are asked."""
+    nobody = batch_servers._ask("localhost:1", ClientOptions())
+    monkeypatch.setattr(batch_servers, "_ask", lambda *_: nobody)
+    server = RunningServer(tiny_captioner, ServerOptions(port=0))
+    try:
+        flags = ["-o", str(tmp_path / "out.jsonl"), "--server", f"{server.address},localhost:1"]
+        assert main(["batch", str(photos), *flags]) == 2
+    finally:
+        server.close()
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("captioner: --server: no server answers at localhost:1")
 
 
 def test_a_server_that_changes_its_model_ends_the_run(photos, tmp_path, tiny_captioner, capsys, monkeypatch):

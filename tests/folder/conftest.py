@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -29,6 +30,20 @@ def photos(tmp_path: Path) -> Path:
         path.write_bytes(make_image(number))
     (root / "broken.jpg").write_bytes(b"\xff\xd8\xff but no more")
     return root
+
+
+@pytest.fixture
+def calibrated(tmp_path: Path, tiny_bundle: Path) -> Path:
+    """The tiny bundle with a calibration."""
+    from captioner.model.bundle import write_manifest
+
+    bundle = tmp_path / "bundle"
+    shutil.copytree(tiny_bundle, bundle)
+    manifest = json.loads((bundle / "bundle.json").read_text())
+    del manifest["files"]
+    del manifest["format"]
+    write_manifest(bundle, {**manifest, "confidence": {"slope": 50, "intercept": 5, "event": "a good one"}})
+    return bundle
 
 
 @pytest.fixture

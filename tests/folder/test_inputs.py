@@ -14,8 +14,10 @@ import pytest
 from support.serving import make_image
 
 from captioner.errors import DataError, ImageTooLargeError, ImageUnreadableError
-from captioner.folder.open import open_sources
-from captioner.folder.sources import FolderSource, Selection, read_names
+from captioner.folder.api import iter_folder
+from captioner.folder.archives import open_archive
+from captioner.folder.open import open_sources, opened_sources
+from captioner.folder.sources import FolderSource, Selection, Source, read_names
 
 
 @pytest.fixture
@@ -70,7 +72,7 @@ def test_links_and_odd_files(tree: Path, tmp_path: Path) -> None:
     source = FolderSource(tree)
     found = {one.name: one for one in source.find()}
     expected = {"a.jpg", "b/a.jpg", "b/c/d.PNG", "thumbs/f.jpg", "in.jpg", "broken.jpg", "pipe.jpg"}
-    assert set(found) == {*expected, "itself.jpg"} and source.links_left_out == 2
+    assert set(found) == {*expected, "itself.jpg"} and source.left_out.links == 2
     assert found["itself.jpg"].problem == "Too many levels of symbolic links"
     assert found["pipe.jpg"].problem == "not a regular file"
     assert found["broken.jpg"].problem == "a link to a file that is not there"
@@ -78,6 +80,21 @@ def test_links_and_odd_files(tree: Path, tmp_path: Path) -> None:
         source.read(found["pipe.jpg"].locator, 10**6)
     with pytest.raises(ImageTooLargeError, match="more bytes than the limit of 10"):
         source.read(found["a.jpg"].locator, 10)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links")
+def test_no_link_leads_out_of_the_root_of_all_folders(tmp_path: Path) -> None:
+    (tmp_path / "photo.jpg").write_bytes(make_image(1))
+    (tmp_path / "link.jpg").symlink_to(tmp_path / "photo.jpg")
+    place = tmp_path.resolve().relative_to("/").as_posix()
+
+    class OnTheWay(Selection):
+        def takes_folder(self, path: str) -> bool:
+            return f"{place}/".startswith(f"{path}/")
+
+    source = FolderSource(Path("/"), OnTheWay(patterns=[f"{place}/*.jpg"]))
+    assert names_of(source) == [f"{place}/link.jpg", f"{place}/photo.jpg"]
+    assert source.left_out.links == 0
 
 
 @pytest.mark.parametrize("suffix", ["tar", "tar.gz", "tar.xz", "tar.bz2", "zip"])
@@ -103,6 +120,60 @@ def test_archives_give_what_the_folder_gives(photos: Path, tmp_path: Path, batch
     before = out.read_bytes()
     assert batch(packed, "-o", out) == 1
     assert out.read_bytes() == before
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> list[Path]:
+    """Archives of one photo each."""
+    (tmp_path / "one.png").write_bytes(make_image(1))
+    paths = [tmp_path / name for name in ("a.zip", "b.tar", "c.tar.gz")]
+    with zipfile.ZipFile(paths[0], "w") as archive:
+        archive.write(tmp_path / "one.png", "one.png")
+    for path, mode in zip(paths[1:], ("w", "w:gz"), strict=True):
+        with tarfile.open(path, mode) as archive:
+            archive.add(tmp_path / "one.png", "one.png")
+    return paths
+
+
+@pytest.fixture
+def opened(monkeypatch) -> list[Source]:
+    """The archives that are opened meanwhile."""
+    sources: list[Source] = []
+
+    def open_and_note(*arguments) -> Source:
+        sources.append(open_archive(*arguments))
+        return sources[-1]
+
+    monkeypatch.setattr("captioner.folder.open.open_archive", open_and_note)
+    return sources
+
+
+def is_closed(source: Source) -> bool:
+    [found] = source.find()
+    try:
+        source.read(found.locator, 10**6)
+    except ImageUnreadableError:
+        return True
+    return False
+
+
+def test_archives_are_closed_after_a_run(packed, opened, tmp_path, batch, tiny_captioner) -> None:
+    assert batch(packed[0], "-o", tmp_path / "one.jsonl") == 0
+    assert batch(*packed, "-o", tmp_path / "all.jsonl") == 0
+    results = iter_folder(packed, captioner=tiny_captioner)
+    next(results)
+    assert [is_closed(source) for source in opened] == [True] * 4 + [False] * 3
+    results.close()
+    assert all(map(is_closed, opened))
+
+
+def test_archives_are_closed_if_another_source_cannot_be_opened(packed, opened, tmp_path) -> None:
+    with (
+        pytest.raises(DataError, match="there is no such folder or file"),
+        opened_sources([*packed, tmp_path / "missing"]),
+    ):
+        pass
+    assert len(opened) == 3 and all(map(is_closed, opened))
 
 
 def test_damaged_archives(tmp_path: Path, batch, capsys) -> None:
@@ -159,7 +230,19 @@ def test_lists(photos: Path, tmp_path: Path, batch, monkeypatch) -> None:
     monkeypatch.chdir(photos)
     assert batch("--files-from", "-", "-o", out) == 0
     assert json.loads(out.read_text())["image"] == "day2/003.png"
-    assert list(read_names([b"a\nb", b"c\n\n", b"d"])) == ["a", "bc", "d"]
+
+
+@pytest.mark.parametrize(
+    ("separator", "chunks", "expected"),
+    [
+        (b"\n", [b"a\nb", b"c\n\n", b"d"], ["a", "bc", "d"]),
+        (b"\n", [b"a.jpg\r\n\r\n \nb", b".jpg\r"], ["a.jpg", "b.jpg"]),
+        (b"\n", [b"a.jpg\n\r"], ["a.jpg"]),
+        (b"\0", [b"a.jpg\r\0\0 \0b\n", b".jpg\r\0", b"c.jpg\r"], ["a.jpg\r", " ", "b\n.jpg\r", "c.jpg\r"]),
+    ],
+)
+def test_names_in_a_list(separator, chunks, expected) -> None:
+    assert list(read_names(chunks, separator)) == expected
 
 
 def test_several_places_do_not_collide(photos: Path, tmp_path: Path, batch, monkeypatch) -> None:

@@ -309,20 +309,6 @@ def test_openings(text, expected) -> None:
     assert TextOptions(drop_openings=True).apply(text, "x") == expected
 
 
-@pytest.fixture
-def calibrated(tmp_path, tiny_bundle) -> Path:
-    """The tiny bundle with a calibration."""
-    from captioner.model.bundle import write_manifest
-
-    bundle = tmp_path / "bundle"
-    shutil.copytree(tiny_bundle, bundle)
-    manifest = json.loads((bundle / "bundle.json").read_text())
-    del manifest["files"]
-    del manifest["format"]
-    write_manifest(bundle, {**manifest, "confidence": {"slope": 50, "intercept": 5, "event": "a good one"}})
-    return bundle
-
-
 def test_captions_below_the_minimum_are_failures_with_names(photos, tmp_path, calibrated, capsys) -> None:
     arguments = ["batch", str(photos / "day0"), "--model", str(calibrated), "--device", "cpu", "-o"]
     for _ in range(2):  # the second run has nothing left to caption, and still says what is missing

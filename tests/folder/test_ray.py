@@ -7,8 +7,9 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -68,6 +69,67 @@ def photos(tmp_path: Path) -> Path:
     (root / "out.png").symlink_to("/etc/hostname")
     (root / "loop").symlink_to(root)
     return root
+
+
+@pytest.fixture
+def ray_here(monkeypatch) -> None:
+    """Actors work in this process, one shard after the other; all that Ray does otherwise is left out."""
+    from captioner.folder import ray_engine
+
+    class Rows:
+        def __init__(self, rows: list[dict], **_: object) -> None:
+            self._rows = rows
+
+        def map_batches(self, actor: type, *, fn_constructor_args: tuple, **_: object) -> Rows:
+            work = actor(*fn_constructor_args)
+            done = [work({name: np.array([value]) for name, value in row.items()}) for row in self._rows]
+            return Rows([{name: values[0] for name, values in batch.items()} for batch in done])
+
+        def iter_rows(self) -> Iterator[dict]:
+            return iter(self._rows)
+
+    context = SimpleNamespace(get_current=SimpleNamespace)
+    ray = SimpleNamespace(
+        is_initialized=lambda: True,
+        cluster_resources=lambda: {"CPU": 1.0},
+        exceptions=SimpleNamespace(RayError=ConnectionError),
+        data=SimpleNamespace(from_items=Rows, ActorPoolStrategy=SimpleNamespace, DataContext=context),
+    )
+    monkeypatch.setattr(ray_engine, "_import_ray", lambda: ray)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+def test_captions_below_the_minimum_are_failures(photos, tmp_path, calibrated, ray_here, capsys) -> None:
+    """As they are without Ray."""
+    flags = ["batch", str(photos / "day0"), "--model", str(calibrated), "--min-confidence", "0.999", "-o"]
+    local, out = tmp_path / "local.parquet", str(tmp_path / "out")
+    assert main([*flags, str(local), "--device", "cpu"]) == 1
+    over_ray = [*flags, out, "--engine", "ray"]
+    capsys.readouterr()
+    assert main(over_ray) == 1
+    said = capsys.readouterr().err
+    assert said.count("is below 0.999") == 3 and "3 images in all, 3 of them failed" in said
+    expected = {row["image"]: row["error_code"] for row in parquet.read_table(local).to_pylist()}
+    assert {name: row["error_code"] for name, row in rows_of(out).items()} == expected
+    times = _times(Path(out))
+    for again in ([], ["--retry-failed"]):  # which would change nothing
+        assert main([*over_ray, *again]) == 1
+        said = capsys.readouterr().err
+        assert "3 of 3 images are done already" in said and "3 images in all, 3 of them failed" in said
+    assert _times(Path(out)) == times
+
+
+def test_a_quiet_run_prints_failures_only(photos, tmp_path, calibrated, ray_here, capsys) -> None:
+    flags = ["-o", str(tmp_path / "out"), "--engine", "ray", "--model", str(calibrated), "--quiet"]
+    assert main(["batch", str(photos), *flags]) == 1
+    printed, said = capsys.readouterr()
+    assert printed == "" and said.startswith("captioner: broken.png: not an image") and said.count("\n") == 1
+    assert main(["batch", str(photos / "day0"), *flags, "--min-confidence", "0.999"]) == 1
+    lines = sorted(capsys.readouterr().err.splitlines())
+    assert [line.partition(": confidence 0.")[0] for line in lines] == [
+        f"captioner: {number}.png" for number in range(3)
+    ]
+    assert all(line.endswith("is below 0.999") for line in lines)
 
 
 @pytest.fixture

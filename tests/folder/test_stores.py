@@ -96,7 +96,7 @@ def test_parts_are_there_whole_and_counted(place: str) -> None:
     parts.put(bad, content.getvalue()[:-9])
     parts.put("part-of-somebody-else.parquet", b"")
     assert parts.names() == {good, bad}
-    assert parts.count_failed([good, bad]) == {good: 1}
+    assert parts.count_failed([good, bad]) == {good: {"x": 1, "low_confidence": 1}}
     assert parts.read(good) == content.getvalue() and parts.read("gone") is None
     parts.remove(good)
     parts.remove(good)

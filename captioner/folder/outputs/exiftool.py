@@ -41,7 +41,7 @@ class ExifTool:
         self._process: subprocess.Popen[bytes] | None = None
 
     def get_tags(self, path: Path, tags: Sequence[str]) -> dict[str, Any]:
-        """The values of those of `tags`, "GROUP:NAME", that the file has."""
+        """The values of those of `tags`, "GROUP:NAME", that the file has. Raises `ExifToolError`."""
         [found] = json.loads(
             self._execute("-j", *(f"-{tag}" for tag in tags), str(path)).decode(errors="replace")
         )
