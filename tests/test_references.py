@@ -146,6 +146,18 @@ def test_csv_has_a_row_for_each_caption(tmp_path: Path) -> None:
         read_references(path)
 
 
+@pytest.mark.parametrize(
+    ("first", "column"), [("image,caption,Caption ", "caption"), ("image,image,caption", "image")]
+)
+def test_csv_with_a_column_twice_is_refused(first: str, column: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"{first}\na.jpg,a dog,a cat\n")
+    with pytest.raises(DataError, match=f"the first line names the column {column} more than once"):
+        read_references(path)
+    path.write_text("image,caption,note,note\na.jpg,a dog,,\n")
+    assert read_references(path)[0].captions == ("a dog",)
+
+
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_spreadsheets_separate_columns_in_several_ways(separator: str, tmp_path: Path) -> None:
     path = tmp_path / "a.csv"

@@ -23,7 +23,7 @@ from captioner.cli.common import (
     open_captioner,
     report_unknown_keywords,
 )
-from captioner.cli.output import counted, report_failure
+from captioner.cli.output import counted, printable, report_failure
 from captioner.errors import OptionsError
 from captioner.images.urls import is_url
 
@@ -43,6 +43,11 @@ _STORES = "--engine ray reads and writes object stores"
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.output == "-":
+        raise OptionsError(
+            "- is not a file name: batch writes files; captioner caption --recursive prints captions",
+            "output",
+        )
     if args.engine == "ray":
         from captioner.cli.batch_ray import run_ray
 
@@ -62,7 +67,7 @@ def _run_here(args: argparse.Namespace) -> int:
     options = dataclasses.replace(caption_options(args), attention=args.attention)
     if args.gallery:
         _check_gallery(args)
-    names = read_list(args)
+    names = _check_inputs(args, read_list(args))
     stop = threading.Event()
     with _open_engine(args) as engine, _interruptible(stop):
         wanted = _output_options(args, options, engine)
@@ -70,6 +75,21 @@ def _run_here(args: argparse.Namespace) -> int:
         while args.watch and not stop.wait(WATCH_EVERY_S):
             status = _run_once(args, engine, options, wanted, names, stop, is_first=False)
     return status
+
+
+def _check_inputs(args: argparse.Namespace, names: Iterator[str] | None) -> Iterator[str] | None:
+    """Raise `OutputError` if OUT is an input. Returns the names of a list, which raise it as they are
+    read."""
+    from captioner.folder.outputs.files import check_no_input
+
+    def check(names: Iterator[str]) -> Iterator[str]:
+        for name in names:
+            check_no_input(args.output, [Path(*args.sources, name)])
+            yield name
+
+    files = (args.corrections, args.coco_ids, args.files_from)
+    check_no_input(args.output, [*args.sources, *(file for file in files if file is not None)])
+    return None if names is None else check(names)
 
 
 def _run_once(
@@ -108,6 +128,7 @@ def _run_once(
             with Progress(run.total, run.left, quiet=args.quiet) as progress:
                 if is_first:
                     _say_left_out(progress, sources)
+                    _say_unmatched(progress, args.corrections, run.names())
                     for result in run.failures():
                         progress.say_failure(result, "from an earlier run")
                 for result in run:
@@ -129,6 +150,17 @@ def _say_left_out(progress: Progress, sources: Sequence[Source]) -> None:
     ):
         if count:
             progress.say(text.format(counted(count, noun)))
+
+
+def _say_unmatched(progress: Progress, path: Path | None, names: Iterator[str]) -> None:
+    """How many of the corrections are of none of these photos."""
+    from captioner.folder.corrections import Corrections
+
+    if path is None or not path.is_file():  # a pipe gives its content once
+        return
+    if unmatched := Corrections.read(path).unmatched(names):
+        count = counted(len(unmatched), "correction")
+        progress.say(f"not used: {count} of no photo in the output, such as {printable(unmatched[0])}")
 
 
 def _conclude(args: argparse.Namespace, progress: Progress, output: Output, left: int, failed: int) -> int:

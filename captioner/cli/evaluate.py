@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from captioner.cli.attention_tests import AttentionTests, add_arguments, print_results
@@ -44,10 +45,11 @@ def run(args: argparse.Namespace) -> int:
     from captioner.metrics import evaluate_captions
     from captioner.references import read_references
 
+    places = args.images or [args.references.parent]
     if args.captions:
-        _check_output(args)
+        _check_output(args, places)
     images = read_references(args.references, args.split)
-    files = ImageFiles(args.images or [args.references.parent])
+    files = ImageFiles(places)
     tests = AttentionTests(args, images)
     options = dataclasses.replace(caption_options(args), attention=tests.need_maps, attention_size=None)
     captions: dict[str, str] = {}
@@ -89,12 +91,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check_output(args: argparse.Namespace) -> None:
-    """Before anything is captioned, so that no work is lost."""
-    from captioner.folder.outputs.files import check_folder, is_same_file
+def _check_output(args: argparse.Namespace, places: Sequence[Path]) -> None:
+    """Before anything is captioned, so that no work is lost. `places` have the images."""
+    from captioner.folder.outputs.files import check_folder, check_no_input
 
     check_folder(args.captions)
     if args.captions.is_dir():
         raise OutputError(f"cannot write {args.captions}: it is a folder")
-    if is_same_file(args.captions, args.references):
-        raise OutputError(f"{args.captions} has the references; choose another name for OUT.jsonl")
+    texts = args.references.rglob("*.txt")  # where the references are a folder
+    boxes = [args.boxes] if args.boxes else []
+    check_no_input(args.captions, [args.references, *texts, *places, *boxes])

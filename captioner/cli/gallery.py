@@ -7,14 +7,19 @@ import dataclasses
 import itertools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from captioner.cli.common import add_caption_arguments, caption_options, image_limits, open_captioner
 from captioner.cli.output import printable, report_failure
 from captioner.cli.overlay import with_alternatives
-from captioner.errors import CaptionerError, DataError, OptionsError
+from captioner.errors import CaptionerError, DataError, ImageUnreadableError, OptionsError
+
+if TYPE_CHECKING:
+    from captioner.folder.items import Found
+    from captioner.options import CaptionOptions
+    from captioner.protocol import ImageCaptioner, Outcome
 
 _LINES_TRIED = 100
 _NOT_A_RECORD = {"code": "invalid_data", "message": "not a record of a caption"}
@@ -72,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
         title=args.title,
         link_photos=args.link_photos,
         limits=image_limits(args),
+        report=report_failure,
     )
     print(printable(str(summary.page)))
     if summary.failed:
@@ -79,19 +85,19 @@ def run(args: argparse.Namespace) -> int:
     return 1 if summary.failed else 0
 
 
-def find_photos(folder: Path) -> list[str]:
-    """The names of the images in `folder` and below, as `captioner batch` finds them. Raises `DataError`
-    if there are none."""
+def find_photos(folder: Path) -> list[Found]:
+    """The images in `folder` and below, as `captioner batch` finds them, by name. Raises `DataError` if there
+    are none."""
     from captioner.folder.sources import FolderSource
 
-    names = sorted(found.name for found in FolderSource(folder).find())
-    if not names:
+    photos = sorted(FolderSource(folder).find(), key=lambda photo: photo.name)
+    if not photos:
         raise DataError(f"{folder}: there are no images in this folder")
-    return names
+    return photos
 
 
-def caption_folder(args: argparse.Namespace, names: list[str]) -> Iterator[dict[str, Any]]:
-    """Caption the photos with these names in the folder `args.source`; one record per photo."""
+def caption_folder(args: argparse.Namespace, photos: Sequence[Found]) -> Iterator[dict[str, Any]]:
+    """Caption these photos of the folder `args.source`; one record per photo."""
     from rich.console import Console
     from rich.progress import track
 
@@ -99,15 +105,26 @@ def caption_folder(args: argparse.Namespace, names: list[str]) -> Iterator[dict[
 
     options = with_alternatives(dataclasses.replace(caption_options(args), attention=True))
     with open_captioner(args, draws=True) as captioner:
-        outcomes = captioner.caption_each((args.source / name for name in names), options)
+        outcomes = _caption(captioner, args.source, photos, options)
         console = Console(stderr=True, quiet=args.quiet)
-        shown = track(outcomes, "Captioning", total=len(names), console=console, transient=True)
-        for name, outcome in zip(names, shown, strict=True):
+        shown = track(outcomes, "Captioning", total=len(photos), console=console, transient=True)
+        for photo, outcome in zip(photos, shown, strict=True):
             if isinstance(outcome, CaptionerError):
-                report_failure(name, outcome)
-                yield error_to_dict(name, outcome)
+                yield error_to_dict(photo.name, outcome)
             else:
-                yield outcome.to_dict(name)
+                yield outcome.to_dict(photo.name)
+
+
+def _caption(
+    captioner: ImageCaptioner, folder: Path, photos: Sequence[Found], options: CaptionOptions
+) -> Iterator[Outcome]:
+    """The outcome of each photo; what listing the folder showed to be no photo, such as a pipe, is not
+    opened."""
+    readable = (folder / photo.name for photo in photos if not photo.problem)
+    outcomes = captioner.caption_each(readable, options)
+    for photo in photos:
+        yield ImageUnreadableError(photo.problem) if photo.problem else next(outcomes)
+    next(outcomes, None)  # to the end: a server's answer too
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:
@@ -129,7 +146,7 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
 
 def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
     try:
-        with path.open(encoding="utf-8", errors="replace") as lines:
+        with path.open(encoding="utf-8-sig", errors="replace") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
                     yield _read_line(line, f"line {number} of {path.name}")

@@ -30,6 +30,6 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def report_failure(name: str, error: CaptionerError) -> None:
+def report_failure(name: str, error: CaptionerError | str) -> None:
     """Print an image that failed and the reason to stderr."""
     print(f"captioner: {printable(name)}: {printable(str(error))}", file=sys.stderr)

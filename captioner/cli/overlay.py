@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import io
+import re
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -71,14 +72,15 @@ def parse_words(text: str) -> tuple[int, ...]:
             start, end = int(first), int(last if dash else first)
         except ValueError:
             start, end = 0, 0
-        if not 1 <= start <= end <= MAX_WORDS:
+        if not 1 <= start <= end:
             raise argparse.ArgumentTypeError(f"{text!r} does not name words by number, as 3,5 or 2-4 do")
-        positions.extend(range(start - 1, end))
+        # No caption has more than MAX_WORDS words, so that one of those left is missing too.
+        positions.extend(range(start - 1, min(end, start + MAX_WORDS)))
     return tuple(positions)
 
 
 def run(args: argparse.Namespace) -> int:
-    from captioner.folder.outputs.files import is_same_file
+    from captioner.folder.outputs.files import check_no_input
 
     suffix = args.output.suffix.lower()
     _check(args, suffix)
@@ -92,10 +94,9 @@ def run(args: argparse.Namespace) -> int:
                 if isinstance(caption, CaptionerError):
                     raise caption
                 target = _target(args.output, name)
-                if any(is_same_file(target, one) for one in (name, *args.images)):
-                    raise OutputError(f"{target} is one of the photos; choose another name for OUT")
                 if target in written:
                     raise OutputError(f"{target} is the overlay of an earlier photo of the same name")
+                check_no_input(target, (name, *args.images))
                 _write(target, _render(args, image, caption, suffix))
             except (ImageError, OutputError) as error:
                 failed = True
@@ -120,6 +121,9 @@ def _check(args: argparse.Namespace, suffix: str) -> None:
     from captioner.overlay.scene import OverlayOptions, check_style
     from captioner.overlay.styles import STYLES
 
+    for field in re.findall(r"\{[^{}]*\}", args.output.name):
+        if field != STEM:
+            raise OptionsError(f"OUT may have {STEM} in its name, not {field}", "output")
     if STEM not in args.output.name and (len(args.images) > 1 or args.recursive):
         raise OptionsError(
             f"several photos need a file each: put {STEM} into the name, as in overlays/{STEM}{suffix}",

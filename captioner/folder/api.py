@@ -10,6 +10,7 @@ from captioner.captioner import Captioner
 from captioner.folder.items import FolderResult
 from captioner.folder.open import opened_sources
 from captioner.folder.outputs import OutputOptions, make_output
+from captioner.folder.outputs.files import check_no_input
 from captioner.folder.outputs.options import unchanged
 from captioner.folder.pipeline import DEFAULT_BATCH_SIZE, LocalEngine
 from captioner.folder.run import FolderRun
@@ -62,6 +63,7 @@ def iter_folder(
         options = options or CaptionOptions(attention=False)
         written = None
         if output is not None:
+            check_no_input(Path(output), paths)
             outcome = OutputOptions(
                 attention=options.attention,
                 alternatives=options.alternatives > 0,

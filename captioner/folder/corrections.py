@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -29,7 +29,7 @@ class Corrections:
         Raises `DataError`."""
         decisions: dict[str, tuple[str, str]] = {}
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"{path}: {getattr(error, 'strerror', None) or 'not a text file'}") from error
         for number, line in enumerate(lines, 1):
@@ -37,6 +37,13 @@ class Corrections:
                 image, decision = _read_line(line, f"{path}, line {number}")
                 decisions[image] = decision
         return cls(decisions)
+
+    def unmatched(self, names: Iterable[str]) -> list[str]:
+        """The names of corrections that are none of these, in order."""
+        left = dict.fromkeys(self.decisions)
+        for name in names:
+            left.pop(clean(name), None)
+        return list(left)
 
     def decide(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The record after a person's decision; None if there is none."""

@@ -98,6 +98,10 @@ class FolderRun:
             self._output.finish(self._state)
             self._state.set("overwriting", None)
 
+    def names(self) -> Iterator[str]:
+        """The images found, in order."""
+        return self._state.names()
+
     def failures(self) -> Iterator[FolderResult]:
         """Images without a caption, including those of earlier runs, in order."""
         for entry in self._state.done(failed=self._transform is unchanged):

@@ -33,7 +33,11 @@ def parse_csv(path: Path, text: str) -> list[CaptionedImage]:
 
 
 def _read_rows(path: Path, rows: csv.DictReader[str]) -> list[CaptionedImage]:
-    columns = {name.strip().lower(): name for name in rows.fieldnames or ()}
+    names = [name.strip().lower() for name in rows.fieldnames or ()]
+    for name in (*IMAGE_COLUMNS, *CAPTION_COLUMNS, "split"):
+        if names.count(name) > 1:
+            raise DataError(f"{path}: the first line names the column {name} more than once")
+    columns = dict(zip(names, rows.fieldnames or (), strict=True))
     image = next((columns[name] for name in IMAGE_COLUMNS if name in columns), None)
     caption = next((columns[name] for name in CAPTION_COLUMNS if name in columns), None)
     if image is None or caption is None:

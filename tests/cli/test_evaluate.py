@@ -65,11 +65,38 @@ def test_objects_of_the_references_are_looked_for(
     assert "objects that are not there" in capsys.readouterr().out
 
 
-def test_the_references_are_not_overwritten(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    before = Path(command[1]).read_bytes()
-    assert main([*command, "-o", command[1]]) == 2
-    assert "has the references; choose another name" in capsys.readouterr().err
-    assert Path(command[1]).read_bytes() == before
+def test_no_input_is_overwritten(
+    command: list[str], boxes: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos, archive = tmp_path / "photos", tmp_path / "photos.zip"
+    (photos / "more").mkdir(parents=True)
+    for photo in (photos / "cat.jpg", photos / "more" / "not-in-the-references.JPG"):
+        shutil.copy(EXAMPLES / "cat.jpg", photo)
+    (photos / "cat.txt").write_text("a cat")
+    (tmp_path / "link.jsonl").symlink_to(photos / "cat.jpg")
+    shutil.make_archive(str(archive.with_suffix("")), "zip", EXAMPLES, "cat.jpg")
+    place = command.index("--images") + 1
+    command[place : place + 1] = [str(photos), str(archive)]
+    for references in (command[1], str(photos)):
+        inputs = [references, *photos.rglob("*.jpg"), *photos.rglob("*.JPG"), archive, boxes]
+        outputs = [Path(one) for one in (*inputs, tmp_path / "link.jsonl")]
+        for output in (one for one in outputs if one.is_file()):
+            before = output.read_bytes()
+            assert main(["evaluate", references, *command[2:], "--boxes", boxes, "-o", str(output)]) == 2
+            error = f"captioner: {output} is one of the inputs; choose another name for OUT\n"
+            assert capsys.readouterr().err == error
+            assert output.read_bytes() == before
+    assert main(["evaluate", str(photos), *command[2:], "-o", str(photos / "cat.txt")]) == 2
+    assert (photos / "cat.txt").read_text() == "a cat"
+
+
+def test_captions_among_the_photos_are_replaced(command: list[str], tmp_path: Path) -> None:
+    for name in PHOTOS:
+        shutil.copy(EXAMPLES / f"{name}.jpg", tmp_path)
+    command[command.index("--images") + 1] = str(tmp_path)
+    for _ in range(2):
+        assert main([*command, "-o", str(tmp_path / "out.jsonl")]) == 0
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == len(PHOTOS)
 
 
 def test_a_folder_that_is_missing_is_named_before_anything_is_captioned(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
+from support.captions import make_caption
 
 from captioner.cli.main import main
 
@@ -32,3 +35,30 @@ def test_a_torn_last_line_is_one_failed_photo(tmp_path, tiny_bundle, capsys) -> 
         file.write('{"image": "torn')
     assert main(["gallery", str(out), "--images", str(root), "-o", str(tmp_path / "out.html")]) == 1
     assert "1 of 2 photos failed" in capsys.readouterr().err
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_record(tmp_path, capsys) -> None:
+    captions = tmp_path / "captions.jsonl"
+    lines = [json.dumps(make_caption().to_dict(name)) for name in ("cat.jpg", "lost.jpg")]
+    captions.write_text("\n".join(lines), encoding="utf-8-sig")
+    page = tmp_path / "out.html"
+    assert main(["gallery", str(captions), "--images", str(EXAMPLES), "-o", str(page)]) == 1
+    errors = capsys.readouterr().err.splitlines()
+    assert errors == ["captioner: lost.jpg: No such file or directory", "captioner: 1 of 2 photos failed"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes")
+def test_a_pipe_among_the_photos_is_not_read(tmp_path, tiny_bundle, capsys) -> None:
+    root, captions = tmp_path / "photos", tmp_path / "captions.jsonl"
+    root.mkdir()
+    os.mkfifo(root / "b.jpg")  # opening it would wait for a writer
+    for name in ("a.jpg", "c.jpg"):
+        shutil.copy(EXAMPLES / "cat.jpg", root / name)
+    captions.write_text(json.dumps(make_caption().to_dict("b.jpg")))
+    page = ["-o", str(tmp_path / "out.html"), "--model", str(tiny_bundle), "--device", "cpu"]
+    assert main(["gallery", str(root), *page]) == 1
+    errors = capsys.readouterr().err
+    assert "captioner: b.jpg: not a regular file\n" in errors and "1 of 3 photos failed" in errors
+    assert sorted(path.name for path in (tmp_path / "out.files" / "views").iterdir()) == ["0.js", "2.js"]
+    assert main(["gallery", str(captions), "--images", str(root), *page]) == 1
+    assert "captioner: b.jpg: not a regular file\n" in capsys.readouterr().err

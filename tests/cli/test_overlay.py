@@ -60,7 +60,7 @@ def test_a_photo_is_not_overwritten_by_its_overlay(run, capsys, tmp_path, monkey
         photo.save("photo.png")
     before = Path("photo.png").read_bytes()
     assert run("overlay", "photo.png", "-o", out) == 1
-    assert "photo.png is one of the photos; choose another name for OUT" in capsys.readouterr().err
+    assert "photo.png is one of the inputs; choose another name for OUT" in capsys.readouterr().err
     assert Path("photo.png").read_bytes() == before
 
 
@@ -70,7 +70,10 @@ def test_another_photo_is_not_overwritten_either(run, capsys, tmp_path):
         photo.save(tmp_path / "a.jpg")
     before = (tmp_path / "a.png").read_bytes()
     assert run("overlay", tmp_path / "a.jpg", tmp_path / "a.png", "-o", tmp_path / "{stem}.png") == 1
-    assert capsys.readouterr().err.count("is one of the photos") == 2
+    assert capsys.readouterr().err.count("is one of the inputs") == 2
+    assert (tmp_path / "a.png").read_bytes() == before
+    assert run("overlay", tmp_path, "--recursive", "-o", tmp_path / "{stem}.png") == 1
+    assert capsys.readouterr().err.count("is one of the inputs") == 2
     assert (tmp_path / "a.png").read_bytes() == before
 
 
@@ -101,6 +104,10 @@ def test_the_photo_may_come_from_standard_input(run, tmp_path, monkeypatch):
         ((CAT, "-o", "out.png", "--colormap", "jet"), 2, "colormap must be one of"),
         ((CAT, "-o", "out.png", "--alpha", "7"), 2, "alpha must be"),
         ((CAT, "-o", "out.png", "--words", "64"), 2, "there is no word 64"),
+        ((CAT, "-o", "out.png", "--words", "99"), 2, "there is no word 99: the caption has"),
+        ((CAT, "-o", "out.png", "--words", "60-99999999999"), 2, "there is no word 60: the caption has"),
+        ((CAT, "-o", "{foo}.png"), 2, "OUT may have {stem} in its name, not {foo}"),
+        ((CAT, "-o", "{stem}{}.png"), 2, "OUT may have {stem} in its name, not {}"),
         (("missing.jpg", "-o", "out.png"), 1, "missing.jpg"),
         ((__file__, "-o", "out.png"), 1, "not an image"),
     ],
@@ -170,7 +177,7 @@ def test_the_help_names_every_style(capsys):
 def test_words_are_counted_from_one():
     assert parse_words("3,5") == (2, 4)
     assert parse_words("2-4, 9") == (1, 2, 3, 8)
-    for wrong in ("0", "x", "", "5-3", "-2", "1,,2", "99"):
+    for wrong in ("0", "x", "", "5-3", "-2", "1,,2"):
         with pytest.raises(Exception, match="does not name words"):
             parse_words(wrong)
 
@@ -194,7 +201,9 @@ def test_a_gallery_of_captions_written_before(run, capsys, tmp_path, folder):
     index = (tmp_path / "out.files" / "index" / "0.js").read_text()
     assert "a small lit place" in index
     assert "line 3 of captions.jsonl" in index
-    assert "1 of 2 photos failed" in capsys.readouterr().err
+    errors = capsys.readouterr().err
+    assert "captioner: line 3 of captions.jsonl: not a record of a caption\n" in errors
+    assert "1 of 2 photos failed" in errors
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.serving import make_image
 
-from captioner.errors import DataError, ImageTooLargeError, ImageUnreadableError
+from captioner.errors import DataError, ImageTooLargeError, ImageUnreadableError, OutputError
 from captioner.folder.api import iter_folder
 from captioner.folder.archives import open_archive
 from captioner.folder.open import open_sources, opened_sources
@@ -300,6 +300,8 @@ def test_names_that_are_not_utf8(tmp_path: Path, batch) -> None:
         (("empty", "-o", "out.jsonl", "--template", "{text}"), "--template knows {caption}"),
         (("empty", "-o", "out.jsonl", "--min-confidence", "0.5"), "has not been calibrated"),
         (("empty", "-o", "out.csv", "--attention"), "csv holds neither words nor alternatives"),
+        (("empty", "-o", "-", "--format", "csv"), "- is not a file name: batch writes files"),
+        (("empty", "-o", "-", "--engine", "ray"), "- is not a file name: batch writes files"),
     ],
 )
 def test_wrong_usage(tmp_path: Path, batch, monkeypatch, capsys, arguments, message) -> None:
@@ -308,6 +310,37 @@ def test_wrong_usage(tmp_path: Path, batch, monkeypatch, capsys, arguments, mess
     assert batch(*arguments) == 2
     errors = capsys.readouterr().err.splitlines()
     assert message in errors[-1] and errors[-1].startswith("captioner: ")
+
+
+@pytest.mark.parametrize("flags", [(), ("--overwrite",)])
+def test_no_input_is_overwritten(tmp_path: Path, batch, capsys, tiny_captioner, flags) -> None:
+    root, archive, elsewhere = tmp_path / "photos", tmp_path / "photos.zip", tmp_path / "elsewhere"
+    (root / "more").mkdir(parents=True)
+    for path in (root / "a.png", root / "more" / "b.PNG", elsewhere):
+        path.write_bytes(make_image(1))
+    with zipfile.ZipFile(archive, "w") as written:
+        written.write(root / "a.png", "a.png")
+    listed, decided = tmp_path / "list.txt", tmp_path / "corrections.jsonl"
+    listed.write_text("more/b.PNG\n../elsewhere\n")
+    decided.write_text('{"image": "a.png", "caption": "x", "status": "edited"}\n')
+    for source, output, *more in (
+        (root, root / "a.png"),
+        (root, root / "more" / "b.PNG"),
+        (archive, archive),
+        (root / "a.png", root / "a.png"),
+        (root, decided, "--corrections", decided),
+        (root, listed, "--files-from", listed),
+        (root, elsewhere, "--files-from", listed),
+    ):
+        before = output.read_bytes()
+        assert batch(source, "-o", output, "--format", "jsonl", *more, *flags) == 2
+        error = f"captioner: {output} is one of the inputs; choose another name for OUT\n"
+        assert capsys.readouterr().err == error
+        assert output.read_bytes() == before
+    with pytest.raises(OutputError, match="is one of the inputs"):
+        next(
+            iter_folder(root, root / "a.png", captioner=tiny_captioner, format="jsonl", overwrite=bool(flags))
+        )
 
 
 def test_failures_of_an_earlier_run_are_named_again(photos, tmp_path, batch, capsys) -> None:

@@ -195,6 +195,13 @@ def _is_running(pid: int) -> bool:
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
+@pytest.mark.parametrize("flag", ["--embed", "--keywords"])
+def test_what_is_for_xmp_is_refused_elsewhere(few, tmp_path, batch, capsys, flag) -> None:
+    for output in (("-o", few, "--format", "txt"), ("-o", tmp_path / "out.jsonl")):
+        assert batch(few, *output, flag) == 2
+        assert f"captioner: {flag} is for xmp\n" in capsys.readouterr().err
+
+
 def test_embedding_is_for_the_one_folder_of_the_photos(few, batch, capsys) -> None:
     for sources in ((few / "b",), (few, few / "b")):
         assert batch(*sources, "-o", few, "--format", "xmp", "--embed") == 2
@@ -265,6 +272,26 @@ def test_corrections_are_written(few, tmp_path, batch, capsys) -> None:
     assert batch(few, "-o", tmp_path / "out.jsonl", "--corrections", corrections) == 0
     records = {record["image"]: record for record in map(json.loads, (tmp_path / "out.jsonl").open())}
     assert records["a.jpg"]["caption"] == "as I said it" and records["b/c.jpg"]["error"]["code"] == "rejected"
+
+
+def test_corrections_of_no_photo_are_counted(few, tmp_path, batch, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    corrections = tmp_path / "corrections.jsonl"
+    decided = [{"image": name, "caption": "x", "status": "edited"} for name in ("a.jpg", "b/c.jpg", "no.jpg")]
+    text = "".join(f"{json.dumps(one)}\n" for one in decided)
+    corrections.write_text(text, encoding="utf-8-sig")  # as some editors save it
+    assert batch(few, "-o", "out.csv", "--corrections", corrections) == 0
+    assert "not used: 1 correction of no photo in the output, such as no.jpg\n" in capsys.readouterr().err
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "no.jpg").write_bytes(make_image(1, format="JPEG"))
+    several = (few.name, "more", "-o", "several.csv", "--corrections", corrections)
+    assert batch(*several) == 0
+    assert "not used: 3 corrections of no photo in the output, such as a.jpg" in capsys.readouterr().err
+    for one in decided:
+        one["image"] = f"{'more' if one['image'] == 'no.jpg' else few.name}/{one['image']}"
+    corrections.write_text("".join(f"{json.dumps(one)}\n" for one in decided))
+    assert batch(*several) == 0
+    assert "not used" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

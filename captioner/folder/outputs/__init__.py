@@ -61,8 +61,9 @@ def format_of(path: Path, name: str | None = None) -> str:
 def make_output(path: Path, options: OutputOptions, name: str | None = None) -> Output:
     """Create the output of a format. Raises `OptionsError` for options that it does not support."""
     chosen = format_of(path, name)
-    if options.keywords and chosen != "xmp":
-        raise OptionsError("--keywords is for xmp", "keywords")
+    for field in ("keywords", "embed"):
+        if getattr(options, field) and chosen != "xmp":
+            raise OptionsError(f"--{field} is for xmp", field)
     module, _, kind = FORMATS[chosen].partition(".")
     output: Output = getattr(importlib.import_module(f"{__name__}.{module}"), kind)(path, options)
     return output

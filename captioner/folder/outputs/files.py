@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from captioner.errors import OutputError
+from captioner.folder.sources import Selection
 from captioner.folder.state import State
+
+_PHOTOS = Selection(hidden=True)
 
 
 @contextmanager
@@ -27,10 +30,20 @@ def check_folder(path: Path) -> None:
         raise OutputError(f"cannot write {path}: there is no folder {path.parent}")
 
 
-def is_same_file(path: Path, name: str | Path) -> bool:
-    """Whether an output is the file of that name, an input."""
+def check_no_input(path: Path, inputs: Iterable[str | Path]) -> None:
+    """Raise `OutputError` if an output is an input: one of these files, or a photo below one of these
+    folders."""
+    if path.is_file() and any(_is_input(path, Path(place)) for place in inputs):
+        raise OutputError(f"{path} is one of the inputs; choose another name for OUT")
+
+
+def _is_input(path: Path, place: Path) -> bool:
+    if place.is_dir():
+        folder = place.resolve()
+        ends = (path.parent.resolve() / path.name, path.resolve())  # a link, and the file that it leads to
+        return any(_PHOTOS.takes_file(end.name) and end.is_relative_to(folder) for end in ends)
     try:
-        return path.samefile(name)
+        return path.samefile(place)
     except (OSError, ValueError):  # there is no such file
         return False
 

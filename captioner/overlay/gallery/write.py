@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ def write_gallery(
     title: str | None = None,
     link_photos: bool = False,
     limits: ImageLimits = DEFAULT_LIMITS,
+    report: Callable[[str, str], None] | None = None,
 ) -> GallerySummary:
     """Write OUT.html and the folder OUT.files beside it; both must be moved together.
 
@@ -45,6 +46,7 @@ def write_gallery(
     one by one, so that they may be produced while the gallery is written. `image` in a record is relative to
     `image_root`; photos outside it are rejected. With `link_photos` the views show the original files where a
     browser can, instead of copies of at most 1280 pixels. Photos beyond `limits` become failures.
+    `report` is called with the name of each photo that failed and the reason.
 
     An existing gallery is replaced. Raises `OptionsError` if the files cannot be written.
     """
@@ -54,7 +56,7 @@ def write_gallery(
     try:
         _make_folders(partial)
         link_from = page.parent if link_photos else None
-        entries = (make_entry(record, Path(image_root), link_from, limits) for record in records)
+        entries = _make_entries(records, Path(image_root), link_from, limits, report)
         rows = _write_files(entries, partial)
         chunks = _write_index(rows, partial)
         failed = sum(row[3] is not None for row in rows)
@@ -90,6 +92,20 @@ def _make_folders(files: Path) -> None:
     for name in ("thumbs", "photos", "views", "index"):
         (files / name).mkdir(parents=True)
     (files / MARKER).write_text("captioner gallery made this folder and may replace it.\n", encoding="utf-8")
+
+
+def _make_entries(
+    records: Iterable[Mapping[str, Any]],
+    image_root: Path,
+    link_from: Path | None,
+    limits: ImageLimits,
+    report: Callable[[str, str], None] | None,
+) -> Iterator[Entry]:
+    for record in records:
+        entry = make_entry(record, image_root, link_from, limits)
+        if entry.error is not None and report is not None:
+            report(str(record.get("image", entry.name)), entry.error)
+        yield entry
 
 
 def _write_files(entries: Iterable[Entry], files: Path) -> list[list[Any]]:
