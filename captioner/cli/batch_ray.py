@@ -11,7 +11,7 @@ from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, NoReturn
 
 from captioner.cli.batch_inputs import make_transform, read_list, text_options
-from captioner.cli.common import caption_options, image_limits
+from captioner.cli.common import caption_options, check_server_flags, image_limits
 from captioner.cli.output import printable
 from captioner.errors import OptionsError
 
@@ -47,6 +47,7 @@ def run_ray(args: argparse.Namespace) -> int:
     for name, (flag, why) in _REFUSED.items():
         if getattr(args, name):
             raise OptionsError(f"{flag} is not for --engine ray: {why}", name)
+    check_server_flags(args)
     if args.format not in (None, "parquet"):
         raise OptionsError(f"--engine ray writes parquet, not {args.format}", "format")
     if len(args.sources) > 1 or not (args.sources or args.files_from):

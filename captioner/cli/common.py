@@ -32,6 +32,13 @@ _LOCAL_FLAGS = {
     "include_keywords": "--include-keywords",
 }
 """Flags for a local captioner; a server has its own settings."""
+_SERVER_FLAGS = {
+    "timeout_s": "--timeout-s",
+    "tls": "--tls",
+    "root_certificates": "--root-certificates",
+    "token_file": "--token-file",
+}
+"""Flags for the connection to a server."""
 _KEYWORDS_SHOWN = 10
 
 REFERENCES_HELP = (
@@ -88,9 +95,11 @@ def add_caption_arguments(parser: argparse.ArgumentParser) -> None:
         help="caption on this server, or on several (addresses separated by commas)",
     )
     server.add_argument("--timeout-s", type=float, metavar="S", help="maximum wait for an answer, in seconds")
-    server.add_argument("--tls", action="store_true", help="use TLS, and verify the server's certificate")
+    server.add_argument(
+        "--tls", action="store_true", default=None, help="use TLS, and verify the server's certificate"
+    )
     server.add_argument("--root-certificates", type=Path, metavar="PEM", help="trusted authorities for --tls")
-    server.add_argument("--token-file", type=Path, metavar="FILE", help="file with the server's bearer token")
+    server.add_argument("--token-file", type=Path, metavar="FILE", help="file with one bearer token")
 
 
 def add_device_argument(parser: argparse._ActionsContainer) -> None:
@@ -147,6 +156,7 @@ def open_captioner(args: argparse.Namespace, *, draws: bool = False) -> Iterator
     Raises a `CaptionerError` if it cannot be opened.
     """
     if args.server is None:
+        check_server_flags(args)
         yield _open_local(args)
         return
     check_local_flags(args, draws=draws)
@@ -161,6 +171,13 @@ def check_local_flags(args: argparse.Namespace, *, draws: bool = False) -> None:
     for name, flag in _LOCAL_FLAGS.items():
         if getattr(args, name, None) is not None and not (draws and name == "max_pixels"):
             raise OptionsError(f"{flag} cannot be used with --server", name)
+
+
+def check_server_flags(args: argparse.Namespace) -> None:
+    """Raise `OptionsError` for a flag that does not apply to a local captioner."""
+    for name, flag in _SERVER_FLAGS.items():
+        if getattr(args, name) is not None:
+            raise OptionsError(f"{flag} needs --server", name)
 
 
 def add_keywords_argument(parser: argparse._ActionsContainer) -> None:
@@ -209,21 +226,35 @@ def _has_gpu() -> bool:
 
 
 def client_options(args: argparse.Namespace) -> ClientOptions:
-    """The client options that the flags specify."""
+    """The client options that the flags specify. Raises `OptionsError`."""
     from captioner_client import ClientOptions
 
-    given: dict[str, Any] = {"tls": args.tls, "root_certificates": args.root_certificates}
+    given: dict[str, Any] = {"tls": bool(args.tls), "root_certificates": args.root_certificates}
     if args.timeout_s is not None:
         given["timeout_s"] = args.timeout_s
     if args.max_bytes is not None:
         given["max_image_bytes"] = args.max_bytes
     if args.token_file is not None:
-        try:
-            given["token"] = args.token_file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "not a text file"
-            raise OptionsError(f"--token-file: {args.token_file}: {reason}", "token_file") from error
-    return ClientOptions(**given)
+        given["token"] = _read_token(args.token_file)
+    try:
+        return ClientOptions(**given)
+    except OptionsError as error:
+        if error.field != "token":
+            raise
+        what = "a client's token file holds a single token, of visible ASCII characters without spaces"
+        raise OptionsError(f"--token-file: {args.token_file}: {what}", "token_file") from None
+
+
+def _read_token(path: Path) -> str:
+    """The text of a token file. Raises `OptionsError` for an empty one."""
+    try:
+        token = path.read_text(encoding="utf-8-sig").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a text file"
+        raise OptionsError(f"--token-file: {path}: {reason}", "token_file") from error
+    if not token:
+        raise OptionsError(f"--token-file: {path}: the file is empty", "token_file")
+    return token
 
 
 def _device(text: str) -> str:

@@ -166,6 +166,8 @@ def _build_parser(
 
 
 def _set_up_streams() -> None:
+    if sys.stderr is None:  # closed before the start: `print` would write to stdout instead
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
     if logging.lastResort:  # warnings of the client and of libraries
         logging.lastResort.setFormatter(logging.Formatter("captioner: %(message)s"))
     # UTF-8 whatever the locale; names of files that are not UTF-8 are written back byte for byte.

@@ -15,6 +15,17 @@ from captioner.errors import OptionsError
 if TYPE_CHECKING:
     from captioner.metrics import Comparison, Scores
 
+_SAMPLES, _MOST_SAMPLES, _SEED = 1000, 100_000, 0
+_CAPTION_FLAGS = {
+    "compare": "--compare",
+    "split_list": "--split-list",
+    "meteor_data": "--meteor-data",
+    "no_meteor": "--no-meteor",
+    "samples": "--samples",
+    "seed": "--seed",
+}
+"""Flags for references that are captions, not labels."""
+
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
@@ -49,9 +60,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="FOLDER",
         help="METEOR 1.5's archive and paraphrases (default: those of an installed pycocoevalcap)",
     )
-    meteor.add_argument("--no-meteor", action="store_true", help="leave out METEOR, which takes seconds")
-    parser.add_argument("--samples", type=int, default=1000, metavar="N", help="of the bootstrap (1000)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the bootstrap (0)")
+    meteor.add_argument(
+        "--no-meteor", action="store_true", default=None, help="leave out METEOR, which takes seconds"
+    )
+    parser.add_argument("--samples", type=int, metavar="N", help=f"of the bootstrap ({_SAMPLES})")
+    parser.add_argument("--seed", type=int, metavar="N", help=f"of the bootstrap ({_SEED})")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -62,8 +75,10 @@ def run(args: argparse.Namespace) -> int:
     from captioner.metrics.tables import label
     from captioner.references import read_references
 
-    if args.samples < 1 or args.seed < 0:
-        raise OptionsError("--samples must be at least 1 and --seed at least 0")
+    samples = _SAMPLES if args.samples is None else args.samples
+    seed = _SEED if args.seed is None else args.seed
+    if not 1 <= samples <= _MOST_SAMPLES or seed < 0:
+        raise OptionsError(f"--samples must be from 1 to {_MOST_SAMPLES} and --seed at least 0")
     if args.split_list:
         images = read_references(args.references, "listed", split_lists={"listed": args.split_list})
     else:
@@ -77,8 +92,8 @@ def run(args: argparse.Namespace) -> int:
     options: dict[str, Any] = {
         "objects": objects_by_image(images),
         "meteor": meteor or False,
-        "samples": args.samples,
-        "seed": args.seed,
+        "samples": samples,
+        "seed": seed,
     }
     if len(systems) == 1:
         print_scores(evaluate_captions(systems[0], references, **options), as_json=args.json)
@@ -95,8 +110,9 @@ def _score_names(args: argparse.Namespace) -> int:
     from captioner.metrics.tables import label
     from captioner.references import read_label_file, select_split
 
-    if args.compare or args.split_list:
-        raise OptionsError("--labels cannot be combined with --compare or --split-list")
+    for name, flag in _CAPTION_FLAGS.items():
+        if getattr(args, name) is not None:
+            raise OptionsError(f"--labels cannot be combined with {flag}", name)
     path = Path(args.references)
     images = read_label_file(path)
     if args.split:

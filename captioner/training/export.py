@@ -79,8 +79,8 @@ def export_bundle(
     confidence are those of its captions. `card` is the text of the model card, in which a table of the scores
     takes the place of `TABLE`; by default it holds what the checkpoint knows.
 
-    Raises `DataError` for a bad checkpoint or an existing folder, `ParityError` if the graphs differ from
-    the network. The bundle appears whole or not at all.
+    Raises `DataError` for a bad checkpoint, a model that has diverged or an existing folder, `ParityError` if
+    the graphs differ from the network. The bundle appears whole or not at all.
     """
     if folder.exists():
         raise DataError(f"{folder} exists already; a bundle is written to a new folder")
@@ -143,7 +143,8 @@ def export_bundle(
 @torch.inference_mode()
 def check_parity(model: CaptionModel, captioner: Captioner, images: Sequence[Path] = ()) -> Parity:
     """Compare ONNX with PyTorch: log-probabilities and maps at every step of greedy captions, at several
-    batch sizes, and the captions that the bundle's own search finds for all images. Raises `ParityError`."""
+    batch sizes, and the captions that the bundle's own search finds for all images. Raises `ParityError`, and
+    `DataError` for a model whose log-probabilities are not finite."""
     pool = preprocess_all(captioner, images or _noise(captioner.bundle.image_size))
     worst_log_prob = worst_attention = 0.0
     for batch in PARITY_BATCHES:
@@ -164,9 +165,11 @@ def check_parity(model: CaptionModel, captioner: Captioner, images: Sequence[Pat
     for start in range(0, len(pool), DEFAULT_BATCH_SIZE):
         part = pool[start : start + DEFAULT_BATCH_SIZE]
         found, again = (
-            [best[0].tokens for best in search(stepper, len(part), captioner.defaults)]
+            [best[0].tokens if best else None for best in search(stepper, len(part), captioner.defaults)]
             for stepper in _steppers(model, captioner, part)
         )
+        if None in found:
+            raise DataError("the model captions no image: its training has diverged (learning_rate)")
         for index, (tokens_here, tokens_there) in enumerate(zip(found, again, strict=True)):
             if tokens_here != tokens_there:
                 raise ParityError(f"ONNX and PyTorch caption image {start + index + 1} differently")

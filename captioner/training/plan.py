@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from captioner.errors import DataError
 from captioner.options import CaptionOptions
 from captioner.training.data import Example
 from captioner.training.options import AUTO, DEFAULT_OBJECTIVES, SEARCH, StageOptions, TrainOptions
@@ -32,7 +33,11 @@ DEFAULT_SEARCH = CaptionOptions(beam_size=3, length_normalization=0.0, max_words
 def planned(
     options: TrainOptions, examples: Sequence[Example], search: CaptionOptions = DEFAULT_SEARCH
 ) -> TrainOptions:
-    """The options with all open ones chosen: for the training images, or from `search`, resolved."""
+    """The options with all open ones chosen: for the training images, or from `search`, resolved.
+
+    Raises `DataError` if there are no images."""
+    if not examples:
+        raise DataError("no images are left to train on: add photos, or lower val_fraction")
     found = options.search.resolve(search)
     options = dataclasses.replace(options, **{name: getattr(found, name) for name in SEARCH})
     captions = sum(len(example.image.captions) for example in examples)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from captioner.errors import DataError
 from captioner.metrics import evaluate_captions
 from captioner.metrics.naming import has_phrase
 from captioner.model.search import Hypothesis, search
@@ -34,7 +35,10 @@ def validate(
 ) -> tuple[list[Hypothesis], dict[str, dict[str, float]]]:
     """The best hypothesis for each image of a cache, found with resolved `options`, and for each source the
     scores of `score` and `perplexity`: that of a word of each image's first five references, by teacher
-    forcing without a checklist. Perplexity distinguishes models that CIDEr cannot."""
+    forcing without a checklist. Perplexity distinguishes models that CIDEr cannot.
+
+    Raises `DataError` for a model that has diverged: with log-probabilities that are not finite, an image has
+    no caption."""
     assert options.max_words  # resolved
     model.eval()
     found: list[Hypothesis] = []
@@ -44,9 +48,12 @@ def validate(
         maps, mask = cache.maps(images, as_it_is, device), cache.masks(images, as_it_is, device)
         stages = trained_stages(model.encoder, maps, frozen_segments, 3 - frozen_segments)
         memory, state = model.prepare(stages, mask)
-        found += [
-            best[0] for best in search(TorchStepper(model.decoder, memory, state), len(images), options)
-        ]
+        for hypotheses in search(TorchStepper(model.decoder, memory, state), len(images), options):
+            if not hypotheses:
+                raise DataError(
+                    "the model captions no validation image: try a smaller learning_rate, in another folder"
+                )
+            found.append(hypotheses[0])
         shown = [examples[i] for i in images.tolist()]
         if not any(example.image.captions for example in shown):
             continue

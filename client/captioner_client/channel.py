@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import re
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ SERVICE = "captioner.v1.CaptionService"
 MAX_ANSWER_BYTES = 2**25
 """Longer answers are rejected. The largest legal one has maps of 256 x 256 float32 weights for 64 words:
 16 MiB, and some KiB of text."""
+_HOST = re.compile(r"[\w.-]+|[\da-fA-F:.]+(%[\w.-]+)?")
+"""A name, or an address of IPv4 or IPv6."""
 
 
 def parse_addresses(addresses: str | Sequence[str]) -> list[str]:
@@ -124,7 +127,7 @@ def service_config(max_attempts: int, *, watch: bool = True) -> dict[str, object
 def _split(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+    if not colon or not _HOST.fullmatch(host) or not port.isdecimal() or not 0 < int(port) < 65536:
         raise OptionsError(f"a server's address is HOST:PORT, got {address!r}", "server")
     return host, int(port)
 

@@ -170,6 +170,8 @@ class CaptionClient:
         as keywords: `caption("dog.jpg", beam_size=5)`. `timeout_s` is the longest wait for the answer of one
         image; for several see `ClientOptions.timeout_s`. With `return_errors`, errors take the places of the
         captions of failed images; otherwise the first of them, in the order of the images, is raised.
+        For several images, an error of the server itself is always raised, and finished captions are lost:
+        `caption_batch` and `caption_each` yield each as it comes.
         """
         call: Any = self._client.caption
         return self._run(call(images, options, timeout_s=timeout_s, return_errors=return_errors, **fields))

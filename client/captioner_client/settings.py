@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from captioner.errors import OptionsError
+from captioner.errors import OptionsError, clip
+
+_RANGES: dict[str, tuple[type, float, float]] = {
+    "timeout_s": (float, 0.001, 86_400),
+    "max_attempts": (int, 1, 5),
+    "wait_s": (float, 0, 86_400),
+    "max_image_bytes": (int, 1, 2**30),
+    "shrink_to": (int, 64, 65_535),
+    "batch_window": (int, 1, 1024),
+}
+_OPTIONAL = ("wait_s", "shrink_to")
+_FILES = ("root_certificates", "certificate", "key")
+_TOKEN = re.compile("[!-~]+")
+"""What an HTTP header can carry, and no space, which separates tokens in a server's file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """Deadlines, retries, credentials and limits. Raises `OptionsError` when one is out of its range."""
+    """Deadlines, retries, credentials and limits. Raises `OptionsError` when one is out of its range or
+    of a wrong kind."""
 
     model: str = ""
     """Name of the model to use; "" for the server's default."""
@@ -34,27 +50,37 @@ class ClientOptions:
     addresses: a single one may be a proxy, whose health would be that of one of its servers."""
     tls: bool = False
     """Use TLS, and verify the certificate of the server."""
-    root_certificates: Path | None = None
+    root_certificates: str | Path | None = None
     """PEM file of trusted authorities; None uses those of the system. Implies `tls`."""
-    certificate: Path | None = None
+    certificate: str | Path | None = None
     """PEM file with the client's own certificate, for servers that ask for one (mutual TLS)."""
-    key: Path | None = None
+    key: str | Path | None = None
     """PEM file with its private key."""
     token: str | None = None
-    """Bearer token for every call. Without `tls` it is sent unencrypted."""
+    """Bearer token for every call, of visible ASCII characters. Without `tls` it is sent unencrypted."""
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
             raise OptionsError("certificate and key belong together", "key")
-        ranges = {
-            "timeout_s": (0.001, 86_400),
-            "max_attempts": (1, 5),
-            "wait_s": (0, 86_400),
-            "max_image_bytes": (1, 2**30),
-            "shrink_to": (64, 65_535),
-            "batch_window": (1, 1024),
-        }
-        for name, (low, high) in ranges.items():
+        for name, (kind, low, high) in _RANGES.items():
             value = getattr(self, name)
-            if value is not None and not low <= value <= high:
-                raise OptionsError(f"{name} must be from {low} to {high}, got {value}", name)
+            if value is not None or name not in _OPTIONAL:
+                _check_number(name, value, kind, low, high)
+        for name in _FILES:
+            if (file := getattr(self, name)) is not None:
+                object.__setattr__(self, name, _path(name, file))
+        if self.token is not None and not (isinstance(self.token, str) and _TOKEN.fullmatch(self.token)):
+            raise OptionsError("token must be visible ASCII characters, without spaces", "token")
+
+
+def _path(name: str, file: object) -> Path:
+    if not isinstance(file, (str, os.PathLike)):
+        raise OptionsError(f"{name} must be a path, got {clip(repr(file))}", name)
+    return Path(file)
+
+
+def _check_number(name: str, value: object, kind: type, low: float, high: float) -> None:
+    kinds = (int, float) if kind is float else int
+    if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+        what = "a whole number" if kind is int else "a number"
+        raise OptionsError(f"{name} must be {what} from {low} to {high}, got {clip(repr(value))}", name)

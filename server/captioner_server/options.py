@@ -17,6 +17,7 @@ from captioner.images.workers import DEFAULT_MAX_CPU_S
 from captioner.options import MAX_BEAM_SIZE, MAX_WORDS
 
 _URL = re.compile(r"https?://[^/]+")
+_ORIGIN = re.compile(r"\*|https?://[^\s/?#@]+")
 
 
 def _option(default: Any, help: str, low: float | None = None, high: float = float("inf")) -> Any:
@@ -117,6 +118,10 @@ class ServerOptions:
                 "trace_endpoint",
             )
         parse_formats(self.formats)
+        for origin in self.origins:
+            if not _ORIGIN.fullmatch(origin):
+                what = "http://HOST[:PORT] or https://HOST[:PORT], or *"
+                raise OptionsError(f"http_cors must be origins, {what}, got {origin!r}", "http_cors")
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
@@ -127,6 +132,12 @@ class ServerOptions:
         """
         powers = [2**power for power in range(self.max_batch_size.bit_length())]
         return tuple(sorted({*powers, self.max_batch_size}))
+
+    @property
+    def origins(self) -> frozenset[str]:
+        """The origins in `http_cors`, as browsers write them."""
+        parts = (part.strip().lower() for part in (self.http_cors or "").split(","))
+        return frozenset(part for part in parts if part)
 
     @property
     def image_limits(self) -> ImageLimits:

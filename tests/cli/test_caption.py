@@ -171,6 +171,11 @@ def test_image_limits(caption, capsys) -> None:
         (["--server", "localhost:1", "--device", "cpu"], "--device cannot be used with --server"),
         (["--server", "localhost:1", "--model", "x"], "--model cannot be used with --server"),
         (["--server", "localhost:1", "--token-file", "missing"], "--token-file: missing: No such file"),
+        (["--server", "http://localhost:1"], "a server's address is HOST:PORT, got 'http://localhost:1'"),
+        (["--tls"], "--tls needs --server"),
+        (["--timeout-s", "0"], "--timeout-s needs --server"),
+        (["--root-certificates", "missing"], "--root-certificates needs --server"),
+        (["--token-file", "missing"], "--token-file needs --server"),
         (["--model", "missing"], "missing is not a model bundle"),
     ],
 )
@@ -178,6 +183,40 @@ def test_wrong_usage(arguments: list[str], message: str, capsys) -> None:
     assert main(["caption", PHOTOS[0], *arguments]) == 2
     output, errors = capsys.readouterr()
     assert output == "" and errors.startswith(f"captioner: {message}") and errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"alice secret\n", "a client's token file holds a single token"),
+        (b"alice secret\nbob other\n", "a client's token file holds a single token"),
+        ("\ufeffalice é".encode(), "a client's token file holds a single token"),
+        (b"\n", "the file is empty"),
+        (b"\xff\xfe", "not a text file"),
+    ],
+)
+@pytest.mark.parametrize("command", ["caption", "batch"])
+def test_a_token_file_that_is_none_of_a_client(command, content, message, tmp_path, capsys) -> None:
+    tokens, photos = tmp_path / "tokens", tmp_path / "photos"
+    tokens.write_bytes(content)
+    photos.mkdir()
+    (photos / "coffee.jpg").write_bytes(Path(PHOTOS[0]).read_bytes())
+    arguments = [PHOTOS[0]] if command == "caption" else [str(photos), "-o", str(tmp_path / "out.jsonl")]
+    assert main([command, *arguments, "--server", "localhost:1", "--token-file", str(tokens)]) == 2
+    output, errors = capsys.readouterr()
+    assert output == "" and errors.startswith(f"captioner: --token-file: {tokens}: {message}")
+    assert errors.count("\n") == 1 and "secret" not in errors
+
+
+def test_a_token_file_may_begin_with_a_mark(captioner, tmp_path, capsys) -> None:
+    (tmp_path / "tokens").write_text("secret")
+    (tmp_path / "mine").write_text("\ufeffsecret\n", encoding="utf-8")
+    server = RunningServer(captioner, ServerOptions(port=0, token_file=tmp_path / "tokens"))
+    try:
+        token = ["--token-file", str(tmp_path / "mine")]
+        assert main(["caption", PHOTOS[0], "--server", server.address, *token]) == 0, capsys.readouterr()
+    finally:
+        server.close()
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,18 @@ def test_a_part_of_meteor_is_called_what_it_is(
         ([REFERENCES, REFERENCES], "not JSON"),
         ([CAPTIONS, REFERENCES, "--split", "train"], "no split 'train'; it has test, val"),
         ([CAPTIONS, REFERENCES, "--samples", "0"], "--samples"),
+        ([CAPTIONS, REFERENCES, "--samples", "1000000000"], "--samples must be from 1 to 100000"),
+        ([CAPTIONS, REFERENCES, "--seed", "-1"], "--seed"),
+        (
+            [CAPTIONS, REFERENCES, "--labels", "--compare", CAPTIONS],
+            "--labels cannot be combined with --compare",
+        ),
+        (
+            [CAPTIONS, REFERENCES, "--labels", "--samples", "1000"],
+            "--labels cannot be combined with --samples",
+        ),
+        ([CAPTIONS, REFERENCES, "--labels", "--seed", "0"], "--labels cannot be combined with --seed"),
+        ([CAPTIONS, REFERENCES, "--labels", "--no-meteor"], "--labels cannot be combined with --no-meteor"),
         ([CAPTIONS, REFERENCES, "--meteor-data", "."], "not the archive of METEOR"),
     ],
 )

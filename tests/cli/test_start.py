@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 PHOTO = ROOT / "examples" / "coffee.jpg"
@@ -50,6 +53,15 @@ def test_one_photo_takes_no_threads_and_few_modules(tiny_bundle: Path) -> None:
     done = subprocess.run([*command, "--device", "cpu"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and done.stdout.count("\n") == 1, done.stderr
     assert NOT_NEEDED.isdisjoint(done.stderr.split())
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a shell")
+def test_without_stderr_errors_are_not_among_the_captions(tiny_bundle: Path) -> None:
+    command = [sys.executable, "-m", "captioner", "caption", "missing.jpg", str(PHOTO)]
+    command += ["--model", str(tiny_bundle), "--device", "cpu"]
+    done = subprocess.run(["sh", "-c", '"$@" 2>&-', "sh", *command], stdout=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert done.stdout.startswith(f"{PHOTO}\t") and done.stdout.count("\n") == 1
 
 
 def test_help_of_a_command_loads_no_model(tiny_bundle: Path) -> None:

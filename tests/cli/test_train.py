@@ -132,6 +132,7 @@ def test_without_validation_the_last_weights_are_named(data, tmp_path, capsys) -
         (["--set", "data.0.captions=none.json"], "none.json"),
         (["--set", "data.0.images=['nowhere']"], "No such file"),
         (["--set", "data.0.train=holidays"], "holidays"),
+        (["--set", "data.0.val_fraction=0.9999"], "no images are left to train on"),
         (["--set", "beam_size=99"], "beam_size must be from 1 to 16"),
         (["--set", "max_words=100"], "max_words must be from 1 to 64"),
     ],

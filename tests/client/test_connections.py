@@ -285,7 +285,39 @@ def test_tls_encrypts_and_checks_the_certificate(tmp_path: Path) -> None:
             client.caption(make_image(1))
 
 
-@pytest.mark.parametrize("addresses", ["", "host", "host:", ":1", "host:0", "host:x", [], ["a:1", ""]])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"token": token} for token in ("", "abc\n", "a\nb", "alice secret", "é", b"abc")),
+        {"max_attempts": 1.5},
+        {"batch_window": True},
+        {"timeout_s": "5"},
+        {"timeout_s": None},
+        {"root_certificates": 5},
+    ],
+)
+def test_options_of_a_wrong_kind_are_refused_by_name(wrong: dict[str, object]) -> None:
+    with pytest.raises(OptionsError) as caught:
+        ClientOptions(**wrong)
+    assert caught.value.field in wrong
+
+
+def test_files_may_be_named_by_texts() -> None:
+    options = ClientOptions(root_certificates="missing.pem", wait_s=0)
+    with (
+        CaptionClient("localhost:1", options) as client,
+        pytest.raises(OptionsError, match=r"missing\.pem: No"),
+    ):
+        client.get_model()
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        *("", "host", "host:", ":1", "host:0", "host:x", "host:²", [], ["a:1", ""]),
+        *("http://localhost:50051", "a b:1", "localhost:1:2", "host/path:1", "unix:/tmp/a,b:1"),
+    ],
+)
 def test_what_is_no_address_is_a_mistake(addresses: object) -> None:
     with pytest.raises(OptionsError):
         CaptionClient(addresses)
@@ -296,6 +328,8 @@ def test_what_is_no_address_is_a_mistake(addresses: object) -> None:
     [
         (["example.org:50051"], "dns:///example.org:50051"),
         (["[::1]:7"], "dns:///[::1]:7"),
+        (["[fe80::1%eth0.1]:7"], "dns:///[fe80::1%eth0.1]:7"),
+        (["caption_server-1.lan:7"], "dns:///caption_server-1.lan:7"),
         (["unix:/tmp/socket"], "unix:/tmp/socket"),
         (["127.0.0.1:1", "127.0.0.2:2"], "ipv4:127.0.0.1:1,127.0.0.2:2"),
     ],

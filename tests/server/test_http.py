@@ -3,6 +3,7 @@
 import base64
 
 import httpx
+import numpy as np
 import pytest
 from support.engines import FakeEngine
 from support.http_serving import IMAGE, JSON, OCTETS, expected, read_events, serve_http
@@ -30,6 +31,8 @@ def test_query_parameters_are_options(http_server, http):
     )
     assert (len(answer["words"]), len(answer["alternatives"])) == (3, 2)
     assert [len(answer["words"][0]["attention"]), len(answer["words"][0]["attention"][0])] == [4, 5]
+    answer = http.post("/v1/caption", params=query | {"attention_size": "5"}, content=IMAGE, headers=OCTETS)
+    assert np.shape(answer.json()["words"][0]["attention"]) == (5, 5)
 
 
 def test_a_multipart_form_is_captioned(http_server, http):

@@ -71,6 +71,13 @@ def test_a_deadline_ends_the_wait():
         assert http.post("/v1/caption", content=IMAGE, headers=OCTETS).status_code == 200
 
 
+@pytest.mark.parametrize("path", ["/v1/caption", "/v1/caption:stream"])
+def test_a_deadline_that_has_passed_is_no_load(http, path):
+    answer = http.post(f"{path}?timeout_s=0.000001", content=IMAGE, headers=OCTETS)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (504, "DEADLINE_EXCEEDED")
+    assert "retry-after" not in answer.headers
+
+
 def test_a_body_that_never_ends_is_given_up():
     with serve(FakeEngine(), http_port=0, upload_s=0.2) as server, connect(server) as peer:
         peer.sendall(b"POST /v1/caption HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")

@@ -27,12 +27,29 @@ def test_batch_sizes_are_powers_of_two_and_the_largest(most: int, sizes: tuple[i
         {"grace_s": -1.0},
         {"max_wait_s": float("nan")},
         {"tls_key": Path("key.pem")},
+        *(
+            {"http_cors": text}
+            for text in ("foo", "https://a.example/", "https://a.example,b.example", "null")
+        ),
     ],
 )
 def test_what_is_out_of_range_is_refused_by_name(wrong: dict[str, object]) -> None:
     with pytest.raises(OptionsError) as caught:
         ServerOptions(**wrong)
     assert caught.value.field in wrong
+
+
+@pytest.mark.parametrize(
+    ("http_cors", "origins"),
+    [
+        (None, set()),
+        ("", set()),
+        ("*", {"*"}),
+        ("https://A.example, http://[::1]:8080,", {"https://a.example", "http://[::1]:8080"}),
+    ],
+)
+def test_origins_are_written_as_browsers_do(http_cors: str | None, origins: set[str]) -> None:
+    assert ServerOptions(http_cors=http_cors).origins == origins
 
 
 def test_a_message_has_room_for_more_than_the_largest_image() -> None:

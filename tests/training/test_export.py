@@ -159,6 +159,15 @@ def test_graphs_of_other_weights_are_noticed(saved: Path, exported: Path, part: 
         check_parity(model, captioner)
 
 
+def test_a_model_that_has_diverged_is_not_exported(saved: Path, tmp_path: Path) -> None:
+    contents = checkpoint.load(saved)
+    contents["model"] = {name: 1e10 * value for name, value in contents["model"].items()}
+    checkpoint.save(tmp_path / "last.pt", contents)
+    with pytest.raises(DataError, match="the model captions no image: its training has diverged"):
+        export_bundle(tmp_path / "last.pt", tmp_path / "bundle")
+    assert [path.name for path in tmp_path.iterdir()] == ["last.pt"]
+
+
 def test_a_folder_that_exists_is_not_written_over(saved: Path, exported: Path) -> None:
     before = (exported / "bundle.json").read_bytes()
     with pytest.raises(DataError, match="exists already"):

@@ -193,6 +193,12 @@ def test_a_loss_that_explodes_stops_the_run(data: Path, cache: Path, tmp_path: P
         trainer(options, tmp_path, data, cache).run()
 
 
+def test_a_model_that_captions_nothing_stops_the_run(data: Path, cache: Path, tmp_path: Path) -> None:
+    options = squares.options((squares.stage(epochs=1, learning_rate=1e5, warmup_steps=0),), ema_decay=0.0)
+    with pytest.raises(DataError, match="the model captions no validation image: try a smaller"):
+        trainer(options, tmp_path, data, cache).run()
+
+
 def test_without_an_average_the_last_weights_count(data: Path, cache: Path, tmp_path: Path) -> None:
     options = squares.options((squares.stage(epochs=1),), ema_decay=0.0)
     trainer(options, tmp_path, data, cache).run()

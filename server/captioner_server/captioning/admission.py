@@ -105,7 +105,8 @@ class Admission:
             message = f"the caller has {self.caller_limit} images in work, the most for one (of queue_size)"
         elif (expected_s := self.expected_s(images, caller, cost)) > _PRUDENCE * patience_s:
             message = (
-                f"an answer would take about {expected_s:.1f} s, too close to the limit of {patience_s:.1f} s"
+                f"an answer would take about {expected_s:.1f} s, too close to the limit of "
+                f"{max(0.0, patience_s):.1f} s"
             )
         else:
             return None

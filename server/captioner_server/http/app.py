@@ -23,7 +23,7 @@ from captioner_server.http.caption import CaptionCalls
 from captioner_server.http.endpoint import Endpoint
 from captioner_server.http.errors import NotFoundError, error_response
 from captioner_server.http.openapi import describe_api
-from captioner_server.http.origin import Origins, parse_origins
+from captioner_server.http.origin import Origins
 from captioner_server.http.page import page_routes
 from captioner_server.observation.journal import Journal
 from captioner_server.options import ServerOptions
@@ -37,7 +37,7 @@ def make_app(models: Models, options: ServerOptions, door: Door, journal: Journa
     """Build the application."""
     calls = CaptionCalls(models, options)
     api = describe_api(options)
-    origins = Origins(parse_origins(options.http_cors), is_local(options.host))
+    origins = Origins(options.origins, is_local(options.host))
 
     async def live(request: Request) -> Response:
         return JSONResponse({"status": "SERVING"})

@@ -21,7 +21,14 @@ from starlette.types import Message, Receive, Scope, Send
 
 from captioner.errors import CaptionerError
 from captioner_server.admission.door import Door, Kind
-from captioner_server.errors import INTERNAL, DeadlineError, RequestError, message_of, release_frames
+from captioner_server.errors import (
+    INTERNAL,
+    BusyError,
+    DeadlineError,
+    RequestError,
+    message_of,
+    release_frames,
+)
 from captioner_server.http.body import TIMEOUT
 from captioner_server.http.errors import error_response
 from captioner_server.http.origin import Origins
@@ -89,6 +96,14 @@ class Endpoint(Generic[T]):
         deadline_s = _deadline_of(request)
         call.caller = await self.door.identify(", ".join(request.headers.getlist("authorization")), call.peer)
         call.allowance = self.door.allowance(call.caller)
+        try:
+            await self._serve(request, send, call, deadline_s)
+        except BusyError:  # also for want of time
+            if time.monotonic() < deadline_s:
+                raise
+            raise DeadlineError(f"the deadline passed before there was an answer ({TIMEOUT})") from None
+
+    async def _serve(self, request: Request, send: Send, call: Call, deadline_s: float) -> None:
         async with (
             self.door.enter(call.caller, self.kind, deadline_s) as entry,
             entry.receive(lambda: self.read(request), self.size_of) as asked,

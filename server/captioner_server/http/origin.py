@@ -17,11 +17,6 @@ from captioner_server.errors import ForeignOriginError
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
-def parse_origins(http_cors: str | None) -> frozenset[str]:
-    """The origins in the option `http_cors`."""
-    return frozenset(origin.strip() for origin in (http_cors or "").split(",") if origin.strip())
-
-
 @dataclass(frozen=True, slots=True)
 class Origins:
     """The pages that may call: the server's own, and those of other sites that it allows."""
