@@ -301,6 +301,7 @@ def test_object_stores_over_ray(photos, tmp_path, ray_batch, batch) -> None:
             ("--server", "localhost:1"),
             "--server is not for --engine ray: its actors hold",
         ),
+        (("--tls",), "--tls needs --server"),
         (("--device", "cuda"), "--device is not for --engine ray: --gpus-per-actor says"),
         (("--format", "csv"), "--engine ray writes parquet, not csv"),
         (("--cpus-per-actor", "0"), "--cpus-per-actor must be above 0"),
