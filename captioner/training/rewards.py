@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Protocol
 
@@ -14,6 +14,8 @@ from captioner.errors import DataError
 from captioner.metrics.chair import find_mentions
 from captioner.metrics.cider import CiderReward
 from captioner.metrics.diversity import UNFINISHED
+from captioner.metrics.faithfulness import FUNCTION_WORDS
+from captioner.metrics.meteor.scorer import ALPHA, DELTA
 from captioner.metrics.naming import forms_of, has_phrase
 from captioner.model.vocabulary import END, tokenize
 from captioner.training.data import Example, Group, make_image_groups, make_labelled_groups
@@ -33,7 +35,8 @@ class Reward(Protocol):
 
 class Cider:
     """CIDEr-D against the image's captions, less what the caption would get for any image, and less `objects`
-    for each object of COCO that it names and the image does not have (where the data list them)."""
+    for each object of COCO that it names and the image does not have (where the data list them); plus `words`
+    times `shared_words`."""
 
     def __init__(
         self,
@@ -42,13 +45,14 @@ class Cider:
         samples: int,
         contrast: float,
         objects: float,
+        words: float,
         stage: str,
     ) -> None:
         """Raises `DataError`, naming the stage, if no image has `min_references` captions."""
         self.groups: Sequence[Group] = make_image_groups(examples, min_references, samples)
         if not self.groups:
             raise DataError(f"stage {stage}: no image has {min_references} captions")
-        self._contrast, self._objects = contrast, objects
+        self._contrast, self._objects, self._words = contrast, objects, words
         self._there = {
             index: set(example.image.objects)
             for index, example in enumerate(examples)
@@ -59,21 +63,25 @@ class Cider:
             for row, index in enumerate(i for i, example in enumerate(examples) if example.image.captions)
         }
         # The end token is scored like a word, so that stopping in mid-sentence does not pay.
-        self._cider = CiderReward(
-            [
-                [[*tokenize(caption), END] for caption in example.image.captions]
-                for example in examples
-                if example.image.captions
-            ]
-        )
+        self._references = [
+            [[*tokenize(caption), END] for caption in example.image.captions]
+            for example in examples
+            if example.image.captions
+        ]
+        self._cider = CiderReward(self._references)
 
     def scores(self, images: Sequence[int], captions: Sequence[Sequence[str]]) -> npt.NDArray[np.float64]:
-        scores = self._cider.scores([self._captioned[image] for image in images], captions)
+        rows = [self._captioned[image] for image in images]
+        scores = self._cider.scores(rows, captions)
         if self._contrast:
             scores -= self._contrast * self._cider.typicality(captions)
         if self._objects:
             scores -= self._objects * np.array(
                 [self._absent(*said) for said in zip(images, captions, strict=True)]
+            )
+        if self._words:
+            scores += self._words * np.array(
+                [shared_words(said, self._references[row]) for row, said in zip(rows, captions, strict=True)]
             )
         return scores
 
@@ -83,6 +91,26 @@ class Cider:
         if there is None:
             return 0
         return sum(mention.category not in there for mention in find_mentions(caption))
+
+
+def shared_words(caption: Sequence[str], references: Iterable[Sequence[str]]) -> float:
+    """How well the words of a caption match those of the closest reference, 0 to 1: the F-mean of METEOR
+    (Denkowski and Lavie 2014) for exact words in any order. Recall counts more than precision, and content
+    words more than function words."""
+    said = _weigh(caption)
+    best = 0.0
+    for reference in references:
+        meant = _weigh(reference)
+        if shared := sum(min(weight, meant[word]) for word, weight in said.items() if word in meant):
+            precision, recall = shared / sum(said.values()), shared / sum(meant.values())
+            best = max(best, precision * recall / (ALPHA * precision + (1 - ALPHA) * recall))
+    return best
+
+
+def _weigh(words: Iterable[str]) -> dict[str, float]:
+    """Each word's occurrences times its weight; without the end token."""
+    counts = Counter(word for word in words if word != END)
+    return {word: n * (1 - DELTA if word in FUNCTION_WORDS else DELTA) for word, n in counts.items()}
 
 
 class Naming:

@@ -9,7 +9,7 @@ from captioner.images.files import ImageFiles
 from captioner.model.vocabulary import END
 from captioner.references import CaptionedImage
 from captioner.training.data import NAMED, Example
-from captioner.training.rewards import Cider, Naming
+from captioner.training.rewards import Cider, Naming, shared_words
 
 SENTENCE = "a small {} sitting on the green grass"
 
@@ -87,6 +87,26 @@ def test_objects_that_are_not_there_cost() -> None:
     ]
     said = [["a", "dog", END], ["a", "cat", "and", "a", "pizza", END], ["a", "cat", END]]
     plain, charged = (
-        Cider(examples, 1, 5, 0.0, objects, "reward").scores([0, 0, 1], said) for objects in (0.0, 0.25)
+        Cider(examples, 1, 5, 0.0, objects, 0.0, "reward").scores([0, 0, 1], said) for objects in (0.0, 0.25)
     )
     np.testing.assert_allclose(plain - charged, [0.0, 0.5, 0.0])
+
+
+def test_shared_words_are_those_of_the_closest_caption() -> None:
+    references = [["a", "dog", "on", "a", "couch", END], ["two", "red", "buses", END]]
+    assert shared_words(["a", "couch", "on", "a", "dog", END], references) == pytest.approx(1.0)
+    assert shared_words(["a", "cat"], references[1:]) == 0.0
+    missing, added = (["dog", "on", "a", "couch"], ["a", "dog", "on", "a", "couch", "a"])
+    assert shared_words(added, references) > shared_words(missing, references)  # recall counts more
+    content, function = (["dog", "couch"], ["a", "on"])
+    assert shared_words(content, references) > shared_words(function, references)
+
+
+def test_shared_words_add_to_the_reward() -> None:
+    examples = [example(captions=("a dog on a couch", "a brown dog")), example(captions=("a red bus",))]
+    said = [["a", "dog", END], ["a", "red", "bus", END]]
+    plain, more = (
+        Cider(examples, 1, 5, 0.0, 0.0, words, "reward").scores([0, 1], said) for words in (0.0, 2.0)
+    )
+    expected = [2 * shared_words(said[0], [["a", "brown", "dog"]]), 2.0]
+    np.testing.assert_allclose(more - plain, expected)

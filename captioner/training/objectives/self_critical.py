@@ -38,6 +38,9 @@ class SelfCriticalOptions(ObjectiveOptions):
     objects: float = 0.0
     """Subtracted from the reward for each object of COCO that a sample names and the photo does not have,
     where the data list the objects (Rohrbach et al. 2018, arXiv:1809.02156)."""
+    words: float = 0.0
+    """Factor of the words that a sample shares with the closest human caption, 0 to 1 (`shared_words`), which
+    is added to its reward: captions say more of what people say."""
     naming: float = 0.0
     """Factor of the reward that samples for labelled photos get for naming what is there; at 0 these photos
     are left out."""
@@ -48,7 +51,7 @@ class SelfCriticalOptions(ObjectiveOptions):
 
     def __post_init__(self) -> None:
         ObjectiveOptions.__post_init__(self)
-        self.at_least(0, "contrast", "objects", "naming", "attention_entropy", "entropy_above")
+        self.at_least(0, "contrast", "objects", "words", "naming", "attention_entropy", "entropy_above")
         self.at_least(0.01, "temperature")
         self.at_least(1, "min_references")
         self.at_least(2, "samples")
@@ -74,6 +77,7 @@ class SelfCritical(Objective[SelfCriticalOptions]):
                 options.samples,
                 options.contrast,
                 options.objects,
+                options.words,
                 run.stage.name,
             ),
             NAMED: Naming(run.examples, options.naming, options.samples),
