@@ -29,6 +29,7 @@ from captioner.images.urls import is_url
 
 if TYPE_CHECKING:
     from captioner.cli.batch_progress import Progress
+    from captioner.folder.corrections import Corrections
     from captioner.folder.outputs import Output, OutputOptions
     from captioner.folder.pipeline import Engine
     from captioner.folder.sources import Selection, Source
@@ -68,13 +69,20 @@ def _run_here(args: argparse.Namespace) -> int:
     if args.gallery:
         _check_gallery(args)
     names = _check_inputs(args, read_list(args))
+    corrections = _read_corrections(args)
     stop = threading.Event()
     with _open_engine(args) as engine, _interruptible(stop):
-        wanted = _output_options(args, options, engine)
-        status = _run_once(args, engine, options, wanted, names, stop)
+        wanted = _output_options(args, options, engine, corrections)
+        status = _run_once(args, engine, options, wanted, names, stop, corrections)
         while args.watch and not stop.wait(WATCH_EVERY_S):
-            status = _run_once(args, engine, options, wanted, names, stop, is_first=False)
+            status = _run_once(args, engine, options, wanted, names, stop, corrections, is_first=False)
     return status
+
+
+def _read_corrections(args: argparse.Namespace) -> Corrections | None:
+    from captioner.folder.corrections import Corrections
+
+    return None if args.corrections is None else Corrections.read(args.corrections)
 
 
 def _check_inputs(args: argparse.Namespace, names: Iterator[str] | None) -> Iterator[str] | None:
@@ -99,6 +107,7 @@ def _run_once(
     wanted: OutputOptions,
     names: Iterator[str] | None,
     stop: threading.Event,
+    corrections: Corrections | None,
     *,
     is_first: bool = True,
 ) -> int:
@@ -128,7 +137,7 @@ def _run_once(
             with Progress(run.total, run.left, quiet=args.quiet) as progress:
                 if is_first:
                     _say_left_out(progress, sources)
-                    _say_unmatched(progress, args.corrections, run.names())
+                    _say_unmatched(progress, corrections, run.names())
                     for result in run.failures():
                         progress.say_failure(result, "from an earlier run")
                 for result in run:
@@ -152,13 +161,9 @@ def _say_left_out(progress: Progress, sources: Sequence[Source]) -> None:
             progress.say(text.format(counted(count, noun)))
 
 
-def _say_unmatched(progress: Progress, path: Path | None, names: Iterator[str]) -> None:
+def _say_unmatched(progress: Progress, corrections: Corrections | None, names: Iterator[str]) -> None:
     """How many of the corrections are of none of these photos."""
-    from captioner.folder.corrections import Corrections
-
-    if path is None or not path.is_file():  # a pipe gives its content once
-        return
-    if unmatched := Corrections.read(path).unmatched(names):
+    if corrections is not None and (unmatched := corrections.unmatched(names)):
         count = counted(len(unmatched), "correction")
         progress.say(f"not used: {count} of no photo in the output, such as {printable(unmatched[0])}")
 
@@ -185,7 +190,9 @@ def _selection(args: argparse.Namespace) -> Selection:
     return Selection(patterns=args.pattern or IMAGE_PATTERNS, exclude=args.exclude, hidden=args.hidden)
 
 
-def _output_options(args: argparse.Namespace, options: CaptionOptions, engine: Engine) -> OutputOptions:
+def _output_options(
+    args: argparse.Namespace, options: CaptionOptions, engine: Engine, corrections: Corrections | None
+) -> OutputOptions:
     from captioner.folder.outputs import OutputOptions
     from captioner.references import image_key, read_references
 
@@ -197,7 +204,7 @@ def _output_options(args: argparse.Namespace, options: CaptionOptions, engine: E
         attention=args.attention,
         alternatives=options.alternatives > 0,
         grid=options.attention_size or engine.grid,
-        transform=make_transform(args, engine.calibration),
+        transform=make_transform(args, engine.calibration, corrections),
         root=args.sources[0] if len(args.sources) == 1 and args.sources[0].is_dir() else None,
         embed=args.embed,
         keywords=args.keywords,

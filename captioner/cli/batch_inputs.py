@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from captioner.errors import OptionsError
 
 if TYPE_CHECKING:
+    from captioner.folder.corrections import Corrections
     from captioner.folder.text import TextOptions
     from captioner.model.calibration import Calibration
 
@@ -52,10 +53,11 @@ def text_options(args: argparse.Namespace) -> TextOptions:
     return TextOptions(**{field.name: getattr(args, field.name) for field in dataclasses.fields(TextOptions)})
 
 
-def make_transform(args: argparse.Namespace, calibration: Calibration | None) -> Callable[[Any], Any]:
+def make_transform(
+    args: argparse.Namespace, calibration: Calibration | None, corrections: Corrections | None = None
+) -> Callable[[Any], Any]:
     """The function that turns a record into the one to write, as the flags ask."""
     from captioner.folder.confidence import ConfidenceFilter
-    from captioner.folder.corrections import Corrections
     from captioner.folder.outputs.options import unchanged
     from captioner.folder.text import TextOptions
 
@@ -64,9 +66,8 @@ def make_transform(args: argparse.Namespace, calibration: Calibration | None) ->
     believe = unchanged
     if args.min_confidence is not None:
         believe = ConfidenceFilter.of(calibration, args.min_confidence).transform
-    if args.corrections is not None:  # corrections are neither filtered nor reworded
-        decide = Corrections.read(args.corrections).decide
-        return lambda record: decide(record) or reword(believe(record))
+    if corrections is not None:  # they are neither filtered nor reworded
+        return lambda record: corrections.decide(record) or reword(believe(record))
     if believe is unchanged:
         return reword
     return lambda record: reword(believe(record))

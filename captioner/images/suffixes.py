@@ -6,6 +6,6 @@ PICTURES = tuple(
     "avif bmp gif heic heif j2k jfif jp2 jpe jpeg jpg pbm pgm png pnm ppm tif tiff webp".split()  # noqa: SIM905
 )
 RAW = tuple("arw cr2 cr3 dng nef nrw orf pef raf rw2 srw".split())  # noqa: SIM905
-"""Of cameras, which often write a JPEG of the same photo beside it."""
+"""RAW photos; cameras often write a JPEG of the same photo beside each."""
 UNSUPPORTED = ("jxl",)
 """Images that cannot be read."""
