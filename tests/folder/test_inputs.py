@@ -17,6 +17,7 @@ from captioner.errors import DataError, ImageTooLargeError, ImageUnreadableError
 from captioner.folder.api import iter_folder
 from captioner.folder.archives import open_archive
 from captioner.folder.open import open_sources, opened_sources
+from captioner.folder.outputs.files import check_no_input
 from captioner.folder.sources import FolderSource, Selection, Source, read_names
 
 
@@ -392,3 +393,10 @@ def test_archives_in_an_archive_are_counted(tmp_path, batch, capsys, kind) -> No
     only = pack(f"only.{kind}", "inner.zip")
     assert batch(only, "-o", tmp_path / "only.jsonl") == 2
     assert "there are no images, only archives (1), which" in capsys.readouterr().err
+
+
+def test_names_that_are_too_long_are_no_inputs(tmp_path: Path) -> None:
+    long = "x" * 300
+    check_no_input(tmp_path / long, [tmp_path])
+    (tmp_path / "out.jsonl").write_bytes(b"")
+    check_no_input(tmp_path / "out.jsonl", [tmp_path / long])

@@ -33,12 +33,13 @@ def check_folder(path: Path) -> None:
 def check_no_input(path: Path, inputs: Iterable[str | Path]) -> None:
     """Raise `OutputError` if an output is an input: one of these files, or a photo below one of these
     folders."""
-    if path.is_file() and any(_is_input(path, Path(place)) for place in inputs):
+    # Path.is_file fails for names that are too long.
+    if os.path.isfile(path) and any(_is_input(path, Path(place)) for place in inputs):  # noqa: PTH113
         raise OutputError(f"{path} is one of the inputs; choose another name for OUT")
 
 
 def _is_input(path: Path, place: Path) -> bool:
-    if place.is_dir():
+    if os.path.isdir(place):  # noqa: PTH112
         folder = place.resolve()
         ends = (path.parent.resolve() / path.name, path.resolve())  # a link, and the file that it leads to
         return any(_PHOTOS.takes_file(end.name) and end.is_relative_to(folder) for end in ends)

@@ -109,6 +109,7 @@ def _find_photo(name: str, image_root: Path) -> Path:
     path = Path(os.path.normpath(root / name))
     if path == root or not path.is_relative_to(root):
         raise ImageUnreadableError("the photo is outside the folder of images")
-    if path.exists() and not path.is_file():  # opening a pipe would wait for a writer
+    # Opening a pipe would wait for a writer. Path.exists fails for names that are too long.
+    if os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110 PTH113
         raise ImageUnreadableError("not a regular file")
     return path
