@@ -43,7 +43,7 @@ def test_everything_is_measured_or_named_as_left_out(results: Path) -> None:
         tables = found["sections"][name]
         assert name in left_out or (tables and all(table["title"] and table["rows"] for table in tables))
     [rows] = found["sections"]["rows"]
-    beside = {row["what"]: row["beside it"] for row in rows["rows"]}
+    beside = {row["what"]: row["compared with"] for row in rows["rows"]}
     assert beside["8 photos of 224 x 224 by `captioner batch`, float32, lanes: 1"] == "0.016 s"
     assert beside["one photo, greedy, float32"] == "4 ms"
     [encoder] = found["sections"]["encoder"]
