@@ -6,6 +6,7 @@ Fields are matched by name: an option that exists in `CaptionOptions` and in the
 from __future__ import annotations
 
 import dataclasses
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -73,8 +74,16 @@ def word_to_proto(word: Word) -> pb.Word:
     message = pb.Word(text=word.text, log_prob=word.log_prob, sentinel=word.sentinel)
     if word.attention is not None:
         message.attention.rows, message.attention.columns = word.attention.shape
-        message.attention.weights.extend(word.attention.ravel().tolist())
+        weights = _weights_head(word.attention.size) + word.attention.astype("<f4").tobytes()
+        message.attention.MergeFromString(weights)
     return message
+
+
+@lru_cache(maxsize=256)
+def _weights_head(count: int) -> bytes:
+    """The bytes before `count` weights in a serialized map, which are a little-endian float32 array: merging
+    them takes a tenth of the time of `extend`."""
+    return pb.AttentionMap(weights=[0.0] * count).SerializeToString()[: -4 * count or None]
 
 
 def word_from_proto(message: pb.Word) -> Word:

@@ -50,3 +50,21 @@ def test_captions_survive_the_way_there_and_back() -> None:
     message = pb.Caption.FromString(caption_to_proto(caption).SerializeToString())
     assert caption_from_proto(message, "1.jpg") == caption
     assert caption_from_proto(pb.Caption(text="a")).confidence is None
+
+
+@pytest.mark.parametrize(
+    "maps",
+    [
+        np.arange(12, dtype=np.float32).reshape(3, 4).T,
+        np.arange(12, dtype=">f4").reshape(4, 3),
+        np.ones((64, 64), np.float32),
+        np.zeros((1, 1), np.float32),
+    ],
+    ids=["transposed", "big-endian", "large", "one cell"],
+)
+def test_maps_travel_row_by_row_however_they_lie_in_memory(maps: np.ndarray) -> None:
+    sent = caption_to_proto(Caption("a", -0.5, (Word("a", -0.5, maps),), (), "m@1"))
+    assert list(sent.words[0].attention.weights) == maps.ravel().tolist()
+    [word] = caption_from_proto(sent).words
+    assert word.attention is not None
+    assert np.array_equal(word.attention, maps)

@@ -1,4 +1,6 @@
-"""Keeps freed memory for the next message, and returns it to the system when it is quiet.
+"""The memory of the process: glibc's heaps, and Python's garbage collector.
+
+Freed memory is kept for the next message, and returned to the system when it is quiet.
 
 glibc returns the memory of each large message at once, and faulting its pages in again for the next one takes
 as long as copying it. But it gives each thread a heap of its own and returns only its end: what a burst of
@@ -8,6 +10,7 @@ messages or headers took would stay resident in the heaps of gRPC's threads, and
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import threading
 import time
@@ -23,6 +26,9 @@ _KEPT_BYTES = 256 * 2**20
 _INTERVAL_S = 2.0
 _GROWTH_BYTES = 16 * 2**20
 """Growth since the last trim that is worth another, which takes milliseconds."""
+_YOUNG_OBJECTS = 10_000
+"""New objects between two collections of garbage; Python's default is 700. A call makes hundreds, which few
+cycles hold."""
 
 
 def bound_heap() -> None:
@@ -37,6 +43,16 @@ def bound_heap() -> None:
     except AttributeError:
         return
     threading.Thread(target=_keep_trimmed, args=(trim,), name="heap", daemon=True).start()
+
+
+def settle_garbage() -> None:
+    """Free what only cycles hold, then exempt all that is left, mostly modules and models, from further
+    collections, each of which would look through it again. Call this when models have been loaded or closed.
+    """
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_YOUNG_OBJECTS)
 
 
 def _keep_trimmed(trim: Any) -> None:

@@ -15,6 +15,7 @@ from captioner_server.admission.door import Door
 from captioner_server.admission.gate import Gate, State
 from captioner_server.captioning.models import Models
 from captioner_server.errors import ServerStartError
+from captioner_server.heap import settle_garbage
 from captioner_server.http.app import make_app
 from captioner_server.http.server import HttpServer
 from captioner_server.inference import grpc_predict_v2_pb2, grpc_predict_v2_pb2_grpc
@@ -111,6 +112,7 @@ class CaptionServer:
             return
         for name, pipeline in ready.items():
             self.models.put(name, pipeline)
+        settle_garbage()
         self.gate.state = State.SERVING
         self._health.set(SERVING)
 

@@ -397,3 +397,8 @@ def test_a_shadow_must_be_served(capsys) -> None:
 
     assert main(["serve", "--shadow", "other", "--print-config"]) == 2
     assert "shadow must name one of the models" in capsys.readouterr().err
+
+
+def test_what_is_loaded_is_not_collected_again_and_again(server) -> None:
+    """Each full collection would look through the modules and models, and stop all calls meanwhile."""
+    assert gc.get_freeze_count() > 10_000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -14,6 +13,7 @@ from captioner.protocol import PixelModel
 from captioner_server.captioning.pipeline import Pipeline
 from captioner_server.captioning.shadow import OUTCOMES, Shadow
 from captioner_server.errors import ModelNotFoundError
+from captioner_server.heap import settle_garbage
 from captioner_server.observation.metrics import Metrics
 from captioner_server.options import ServerOptions
 
@@ -169,7 +169,7 @@ class Models:
         model = pipeline.engine.model
         del pipeline
         await asyncio.sleep(_IDLE_S)  # its tasks and threads end
-        gc.collect()  # what cycles hold, Python itself would find only after many more calls
+        settle_garbage()
         log.info("model closed", extra={"fields": {"model": model}})
 
 
