@@ -86,9 +86,9 @@ def main() -> None:
 
 
 def read_some(photos: Path, most: int) -> list[bytes]:
-    [source] = open_sources([photos])
-    found = sorted(source.find(), key=lambda one: one.name)[:most]
-    return [source.read(one.locator, 2**30)[0] for one in found]
+    with open_sources([photos]) as [source]:
+        found = sorted(source.find(), key=lambda one: one.name)[:most]
+        return [source.read(one.locator, 2**30)[0] for one in found]
 
 
 def measure_model(captioner: Captioner, pixels: np.ndarray, batch_size: int, seconds: float) -> float:

@@ -16,7 +16,7 @@ from captioner.options import OPTION_SPECS, CaptionOptions
 from captioner.results import Alternative, Caption, Word
 from captioner.v1 import captioner_pb2 as pb
 
-MAX_MAP_SIDE = 256
+MAX_RECEIVED_SIDE = 256
 """Most rows or columns of a received map, those of a bundle's grid (`captioner.model.bundle.MAX_CELLS`)."""
 _PRESENCE = {field.name: field.has_presence for field in pb.CaptionOptions.DESCRIPTOR.fields}
 
@@ -93,7 +93,7 @@ def word_from_proto(message: pb.Word) -> Word:
     if message.HasField("attention"):
         rows, columns = shape = message.attention.rows, message.attention.columns
         count = len(message.attention.weights)
-        if not (1 <= rows <= MAX_MAP_SIDE and 1 <= columns <= MAX_MAP_SIDE and count == rows * columns):
+        if not (min(shape) >= 1 and max(shape) <= MAX_RECEIVED_SIDE and count == rows * columns):
             raise ValueError(f"a map of {rows} rows and {columns} columns has {count} weights")
         attention = np.array(message.attention.weights, dtype=np.float32).reshape(shape)
         if not np.isfinite(attention).all():

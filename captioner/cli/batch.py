@@ -23,7 +23,7 @@ from captioner.cli.common import (
     open_captioner,
     report_unknown_keywords,
 )
-from captioner.cli.output import counted, printable, report_failure
+from captioner.cli.output import INTERRUPTED, counted, printable, report_failure
 from captioner.errors import OptionsError
 from captioner.images.urls import is_url
 
@@ -39,7 +39,6 @@ __all__ = ["add_parser", "run"]
 
 WATCH_EVERY_S = 5.0
 """Pause between two looks at the folders, with --watch."""
-_INTERRUPTED = 128 + 2
 _STORES = "--engine ray reads and writes object stores"
 
 
@@ -113,11 +112,11 @@ def _run_once(
 ) -> int:
     """Caption what is new; the exit status. A run that watches says nothing when there is nothing new."""
     from captioner.cli.batch_progress import Progress
-    from captioner.folder.open import opened_sources
+    from captioner.folder.open import open_sources
     from captioner.folder.outputs import make_output
     from captioner.folder.run import FolderRun
 
-    with opened_sources(args.sources, _selection(args), names) as sources:
+    with open_sources(args.sources, _selection(args), names) as sources:
         output = make_output(args.output, wanted, args.format)
         run = FolderRun(
             sources,
@@ -175,7 +174,7 @@ def _conclude(args: argparse.Namespace, progress: Progress, output: Output, left
             f"interrupted; {progress.done} images are done and kept, {left - progress.done} are left; "
             "the same command resumes"
         )
-        return _INTERRUPTED
+        return INTERRUPTED
     if kept := getattr(output, "kept", 0):
         progress.say(f"{kept} kept as they were: not written by this command, or edited since")
     progress.summarize(failed)

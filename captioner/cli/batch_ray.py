@@ -11,31 +11,30 @@ from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, NoReturn
 
 from captioner.cli.batch_inputs import make_transform, read_list, text_options
-from captioner.cli.common import caption_options, check_server_flags, image_limits
-from captioner.cli.output import printable
+from captioner.cli.common import caption_options, check_server_flags, given_flags, image_limits
+from captioner.cli.output import INTERRUPTED, printable
 from captioner.errors import OptionsError
 
 if TYPE_CHECKING:
     from captioner.folder.ray_engine import RayRun
 
-_INTERRUPTED = 128 + 2
-_REFUSED = {
-    "server": ("--server", "its actors hold models of their own"),
-    "device": ("--device", "--gpus-per-actor says what an actor runs on"),
-    "threads": ("--threads", "--cpus-per-actor says how many an actor has"),
-    "precision": ("--precision", "each actor chooses the precision itself"),
-    "lanes": ("--lanes", "each actor captions one batch at a time"),
-    "watch": ("--watch", "run the command again to caption new images"),
-    "workers": ("--workers", "--cpus-per-actor says how many threads an actor has"),
-    "gallery": ("--gallery", "make a page with captioner gallery"),
-    "include_keywords": ("--include-keywords", "its actors do not read keywords"),
-    "corrections": ("--corrections", "it writes Parquet; correct what is made of it"),
-    "keywords": ("--keywords", "it writes Parquet"),
-    "embed": ("--embed", "it writes Parquet"),
-    "replace_existing": ("--replace-existing", "it writes Parquet"),
-    "coco_ids": ("--coco-ids", "it writes Parquet"),
+_REJECTED = {
+    "server": "its actors hold models of their own",
+    "device": "--gpus-per-actor says what an actor runs on",
+    "threads": "--cpus-per-actor says how many an actor has",
+    "precision": "each actor chooses the precision itself",
+    "lanes": "each actor captions one batch at a time",
+    "watch": "run the command again to caption new images",
+    "workers": "--cpus-per-actor says how many threads an actor has",
+    "gallery": "make a page with captioner gallery",
+    "include_keywords": "its actors do not read keywords",
+    "corrections": "it writes Parquet; correct what is made of it",
+    "keywords": "it writes Parquet",
+    "embed": "it writes Parquet",
+    "replace_existing": "it writes Parquet",
+    "coco_ids": "it writes Parquet",
 }
-"""Flags that do not apply to Ray, and the reason."""
+"""Options that do not apply to Ray, and the reason."""
 
 
 def run_ray(args: argparse.Namespace) -> int:
@@ -44,9 +43,8 @@ def run_ray(args: argparse.Namespace) -> int:
     from captioner.model.bundle import Bundle
     from captioner.model.calibration import Calibration
 
-    for name, (flag, why) in _REFUSED.items():
-        if getattr(args, name):
-            raise OptionsError(f"{flag} is not for --engine ray: {why}", name)
+    for name, flag in given_flags(args, _REJECTED):
+        raise OptionsError(f"{flag} is not for --engine ray: {_REJECTED[name]}", name)
     check_server_flags(args)
     if args.format not in (None, "parquet"):
         raise OptionsError(f"--engine ray writes parquet, not {args.format}", "format")
@@ -97,7 +95,7 @@ def _work(run: RayRun, say: Callable[[str], None]) -> int:
             f"interrupted; {done} images are done and kept, {run.left - done} are left; "
             "the same command resumes"
         )
-        return _INTERRUPTED
+        return INTERRUPTED
     say(f"{run.total} images in all, {run.failed} of them failed")
     return 1 if run.failed else 0
 

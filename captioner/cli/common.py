@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,23 +22,10 @@ if TYPE_CHECKING:
     from captioner_client import ClientOptions
 
 
-_LOCAL_FLAGS = {
-    "model": "--model",
-    "device": "--device",
-    "threads": "--threads",
-    "precision": "--precision",
-    "lanes": "--lanes",
-    "max_pixels": "--max-pixels",
-    "include_keywords": "--include-keywords",
-}
-"""Flags for a local captioner; a server has its own settings."""
-_SERVER_FLAGS = {
-    "timeout_s": "--timeout-s",
-    "tls": "--tls",
-    "root_certificates": "--root-certificates",
-    "token_file": "--token-file",
-}
-"""Flags for the connection to a server."""
+_LOCAL_OPTIONS = ("model", "device", "threads", "precision", "lanes", "max_pixels", "include_keywords")
+"""Options of a local captioner; a server has its own."""
+_SERVER_OPTIONS = ("timeout_s", "tls", "root_certificates", "token_file")
+"""Options of the connection to a server."""
 _KEYWORDS_SHOWN = 10
 
 REFERENCES_HELP = (
@@ -166,18 +153,26 @@ def open_captioner(args: argparse.Namespace, *, draws: bool = False) -> Iterator
         yield client
 
 
+def given_flags(args: argparse.Namespace, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Those of the options `names` that the user has set, each with its flag: ("max_pixels", "--max-pixels").
+    Their defaults must be None or False."""
+    for name in names:
+        value = getattr(args, name, None)
+        if value is not None and value is not False:
+            yield name, "--" + name.replace("_", "-")
+
+
 def check_local_flags(args: argparse.Namespace, *, draws: bool = False) -> None:
     """Raise `OptionsError` for a flag that does not apply to a server."""
-    for name, flag in _LOCAL_FLAGS.items():
-        if getattr(args, name, None) is not None and not (draws and name == "max_pixels"):
+    for name, flag in given_flags(args, _LOCAL_OPTIONS):
+        if not (draws and name == "max_pixels"):
             raise OptionsError(f"{flag} cannot be used with --server", name)
 
 
 def check_server_flags(args: argparse.Namespace) -> None:
     """Raise `OptionsError` for a flag that does not apply to a local captioner."""
-    for name, flag in _SERVER_FLAGS.items():
-        if getattr(args, name) is not None:
-            raise OptionsError(f"{flag} needs --server", name)
+    for name, flag in given_flags(args, _SERVER_OPTIONS):
+        raise OptionsError(f"{flag} needs --server", name)
 
 
 def add_keywords_argument(parser: argparse._ActionsContainer) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 
 import captioner
-from captioner.cli.output import printable
+from captioner.cli.output import INTERRUPTED, printable
 from captioner.errors import CaptionerError, OutputError, RuntimeMissingError
 
 COMMANDS = {
@@ -58,7 +58,6 @@ _EXTRAS = {
 }
 """Packages that are not in the base install, and the extra that brings each."""
 
-_INTERRUPTED = 128 + 2
 _BROKEN_PIPE = 128 + 13
 
 
@@ -81,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"captioner: {printable(str(error))}", file=sys.stderr)
         return error.exit_status
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED
     except BrokenPipeError:  # the reader, `head` for instance, has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's exit complains
         return _BROKEN_PIPE

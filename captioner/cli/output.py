@@ -1,4 +1,4 @@
-"""Keeps output lines intact, whatever characters file names contain."""
+"""What all commands print and return. Lines stay intact, whatever characters file names contain."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import unicodedata
 
 from captioner.errors import CaptionerError
 
+INTERRUPTED = 128 + 2
+"""Exit status after Ctrl-C, as shells have it."""
 _SHORT = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
 
 

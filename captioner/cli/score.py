@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from captioner.cli.common import REFERENCES_HELP
+from captioner.cli.common import REFERENCES_HELP, given_flags
 from captioner.cli.output import printable
 from captioner.errors import OptionsError
 
@@ -16,15 +16,8 @@ if TYPE_CHECKING:
     from captioner.metrics import Comparison, Scores
 
 _SAMPLES, _MOST_SAMPLES, _SEED = 1000, 100_000, 0
-_CAPTION_FLAGS = {
-    "compare": "--compare",
-    "split_list": "--split-list",
-    "meteor_data": "--meteor-data",
-    "no_meteor": "--no-meteor",
-    "samples": "--samples",
-    "seed": "--seed",
-}
-"""Flags for references that are captions, not labels."""
+_CAPTION_OPTIONS = ("compare", "split_list", "meteor_data", "no_meteor", "samples", "seed")
+"""Options for references that are captions, not labels."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -110,9 +103,8 @@ def _score_names(args: argparse.Namespace) -> int:
     from captioner.metrics.tables import label
     from captioner.references import read_label_file, select_split
 
-    for name, flag in _CAPTION_FLAGS.items():
-        if getattr(args, name) is not None:
-            raise OptionsError(f"--labels cannot be combined with {flag}", name)
+    for name, flag in given_flags(args, _CAPTION_OPTIONS):
+        raise OptionsError(f"--labels cannot be combined with {flag}", name)
     path = Path(args.references)
     images = read_label_file(path)
     if args.split:

@@ -8,7 +8,7 @@ from typing import Any
 
 from captioner.captioner import Captioner
 from captioner.folder.items import FolderResult
-from captioner.folder.open import opened_sources
+from captioner.folder.open import open_sources
 from captioner.folder.outputs import OutputOptions, make_output
 from captioner.folder.outputs.files import check_no_input
 from captioner.folder.outputs.options import unchanged
@@ -57,13 +57,14 @@ def iter_folder(
     is that of `captioner batch --format`; `workers` processes decode images (default: one per core).
     """
     paths = [folder] if isinstance(folder, (str, Path)) else list(folder)
-    with opened_sources([Path(path) for path in paths], selection) as sources:
+    with open_sources([Path(path) for path in paths], selection) as sources:
+        if output is not None:
+            check_no_input(Path(output), paths)
         captioner = captioner or Captioner.load(lanes=None)
         engine = LocalEngine(captioner, batch_size, workers)
         options = options or CaptionOptions(attention=False)
         written = None
         if output is not None:
-            check_no_input(Path(output), paths)
             outcome = OutputOptions(
                 attention=options.attention,
                 alternatives=options.alternatives > 0,

@@ -14,44 +14,40 @@ from captioner.folder.sources import FolderSource, ListSource, Selection, Source
 
 
 @contextmanager
-def opened_sources(
-    paths: Sequence[Path], selection: Selection | None = None, names: Iterable[str] | None = None
-) -> Iterator[list[Source]]:
-    """The sources of `open_sources`, which are closed at the end of the block."""
-    with ExitStack() as opened:
-        sources = open_sources(paths, selection, names)
-        for source in sources:
-            opened.callback(source.close)
-        yield sources
-
-
 def open_sources(
     paths: Sequence[Path], selection: Selection | None = None, names: Iterable[str] | None = None
-) -> list[Source]:
+) -> Iterator[list[Source]]:
     """Open folders, archives and image files, or a list of `names` relative to the one folder in `paths`
-    (default: the current one).
+    (default: the current one), and close them at the end of the block.
 
     Image names are relative to their folder. With several paths, each name starts with its path as given,
     so that names do not collide. Raises `OptionsError` or `DataError`.
     """
+    with ExitStack() as opened:
+        sources = []
+        for source in _sources(paths, selection, names):
+            opened.callback(source.close)
+            sources.append(source)
+        yield sources
+
+
+def _sources(
+    paths: Sequence[Path], selection: Selection | None, names: Iterable[str] | None
+) -> Iterator[Source]:
     if names is not None:
         if len(paths) > 1:
             raise OptionsError("a list of files is relative to one folder", "files_from")
         root = paths[0] if paths else Path()
         if not root.is_dir():
             raise DataError(f"{root}: there is no such folder")
-        return [ListSource(names, root)]
-    if not paths:
+        yield ListSource(names, root)
+    elif not paths:
         raise OptionsError("name a folder, an archive or a list of images", "sources")
-    if len(paths) == 1:
-        return [_open(paths[0], selection)]
-    sources: list[Source] = []
-    with ExitStack() as opened:
+    elif len(paths) == 1:
+        yield _open(paths[0], selection)
+    else:
         for path in paths:
-            sources.append(_open_labelled(path, selection))
-            opened.callback(sources[-1].close)
-        opened.pop_all()  # they are closed here only if one cannot be opened
-    return sources
+            yield _open_labelled(path, selection)
 
 
 def _open(path: Path, selection: Selection | None) -> Source:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from captioner.errors import BundleError, DataError, OptionsError
+from captioner.function_words import FUNCTION_WORDS
 from captioner.metrics.bootstrap import Array, Statistics
 from captioner.metrics.maps import correlation, divergence, normalized, perplexity
 from captioner.metrics.measured import Measured
@@ -24,17 +25,6 @@ from captioner.model.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from captioner.captioner import Captioner
-
-FUNCTION_WORDS = frozenset(
-    """a an the this that these those some any each every another other both all no its it his him he her
-    hers she they them their my your our who which what there here and or but nor while as because
-    if so than with without of from to at for in into inside on onto off over under above below by
-    near next beside besides between among behind before after around across along against through
-    throughout toward towards up down out outside upon within about during beneath underneath is are
-    was were be been being am has have having had do does doing did can could will would may might
-    not very too also just only such""".split()  # noqa: SIM905
-)
-"""Function words: determiners, pronouns, conjunctions, prepositions, auxiliaries."""
 
 GROUPS = ("", "content_", "function_")
 """Prefixes of score names: all words, content words, function words."""

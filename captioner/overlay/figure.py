@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from PIL import Image
 
+from captioner.function_words import is_function_word
 from captioner.maps.saliency import fit_photo
 from captioner.overlay.canvas import MUTED, Canvas, text_width
 from captioner.overlay.scene import DEFAULT_WIDTH, Scene, ShownWord
-from captioner.overlay.small_words import is_small
 from captioner.overlay.styles.style import Style
 from captioner.overlay.text import clean, font_for, wrap
 
@@ -53,7 +53,7 @@ class Grid:
 def draw_figure(scene: Scene, style: Style) -> Image.Image:
     """Draw the caption as a headline, the panels and a legend."""
     width = scene.options.width or DEFAULT_WIDTH
-    smalls = [False, *(is_small(word.text) for word in scene.words)]
+    smalls = [False, *(is_function_word(word.text) for word in scene.words)]
     if all(smalls[1:]):
         smalls = [False] * len(smalls)
     has_sentinel = any(word.sentinel is not None for word in scene.words)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from captioner.function_words import is_function_word
 from captioner.maps.saliency import Map, display_range, fit_photo, resample, stops
 from captioner.overlay.scene import OverlayOptions, ShownWord, probability
-from captioner.overlay.small_words import is_small
 from captioner.overlay.text import clean
 from captioner.results import Caption
 
@@ -79,7 +79,7 @@ def _word(word: ShownWord, grid: tuple[int, int]) -> dict[str, Any]:
     levels = (weights / (largest or 1.0) * 255).round().astype(np.uint8)
     return {
         "text": clean(word.text),
-        "small": is_small(word.text),
+        "small": is_function_word(word.text),
         "probability": round(word.probability, 4),
         "sentinel": None if word.sentinel is None else round(_finite(word.sentinel), 4),
         "max": largest,

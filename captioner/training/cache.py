@@ -241,7 +241,7 @@ def pixel_session(module: nn.Module, image_size: int) -> ort.InferenceSession:
 
 
 def trained_stages(
-    encoder: GridEncoder, maps: list[Tensor], frozen_segments: int, tuned_segments: int
+    encoder: GridEncoder, maps: list[Tensor], frozen_segments: int, tuned_segments: int = 0
 ) -> list[Tensor]:
     """Output of the backbone, (batch, channels, rows, columns) of each stage, from cached maps.
 

@@ -94,7 +94,7 @@ class Completion:
             as_it_is = torch.zeros_like(part)
             maps = self._features.maps(part, as_it_is, self._device)
             mask = self._features.masks(part, as_it_is, self._device)
-            stages = trained_stages(self._model.encoder, maps, self._frozen_segments, 0)
+            stages = trained_stages(self._model.encoder, maps, self._frozen_segments)
             stepper = TorchStepper(self._model.decoder, *self._model.prepare(stages, mask), bias)
             for several in search(stepper, len(part), options, [] if head is None else [[head]]):
                 found.append([list(one.tokens) for one in several])

@@ -195,7 +195,7 @@ def _deepest(run: Run, rows: Tensor, tell: Callable[[int], None]) -> Iterator[Te
     done = 0
     for images in rows.split(64):
         maps = run.features.maps(images, torch.zeros_like(images), run.device)
-        stages = trained_stages(run.model.encoder, maps, run.frozen_segments, 0)
+        stages = trained_stages(run.model.encoder, maps, run.options.frozen_segments)
         done += len(images)
         tell(done)
         yield stages[-1].float().flatten(2).transpose(1, 2)

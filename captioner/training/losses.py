@@ -77,7 +77,7 @@ def forward(run: Run, cache: FeatureCache, batch: Batch) -> Step:
     part = random_part(len(batch.images), stage.zoom, run.device) if stage.zoom < 1 else None
     if part is not None:
         maps = enlarge(maps, part)
-    stages = trained_stages(model.encoder, maps, run.frozen_segments, stage.tuned_segments)
+    stages = trained_stages(model.encoder, maps, run.options.frozen_segments, stage.tuned_segments)
     grid = model.encoder.fuse(stages, photo_mask)
     hidden, mask = hide(grid, photo_mask, stage.hidden_cells, stage.hidden_features)
     memory, state = model.decoder.prepare(hidden, mask, stages[-1].float())

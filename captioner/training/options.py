@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from captioner.errors import DataError, OptionsError
+from captioner.nn.encoder import STRIDES
 from captioner.nn.model import ModelOptions
 from captioner.options import CaptionOptions
 from captioner.training.renamed import renamed
@@ -186,8 +187,8 @@ class StageOptions:
         _at_least(self, 1, "epochs", "runs", "batch_captions")
         _at_least(self, 0, "warmup_steps", "encoder_learning_rate", "weight_decay")
         _at_least(self, 0, "learning_rate", "final_learning_rate", "gradient_norm", "evidence_gain")
-        if not 0 <= self.tuned_segments <= 3:
-            raise DataError("tuned_segments must be from 0 to 3")
+        if not 0 <= self.tuned_segments <= len(STRIDES):
+            raise DataError(f"tuned_segments must be from 0 to {len(STRIDES)}")
         if self.frozen_detection and self.tuned_segments:
             raise DataError("frozen_detection keeps the encoder: set tuned_segments to 0")
         if not 0 < self.zoom <= 1:
@@ -304,9 +305,9 @@ class TrainOptions:
         return max((n for n, stage in enumerate(self.stages, 1) if stage.tuned_segments), default=0)
 
     @property
-    def tuned_segments(self) -> int:
-        """Segments of the backbone that any stage trains; the others are frozen for the whole run."""
-        return max(stage.tuned_segments for stage in self.stages)
+    def frozen_segments(self) -> int:
+        """Segments of the backbone that no stage trains: their outputs are what is cached."""
+        return len(STRIDES) - max(stage.tuned_segments for stage in self.stages)
 
 
 def _at_least(options: Any, low: float, *names: str) -> None:

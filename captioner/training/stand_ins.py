@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
+from captioner.function_words import is_function_word
 from captioner.metrics.object_words import COLORS, PHRASES
 from captioner.model.vocabulary import tokenize
-from captioner.overlay.small_words import is_small
 from captioner.training.class_words import class_words
 from captioner.training.naming import is_plural
 
@@ -105,7 +105,7 @@ def _is_several(name: str) -> bool:
 
 def _is_head(words: Sequence[str], end: int) -> bool:
     """Whether a name ends before `end`: true for "dog" in "dog on", false in "dog house"."""
-    return end == len(words) or is_small(words[end]) or words[end].endswith(("ing", "s"))
+    return end == len(words) or is_function_word(words[end]) or words[end].endswith(("ing", "s"))
 
 
 def _names(phrase: Sequence[str]) -> bool:
@@ -113,7 +113,9 @@ def _names(phrase: Sequence[str]) -> bool:
     if PHRASES.get(tuple(phrase)):
         return phrase[-1] not in _NEVER
     known = word in _GENERAL or word in _classes()
-    return known and not more and not is_small(word) and word not in _NEVER and not word.endswith("ing")
+    return (
+        known and not more and not is_function_word(word) and word not in _NEVER and not word.endswith("ing")
+    )
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import math
 import time
@@ -16,26 +15,24 @@ from torch import Tensor
 
 from captioner.errors import DataError
 from captioner.model.search import Hypothesis
-from captioner.nn.model import CaptionModel
 from captioner.training import checkpoint
+from captioner.training.build import build_model
 from captioner.training.cache import FeatureCache, build_cache
 from captioner.training.calibrate import calibrate
-from captioner.training.class_words import ClassWords, caption_counts, class_words
 from captioner.training.curves import plot_curves
 from captioner.training.data import Batch, Example, load_examples
 from captioner.training.ema import MovingAverage, copy_weights
-from captioner.training.label_classes import choose_classes, fit_classes
+from captioner.training.label_classes import fit_classes
 from captioner.training.losses import Losses, forward
-from captioner.training.naming import build_vocabulary, label_words, related_words
+from captioner.training.naming import label_words
 from captioner.training.objectives import Run
 from captioner.training.options import StageOptions, TrainOptions
 from captioner.training.plan import DEFAULT_SEARCH, planned, unlearnt, warnings
 from captioner.training.progress import Progress
 from captioner.training.records import in_words, losses_in_words, mean_losses, mean_score
-from captioner.training.repetition import repetition_costs
 from captioner.training.schedule import keep_other_words, make_optimizer, set_learning_rate
 from captioner.training.soup import Soup
-from captioner.training.start import Start, mix_backbone
+from captioner.training.start import Start
 from captioner.training.validation import validate
 
 
@@ -64,53 +61,19 @@ class Trainer:
         elif options.model.label_classes:
             raise DataError("[model] label_classes: the run chooses them; set [label_classes]")
         self.train_examples = load_examples(options.data, data_root, "train")
+        self.val_examples = load_examples(options.data, data_root, "val")
         options = planned(options, self.train_examples, start.search if start else DEFAULT_SEARCH)
-        self.options, self.folder, self.device, self.progress = options, folder, device, progress
+        torch.manual_seed(options.seed)
+        built = build_model(options, self.train_examples, start, progress.note)
+        self.options, self.vocabulary, self.added = built.options, built.vocabulary, built.added
+        self.model = built.model.to(device)
+        self.folder, self.device, self.progress = folder, device, progress
         self.data_root, self.cache_folder = data_root, cache
         self.checkpoint_every_s = checkpoint_every_s
-        self.val_examples = load_examples(options.data, data_root, "val")
-        # A start that has classes has their words.
-        classes = class_words() if options.model.classes and not (start and start.model.classes) else []
-        self.vocabulary = build_vocabulary(self.train_examples, options.min_count, classes)
-        if start:
-            self.vocabulary = start.extended(self.vocabulary)
-        model = options.model
-        counts = functools.cache(lambda: self._caption_counts(start))
-        self.added: tuple[str, ...] = ()
-        if options.label_classes.photos:
-            self.added = choose_classes(
-                options.label_classes, model, self.train_examples, self.vocabulary, counts()
-            )
-            progress.note(f"words of labels that get classes: {', '.join(self.added) or 'none'}")
-        model = dataclasses.replace(model, label_classes=(*model.label_classes, *self.added))
-        named = ClassWords.of(self.vocabulary, model) if classes or self.added else None
-        if named:
-            model = dataclasses.replace(model, named_words=named.count)
-        names = None
-        if start.needs_names(model) if start else model.helps_with_names:
-            names = (named or ClassWords.of(self.vocabulary, model)).names(counts())
-            model = dataclasses.replace(model, following_words=names.membership.shape[1])
-        self.options = options = dataclasses.replace(options, model=model)
         words = label_words(self.train_examples, self.vocabulary)
         if not words and any(stage.label_words_only for stage in options.stages):
             raise DataError("label_words_only needs photos with labels")
         self.label_words = torch.tensor(words, device=device)
-        torch.manual_seed(options.seed)
-        weights = None if options.weights == "random" or start else options.weights
-        self.model = CaptionModel(options.model, len(self.vocabulary), weights).to(device)
-        if named:
-            self.model.name_classes(named.membership, named.column)
-        if classes:
-            self.model.score_pretrained_classes()
-        if start:
-            start.give(self.model, self.vocabulary, related_words(self.train_examples, classes))
-            if options.pretrained_share:
-                mix_backbone(self.model.encoder.backbone, options.model.encoder, options.pretrained_share)
-        if names:
-            self.model.help_with_names(names)
-        if options.model.repetition_cost and not (start and start.model.repetition_cost):
-            self.model.price_repetition(repetition_costs(self.train_examples, self.vocabulary))
-        self.model.strengthen_evidence(options.stages[0].evidence_gain)
         self.confidence: Mapping[str, Any] | None = start.confidence if start else None
         self.history: list[dict[str, Any]] = []
         self.stage = self.epoch = self.batch = 0
@@ -255,11 +218,6 @@ class Trainer:
         self.losses, self.optimizer = self._prepared_stage()
         self.losses.inherit(before)
 
-    def _caption_counts(self, start: Start | None) -> Tensor:
-        """The number of captions with each word, in the data of this run or of its start."""
-        counts = caption_counts(self.train_examples, self.vocabulary)
-        return torch.maximum(counts, start.caption_counts(self.vocabulary)) if start else counts
-
     def _fit_label_classes(self) -> None:
         """If this is the time: when the first stage begins from which on the encoder stays as it is."""
         if self.added and self.stage == self.options.first_frozen_stage:
@@ -324,7 +282,7 @@ class Trainer:
             self.val_cache,
             self.val_examples,
             self.vocabulary,
-            self.losses.run.frozen_segments,
+            self.options.frozen_segments,
             self.options.search,
             self.device,
         )
@@ -395,7 +353,7 @@ class Trainer:
                 self.model.encoder,
                 model.encoder,
                 model.image_size,
-                3 - self.options.tuned_segments,
+                self.options.frozen_segments,
                 examples,
                 self.device,
                 lambda done, _total: tell(done, ""),

@@ -46,7 +46,7 @@ def validate(
     for images in chunks(len(examples), BATCH):
         as_it_is = torch.zeros_like(images)
         maps, mask = cache.maps(images, as_it_is, device), cache.masks(images, as_it_is, device)
-        stages = trained_stages(model.encoder, maps, frozen_segments, 3 - frozen_segments)
+        stages = trained_stages(model.encoder, maps, frozen_segments)
         memory, state = model.prepare(stages, mask)
         for hypotheses in search(TorchStepper(model.decoder, memory, state), len(images), options):
             if not hypotheses:

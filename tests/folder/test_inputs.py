@@ -16,7 +16,7 @@ from support.serving import make_image
 from captioner.errors import DataError, ImageTooLargeError, ImageUnreadableError, OutputError
 from captioner.folder.api import iter_folder
 from captioner.folder.archives import open_archive
-from captioner.folder.open import open_sources, opened_sources
+from captioner.folder.open import open_sources
 from captioner.folder.outputs.files import check_no_input
 from captioner.folder.sources import FolderSource, Selection, Source, read_names
 
@@ -56,8 +56,8 @@ def test_selection(tree: Path, selection, expected) -> None:
     with zipfile.ZipFile(packed, "w") as archive:
         for path in tree.rglob("*"):
             archive.write(path, path.relative_to(tree))
-    [source] = open_sources([packed], chosen)
-    assert sorted(found.name for found in source.find()) == expected
+    with open_sources([packed], chosen) as [source]:
+        assert sorted(found.name for found in source.find()) == expected
 
 
 @pytest.mark.skipif(os.name != "posix", reason="links and pipes")
@@ -171,7 +171,7 @@ def test_archives_are_closed_after_a_run(packed, opened, tmp_path, batch, tiny_c
 def test_archives_are_closed_if_another_source_cannot_be_opened(packed, opened, tmp_path) -> None:
     with (
         pytest.raises(DataError, match="there is no such folder or file"),
-        opened_sources([*packed, tmp_path / "missing"]),
+        open_sources([*packed, tmp_path / "missing"]),
     ):
         pass
     assert len(opened) == 3 and all(map(is_closed, opened))
@@ -181,8 +181,8 @@ def test_damaged_archives(tmp_path: Path, batch, capsys) -> None:
     for name in ("a.zip", "a.tar", "a.tar.gz"):
         path = tmp_path / name
         path.write_bytes(b"nothing that makes sense" * 50)
-        with pytest.raises(DataError, match="archive"):
-            open_sources([path])
+        with pytest.raises(DataError, match="archive"), open_sources([path]):
+            pass
     whole = io.BytesIO()
     with zipfile.ZipFile(whole, "w") as archive:
         archive.writestr("good.png", make_image(1))

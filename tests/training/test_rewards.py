@@ -87,7 +87,8 @@ def test_objects_that_are_not_there_cost() -> None:
     ]
     said = [["a", "dog", END], ["a", "cat", "and", "a", "pizza", END], ["a", "cat", END]]
     plain, charged = (
-        Cider(examples, 1, 5, 0.0, objects, 0.0, "reward").scores([0, 0, 1], said) for objects in (0.0, 0.25)
+        Cider(examples, 1, 5, stage="reward", objects=objects).scores([0, 0, 1], said)
+        for objects in (0.0, 0.25)
     )
     np.testing.assert_allclose(plain - charged, [0.0, 0.5, 0.0])
 
@@ -106,7 +107,27 @@ def test_shared_words_add_to_the_reward() -> None:
     examples = [example(captions=("a dog on a couch", "a brown dog")), example(captions=("a red bus",))]
     said = [["a", "dog", END], ["a", "red", "bus", END]]
     plain, more = (
-        Cider(examples, 1, 5, 0.0, 0.0, words, "reward").scores([0, 1], said) for words in (0.0, 2.0)
+        Cider(examples, 1, 5, stage="reward", words=words).scores([0, 1], said) for words in (0.0, 2.0)
     )
     expected = [2 * shared_words(said[0], [["a", "brown", "dog"]]), 2.0]
     np.testing.assert_allclose(more - plain, expected)
+
+
+@pytest.mark.parametrize(
+    ("captions", "said", "costs"),
+    [
+        (("a woman sits", "a person sits"), "a man sits", False),  # half of the captions do not settle it
+        (("a woman sits", "a lady sits", "a person sits"), "a man sits", True),
+        (("a woman sits", "a lady sits", "a person sits"), "a person sits", False),
+        (("a woman sits", "a lady sits", "a person sits"), "a man and a woman sit", False),
+        (("a boy jumps",), "a girl jumps", True),
+        (("a boy and a girl jump",), "a girl jumps", False),
+    ],
+)
+def test_confusing_the_gender_of_people_costs(captions, said, costs) -> None:
+    examples = [example(captions=captions), example(captions=("a dog runs",))]
+    without, with_ = (
+        Cider(examples, 1, 5, stage="reward", gender=gender).scores([0], [[*said.split(), END]])
+        for gender in (0.0, 0.5)
+    )
+    assert without - with_ == pytest.approx(0.5 * costs)

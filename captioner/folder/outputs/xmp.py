@@ -19,8 +19,8 @@ from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.outputs.sidecar import SidecarOutput
 from captioner.folder.sources import read_file
 from captioner.folder.state import Entry, State
+from captioner.function_words import is_function_word
 from captioner.model.vocabulary import tokenize
-from captioner.overlay.small_words import is_small
 
 DESCRIPTION, ALT_TEXT = "XMP-dc:Description", "XMP-iptcCore:AltTextAccessibility"
 KEYWORDS = "XMP-dc:Subject"
@@ -134,7 +134,7 @@ def keywords_of(text: str) -> list[str]:
     words = (
         word
         for word in tokenize(text)
-        if not (is_small(word) or word in _NAMES_NOTHING or word.endswith("ing"))
+        if not (is_function_word(word) or word in _NAMES_NOTHING or word.endswith("ing"))
     )
     return list(dict.fromkeys(words)) or [""]
 

@@ -41,11 +41,6 @@ class Run:
     features: FeatureCache
     """Outputs of the frozen segments for all examples."""
 
-    @property
-    def frozen_segments(self) -> int:
-        """Segments of the backbone that no stage trains: their outputs are what is cached."""
-        return 3 - self.options.tuned_segments
-
     @cached_property
     def start(self) -> Start | None:
         """The model that the run starts from, if there is one. Raises `DataError` or `BundleError`."""

@@ -76,7 +76,7 @@ class CaptionRetention(Objective[CaptionRetentionOptions]):
         """Captions as from `sample`, and the start's log-probabilities of each next word, float32 (batch,
         samples, length, vocabulary)."""
         [model] = self._start
-        stages = trained_stages(model.encoder, step.features, self.run.frozen_segments, 0)
+        stages = trained_stages(model.encoder, step.features, self.run.options.frozen_segments)
         memory, state = model.prepare(stages, step.photo_mask)
         sampled = sample(
             model.decoder,

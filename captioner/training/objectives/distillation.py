@@ -42,7 +42,12 @@ class Distillation(Objective[DistillationOptions]):
     def __init__(self, options: DistillationOptions, run: Run) -> None:
         super().__init__(options, run)
         self.teachers = Teachers(
-            options.teachers, run.data_root, run.model, run.vocabulary, run.frozen_segments, run.device
+            options.teachers,
+            run.data_root,
+            run.model,
+            run.vocabulary,
+            run.options.frozen_segments,
+            run.device,
         )
 
     def loss(self, step: Step) -> Tensor:
@@ -97,7 +102,7 @@ class Teachers:
         """
         said = []
         for model in self.models:
-            stages = trained_stages(model.encoder, maps, self.frozen, 0)
+            stages = trained_stages(model.encoder, maps, self.frozen)
             logits, _ = model.decoder(tokens, *model.prepare(stages, mask))
             said.append(torch.softmax(logits.float(), dim=-1))
         return torch.stack(said).mean(dim=0)

@@ -74,7 +74,7 @@ class LabelLikelihood(Objective[LabelLikelihoodOptions]):
         completion = Completion(
             model.to(run.device).eval(),
             run.features,
-            run.frozen_segments,
+            run.options.frozen_segments,
             run.vocabulary,
             len(start.vocabulary),
             run.options.search,

@@ -41,6 +41,10 @@ class SelfCriticalOptions(ObjectiveOptions):
     words: float = 0.0
     """Factor of the words that a sample shares with the closest human caption, 0 to 1 (`shared_words`), which
     is added to its reward: captions say more of what people say."""
+    gender: float = 0.0
+    """Subtracted from the reward of a sample that names only men or boys in a photo of women or girls, or the
+    reverse, where the captions settle the gender (`captioner.metrics.gender`). CIDEr alone makes the more
+    frequent gender the better guess."""
     naming: float = 0.0
     """Factor of the reward that samples for labelled photos get for naming what is there; at 0 these photos
     are left out."""
@@ -51,7 +55,9 @@ class SelfCriticalOptions(ObjectiveOptions):
 
     def __post_init__(self) -> None:
         ObjectiveOptions.__post_init__(self)
-        self.at_least(0, "contrast", "objects", "words", "naming", "attention_entropy", "entropy_above")
+        self.at_least(
+            0, "contrast", "objects", "words", "gender", "naming", "attention_entropy", "entropy_above"
+        )
         self.at_least(0.01, "temperature")
         self.at_least(1, "min_references")
         self.at_least(2, "samples")
@@ -75,10 +81,11 @@ class SelfCritical(Objective[SelfCriticalOptions]):
                 run.examples,
                 options.min_references,
                 options.samples,
-                options.contrast,
-                options.objects,
-                options.words,
-                run.stage.name,
+                stage=run.stage.name,
+                contrast=options.contrast,
+                objects=options.objects,
+                words=options.words,
+                gender=options.gender,
             ),
             NAMED: Naming(run.examples, options.naming, options.samples),
         }

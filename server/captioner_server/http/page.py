@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from captioner.function_words import FUNCTION_WORDS
 from captioner.maps.saliency import stops
 from captioner.overlay import template
 from captioner.overlay.page import page_shell
 from captioner.overlay.scene import OverlayOptions
-from captioner.overlay.small_words import SMALL_WORDS
 
 _STYLES = ("theme.css", "view.css", "gallery.css", "page.css")
 _VIEW_SCRIPTS = ("theme.js", "field.js", "view.js", "search.js", "list.js")
@@ -48,7 +48,7 @@ def page_routes() -> list[Route]:
         "colormap": "".join(
             f"{red:02x}{green:02x}{blue:02x}" for red, green, blue in stops(options.colormap)
         ),
-        "smallWords": sorted(SMALL_WORDS),
+        "smallWords": sorted(FUNCTION_WORDS),
     }
     page = template.fill(_read("page.html"), {"view": view, "settings": template.to_json(settings)})
     scripts = [template.load(*_VIEW_SCRIPTS), *(_read(name) for name in _SCRIPTS)]
