@@ -60,7 +60,7 @@ def bundle_path(text: str) -> Path | None:
 
 def add_caption_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags that `caption_options` and `open_captioner` read."""
-    parser.add_argument("-q", "--quiet", action="store_true", help="nothing but failures on stderr")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only failures on stderr")
     add_search_arguments(parser)
     local = parser.add_argument_group("model")
     local.add_argument(

@@ -39,8 +39,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         nargs="+",
         default=(),
         metavar="DATA=FILE",
-        help="scores to record, by the name of their data: files of captioner evaluate --json "
-        "(default: those of the validation in training)",
+        help="record the scores in FILE, the output of captioner evaluate --json, under the name DATA "
+        "(default: the validation scores of the training)",
     )
     add_search_arguments(parser, "those of the run; these become the defaults of the bundle", BUNDLE_OPTIONS)
     parser.add_argument(

@@ -45,8 +45,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="OUT",
         required=True,
         type=Path,
-        help=f"a file ending in {', '.join(SUFFIXES)}; for several photos with {STEM} in it, for the name of "
-        f"each, as in overlays/{STEM}.png",
+        help=f"a file ending in {', '.join(SUFFIXES)}; for several photos, OUT must contain {STEM}, which "
+        f"stands for the name of the photo, as in overlays/{STEM}.png",
     )
     parser.add_argument(
         "--style",

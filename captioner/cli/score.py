@@ -56,8 +56,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     meteor.add_argument(
         "--no-meteor", action="store_true", default=None, help="leave out METEOR, which takes seconds"
     )
-    parser.add_argument("--samples", type=int, metavar="N", help=f"of the bootstrap ({_SAMPLES})")
-    parser.add_argument("--seed", type=int, metavar="N", help=f"of the bootstrap ({_SEED})")
+    parser.add_argument("--samples", type=int, metavar="N", help=f"bootstrap samples ({_SAMPLES})")
+    parser.add_argument("--seed", type=int, metavar="N", help=f"seed of the bootstrap ({_SEED})")
 
 
 def run(args: argparse.Namespace) -> int:

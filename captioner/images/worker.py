@@ -1,8 +1,8 @@
 """A process that decodes images for another: started, limited and, if need be, killed by `workers`.
 
-It talks over a socket and shares a file in memory with its parent: the first bytes are for the pixels, what
-follows is for the image file. For each image the parent sends the file's length; the answer is a status byte
-and a message. The end of the socket is the end of the process.
+The process and its parent communicate over a socket and share a file in memory: the first part holds the
+pixels, the rest holds the image file. For each image the parent sends the length of the image file; the
+answer is a status byte and a message. The process ends when the socket is closed.
 """
 
 from __future__ import annotations

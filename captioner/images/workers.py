@@ -1,8 +1,8 @@
 """Decoding images in processes that can be killed.
 
-Decoders hold Python's lock, may take minutes or gigabytes for a file of some kilobytes, and may crash. In a
-process of their own they disturb nobody: each image has a limit of processor time and of memory, and a
-process that dies takes only its own image with it. Pixels come back through shared memory.
+Decoders hold Python's lock, may need minutes or gigabytes for a file of some kilobytes, and may crash.
+Separate processes isolate them: each image has a limit of processor time and of memory, and if a process
+dies, only its current image fails. Pixels come back through shared memory.
 """
 
 from __future__ import annotations

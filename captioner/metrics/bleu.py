@@ -1,8 +1,8 @@
 """BLEU (Papineni et al. 2002, "BLEU: a Method for Automatic Evaluation of Machine Translation").
 
-The brevity penalty takes the reference length closest to the candidate's, the shorter of two as close,
-as the COCO caption evaluation does. BLEU is a property of a corpus: the counts of the images are summed
-and then combined, so that a mean of single images' BLEU is something else.
+The brevity penalty uses the reference length that is closest to the candidate's length, and the shorter one
+if two are equally close, like the COCO caption evaluation. BLEU is defined for a corpus: counts are summed
+over all images before they are combined. The mean of the BLEU scores of single images is a different number.
 """
 
 from __future__ import annotations

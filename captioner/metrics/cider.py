@@ -2,9 +2,9 @@
 
 This is what the COCO caption evaluation computes and papers report as "CIDEr": tf-idf vectors of the n-grams
 of 1 to 4 words without stemming, clipped to the reference's counts, with a Gaussian penalty on the
-difference of lengths, times 10. (The paper's plain CIDEr has stems, but neither the clipping nor the penalty,
-so that repeating a word gains.) One detail is the code's and not the paper's: lengths are counted in
-bigrams, which matters only for captions of no word.
+difference of lengths, times 10. (The paper's plain CIDEr uses stems, but neither the clipping nor the
+penalty, so repeating a word raises the score.) One detail follows the COCO code, not the paper: lengths are
+counted in bigrams. This matters only for empty captions.
 """
 
 from __future__ import annotations

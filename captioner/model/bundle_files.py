@@ -1,4 +1,4 @@
-"""Reading the files of a bundle that a stranger made: plain files of bounded size, and nothing else."""
+"""Reads the files of an untrusted bundle: only regular files of bounded size."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a graph may not hold: weights outside the bundle, and constants that fill the memory.
+"""Rejects graphs that refer to weights outside the bundle or contain constants that would fill the memory.
 
-ONNX Runtime would read the one and allocate the other. The check walks the bytes of the graph (Protocol
-Buffers), so that it needs no package for ONNX.
+ONNX Runtime would read such weights and allocate memory for such constants. The check walks the bytes of the
+graph (Protocol Buffers), so that it needs no package for ONNX.
 """
 
 from __future__ import annotations

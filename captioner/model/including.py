@@ -1,8 +1,8 @@
 """Constrained beam search: captions that must contain given words (Anderson et al. 2017, arXiv:1612.00576).
 
-Hypotheses are kept apart by which of the words they hold already. Each such group has a beam of its own, so
-that a hypothesis that has said an unlikely word is never pushed out by likelier ones that have not, and only
-those that hold every word may end. The decoder is not changed, and needs no training for it.
+Hypotheses are grouped by the required words that they contain. Each group has its own beam, so a hypothesis
+with an unlikely required word never competes with likelier hypotheses without that word. A hypothesis may end
+only if it contains every required word. The decoder needs no changes and no extra training.
 """
 
 from __future__ import annotations

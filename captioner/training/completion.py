@@ -1,9 +1,9 @@
-"""Whole captions for labelled photos, in which the photo's word takes a natural place.
+"""Generates whole captions for labelled photos. Each contains the photo's label word in a natural position.
 
-A frozen copy of the model that a run starts from captions the photos. The word replaces what this copy says
-in its place (`captioner.training.stand_ins`). Where it says nothing of that kind, a constrained beam search
-finds a caption that has the word (Anderson et al. 2017, arXiv:1612.00576). Such captions teach new words in
-sentences (Anderson et al. 2018, arXiv:1806.06004).
+A frozen copy of the starting model captions the photos. The label word replaces the word that this copy uses
+for the same thing (`captioner.training.stand_ins`). If the caption has no such word, a constrained beam
+search finds a caption that contains the label word (Anderson et al. 2017, arXiv:1612.00576). Such captions
+teach new words in sentences (Anderson et al. 2018, arXiv:1806.06004).
 """
 
 from __future__ import annotations

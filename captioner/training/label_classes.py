@@ -1,10 +1,10 @@
-"""Classes of their own for words of labels.
+"""Adds classes for label words that ImageNet does not cover.
 
-ImageNet has no class for an octopus, and captions hardly mention one, so nothing makes the captioner say it.
-With the options `LabelClassOptions`, such words of labelled photos get classes in the class evidence
-(`captioner.nn.decoder.evidence`): more rows of the classifier W, b of the deepest features, fitted beside
-those that it has, which stay as they are. With p(S | f) the share of a set of classes S in the softmax of
-W f + b, the loss is
+ImageNet has no class for an octopus, and captions hardly mention one, so the captioner never learns to say
+the word. With the options `LabelClassOptions`, such words get classes in the class evidence
+(`captioner.nn.decoder.evidence`): new rows of the classifier (W, b) on the deepest features. Only the new
+rows are fitted; the existing rows do not change. With p(S | f) the share of a set of classes S in the softmax
+of W f + b, the loss is
 
     mean of -log p(right classes | mean feature)                        over labelled photos
     + NEGATIVES * mean of -log p(old classes, and new ones whose word

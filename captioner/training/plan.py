@@ -1,7 +1,7 @@
 """Chooses options that were left open by the size of the data, and warns if a run cannot learn.
 
-What suits 50,000 captions (batches of 160, 200 steps of warm-up, an average over 1,000 steps) teaches
-nothing to a run on 60. How captions are searched for comes from the model that the run starts from.
+Options that suit 50,000 captions (batches of 160, 200 steps of warm-up, an average over 1,000 steps) do not
+work for 60 captions: the model learns nothing. The search settings are those of the starting model.
 """
 
 from __future__ import annotations

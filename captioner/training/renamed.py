@@ -1,6 +1,7 @@
 """Option names of earlier versions, as in older configurations, checkpoints and bundles.
 
-Stages used to have the options of all objectives, and runs the networks that objectives learn from.
+In earlier versions, the options of all objectives were options of the stage, and the networks that objectives
+learn from were options of the run.
 """
 
 from __future__ import annotations

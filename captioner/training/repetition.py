@@ -1,4 +1,4 @@
-"""What it costs to say a word twice in a caption, by how often people do.
+"""The cost of repeating a word in a caption, based on how often people repeat it.
 
 The model learns names of things from labels, and then repeats them ("a toilet on top of a white toilet").
 People repeat "a" and "in", sometimes "dog" ("a brown dog plays with a white dog"), and hardly any other word.

@@ -1,10 +1,12 @@
 """The memory of the process: glibc's heaps, and Python's garbage collector.
 
-Freed memory is kept for the next message, and returned to the system when it is quiet.
+Freed memory is kept for the next message. If the process has grown, a thread returns free memory to the
+system within seconds.
 
-glibc returns the memory of each large message at once, and faulting its pages in again for the next one takes
-as long as copying it. But it gives each thread a heap of its own and returns only its end: what a burst of
-messages or headers took would stay resident in the heaps of gRPC's threads, and in each of them once more.
+By default, glibc returns the memory of each large message at once. The page faults for the next message then
+take as long as copying it. glibc also gives each thread its own heap, and returns only free memory at the end
+of a heap. The memory of a burst of messages or headers would stay resident, once in the heap of each gRPC
+thread.
 """
 
 from __future__ import annotations

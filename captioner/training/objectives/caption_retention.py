@@ -1,9 +1,9 @@
 """Learning without forgetting: labelled photos keep the captions that the run started with.
 
-Rewards for captions teach the words that people often write, and rarer names give way to them on all photos.
-This objective keeps the prediction of every next word near that of the start, along captions that the start
-samples for labelled photos (Li and Hoiem 2016, arXiv:1606.09282; word by word, Kim and Rush 2016,
-arXiv:1606.07947).
+Rewards for captions favour words that people often write, and make rarer names less likely on all photos.
+This objective samples captions of labelled photos from the starting model. Along these captions, it keeps the
+prediction of every next word close to that of the starting model (Li and Hoiem 2016, arXiv:1606.09282; word
+by word, Kim and Rush 2016, arXiv:1606.07947).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Counts of what is open now, by who has it."""
+"""Counts open items, such as calls, for each owner."""
 
 from __future__ import annotations
 

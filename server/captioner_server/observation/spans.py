@@ -4,7 +4,7 @@ A call is a span with `admit`, `receive` and `send` in it, and an `image` for ea
 `decode`, `wait` and `compute`. A batch is a trace of its own with `encode` and `search`: it links to its
 images, and their `compute` links to it. No span holds anything of an image or a caption.
 
-There are nine spans for each image, so they are made as the messages that are sent: OpenTelemetry's tracer
+Each image has nine spans. To save time, spans are built directly as OTLP messages: OpenTelemetry's tracer
 would take several times as long.
 """
 
