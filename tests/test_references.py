@@ -228,3 +228,23 @@ def test_captions_in_text_files_beside_the_images(tmp_path: Path) -> None:
         ("sub/b.png", ("a cat",)),
         ("sub/d.PPM", ("a map",)),
     ]
+
+
+def test_a_text_file_belongs_to_one_image(tmp_path: Path) -> None:
+    """As `captioner batch --format txt` writes them."""
+    for name in ("a.jpg", "a.png", "b.jpg", "b.png"):
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / "a.txt").write_text("of the jpg")
+    (tmp_path / "a.png.txt").write_text("of the png")
+    (tmp_path / "b.txt").write_text("of the first")
+    found = {image.name: image.captions for image in read_references(tmp_path)}
+    assert found == {"a.jpg": ("of the jpg",), "a.png": ("of the png",), "b.jpg": ("of the first",)}
+
+
+def test_the_split_of_an_image_in_a_table(tmp_path: Path) -> None:
+    table = tmp_path / "captions.csv"
+    table.write_text('image, caption, split\na.jpg, "x, y", train\na.jpg, z,\n')
+    assert read_references(table) == [CaptionedImage("a.jpg", ("x, y", "z"), "train")]
+    table.write_text("image,caption,split\na.jpg,x,train\na.jpg,y,val\n")
+    with pytest.raises(DataError, match=r"captions.csv: a.jpg is in two splits, train and val"):
+        read_references(table)

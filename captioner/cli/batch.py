@@ -131,7 +131,7 @@ def _run_once(
             may_be_empty=args.watch,
         )
         with run:
-            if not is_first and not run.left:
+            if not is_first and not run.left and not run.outdated:
                 return 1 if run.count_failed() else 0
             with Progress(run.total, run.left, quiet=args.quiet) as progress:
                 if is_first:
@@ -178,7 +178,7 @@ def _conclude(args: argparse.Namespace, progress: Progress, output: Output, left
     if kept := getattr(output, "kept", 0):
         progress.say(f"{kept} kept as they were: not written by this command, or edited since")
     progress.summarize(failed)
-    if args.gallery:
+    if args.gallery and progress.total:
         _write_gallery(args)
     return 1 if failed else 0
 
@@ -195,10 +195,14 @@ def _output_options(
     from captioner.folder.outputs import OutputOptions
     from captioner.references import image_key, read_references
 
-    ids = None
+    ids: dict[str, int | None] | None = None
     if args.coco_ids is not None:
-        listed = read_references(args.coco_ids)
-        ids = {image_key(image.name): image.image_id for image in listed if image.image_id is not None}
+        ids = {}
+        for image in read_references(args.coco_ids):
+            if image.image_id is not None:
+                key = image_key(image.name)
+                ids[key] = None if key in ids else image.image_id
+                ids[image.name] = image.image_id
     return OutputOptions(
         attention=args.attention,
         alternatives=options.alternatives > 0,

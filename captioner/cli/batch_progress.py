@@ -22,7 +22,7 @@ class Progress:
         """`left` of `total` images are to be captioned now. When `quiet`, only failures are printed."""
         self._quiet = quiet
         self.done = self.failed = 0
-        self._total, self._left = total, left
+        self.total, self._left = total, left
         self._console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
         self._started = self._last_line = time.monotonic()
         self._bar = Bar(
@@ -36,8 +36,8 @@ class Progress:
         self._task = self._bar.add_task("", total=left, rate=0.0, failed=0)
 
     def __enter__(self) -> Self:
-        if self._left < self._total:
-            self.say(f"{self._total - self._left} of {self._total} images are done already")
+        if self._left < self.total:
+            self.say(f"{self.total - self._left} of {self.total} images are done already")
         self._bar.start()
         return self
 
@@ -71,7 +71,7 @@ class Progress:
         seconds = time.monotonic() - self._started
         self.say(
             f"{counted(self.done, 'image')} in {seconds:.1f} s ({self._rate():.1f}/s); "
-            f"{self._total} in all, {failed} of them failed"
+            f"{self.total} in all, {failed} of them failed"
         )
 
     def _rate(self) -> float:

@@ -45,7 +45,8 @@ def run(args: argparse.Namespace) -> int:
     from captioner.metrics import evaluate_captions
     from captioner.references import read_references
 
-    places = args.images or [args.references.parent]
+    own = args.references if args.references.is_dir() else args.references.parent
+    places = args.images or [own]
     if args.captions:
         _check_output(args, places)
     images = read_references(args.references, args.split)

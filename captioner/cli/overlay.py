@@ -98,7 +98,9 @@ def run(args: argparse.Namespace) -> int:
                     raise OutputError(f"{target} is the overlay of an earlier photo of the same name")
                 check_no_input(target, (name, *args.images))
                 _write(target, _render(args, image, caption, suffix))
-            except (ImageError, OutputError) as error:
+            except (ImageError, OutputError, OptionsError) as error:
+                if isinstance(error, OptionsError) and (error.field != "words" or len(args.images) == 1):
+                    raise
                 failed = True
                 report_failure(name, error)
                 continue

@@ -17,6 +17,7 @@ _NEUTRAL = {
     **dict.fromkeys(("boy", "girl"), "child"),
     **dict.fromkeys(("boys", "girls"), "children"),
     **dict.fromkeys(("his", "her"), "their"),
+    "him": "them",
     **dict.fromkeys(("himself", "herself"), "themself"),
     "businessman": "business person",
     "businesswoman": "business person",
@@ -30,9 +31,17 @@ _NEUTRAL = {
     "girl's": "child's",
 }
 _GENDERED = re.compile(rf"\b(?:{'|'.join(sorted(_NEUTRAL, key=len, reverse=True))})\b", re.IGNORECASE)
+_HERS = re.compile(
+    r"\bher(?=$|[.,]|\s+(?:in|on|at|with|while|from|to|by|near|and|as|up|down|off)\b)", re.IGNORECASE
+)
+"""The pronoun that is no possessive: at the end, or before a word that names nothing."""
 _PAIRS = (
-    (re.compile(r"\ba person and a person\b"), "two people"),
-    (re.compile(r"\ba child and a child\b"), "two children"),
+    (re.compile(r"\ba person and (?:a )?person\b"), "two people"),
+    (re.compile(r"\ba child and (?:a )?child\b"), "two children"),
+    (re.compile(r"\b(?:two people and a person|a person and two people)\b"), "three people"),
+    (re.compile(r"\b(?:two children and a child|a child and two children)\b"), "three children"),
+    (re.compile(r"\bpeople and people\b"), "people"),
+    (re.compile(r"\bchildren and children\b"), "children"),
 )
 _DANGLING = re.compile(
     r"(?:\s+(?:an?|the|of|in|on|at|with|and|to|is|are|by|for|from|near|over|next|their))+$"
@@ -41,7 +50,8 @@ _DANGLING = re.compile(
 
 def alt_text(caption: str) -> str:
     """A caption that begins with what is in the photo, as alt text of at most `MAX_LENGTH` characters."""
-    text = _GENDERED.sub(lambda found: _NEUTRAL[found.group().lower()], " ".join(caption.split()))
+    text = _HERS.sub("them", " ".join(caption.split()))
+    text = _GENDERED.sub(lambda found: _NEUTRAL[found.group().lower()], text)
     for pair, both in _PAIRS:
         text = pair.sub(both, text)
     text = text.rstrip(". ")

@@ -14,6 +14,8 @@ from captioner.overlay.text import clean
 STATUSES = ("approved", "edited", "rejected")
 REJECTED = "rejected"
 """The error code of a caption that a person rejected; it does not count as a failure."""
+_OF_MODEL = frozenset(("error", "words", "alternatives", "log_prob", "confidence"))
+"""Fields that describe the model's caption, not the one that a person wrote instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,8 @@ class Corrections:
         if status == REJECTED:
             error = {"code": REJECTED, "message": "rejected by a person"}
             return {"image": record["image"], "error": error}
-        rest = {name: value for name, value in record.items() if name != "error"}
-        return {**rest, "caption": caption}
+        left_out = {"error"} if record.get("caption") == caption else _OF_MODEL
+        return {**{name: value for name, value in record.items() if name not in left_out}, "caption": caption}
 
 
 def _read_line(line: str, place: str) -> tuple[str, tuple[str, str]]:

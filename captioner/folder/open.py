@@ -51,13 +51,15 @@ def _sources(
 
 
 def _open(path: Path, selection: Selection | None) -> Source:
+    """A file that the selection leaves out is a source without images."""
     if path.is_dir():
         return FolderSource(path, selection)
     if not path.exists():
         raise DataError(f"{path}: there is no such folder or file")
     if is_archive(path.name):
         return open_archive(path, selection)
-    return ListSource([path.as_posix()], Path())
+    taken = selection is None or selection.takes_named(path.as_posix())
+    return ListSource([path.as_posix()] if taken else [], Path())
 
 
 def _open_labelled(path: Path, selection: Selection | None) -> Source:

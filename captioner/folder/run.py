@@ -33,6 +33,8 @@ class FolderRun:
     """Images found."""
     left: int
     """Images not yet done when the run began."""
+    outdated: bool
+    """Whether the output was last completed with another number of images."""
 
     def __init__(
         self,
@@ -70,6 +72,7 @@ class FolderRun:
             if self._retry_failed:
                 state.forget_failures()
             self.left = state.count_pending()
+            self.outdated = state.get("images") != str(self.total)
             if self._output:
                 opened.enter_context(closing(self._output))
                 self._output.begin(state)
@@ -97,6 +100,7 @@ class FolderRun:
         if self._output and is_whole:
             self._output.finish(self._state)
             self._state.set("overwriting", None)
+            self._state.set("images", str(self.total))
 
     def names(self) -> Iterator[str]:
         """The images found, in order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fnmatch
 import os
 import re
@@ -13,7 +14,7 @@ from typing import Protocol
 
 from captioner.errors import DataError, ImageTooLargeError, ImageUnreadableError
 from captioner.folder.items import Found
-from captioner.images.suffixes import PICTURES, RAW, UNSUPPORTED
+from captioner.images.suffixes import GALLERY_MARKER, PICTURES, RAW, UNSUPPORTED
 
 IMAGE_PATTERNS = tuple(f"*.{suffix}" for suffix in sorted((*PICTURES, *RAW, *UNSUPPORTED)))
 """File names taken as images. Unsupported formats (JPEG XL; HEIC without the extra [photos]) are included
@@ -96,6 +97,11 @@ class Selection:
         """Whether walking the folder would find the file: its folders are not excluded."""
         return self.takes_file(name) and self._takes_folders_of(name)
 
+    def takes_named(self, path: str) -> bool:
+        """Whether to take a file that the user names: also a hidden one, and without patterns any."""
+        wanted = self.patterns is IMAGE_PATTERNS or _matches(path, self.patterns)
+        return wanted and not _matches(path, self.exclude)
+
     def leaves_archive(self, path: str) -> bool:
         """Whether it is an archive below the source that would be opened if it was a source itself."""
         return is_archive(path) and self._takes(path) and self._takes_folders_of(path)
@@ -151,7 +157,7 @@ class FolderSource:
                 for entry in entries:
                     name = f"{folder}/{entry.name}" if folder else entry.name
                     if entry.is_dir(follow_symlinks=False):
-                        if self.selection.takes_folder(name):
+                        if self.selection.takes_folder(name) and not _is_of_gallery(entry):
                             folders.append(name)
                     elif _is_folder(entry):
                         self.left_out.links += self.selection.takes_folder(name)
@@ -171,6 +177,10 @@ class FolderSource:
             return False
         self.left_out.links += 1
         return True
+
+
+def _is_of_gallery(entry: os.DirEntry[str]) -> bool:
+    return os.path.exists(os.path.join(entry.path, GALLERY_MARKER))  # noqa: PTH110 PTH118
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -203,10 +213,13 @@ class ListSource:
 def read_names(stream: Iterable[bytes], separator: bytes = b"\n") -> Iterator[str]:
     """The names in a list, separated by newlines or null bytes; empty names are skipped.
 
-    With newlines, a carriage return before one is not part of the name, and blank lines are skipped too.
+    With newlines, a carriage return before one is not part of the name, and blank lines are skipped too, as
+    is the byte order mark with which Windows marks UTF-8.
     """
     of_lines = separator == b"\n"
-    for name in _split(stream, separator):
+    for number, name in enumerate(_split(stream, separator)):
+        if number == 0 and of_lines:
+            name = name.removeprefix(codecs.BOM_UTF8)
         if name.strip() if of_lines else name:
             yield os.fsdecode(name.removesuffix(b"\r") if of_lines else name)
 

@@ -128,7 +128,9 @@ class State:
             self._query("BEGIN")
             for number, source in enumerate(sources):
                 rows = (self._found_row(number, source, rank, f) for rank, f in enumerate(source.find()))
-                self._insert(rows)
+                # A later member of an archive replaces an earlier one; a list may name a file twice.
+                is_list = source.keeps_order and not source.sequential
+                self._insert(rows, "IGNORE" if is_list else "REPLACE")
             self._query(
                 "INSERT INTO listing SELECT row_number() OVER (ORDER BY source, rank) - 1,"
                 " name, source, locator, stamp, problem FROM found"
@@ -142,9 +144,10 @@ class State:
         order = b"%016d" % rank if source.keeps_order else name
         return name, number, order, found.locator, found.stamp, found.problem
 
-    def _insert(self, rows: Iterable[tuple[Any, ...]]) -> None:
+    def _insert(self, rows: Iterable[tuple[Any, ...]], conflict: str) -> None:
+        query = f"INSERT OR {conflict} INTO found VALUES (?, ?, ?, ?, ?, ?)"
         while chunk := tuple(itertools.islice(rows, _CHUNK)):
-            self._connection.executemany("INSERT OR IGNORE INTO found VALUES (?, ?, ?, ?, ?, ?)", chunk)
+            self._connection.executemany(query, chunk)
 
     def names(self) -> Iterator[str]:
         """The images of this run, in order. The state may be changed meanwhile."""
@@ -152,8 +155,9 @@ class State:
             yield os.fsdecode(name)
 
     def forget_failures(self) -> None:
+        """Caption these images again. What was written for them is still known to be ours."""
         with self._guard():
-            self._query("DELETE FROM results WHERE failed")
+            self._query("UPDATE results SET asked = '' WHERE failed")
 
     def count_pending(self) -> int:
         with self._guard():
@@ -271,11 +275,18 @@ class State:
             self._query("UPDATE results SET stamp = ?, digest = ? WHERE name = ?", (stamp, digest, key))
 
     def fail(self, entry: Entry, error: CaptionerError) -> None:
-        """Record that the caption could not be written."""
-        record = _pack(json.dumps(error_to_dict(entry.name, error)))
+        """Record that the caption could not be written. The record keeps the caption, for another try."""
+        self._update(entry, {**entry.record, **error_to_dict(entry.name, error)}, failed=True)
+
+    def recover(self, entry: Entry) -> None:
+        """Record that the caption could be written after all."""
+        self._update(entry, {k: v for k, v in entry.record.items() if k != "error"}, failed=False)
+
+    def _update(self, entry: Entry, record: dict[str, Any], *, failed: bool) -> None:
         with self._guard():
             self._query(
-                "UPDATE results SET failed = 1, record = ? WHERE name = ?", (record, os.fsencode(entry.name))
+                "UPDATE results SET failed = ?, record = ? WHERE name = ?",
+                (failed, _pack(json.dumps(record)), os.fsencode(entry.name)),
             )
 
     @contextmanager

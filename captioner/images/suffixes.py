@@ -9,3 +9,6 @@ RAW = tuple("arw cr2 cr3 dng nef nrw orf pef raf rw2 srw".split())  # noqa: SIM9
 """RAW photos; cameras often write a JPEG of the same photo beside each."""
 UNSUPPORTED = ("jxl",)
 """Images that cannot be read."""
+
+GALLERY_MARKER = "captioner-gallery.txt"
+"""A folder with this file belongs to a gallery, and has copies of photos that need no captions."""

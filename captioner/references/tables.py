@@ -25,7 +25,8 @@ def parse_csv(path: Path, text: str) -> list[CaptionedImage]:
     # Spreadsheets write semicolons where the comma is the decimal point.
     delimiter = max(",;\t", key=text.partition("\n")[0].count)
     # A line break in a quoted caption must reach the reader.
-    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    lines = io.StringIO(text, newline="")
+    rows = csv.DictReader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
     try:
         return _read_rows(path, rows)
     except csv.Error as error:
@@ -42,7 +43,7 @@ def _read_rows(path: Path, rows: csv.DictReader[str]) -> list[CaptionedImage]:
     caption = next((columns[name] for name in CAPTION_COLUMNS if name in columns), None)
     if image is None or caption is None:
         raise DataError(f"{path}: the first line must name the columns image and caption")
-    found = _Images()
+    found = _Images(path)
     for row in rows:
         if None in row:
             raise DataError(
@@ -61,7 +62,7 @@ def parse_lines(path: Path, text: str) -> list[CaptionedImage]:
     corrections have them; optionally `split` and `status`. Records without a caption (failed images) and
     rejected ones are left out. Of several lines with a status for one image, the last counts. Raises
     `DataError`."""
-    found = _Images()
+    found = _Images(path)
     for number, record in _records(path, text):
         image, caption = record.get("image"), record.get("caption")
         if not isinstance(image, str) or not isinstance(caption, str | None):
@@ -84,15 +85,16 @@ def _records(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def read_sidecars(folder: Path, read_text: Callable[[Path], str]) -> list[CaptionedImage]:
-    """The images of a folder that have a text file beside them (`a.txt` or `a.jpg.txt` for `a.jpg`), one
-    caption on each line."""
-    found = []
+    """The images of a folder that have a text file beside them, one caption on each line: `a.jpg.txt` for
+    `a.jpg`, or `a.txt`, which belongs to the first of the images that could have it."""
+    found, used = [], set()
     for name in list_images(folder):
         image = folder / name
-        for beside in (image.with_suffix(".txt"), image.with_name(image.name + ".txt")):
-            captions = read_text(beside).split("\n") if beside.is_file() else []
+        for beside in (image.with_name(image.name + ".txt"), image.with_suffix(".txt")):
+            captions = read_text(beside).split("\n") if beside.is_file() and beside not in used else []
             captions = [caption.strip() for caption in captions if caption.strip()]
             if captions:
+                used.add(beside)
                 found.append(CaptionedImage(name, tuple(captions), ""))
                 break
     if not found:
@@ -103,16 +105,22 @@ def read_sidecars(folder: Path, read_text: Callable[[Path], str]) -> list[Captio
 class _Images:
     """Collects captions by image, in the order of the first one of each."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._captions: dict[str, list[str]] = {}
         self._splits: dict[str, str] = {}
 
     def add(self, image: str, caption: str, split: str) -> None:
+        """Raises `DataError` if the image was in another split before; no split says nothing."""
         self._captions.setdefault(image, []).append(" ".join(caption.split()))
-        self._splits[image] = split.strip()
+        before, split = self._splits.get(image, ""), split.strip()
+        if before and split and before != split:
+            raise DataError(f"{self._path}: {image} is in two splits, {before} and {split}")
+        self._splits[image] = split or before
 
     def forget(self, image: str) -> None:
         self._captions.pop(image, None)
+        self._splits.pop(image, None)
 
     def list(self) -> list[CaptionedImage]:
         return [

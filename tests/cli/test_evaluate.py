@@ -150,3 +150,11 @@ def test_mistakes_are_one_line_and_status_2(
     printed = capsys.readouterr()
     assert message in printed.err and len(printed.err.splitlines()) == 1
     assert printed.out == ""
+
+
+def test_a_folder_of_photos_with_texts(tmp_path: Path, command: list[str]) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    shutil.copy(EXAMPLES / "cat.jpg", photos)
+    (photos / "cat.txt").write_text("a cat")
+    assert main(["evaluate", str(photos), *command[4:]]) == 0

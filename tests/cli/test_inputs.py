@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -205,3 +206,28 @@ def test_a_watched_folder_is_captioned_as_it_fills(run, tmp_path, capsys, monkey
     assert run("batch", root, "-o", out, "--watch") == 0
     assert len(out.read_text().splitlines()) == 2
     assert capsys.readouterr().err.count("in all, 0 of them failed") in (2, 3)
+
+
+def test_a_watched_folder_may_lose_photos_and_begin_empty(run, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("captioner.cli.batch.WATCH_EVERY_S", 0.05)
+    root, out, page = tmp_path / "photos", tmp_path / "out.jsonl", tmp_path / "page.html"
+    root.mkdir()
+
+    def names() -> list[str]:
+        return [json.loads(line)["image"] for line in out.read_text().splitlines()] if out.exists() else []
+
+    def change() -> None:
+        wait_until(out.exists)
+        for name in ("a.jpg", "b.jpg"):
+            shutil.copy(CAT, tmp_path / name)
+            (tmp_path / name).rename(root / name)
+        wait_until(lambda: names() == ["a.jpg", "b.jpg"] and page.exists())
+        (root / "a.jpg").unlink()
+        wait_until(lambda: names() == ["b.jpg"])
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=change, daemon=True)
+    thread.start()
+    assert run("batch", root, "-o", out, "--watch", "--attention", "--gallery", page) == 0
+    thread.join()
+    assert names() == ["b.jpg"] and not list(tmp_path.glob("*.partial"))

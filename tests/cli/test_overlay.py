@@ -222,3 +222,12 @@ def test_a_gallery_that_cannot_be_made(run, capsys, tmp_path, monkeypatch, sourc
     (tmp_path / "captions.jsonl").write_text('{"image": "a.jpg", "caption": "a", "log_prob": -1}\n')
     assert run("gallery", source, "-o", "out.html", *arguments) == 2
     assert reason in capsys.readouterr().err
+
+
+def test_a_word_that_one_caption_lacks_fails_that_photo_only(run, tmp_path, capsys) -> None:
+    shutil.copy(CAT, tmp_path / "a.jpg")
+    (tmp_path / "b.jpg").write_bytes(b"")
+    names = (tmp_path / "a.jpg", tmp_path / "b.jpg", CAT)
+    assert run("overlay", *names, "-o", tmp_path / "{stem}.png", "--words", "64") == 1
+    errors = capsys.readouterr().err.splitlines()
+    assert [error.partition(": there is no word 64")[1] != "" for error in errors] == [True, False, True]

@@ -19,6 +19,7 @@ from captioner.folder.archives import open_archive
 from captioner.folder.open import open_sources
 from captioner.folder.outputs.files import check_no_input
 from captioner.folder.sources import FolderSource, Selection, Source, read_names
+from captioner.folder.state import State
 
 
 @pytest.fixture
@@ -400,3 +401,47 @@ def test_names_that_are_too_long_are_no_inputs(tmp_path: Path) -> None:
     check_no_input(tmp_path / long, [tmp_path])
     (tmp_path / "out.jsonl").write_bytes(b"")
     check_no_input(tmp_path / "out.jsonl", [tmp_path / long])
+
+
+def test_a_list_may_begin_with_a_byte_order_mark() -> None:
+    assert list(read_names([b"\xef\xbb\xbfa.jpg\r\nb.jpg\r\n"])) == ["a.jpg", "b.jpg"]
+    assert list(read_names([b"\xef\xbb\xbfa.jpg"], b"\0")) == ["\ufeffa.jpg"]
+
+
+def test_the_later_member_of_an_archive_counts(tmp_path: Path, batch) -> None:
+    photos = [make_image(1), make_image(2)]
+    with tarfile.open(tmp_path / "twice.tar", "w") as archive:
+        for data in photos:
+            member = tarfile.TarInfo("a.png")
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    with open_sources([tmp_path / "twice.tar"]) as sources, State(None, "") as state:
+        assert state.find_images(sources) == 1
+        [item] = state.pending()
+        assert sources[0].read(item.found.locator, 2**20)[0] == photos[1]
+
+
+def test_a_gallery_in_the_folder_is_not_captioned(tmp_path: Path, batch) -> None:
+    root = tmp_path / "photos"
+    root.mkdir()
+    (root / "a.jpg").write_bytes(make_image(1, format="JPEG"))
+    flags = ("--attention", "--gallery", root / "index.html")
+    assert batch(root, "-o", tmp_path / "out.jsonl", *flags) == 0
+    assert (root / "index.files" / "photos" / "0.jpg").is_file()
+    assert names_of(FolderSource(root)) == ["a.jpg"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ((), ["a.jpg", "b.raw"]),
+        (("--exclude", "b*"), ["a.jpg"]),
+        (("--pattern", "*.raw"), ["b.raw"]),
+    ],
+)
+def test_named_files_obey_given_flags(tmp_path: Path, batch, monkeypatch, flags, expected) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.jpg", "b.raw"):
+        Path(name).write_bytes(make_image(1, format="JPEG"))
+    assert batch("a.jpg", "b.raw", "-o", "out.jsonl", *flags) == 0
+    assert [json.loads(line)["image"] for line in Path("out.jsonl").read_text().splitlines()] == expected

@@ -360,3 +360,51 @@ def test_a_gallery_that_cannot_be_is_refused_before_the_work(photos, tmp_path, b
     out = tmp_path / "out.jsonl"
     assert batch(photos, "-o", out, "--attention", "--gallery", tmp_path / "page.txt") == 2
     assert "a gallery is an .html file" in capsys.readouterr().err and not out.exists()
+
+
+def test_coco_ids_of_equal_file_names(tmp_path, batch, capsys) -> None:
+    images = [{"id": 11, "file_name": "dogs/1.jpg"}, {"id": 22, "file_name": "cats/1.jpg"}]
+    truth, out, root = tmp_path / "truth.json", tmp_path / "out.json", tmp_path / "photos"
+    annotations = [{"id": n, "image_id": n, "caption": "a thing"} for n in (11, 22)]
+    truth.write_text(json.dumps({"images": images, "annotations": annotations}))
+    for name in ("dogs", "cats"):
+        (root / name).mkdir(parents=True)
+        (root / name / "1.jpg").write_bytes(make_image(1, format="JPEG"))
+    flags = ("--format", "coco", "--coco-ids", truth)
+    assert batch(root, "-o", out, *flags) == 0
+    assert [record["image_id"] for record in json.loads(out.read_text())] == [22, 11]
+    assert batch(root / "dogs", "-o", tmp_path / "alone.json", *flags) == 2
+    assert "the file of --coco-ids has several images 1, but no 1.jpg" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [(), ("--retry-failed",)])
+def test_a_file_that_could_not_be_rewritten_is_kept_and_tried_again(tmp_path, batch, flags, capsys) -> None:
+    root, out = tmp_path / "photos", tmp_path / "out"
+    root.mkdir()
+    (root / "a.jpg").write_bytes(make_image(1, format="JPEG"))
+    batch_it = (root, "-o", out, "--format", "txt")
+    assert batch(*batch_it) == 0
+    before = (out / "a.txt").read_text()
+    (out / "a.txt.partial").mkdir()  # in the way of the next version
+    assert batch(*batch_it, "--prefix", "now ") == 1
+    assert batch(*batch_it, "--prefix", "now ") == 1
+    assert (out / "a.txt").read_text() == before
+    (out / "a.txt.partial").rmdir()
+    capsys.readouterr()
+    assert batch(*batch_it, "--prefix", "now ", *flags) == 0
+    assert (out / "a.txt").read_text() == f"now {before}"
+    assert "captioner: a.jpg" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("caption", "expected"),
+    [
+        ("a man kissing her", "A person kissing them."),
+        ("a girl looks at her in a park with her dog", "A child looks at them in a park with their dog."),
+        ("a dog sits by him", "A dog sits by them."),
+        ("two men and a woman", "Three people."),
+        ("a man and woman walking", "Two people walking."),
+    ],
+)
+def test_alt_text_of_pairs_and_pronouns(caption, expected) -> None:
+    assert TextOptions(style="alt").apply(caption, "x.jpg") == expected

@@ -309,3 +309,47 @@ def test_corrections_that_are_none(line, few, tmp_path, batch, capsys) -> None:
     (tmp_path / "c.jsonl").write_text(f"\n{line}\n")
     assert batch(few, "-o", few, "--format", "txt", "--corrections", tmp_path / "c.jsonl") == 2
     assert f"{tmp_path / 'c.jsonl'}, line 2: " in capsys.readouterr().err
+
+
+def test_a_corrected_caption_has_nothing_of_the_models(few, tmp_path, batch) -> None:
+    corrections, out = tmp_path / "corrections.jsonl", tmp_path / "out.jsonl"
+    assert batch(few, "-o", out, "--attention") == 0
+    own = json.loads(out.read_text().splitlines()[1])
+    decided = [
+        {"image": "a.jpg", "caption": "as I said it", "status": "edited"},
+        {"image": "b/c.jpg", "caption": own["caption"], "status": "approved"},
+    ]
+    corrections.write_text("".join(f"{json.dumps(one)}\n" for one in decided))
+    page = tmp_path / "page.html"
+    flags = ("--attention", "--corrections", corrections, "--gallery", page)
+    assert batch(few, "-o", out, *flags) == 0
+    edited, approved = map(json.loads, out.read_text().splitlines())
+    assert edited["caption"] == "as I said it" and not edited.keys() & {"words", "log_prob", "confidence"}
+    assert approved == own
+    assert "as I said it" in (page.with_suffix(".files") / "index" / "0.js").read_text()
+    assert "as I said it" in (page.with_suffix(".files") / "views" / "0.js").read_text()
+
+
+@needs_exiftool
+def test_keywords_of_a_caption_go_with_it(few, tmp_path, batch) -> None:
+    def tags(name: str) -> dict[str, object]:
+        done = subprocess.run(["exiftool", "-j", "-n", few / name], capture_output=True, check=True)
+        found: dict[str, object] = json.loads(done.stdout)[0]
+        return found
+
+    def correct(status: str) -> None:
+        lines = [{"image": name, "caption": "a red kite", "status": status} for name in ("a.jpg", "b/c.jpg")]
+        corrections.write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+        assert batch(*flags, "--corrections", corrections) == 0
+
+    corrections = tmp_path / "corrections.jsonl"
+    flags = (few, "-o", few, "--format", "xmp", "--embed", "--keywords")
+    assert batch(*flags) == 0
+    subprocess.run(
+        ["exiftool", "-q", "-overwrite_original", "-XMP-dc:Subject=mine", few / "b" / "c.jpg"], check=True
+    )
+    correct("edited")
+    assert tags("a.jpg")["Subject"] == ["red", "kite"] and tags("b/c.jpg")["Subject"] == "mine"
+    correct("rejected")
+    assert "Subject" not in tags("a.jpg") and "Description" not in tags("a.jpg")
+    assert tags("b/c.jpg")["Subject"] == "mine"

@@ -248,7 +248,7 @@ def test_what_cannot_be_shown_is_a_failed_card(tmp_path, photo, name, reason):
     "record",
     [
         {},
-        {"image": "0.jpg", "caption": "x"},
+        {"image": "0.jpg", "log_prob": -1},
         {"image": "0.jpg", "caption": "x", "log_prob": "y"},
         {"image": "0.jpg", "caption": "x", "log_prob": -1, "words": [3]},
         {
@@ -269,6 +269,14 @@ def test_what_cannot_be_shown_is_a_failed_card(tmp_path, photo, name, reason):
 def test_malformed_records_are_failed_cards(tmp_path, folder, record):
     summary = write_gallery([record], tmp_path / "out.html", folder)
     assert (summary.photos, summary.failed) == (1, 1)
+
+
+def test_a_caption_that_a_person_wrote_has_no_numbers(tmp_path, folder):
+    summary = write_gallery([{"image": "0.jpg", "caption": "a dog"}], tmp_path / "out.html", folder)
+    assert (summary.photos, summary.failed) == (1, 0)
+    assert '["0.jpg","a dog",null,null,null]' in (tmp_path / "out.files" / "index" / "0.js").read_text()
+    view = (tmp_path / "out.files" / "views" / "0.js").read_text()
+    assert '"logProb":null' in view and '"meanProbability":null' in view
 
 
 def test_odd_numbers_are_shown_all_the_same(browser, tmp_path, folder):
@@ -404,3 +412,12 @@ def test_review_by_keyboard(browser, gallery, tmp_path):
         {"image": "1.jpg", "caption": "a grey <b>cat</b>", "status": "edited"},
         {"image": "2.jpg", "caption": TEXTS[2], "status": "rejected"},
     ]
+
+
+def test_decisions_name_the_file_as_it_is(tmp_path, photo):
+    name = "Screenshot at 10.00.00\u202fAM.jpg"
+    photo.save(tmp_path / name)
+    write_gallery([{"image": name, "caption": "a dog", "log_prob": -1.0}], tmp_path / "page.html", tmp_path)
+    index = (tmp_path / "page.files" / "index" / "0.js").read_text()
+    [row] = json.loads(index[index.index("[[") : index.rindex("]]") + 2])
+    assert row[0] == name.replace("\u202f", " ") and row[-1] == name

@@ -35,6 +35,11 @@ def test_query_parameters_are_options(http_server, http):
     assert np.shape(answer.json()["words"][0]["attention"]) == (5, 5)
 
 
+def test_an_option_that_is_given_twice_is_rejected(http):
+    answer = http.post("/v1/caption?include=dog&include=cat", content=IMAGE, headers=OCTETS)
+    assert answer.status_code == 400 and "include is given more than once" in answer.text
+
+
 def test_a_multipart_form_is_captioned(http_server, http):
     answer = http.post("/v1/caption", files={"image": ("a.png", IMAGE)}, data={"alternatives": "1"})
     assert answer.json() == expected(http_server, alternatives=1)

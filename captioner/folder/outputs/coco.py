@@ -25,8 +25,8 @@ class CocoOutput(Table):
         for name in state.names():  # what is wrong with a number is better known before the work than after
             image_id = self._image_id(name)
             if image_id in seen:
-                names = f"{seen[image_id]} and {name}"
-                raise OptionsError(f"{names} have the same COCO id {image_id}; give --coco-ids", "coco_ids")
+                message = f"{seen[image_id]} and {name} have the same COCO id {image_id}; give --coco-ids"
+                raise OptionsError(f"{message} with their names", "coco_ids")
             seen[image_id] = name
         super().begin(state)
 
@@ -42,9 +42,13 @@ class CocoOutput(Table):
     def _image_id(self, name: str) -> int:
         ids = self._options.image_ids
         if ids is not None:
-            if image_key(name) not in ids:
+            key = name if name in ids else image_key(name)
+            if key not in ids:
                 raise OptionsError(f"{name} is not in the file of --coco-ids", "coco_ids")
-            return ids[image_key(name)]
+            if (image_id := ids[key]) is None:
+                message = f"the file of --coco-ids has several images {key}, but no {name}"
+                raise OptionsError(message, "coco_ids")
+            return image_id
         # As COCO names its own files: COCO_val2014_000000391895.jpg.
         number = re.search(r"\d+$", PurePosixPath(name).stem)
         if number is None:

@@ -72,14 +72,16 @@ class JsonlOutput:
         assert self._file
         with writing(self._path):
             os.fsync(self._file.fileno())
-            self.close()
+            self._file.close()
             if self._aside:
                 put_in_place(partial_path(self._path), self._path)
+                self._aside = False
 
     def close(self) -> None:
         if self._file:
             self._file.close()
-            self._file = None
+        if self._aside:
+            partial_path(self._path).unlink(missing_ok=True)
 
     def _line(self, entry: Entry) -> bytes:
         if self._options.transform is unchanged:

@@ -38,7 +38,8 @@ class OutputOptions:
     """Whether XMP gets keywords, where there are none."""
     replace_existing: bool = False
     """Whether to replace captions that something else has written."""
-    image_ids: Mapping[str, int] | None = None
-    """COCO image ids by `captioner.references.image_key`; None takes them from the file names."""
+    image_ids: Mapping[str, int | None] | None = None
+    """COCO image ids by name and by `captioner.references.image_key`, None for a key of several images;
+    without, they come from the file names."""
     report: Callable[[str, CaptionerError], None] = ignore
     """Called for images whose caption cannot be written, which become failures."""

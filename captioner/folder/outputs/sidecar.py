@@ -75,12 +75,19 @@ class SidecarOutput:
                     self.write(target, record)
             elif not _is_ours(target, wanted):
                 self.kept += 1
-                return
+                wanted = published
         except OSError as error:
             self.reject(entry, f"cannot write {target}: {error.strerror or error}", state, error)
             return
+        self.settle(entry, wanted, published, state)
+
+    def settle(self, entry: Entry, wanted: bytes | None, published: bytes | None, state: State) -> None:
+        """Record what is written for the photo now, where `published` was; an earlier run may have failed to
+        write it."""
         if wanted != published:
             state.mark_published(entry.name, wanted)
+        if "caption" in entry.record and "error" in entry.record:
+            state.recover(entry)
 
     def find_target(self, entry: Entry, state: State) -> tuple[Path, bytes | None]:
         """The file of a photo, and the digest of what was last written there for it."""
@@ -109,6 +116,8 @@ class SidecarOutput:
         cause affects all photos, such as a full disk."""
         if isinstance(cause, OSError) and cause.errno in _OF_ALL:
             raise OutputError(f"cannot write {self._folder}: {cause.strerror}") from cause
+        if entry.record.get("error", {}).get("message") == reason:
+            return  # an earlier run has failed in the same way, which this one reports
         error = OutputError(reason)
         state.fail(entry, error)
         self._options.report(entry.name, error)

@@ -8,6 +8,7 @@ under the GPL or support fewer formats.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,7 @@ class XmpOutput(SidecarOutput):
         published = published.removesuffix(_KEPT) if published else None
         if published == wanted and target.is_file() and not (kept_before and self._options.replace_existing):
             self.kept += kept_before
+            self.settle(entry, entry.published, entry.published, state)
             return
         try:
             kept = self._write_tags(target, text, published)
@@ -77,7 +79,7 @@ class XmpOutput(SidecarOutput):
             cause = error if isinstance(error, OSError) else _try_writing(target)
             self.reject(entry, f"exiftool cannot write {target.name}: {_reason(error)}", state, cause)
             return
-        state.mark_published(entry.name, wanted + _KEPT if wanted and kept else wanted)
+        self.settle(entry, wanted + _KEPT if wanted and kept else wanted, entry.published, state)
 
     def digest(self, record: Record) -> bytes:
         return _digest(" ".join(record["caption"].split()))
@@ -100,11 +102,24 @@ class XmpOutput(SidecarOutput):
         tags: dict[str, str | list[str]] = {
             tag: text for tag, may in free.items() if may and there.get(tag, "") != text
         }
-        if text and self._options.keywords and not (there.get(KEYWORDS) or there.get(_OLDER[1])):
-            tags[KEYWORDS] = keywords_of(text)
+        if (keywords := self._keywords(there, text, published)) is not None:
+            tags[KEYWORDS] = keywords
         if tags:
             self._tool.set_tags(path, tags)
         return bool(text) and not all(free.values())
+
+    def _keywords(self, there: Mapping[str, Any], text: str, published: bytes | None) -> list[str] | None:
+        """The keywords to write; None leaves those that are there. Those of a caption that we wrote go with
+        it."""
+        found = there.get(KEYWORDS, [])
+        found = [str(one) for one in (found if isinstance(found, list) else [found])]
+        wanted = keywords_of(text) if text else [""]
+        for tag in (DESCRIPTION, ALT_TEXT):
+            before = str(there.get(tag, ""))
+            if before and _digest(before) == published and found == keywords_of(before):
+                return None if found == wanted else wanted
+        is_free = not found and not there.get(_OLDER[1])
+        return wanted if text and self._options.keywords and is_free else None
 
     def _make_sidecar(self, target: Path, text: str) -> None:
         if self._options.embed:

@@ -27,6 +27,9 @@ class Entry:
     """The gallery entry of one record."""
 
     name: str
+    """As it is shown."""
+    file: str = ""
+    """As the record has it."""
     caption: str = ""
     confidence: float | None = None
     """Calibrated confidence; None if the model has no calibration."""
@@ -40,7 +43,8 @@ class Entry:
 
     def index_row(self) -> list[Any]:
         """The row of this entry in the index."""
-        return [self.name, self.caption, self.confidence, self.error, self.mean_probability]
+        row = [self.name, self.caption, self.confidence, self.error, self.mean_probability]
+        return row if self.file == self.name else [*row, self.file]
 
 
 def make_entry(
@@ -51,26 +55,30 @@ def make_entry(
 ) -> Entry:
     """Read one record and its photo. `link_from` is the folder of the page if the view links to the
     original. Any problem with the record or the photo becomes the error of the entry."""
-    name = clean(str(record.get("image", ""))) or "(no name)"
+    file = str(record.get("image", ""))
+    name = clean(file) or "(no name)"
     if "error" in record:
-        return Entry(name, error=_error_message(record["error"]))
+        return Entry(name, file, error=_error_message(record["error"]))
     try:
         caption = _read_caption(record)
-        path = _find_photo(str(record.get("image", "")), image_root)
+        path = _find_photo(file, image_root)
         photo = open_image(path, limits, PHOTO_SIDE)
         with_maps = [word for word in caption.words if word.attention is not None]
         words = tuple(show_word(word, number) for number, word in enumerate(with_maps, 1))
     except CaptionerError as error:
-        return Entry(name, error=clean(str(error)))
+        return Entry(name, file, error=clean(str(error)))
     view = make_payload(caption, words, photo.size, OverlayOptions())
+    if is_human := "log_prob" not in record:
+        view |= {"logProb": None, "meanProbability": None}
     links = link_from is not None and path.suffix.lower() in LINKABLE
     if links:
         view["url"] = quote(os.path.relpath(path, link_from).replace(os.sep, "/"), errors="surrogateescape")
     return Entry(
         name=name,
+        file=file,
         caption=clean(caption.text),
         confidence=view["confidence"],
-        mean_probability=round(mean_probability(caption.text, caption.log_prob), 4),
+        mean_probability=None if is_human else round(mean_probability(caption.text, caption.log_prob), 4),
         thumbnail=encode_photo(photo, THUMBNAIL_SIDE, THUMBNAIL_QUALITY),
         photo=None if links else encode_photo(photo, PHOTO_SIDE, PHOTO_QUALITY),
         view=view,
@@ -84,7 +92,7 @@ def _error_message(error: Any) -> str:
 
 def _read_caption(record: Mapping[str, Any]) -> Caption:
     try:
-        caption = Caption.from_dict(record)
+        caption = Caption.from_dict({"log_prob": 0.0, **record})  # a caption that a person wrote has none
         return Caption(
             text=str(caption.text),
             log_prob=float(caption.log_prob),

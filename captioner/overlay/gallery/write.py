@@ -11,12 +11,12 @@ from urllib.parse import quote
 
 from captioner.errors import OptionsError
 from captioner.images.opening import DEFAULT_LIMITS, ImageLimits
+from captioner.images.suffixes import GALLERY_MARKER
 from captioner.overlay import template
 from captioner.overlay.gallery.entry import Entry, make_entry
 
 CHUNK = 1000
 """Photos per script file of the index."""
-MARKER = "captioner-gallery.txt"
 STYLES = ("theme.css", "view.css", "gallery.css")
 SCRIPTS = ("theme.js", "field.js", "view.js", "search.js", "list.js", "review.js", "gallery.js")
 
@@ -78,7 +78,7 @@ def check_page(page: Path) -> None:
     if page.suffix.lower() not in (".html", ".htm"):
         raise OptionsError(f"a gallery is an .html file, got {page.name!r}", "output")
     for files in (page.with_suffix(".files"), page.with_suffix(".files.partial")):
-        if files.exists() and not (files / MARKER).is_file():
+        if files.exists() and not (files / GALLERY_MARKER).is_file():
             raise OptionsError(f"{files} is there already and is not of a gallery", "output")
 
 
@@ -91,7 +91,8 @@ def _make_folders(files: Path) -> None:
     _remove(files)
     for name in ("thumbs", "photos", "views", "index"):
         (files / name).mkdir(parents=True)
-    (files / MARKER).write_text("captioner gallery made this folder and may replace it.\n", encoding="utf-8")
+    text = "captioner gallery made this folder and may replace it.\n"
+    (files / GALLERY_MARKER).write_text(text, encoding="utf-8")
 
 
 def _make_entries(

@@ -10,10 +10,10 @@ const captionerGallery = (() => {
   // Data comes from scripts beside the page, which call these.
 
   function receiveIndex(rows) {
-    for (const [name, caption, confidence, error, probability] of rows) {
+    for (const [name, caption, confidence, error, probability, file = name] of rows) {
       const number = photos.length;
       const key = byKey.has(name) ? `${name} (${number})` : name;
-      const photo = { number, key, name, caption, confidence, error, probability };
+      const photo = { number, key, name, file, caption, confidence, error, probability };
       decideOn(photo);
       photos.push(photo);
       byKey.set(key, photo);
@@ -53,7 +53,7 @@ const captionerGallery = (() => {
   });
 
   function decideOn(photo) {
-    photo.decision = review.of(photo.name) ?? null;
+    photo.decision = review.of(photo.file) ?? null;
     const said = photo.decision?.caption ?? photo.caption;
     photo.haystack = fold(`${said} ${photo.name} ${photo.error ?? ""}`);
   }

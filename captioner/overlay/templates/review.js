@@ -4,7 +4,7 @@ function createReview(root, { storageKey, onChange, onNext }) {
   const find = (selector) => root.querySelector(selector);
   const editor = find(".editor"), field = find(".editor textarea"), state = find(".review-state");
   const NAMES = { approved: "Approved", edited: "Edited", rejected: "Rejected" };
-  const decided = new Map(); // name of the photo -> {caption, status}
+  const decided = new Map(); // file name of the photo -> {caption, status}
   let photo = null;
 
   try {
@@ -17,16 +17,16 @@ function createReview(root, { storageKey, onChange, onNext }) {
   }
 
   function decide(status, caption) {
-    const known = decided.get(photo.name);
-    if (status) decided.set(photo.name, { caption: caption ?? known?.caption ?? photo.caption, status });
-    else decided.delete(photo.name);
+    const known = decided.get(photo.file);
+    if (status) decided.set(photo.file, { caption: caption ?? known?.caption ?? photo.caption, status });
+    else decided.delete(photo.file);
     keep();
     onChange(photo);
     showState();
   }
 
   function showState() {
-    const decision = decided.get(photo.name);
+    const decision = decided.get(photo.file);
     state.textContent = decision ? `${NAMES[decision.status]}${decision.status === "edited" ? `: ${decision.caption}` : ""}` : "";
     find(".undo").disabled = !decision;
     find(".approve").disabled = find(".reject").disabled = photo.error !== null;
@@ -42,7 +42,7 @@ function createReview(root, { storageKey, onChange, onNext }) {
   function reject() { if (photo.error === null) { decide("rejected", photo.caption); onNext(); } }
   function edit() {
     editor.hidden = false;
-    field.value = decided.get(photo.name)?.caption ?? photo.caption;
+    field.value = decided.get(photo.file)?.caption ?? photo.caption;
     field.focus();
     field.select();
   }

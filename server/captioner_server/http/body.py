@@ -93,9 +93,11 @@ async def read_request(request: Request, max_image_bytes: int, max_body_bytes: i
 
 
 def parse_options(fields: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Options from pairs of name and text. Raises `OptionsError`."""
-    values = {}
+    """Options from pairs of name and text. Raises `OptionsError`, also for one that is given twice."""
+    values: dict[str, Any] = {}
     for name, text in fields:
+        if name in values:
+            raise OptionsError(f"{name} is given more than once", name)
         spec = OPTION_SPECS.get(name)
         if spec is None:
             known = ", ".join(OPTION_SPECS)
