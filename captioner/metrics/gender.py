@@ -7,7 +7,7 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 MEN = frozenset("man men boy boys guy guys male males gentleman gentlemen".split())  # noqa: SIM905
@@ -40,23 +40,18 @@ def gender(captions: Sequence[Sequence[str]], references: Sequence[Sequence[Sequ
     """Compare tokenized captions, one for each photo, with the tokenized references of the photo."""
     counts = {"women": [0, 0, 0], "men": [0, 0, 0]}
     for words, own in zip(captions, references, strict=True):
-        shown = shown_gender(own)
+        shown = _shown(own)
         if shown is None:
             continue
+        man, woman = not MEN.isdisjoint(words), not WOMEN.isdisjoint(words)
         photos, wrong, named = counts[shown]
-        names_any = not (MEN | WOMEN).isdisjoint(words)
-        counts[shown] = [photos + 1, wrong + confuses(words, shown), named + names_any]
+        only_other = man and not woman if shown == "women" else woman and not man
+        counts[shown] = [photos + 1, wrong + only_other, named + (man or woman)]
     return Gender(*counts["women"], *counts["men"])
 
 
-def confuses(caption: Collection[str], shown: str) -> bool:
-    """Whether a tokenized caption names people of the other gender only."""
-    men, women = not MEN.isdisjoint(caption), not WOMEN.isdisjoint(caption)
-    return men and not women if shown == "women" else women and not men
-
-
-def shown_gender(references: Sequence[Collection[str]]) -> str | None:
-    """The gender of the people in a photo, "women" or "men", if its tokenized references settle it."""
+def _shown(references: Sequence[Sequence[str]]) -> str | None:
+    """The gender of the people in a photo, if the references settle it."""
     men = sum(not MEN.isdisjoint(words) for words in references)
     women = sum(not WOMEN.isdisjoint(words) for words in references)
     if women and not men and 2 * women > len(references):

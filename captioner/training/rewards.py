@@ -15,7 +15,6 @@ from captioner.function_words import FUNCTION_WORDS
 from captioner.metrics.chair import find_mentions
 from captioner.metrics.cider import CiderReward
 from captioner.metrics.diversity import UNFINISHED
-from captioner.metrics.gender import confuses, shown_gender
 from captioner.metrics.meteor.scorer import ALPHA, DELTA
 from captioner.metrics.naming import forms_of, has_phrase
 from captioner.model.vocabulary import END, tokenize
@@ -36,8 +35,8 @@ class Reward(Protocol):
 
 class Cider:
     """CIDEr-D against the image's captions, less what the caption would get for any image, and less `objects`
-    for each object of COCO that it names and the image does not have (where the data list them), and less
-    `gender` if it confuses the gender of people; plus `words` times `shared_words`."""
+    for each object of COCO that it names and the image does not have (where the data list them); plus `words`
+    times `shared_words`."""
 
     def __init__(
         self,
@@ -49,13 +48,12 @@ class Cider:
         contrast: float = 0.0,
         objects: float = 0.0,
         words: float = 0.0,
-        gender: float = 0.0,
     ) -> None:
         """Raises `DataError`, naming the stage, if no image has `min_references` captions."""
         self.groups: Sequence[Group] = make_image_groups(examples, min_references, samples)
         if not self.groups:
             raise DataError(f"stage {stage}: no image has {min_references} captions")
-        self._contrast, self._objects, self._words, self._gender = contrast, objects, words, gender
+        self._contrast, self._objects, self._words = contrast, objects, words
         self._there = {
             index: set(example.image.objects)
             for index, example in enumerate(examples)
@@ -72,7 +70,6 @@ class Cider:
             if example.image.captions
         ]
         self._cider = CiderReward(self._references)
-        self._shown = [shown_gender(own) if gender else None for own in self._references]
 
     def scores(self, images: Sequence[int], captions: Sequence[Sequence[str]]) -> npt.NDArray[np.float64]:
         rows = [self._captioned[image] for image in images]
@@ -87,16 +84,7 @@ class Cider:
             scores += self._words * np.array(
                 [shared_words(said, self._references[row]) for row, said in zip(rows, captions, strict=True)]
             )
-        if self._gender:
-            scores -= self._gender * np.array(
-                [self._confuses(row, said) for row, said in zip(rows, captions, strict=True)]
-            )
         return scores
-
-    def _confuses(self, row: int, caption: Sequence[str]) -> bool:
-        """Whether the caption names people of the wrong gender."""
-        shown = self._shown[row]
-        return shown is not None and confuses(caption, shown)
 
     def _absent(self, image: int, caption: Sequence[str]) -> int:
         """How often the caption names an object that is not there."""

@@ -111,23 +111,3 @@ def test_shared_words_add_to_the_reward() -> None:
     )
     expected = [2 * shared_words(said[0], [["a", "brown", "dog"]]), 2.0]
     np.testing.assert_allclose(more - plain, expected)
-
-
-@pytest.mark.parametrize(
-    ("captions", "said", "costs"),
-    [
-        (("a woman sits", "a person sits"), "a man sits", False),  # half of the captions do not settle it
-        (("a woman sits", "a lady sits", "a person sits"), "a man sits", True),
-        (("a woman sits", "a lady sits", "a person sits"), "a person sits", False),
-        (("a woman sits", "a lady sits", "a person sits"), "a man and a woman sit", False),
-        (("a boy jumps",), "a girl jumps", True),
-        (("a boy and a girl jump",), "a girl jumps", False),
-    ],
-)
-def test_confusing_the_gender_of_people_costs(captions, said, costs) -> None:
-    examples = [example(captions=captions), example(captions=("a dog runs",))]
-    without, with_ = (
-        Cider(examples, 1, 5, stage="reward", gender=gender).scores([0], [[*said.split(), END]])
-        for gender in (0.0, 0.5)
-    )
-    assert without - with_ == pytest.approx(0.5 * costs)

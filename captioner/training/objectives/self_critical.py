@@ -41,10 +41,6 @@ class SelfCriticalOptions(ObjectiveOptions):
     words: float = 0.0
     """Factor of the words that a sample shares with the closest human caption, 0 to 1 (`shared_words`), which
     is added to its reward: captions say more of what people say."""
-    gender: float = 0.0
-    """Subtracted from the reward of a sample that names only men or boys in a photo of women or girls, or the
-    reverse, where the captions settle the gender (`captioner.metrics.gender`). CIDEr alone makes the more
-    frequent gender the better guess."""
     naming: float = 0.0
     """Factor of the reward that samples for labelled photos get for naming what is there; at 0 these photos
     are left out."""
@@ -55,9 +51,7 @@ class SelfCriticalOptions(ObjectiveOptions):
 
     def __post_init__(self) -> None:
         ObjectiveOptions.__post_init__(self)
-        self.at_least(
-            0, "contrast", "objects", "words", "gender", "naming", "attention_entropy", "entropy_above"
-        )
+        self.at_least(0, "contrast", "objects", "words", "naming", "attention_entropy", "entropy_above")
         self.at_least(0.01, "temperature")
         self.at_least(1, "min_references")
         self.at_least(2, "samples")
@@ -85,7 +79,6 @@ class SelfCritical(Objective[SelfCriticalOptions]):
                 contrast=options.contrast,
                 objects=options.objects,
                 words=options.words,
-                gender=options.gender,
             ),
             NAMED: Naming(run.examples, options.naming, options.samples),
         }
