@@ -150,7 +150,7 @@ class Caption:
         record without a caption."""
         return cls(
             text=record["caption"],
-            log_prob=record["log_prob"],
+            log_prob=record.get("log_prob", 0.0),
             words=tuple(_word_from_dict(word) for word in record.get("words", ())),
             alternatives=tuple(
                 Alternative(other["caption"], other["log_prob"]) for other in record.get("alternatives", ())

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from captioner.cli.common import add_caption_arguments, caption_options, image_limits
+from captioner.cli.common import add_caption_arguments, caption_options, check_server_flags, image_limits
 from captioner.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.server:
         raise OptionsError("--server: bench measures a model on this machine")
+    check_server_flags(args)
+    options = caption_options(args)
     if min(args.batch_sizes) < 1 or not args.seconds > 0:
         raise OptionsError("--batch-sizes and --seconds must be positive")
     started = time.perf_counter()
@@ -59,7 +61,6 @@ def run(args: argparse.Namespace) -> int:
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "load_ms": round(1e3 * (time.perf_counter() - started), 1),
     }
-    options = caption_options(args)
     record["beam_size"] = options.resolve(captioner.defaults).beam_size
     record["batches"] = [
         _measure(captioner, args.images, size, args.seconds, options) for size in args.batch_sizes

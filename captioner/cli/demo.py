@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import threading
 import webbrowser
 
 from captioner.cli.common import add_device_argument, bundle_path
@@ -46,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
     def ready(url: str) -> None:
         print(f"{url}/ (Ctrl-C ends)", flush=True)
         if not args.no_browser:
-            webbrowser.open(f"{url}/")
+            # A text browser runs in the foreground, and would keep the server from answering it.
+            threading.Thread(target=webbrowser.open, args=(f"{url}/",), daemon=True).start()
 
     try:
         return serve([ModelSource("default", load, args.model)], options, writer, ready)

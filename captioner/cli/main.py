@@ -131,7 +131,10 @@ def _suggest(word: str, known: Iterable[str]) -> str:
 def _print_completion(shell: str) -> int:
     import shtab
 
-    parser, _ = _build_parser(set(COMMANDS))
+    parser, commands = _build_parser(set(COMMANDS))
+    for action in (action for one in commands.values() for action in one._actions):
+        if action.nargs != 0 and action.choices is None and action.type in (None, str, Path):
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
     print(shtab.complete(parser, shell))
     return 0
 

@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _score_names(args: argparse.Namespace) -> int:
     """Score captions against labels. Raises `OptionsError` for options that need captions."""
-    from captioner.metrics.captions import read_captions
+    from captioner.metrics.captions import check_keys, read_captions
     from captioner.metrics.naming import score_naming
     from captioner.metrics.tables import label
     from captioner.references import read_label_file, select_split
@@ -109,6 +109,7 @@ def _score_names(args: argparse.Namespace) -> int:
     images = read_label_file(path)
     if args.split:
         images = select_split(path, images, args.split)
+    check_keys(images)
     scores = score_naming(read_captions(args.captions, images), {image.key: image.words for image in images})
     if args.json:
         _print_json(scores.to_dict())
@@ -201,10 +202,13 @@ def print_table(heads: list[str], *sections: list[list[str]]) -> None:
     from rich.text import Text
 
     table = Table(box=SIMPLE, pad_edge=False)
+    cells = [row for rows in sections for row in rows]
     for number, head in enumerate(heads):
-        table.add_column(Text(head, overflow="fold"), justify="right" if number else "left", min_width=5)
+        # Numbers are never cut; what does not fit into a terminal is folded.
+        widest = max((len(row[number]) for row in cells if 0 < number < len(row)), default=5)
+        table.add_column(Text(head, overflow="fold"), justify="right" if number else "left", min_width=widest)
     for rows in sections:
         for row in rows:
-            table.add_row(*(Text(cell, no_wrap=True) for cell in row))
+            table.add_row(*(Text(cell, overflow="fold") for cell in row))
         table.add_section()
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else 1000).print(table)

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     config = Path(args.config)
-    if not config.exists() and (RECIPES / f"{args.config}.toml").exists():
+    if not config.is_file() and (RECIPES / f"{args.config}.toml").exists():
         config = RECIPES / f"{args.config}.toml"
     options = TrainOptions.read(config, _changes(args))
     folder = args.out or Path("runs") / options.name

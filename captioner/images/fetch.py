@@ -6,7 +6,9 @@ import http.client
 import ipaddress
 import socket
 import ssl
+import threading
 import time
+from contextlib import suppress
 from urllib.parse import quote, urljoin, urlsplit
 
 from captioner.errors import ImageError, ImageTooLargeError, ImageUnreadableError
@@ -35,6 +37,7 @@ def fetch(url: str, max_bytes: int, timeout_s: float = TIMEOUT_S) -> bytes:
     except ImageError:
         raise
     except (OSError, ValueError, http.client.HTTPException) as error:
+        _left_s(deadline)
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise ImageUnreadableError(f"cannot be fetched: {reason}") from error
     raise ImageUnreadableError(f"cannot be fetched: more than {MAX_REDIRECTS} redirects")
@@ -46,7 +49,10 @@ def _get(url: str, max_bytes: int, deadline: float) -> tuple[bytes | None, str]:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ImageUnreadableError("cannot be fetched: only http and https URLs are")
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    connection = _Connection(parts.hostname, port, _left_s(deadline), tls=parts.scheme == "https")
+    connection = _Connection(parts.hostname, port, deadline, tls=parts.scheme == "https")
+    # A socket's own timeout begins anew with every byte.
+    watchdog = threading.Timer(_left_s(deadline), connection.shut)
+    watchdog.start()
     try:
         # As browsers do: characters outside ASCII and spaces are escaped, what is escaped already stays.
         target = quote(f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}", safe=_URL_CHARACTERS)
@@ -61,34 +67,53 @@ def _get(url: str, max_bytes: int, deadline: float) -> tuple[bytes | None, str]:
             content += chunk
             if len(content) > max_bytes:
                 raise ImageTooLargeError(f"more bytes than the limit of {max_bytes} (max_bytes)")
-            if connection.sock is not None:
-                connection.sock.settimeout(_left_s(deadline))
+        _left_s(deadline)  # what the watchdog has cut is not the whole
         return bytes(content), url
     finally:
+        watchdog.cancel()
         connection.close()
 
 
 class _Connection(http.client.HTTPConnection):
     """Connects to an address that was checked, whatever the name means a moment later."""
 
-    def __init__(self, host: str, port: int, timeout_s: float, *, tls: bool) -> None:
-        super().__init__(host, port, timeout=timeout_s)
+    def __init__(self, host: str, port: int, deadline: float, *, tls: bool) -> None:
+        super().__init__(host, port)
+        self._deadline = deadline
+        self._open: socket.socket | None = None  # `sock` is None while an answer without a length is read
         self.default_port = 443 if tls else 80
         self._tls = ssl.create_default_context() if tls else None
 
     def connect(self) -> None:
-        address = _public_address(self.host, self.port)
-        self.sock = socket.create_connection((address, self.port), self.timeout)
+        *others, last = _public_addresses(self.host, self.port)
+        for address in others:
+            with suppress(OSError):
+                self.sock = self._connected(address)
+                break
+        else:
+            self.sock = self._connected(last)
+        self._open = self.sock
         if self._tls is not None:
-            self.sock = self._tls.wrap_socket(self.sock, server_hostname=self.host)
+            self._open = self.sock = self._tls.wrap_socket(self.sock, server_hostname=self.host)
+
+    def _connected(self, address: str) -> socket.socket:
+        return socket.create_connection((address, self.port), _left_s(self._deadline))
+
+    def shut(self) -> None:
+        """End what is being read or written, in another thread."""
+        if self._open is not None:
+            with suppress(OSError):
+                socket.socket.shutdown(self._open, socket.SHUT_RDWR)  # an SSLSocket's own forgets its state
 
 
-def _public_address(host: str, port: int) -> str:
-    addresses = {str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
-    for address in sorted(addresses):
+def _public_addresses(host: str, port: int) -> list[str]:
+    """Its addresses, in the order in which the system would try them."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
+    for address in addresses:
         if not _is_public(address):
             raise ImageUnreadableError(f"cannot be fetched: {host} is not a public address")
-    return min(addresses)
+    return addresses
 
 
 def _is_public(address: str) -> bool:

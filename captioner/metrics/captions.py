@@ -19,12 +19,17 @@ from captioner.references.json_text import parse_json
 
 def references_by_image(images: Sequence[CaptionedImage]) -> dict[str, tuple[str, ...]]:
     """The references by `CaptionedImage.key`. Raises `DataError` when two images share one."""
-    references: dict[str, tuple[str, ...]] = {}
+    check_keys(images)
+    return {image.key: image.captions for image in images}
+
+
+def check_keys(images: Sequence[CaptionedImage]) -> None:
+    """Raise `DataError` when two images share a `CaptionedImage.key`."""
+    seen = set()
     for image in images:
-        if image.key in references:
+        if image.key in seen:
             raise DataError(f"two images are called {image.key}; captions are matched by file name")
-        references[image.key] = image.captions
-    return references
+        seen.add(image.key)
 
 
 def objects_by_image(images: Sequence[CaptionedImage]) -> dict[str, tuple[str, ...]] | None:
@@ -37,7 +42,7 @@ def objects_by_image(images: Sequence[CaptionedImage]) -> dict[str, tuple[str, .
 
 def read_captions(path: str | Path, images: Sequence[CaptionedImage]) -> dict[str, str]:
     """The captions of a file by `CaptionedImage.key`; those of other images than `images` too, where their
-    names are known. Raises `DataError` when the file is malformed or has two captions for one image."""
+    names are known. Raises `DataError` when the file is malformed or has two captions for one of `images`."""
     path = Path(path)
     text = read_text(path)
     if text.lstrip().startswith("["):
@@ -49,15 +54,15 @@ def read_captions(path: str | Path, images: Sequence[CaptionedImage]) -> dict[st
             for number, line in lines
             if line.strip()
         ]
-    keys = keys_by_number(images)
+    keys, wanted = keys_by_number(images), {image.key for image in images}
     captions: dict[str, str] = {}
     for place, record in records:
         if isinstance(record, dict) and "error" in record:
             continue
         key, caption = _parse(record, keys, f"{path}, {place}")
-        if key in captions:
+        if key in captions and key in wanted:
             raise DataError(f"{path}, {place}: a second caption of {key}")
-        captions[key] = caption
+        captions.setdefault(key, caption)
     return captions
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from captioner.model.vocabulary import IRREGULAR_PLURALS
+
 _SYNONYMS = """
 person: man, woman, boy, girl, child, kid, baby, toddler, infant, lady, guy, gentleman, male, female,
     teenager, teen, youth, youngster, human, people, crowd, couple, family, player, surfer, skier,
@@ -127,17 +129,6 @@ _NO_OBJECTS = """
     stroller, baby food
 """
 
-_IRREGULAR = {
-    "calf": "calves",
-    "child": "children",
-    "goose": "geese",
-    "knife": "knives",
-    "man": "men",
-    "mouse": "mice",
-    "ox": "oxen",
-    "sheep": "sheep",
-    "woman": "women",
-}
 _ANIMALS = ("bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe")
 _OF_ANIMALS = ("baby", "adult", "male", "female")
 
@@ -151,7 +142,7 @@ ENDS = frozenset(
 
 
 def _plural(word: str) -> str:
-    for ending, plural in _IRREGULAR.items():
+    for ending, plural in IRREGULAR_PLURALS.items():
         if word == ending or (ending == "man" and word.endswith("man")):
             return word.removesuffix(ending) + plural
     if word.endswith(("s", "x", "z", "ch", "sh")):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from captioner.errors import DataError
 from captioner.metrics.bootstrap import Array, Statistics
-from captioner.metrics.captions import keys_by_number
+from captioner.metrics.captions import check_keys, keys_by_number
 from captioner.metrics.chair import find_mentions
 from captioner.metrics.maps import normalized
 from captioner.metrics.measured import Measured
@@ -35,17 +35,22 @@ Boxes = Mapping[str, Array]
 def read_boxes(path: str | Path, images: Sequence[CaptionedImage]) -> dict[str, Boxes]:
     """The boxes of a COCO instances file by `CaptionedImage.key`, for those of `images` that are in it.
 
-    Images are matched by COCO's number, in their entry or at the end of their name, or by file name. Raises
-    `DataError` for a file that is malformed or has none of the images.
+    Images are matched by COCO's number in their entry, else by file name, else by COCO's number at the end of
+    their name. Raises `DataError` for a file that is malformed or has none of the images, and for images of
+    the same file name.
     """
     path = Path(path)
+    check_keys(images)
     document = parse_json(read_text(path), path)
     try:
         names = {entry["id"]: entry["name"] for entry in document["categories"]}
         numbers, known = keys_by_number(images), {image.key for image in images}
+        own = {image.image_id: image.key for image in images if image.image_id is not None}
         sides, keys = {}, {}
         for entry in document["images"]:
-            key = numbers.get(entry["id"], image_key(entry.get("file_name", "")))
+            key = own.get(entry["id"], image_key(entry.get("file_name", "")))
+            if key not in known:
+                key = numbers.get(entry["id"], "")
             if key in known:
                 keys[entry["id"]] = key
                 sides[entry["id"]] = np.array([entry["width"], entry["height"]] * 2, dtype=np.float64)

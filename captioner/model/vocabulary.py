@@ -52,7 +52,7 @@ class Vocabulary:
         return [self._ids.get(word, self.unknown_id) for word in tokenize(text)]
 
     def forms(self, word: str) -> tuple[int, ...]:
-        """The known ids of a word and its regular English plurals."""
+        """The known ids of a word and its English plurals."""
         word = word.lower()
         forms = (word, *plurals(word))
         return tuple(self._ids[form] for form in forms if self._ids.get(form, 0) >= len(SPECIAL))
@@ -63,9 +63,36 @@ class Vocabulary:
         return [self.words[number] for number in ids if number not in skipped]
 
 
+IRREGULAR_PLURALS = {
+    "calf": "calves",
+    "child": "children",
+    "foot": "feet",
+    "goose": "geese",
+    "knife": "knives",
+    "man": "men",
+    "mouse": "mice",
+    "ox": "oxen",
+    "sheep": "sheep",
+    "tooth": "teeth",
+    "woman": "women",
+}
+
+
 def plurals(word: str) -> Iterator[str]:
-    """What the regular English plural of a word may be."""
-    yield from (f"{word}s", f"{word}es")
-    for ending, plural in (("y", "ies"), ("f", "ves"), ("fe", "ves")):
+    """What the English plural of a word may be."""
+    if word in IRREGULAR_PLURALS:
+        yield IRREGULAR_PLURALS[word]
+        return
+    if word == "person":
+        yield "people"
+    for ending, plural in (("man", "men"), ("f", "ves"), ("fe", "ves")):
         if word.endswith(ending):
             yield word.removesuffix(ending) + plural
+    if word.endswith("y") and word[-2:-1] not in "aeiou":
+        yield word.removesuffix("y") + "ies"
+    elif word.endswith(("s", "x", "z", "sh")):
+        yield f"{word}es"
+    else:
+        yield f"{word}s"
+        if word.endswith(("ch", "o")):  # stomachs and churches, pianos and potatoes
+            yield f"{word}es"

@@ -36,6 +36,7 @@ def average_checkpoints(paths: Sequence[Path], out: Path) -> None:
         {
             "options": options.to_dict(),
             "vocabulary": list(vocabulary.words),
+            "confidence": contents.get("confidence"),
             "model": checkpoint.halved(total),
             "history": contents.get("history", []),
         },

@@ -240,6 +240,8 @@ class TrainOptions:
             raise DataError("a run needs at least one data set and one stage")
         if self.model.resize != "squash" and any(stage.zoom < 1 for stage in self.stages):
             raise DataError("zoom needs photos that are squashed: of others, a part may be all padding")
+        if not 0 <= self.seed < 2**63:
+            raise DataError(f"seed must be at least 0 and below 2^63, got {self.seed}")
         if self.crops < 0:
             raise DataError(f"crops must be at least 0, got {self.crops}")
         _at_least(self, 1, "min_count")

@@ -81,5 +81,5 @@ def change(values: dict[str, Any], name: str, text: str) -> None:
         for part in path:
             place = place[int(part)] if isinstance(place, list) else place.setdefault(part, {})
         place[int(last) if isinstance(place, list) else last] = value
-    except (IndexError, ValueError, TypeError):
+    except (AttributeError, IndexError, ValueError, TypeError):
         raise DataError(f"there is no option {name}") from None

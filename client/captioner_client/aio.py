@@ -20,7 +20,7 @@ from captioner.v1 import captioner_pb2_grpc
 from captioner_client.batch import Batch, Outcome
 from captioner_client.channel import open_channel, parse_addresses
 from captioner_client.convert import ModelInfo, model_from_proto
-from captioner_client.errors import from_rpc_error, reading_answer
+from captioner_client.errors import ServerError, from_rpc_error, reading_answer
 from captioner_client.payload import make_payload
 from captioner_client.propagation import trace_metadata
 from captioner_client.settings import ClientOptions
@@ -41,6 +41,7 @@ class AsyncCaptionClient:
         self._servers = ", ".join(self._addresses)
         self._settings = options or ClientOptions()
         self._channel: grpc.aio.Channel | None = None
+        self._closed = False
         token = self._settings.token
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
 
@@ -51,7 +52,8 @@ class AsyncCaptionClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections; calls that are open are cancelled."""
+        """Close the connections; calls that are open are cancelled, and batches raise `ServerError`."""
+        self._closed = True
         if self._channel is not None:
             await self._channel.close(None)
 
@@ -225,6 +227,8 @@ class AsyncCaptionClient:
             await waiting.after(failure)
 
     def _stub(self) -> Any:
+        if self._closed:
+            raise ServerError("the client is closed")
         if self._channel is None:  # made here, because it belongs to the running event loop
             self._channel = open_channel(self._addresses, self._settings)
         return captioner_pb2_grpc.CaptionServiceStub(self._channel)

@@ -67,6 +67,7 @@ class Batch:
         self._waiting = Waiting(settings, settings.timeout_s)
         self._taking: asyncio.Task[Taken | None] | None = None
         self._exhausted = False
+        self._call: Any = None
         self._outcomes: asyncio.Queue[Outcome | BaseException | None] = asyncio.Queue()
 
     async def run(self) -> AsyncGenerator[Outcome, None]:
@@ -76,7 +77,7 @@ class Batch:
         """
         failures, waiting = 0, self._waiting
         while True:
-            call = self._stub.CaptionBatch(metadata=self._metadata)
+            self._call = call = self._stub.CaptionBatch(metadata=self._metadata)
             tasks = [asyncio.create_task(self._feed(call)), asyncio.create_task(self._read(call))]
             try:
                 while (outcome := await self._next()) is not None:
@@ -98,6 +99,7 @@ class Batch:
                     raise
                 await asyncio.sleep(pause_s)
             finally:
+                self._call = None
                 call.cancel()
                 for task in tasks:
                     task.cancel()
@@ -205,5 +207,9 @@ class Batch:
                 self._outcomes.put_nowait(ended)
             else:
                 self._outcomes.put_nowait(from_rpc_error(error, self._servers, self._settings.timeout_s))
+        except asyncio.CancelledError:
+            if self._call is call:  # else this batch has ended the call itself
+                self._outcomes.put_nowait(ServerError("the client was closed before the answer came"))
+            raise
         except Exception as error:
             self._outcomes.put_nowait(error)

@@ -232,12 +232,22 @@ class CaptionClient:
             raise
 
     def _iterate(self, items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+        running: asyncio.Task[Any] | None = None
+
         async def step() -> T:
+            nonlocal running
+            running = asyncio.current_task()
             return await anext(items, _END)
+
+        async def end() -> None:
+            if running is not None and not running.done():  # Ctrl-C came while it waited
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+            await items.aclose()
 
         try:
             while (item := self._run(step())) is not _END:
                 yield item
         finally:
             if not self._closed:  # else there is nothing left to end
-                self._run(items.aclose())
+                self._run(end())

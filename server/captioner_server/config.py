@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -116,7 +117,10 @@ def _nearest(name: str, known: Iterable[str], cutoff: float) -> str:
 
 
 def _toml(value: Any) -> str:
-    """A scalar or a list of them; TOML writes these as JSON does."""
+    """A scalar or a list of models; TOML writes these as JSON does. Paths are absolute: those in a file would
+    be relative to its folder."""
     if isinstance(value, tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    return json.dumps(str(value) if isinstance(value, Path) else value, ensure_ascii=False)
+        return f"[{', '.join(_toml(relative_to(Path.cwd(), item)) for item in value)}]"
+    if isinstance(value, float) and math.isinf(value):
+        return "inf"
+    return json.dumps(str(value.absolute()) if isinstance(value, Path) else value, ensure_ascii=False)

@@ -83,7 +83,7 @@ def _certificate_of(address: str) -> tuple[str, str] | None:
 
 
 def _name_in(pem: str, place: tuple[str, int]) -> str:
-    """The first name in a certificate; "" if it has none."""
+    """A host that a certificate is valid for; "" if it names none."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["h2"])
     context.check_hostname = False
@@ -91,8 +91,9 @@ def _name_in(pem: str, place: tuple[str, int]) -> str:
     context.load_verify_locations(cadata=pem)
     with socket.create_connection(place, TIMEOUT_S) as plain, context.wrap_socket(plain) as secure:
         fields = secure.getpeercert() or {}
-    names: list[str] = [str(entry[1]) for entry in fields.get("subjectAltName", ())]
-    return names[0].removeprefix("*.") if names else ""
+    kinds = ("DNS", "IP Address")
+    names = [str(entry[1]) for entry in fields.get("subjectAltName", ()) if entry[0] in kinds]
+    return names[0].replace("*", "probe", 1) if names else ""
 
 
 if __name__ == "__main__":

@@ -229,6 +229,11 @@ def test_the_value_of_an_option_is_in_its_notation(arguments: list[str], expecte
     assert f"argument {arguments[0]}: expected {expected}, got {arguments[1]!r}" in capsys.readouterr().err
 
 
+def test_a_measurement_is_not_of_a_server(capsys) -> None:
+    assert main(["bench", PHOTOS[0], "--tls"]) == 2
+    assert capsys.readouterr().err == "captioner: --tls needs --server\n"
+
+
 def test_a_measurement_names_the_photo_that_it_cannot_read(tiny_bundle, tmp_path, capsys) -> None:
     (tmp_path / "notes.txt").write_text("no photo")
     for place, reason in (("nowhere.jpg", "No such file or directory"), ("notes.txt", "not an image in a")):

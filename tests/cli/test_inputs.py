@@ -6,8 +6,11 @@ import json
 import os
 import shutil
 import signal
+import socket
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -231,3 +234,46 @@ def test_a_watched_folder_may_lose_photos_and_begin_empty(run, tmp_path, monkeyp
     assert run("batch", root, "-o", out, "--watch", "--attention", "--gallery", page) == 0
     thread.join()
     assert names() == ["b.jpg"] and not list(tmp_path.glob("*.partial"))
+
+
+def test_a_fetch_tries_all_addresses(web, monkeypatch) -> None:
+    port = int(web.rpartition(":")[2])
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in ("127.0.0.9", "127.0.0.1")]
+    monkeypatch.setattr("captioner.images.fetch.socket.getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr("captioner.images.fetch._is_public", lambda _: True)
+    tried = []
+
+    def connect(address, timeout):
+        tried.append(address[0])
+        if address[0] == "127.0.0.9":
+            raise OSError(101, "Network is unreachable")
+        made = socket.socket()
+        made.settimeout(timeout)
+        made.connect(address)
+        return made
+
+    monkeypatch.setattr("captioner.images.fetch.socket.create_connection", connect)
+    assert fetch(f"{web}/cat.jpg", 10**6) == CAT.read_bytes()
+    assert tried == ["127.0.0.9", "127.0.0.1"]
+
+
+@pytest.mark.parametrize(
+    "begin", [b"HTTP/1.1 200 OK\r\nX-", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["head", "body"]
+)
+def test_a_server_that_sends_a_byte_now_and_then_is_cut(monkeypatch, begin) -> None:
+    monkeypatch.setattr("captioner.images.fetch._is_public", lambda _: True)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def drip() -> None:
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                connection.sendall(begin)
+                while True:
+                    connection.sendall(b"a")
+                    time.sleep(0.1)
+
+        threading.Thread(target=drip, daemon=True).start()
+        started = time.monotonic()
+        with pytest.raises(ImageError, match="it takes too long"):
+            fetch(f"http://127.0.0.1:{listener.getsockname()[1]}/", 10**6, timeout_s=0.5)
+        assert time.monotonic() - started < 5

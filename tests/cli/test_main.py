@@ -171,3 +171,4 @@ def test_completion_knows_commands_and_options(capsys) -> None:
     assert main(["--print-completion", "bash"]) == 0
     script = capsys.readouterr().out
     assert "gallery" in script and "--min-confidence" in script and "--beam" in script
+    assert "_shtab_captioner_caption_pos_0_COMPGEN=_shtab_compgen_files" in script  # names of photos too

@@ -130,3 +130,32 @@ print(*{{"torch", "onnxruntime", "nltk", "pycocoevalcap", "PIL"}} & set(sys.modu
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stderr.strip()) == (0, "")
+
+
+def test_no_number_is_cut_in_a_pipe(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    other = tmp_path / "a captions file with quite a long name.jsonl"
+    other.write_text(Path(CAPTIONS).read_text())
+    assert main(["score", CAPTIONS, REFERENCES, "--compare", str(other), "--no-meteor"]) == 0
+    out = capsys.readouterr().out
+    assert "…" not in out and other.name in out
+
+
+def test_labelled_photos_of_one_name_are_rejected(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    labels = tmp_path / "labels.json"
+    images = [{"filename": f"{name}/1.jpg", "words": [name], "split": "val"} for name in ("cat", "dog")]
+    labels.write_text(json.dumps({"images": images}))
+    captions = tmp_path / "captions.jsonl"
+    captions.write_text('{"image": "cat/1.jpg", "caption": "a cat"}\n')
+    assert main(["score", str(captions), str(labels), "--labels"]) == 2
+    assert "two images are called 1" in capsys.readouterr().err
+
+
+def test_other_images_of_one_name_are_ignored(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    captions = tmp_path / "captions.jsonl"
+    others = "".join(f'{{"image": "{folder}/other.jpg", "caption": "a cat"}}\n' for folder in "xy")
+    captions.write_text(Path(CAPTIONS).read_text() + others)
+    command = ["score", str(captions), REFERENCES, "--no-meteor", "--json"]
+    assert main(command) == 0
+    captions.write_text(captions.read_text() + Path(CAPTIONS).read_text().splitlines()[0] + "\n")
+    assert main(command) == 2
+    assert "a second caption of" in capsys.readouterr().err

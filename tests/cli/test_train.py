@@ -154,9 +154,26 @@ def test_a_configuration_that_is_none(data, tmp_path, capsys, config, reason) ->
     assert reason in errors and errors.count("\n") == 1
 
 
-def test_the_recipe_that_comes_along_is_known(tmp_path, capsys) -> None:
+def test_the_recipe_that_comes_along_is_known(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "default").mkdir()  # a folder of data does not hide it
     assert main(["train", "default", "-o", str(tmp_path), "--data-root", str(tmp_path)]) == 2
     assert str(tmp_path) in told(capsys)  # where its data would be
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("seed=-1", "seed must be at least 0 and below 2^63, got -1"),
+        ("seed=99999999999999999999999", "seed must be at least 0"),
+        ("stages.0.name.x.y=1", "there is no option stages.0.name.x.y"),
+    ],
+)
+def test_changes_that_are_none(data, tmp_path, capsys, change, reason) -> None:
+    run = ["train", str(data / "squares.toml"), "-o", str(tmp_path / "run"), "--set", change]
+    assert main(run) == 2
+    errors = told(capsys)
+    assert reason in errors and errors.count("\n") == 1
 
 
 def test_photos_beside_a_configuration_that_is_named_without_its_folder(data, monkeypatch, capsys) -> None:

@@ -1,7 +1,10 @@
 """The client and its servers: deadlines, waiting, retries, several servers, tokens and TLS."""
 
+import asyncio
 import gc
+import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -22,6 +25,7 @@ from captioner.errors import (
 )
 from captioner.results import Caption
 from captioner_client import (
+    AsyncCaptionClient,
     AuthenticationError,
     CaptionClient,
     ClientOptions,
@@ -180,6 +184,46 @@ def test_closing_ends_calls_that_a_server_works_on() -> None:
                 answer.result(PATIENCE_S)
         wait_until(lambda: not server.metric("in_flight_calls"))
         engine.hold.set()
+
+
+def test_closing_an_asynchronous_client_ends_its_batches() -> None:
+    engine = FakeEngine()
+
+    async def close_early(server: RunningServer) -> None:
+        client = AsyncCaptionClient(server.address)
+        call = asyncio.create_task(client.caption([make_image(1)] * 3))
+        await asyncio.to_thread(wait_until, lambda: server.metric("admitted_images") > 0)
+        await client.close()
+        with pytest.raises(ServerError, match="the client was closed"):
+            async with asyncio.timeout(PATIENCE_S):
+                await call
+        with pytest.raises(ServerError, match="the client is closed"):
+            await client.caption(make_image(1))
+
+    with serve(engine) as server:
+        engine.hold.clear()
+        asyncio.run(close_early(server))
+        engine.hold.set()
+
+
+@pytest.mark.parametrize("method", ["caption_batch", "caption_each"])
+def test_ctrl_c_reaches_whoever_iterates(method: str) -> None:
+    engine = FakeEngine()
+
+    def interrupt() -> None:
+        wait_until(lambda: engine.batches)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with serve(engine) as server, CaptionClient(server.address) as client:
+        engine.hold.clear()
+        engine.batches.clear()
+        interrupter = threading.Thread(target=interrupt)
+        interrupter.start()
+        with pytest.raises(KeyboardInterrupt):
+            list(getattr(client, method)([make_image(1)] * 50))
+        interrupter.join()
+        engine.hold.set()
+        assert client.caption(make_image(1)).text
 
 
 def test_generators_may_outlive_their_client(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,10 @@ def test_coco_results_are_matched_by_number(tmp_path: Path) -> None:
         ('{"image": "a.jpg"}', 'line 1: no "caption"'),
         ('{"caption": "x"}', 'line 1: no "caption", or no "image"'),
         ("[3]", "entry 1: not an object"),
-        ('{"image": "a/x.jpg", "caption": "1"}\n{"image": "b/x.png", "caption": "2"}', "line 2: a second"),
+        (
+            '{"image": "a/cat.jpg", "caption": "1"}\n{"image": "b/cat.png", "caption": "2"}',
+            "line 2: a second",
+        ),
     ],
 )
 def test_malformed_captions_are_named(tmp_path: Path, content: str, message: str) -> None:

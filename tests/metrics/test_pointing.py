@@ -145,3 +145,17 @@ def test_a_bright_spot_is_pointed_at_in_a_photo_of_any_shape(tmp_path: Path, tin
 def test_files_that_cannot_be_used(tmp_path: Path, document: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read_boxes(written(tmp_path, document), IMAGES)
+
+
+def test_a_file_name_counts_more_than_a_number_at_its_end(tmp_path: Path) -> None:
+    """A data set of one's own may number its images in another order."""
+    images = [CaptionedImage(f"photo{number}.jpg", ("a dog",), "") for number in (1, 2)]
+    entries = [
+        {"id": 1, "file_name": "photo2.jpg", "width": 10, "height": 10},
+        {"id": 2, "file_name": "photo1.jpg", "width": 10, "height": 10},
+    ]
+    path = written(tmp_path, instances((1, 1, [0, 0, 5, 5]), (2, 5, [0, 0, 5, 5]), images=entries))
+    boxes = read_boxes(path, images)
+    assert (set(boxes["photo1"]), set(boxes["photo2"])) == ({"hot dog"}, {"dog"})
+    with pytest.raises(DataError, match="two images are called photo1"):
+        read_boxes(path, [*images, CaptionedImage("more/photo1.jpg", ("a dog",), "")])

@@ -6,7 +6,10 @@ import pytest
 
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 
-KNOWN = Vocabulary([*SPECIAL, "knife", "knives", "bus", "buses", "berry", "berries", "leaf", "leaves", "cat"])
+WORDS = (
+    "knife knives bus buss buses berry berrys berries leaf leaves cat child children snowman snowmen people"
+)
+KNOWN = Vocabulary([*SPECIAL, *WORDS.split()])
 
 
 @pytest.mark.parametrize(
@@ -17,6 +20,9 @@ KNOWN = Vocabulary([*SPECIAL, "knife", "knives", "bus", "buses", "berry", "berri
         ("berry", {"berry", "berries"}),
         ("leaf", {"leaf", "leaves"}),
         ("cat", {"cat"}),
+        ("child", {"child", "children"}),
+        ("snowman", {"snowman", "snowmen"}),
+        ("person", {"people"}),
         ("dog", set()),
         ("<end>", set()),
     ],

@@ -421,3 +421,10 @@ def test_decisions_name_the_file_as_it_is(tmp_path, photo):
     index = (tmp_path / "page.files" / "index" / "0.js").read_text()
     [row] = json.loads(index[index.index("[[") : index.rindex("]]") + 2])
     assert row[0] == name.replace("\u202f", " ") and row[-1] == name
+
+
+def test_the_folder_of_another_page_is_not_replaced(tmp_path, folder, records):
+    write_gallery(records, tmp_path / "site.html", folder)
+    with pytest.raises(OptionsError, match=r"site.files belongs to the gallery site.html"):
+        write_gallery(records, tmp_path / "site.htm", folder)
+    write_gallery(records, tmp_path / "site.html", folder)

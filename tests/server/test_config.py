@@ -1,5 +1,6 @@
 """Settings of `captioner serve`: flags, variables, a file, one precedence."""
 
+import math
 from contextlib import suppress
 from pathlib import Path
 
@@ -92,13 +93,19 @@ def test_misspelled_variables_are_remarked_on_and_those_of_kubernetes_are_not() 
 
 def test_the_printed_configuration_is_one_that_is_read(tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setenv("CAPTIONER_MAX_WAIT_S", "7.5")
-    flags = ["--port", "0", "--log-format", "json", "--token-file", 'a "b".txt']
+    monkeypatch.chdir(tmp_path)
+    flags = ["--port", "0", "--log-format", "json", "--token-file", 'a "b".txt', "--stuck-s", "inf"]
+    flags += ["--model", "dogs", "--model", "cats=more/cats", "--model", "default"]
     assert main(["serve", *flags, "--print-config"]) == 0
     printed = capsys.readouterr().out
     assert "port = 0  # flag" in printed
     assert "max_wait_s = 7.5  # environment" in printed
     monkeypatch.delenv("CAPTIONER_MAX_WAIT_S")
-    read = resolve({}, {}, write(tmp_path, printed)).values
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    read = resolve({}, {}, write(elsewhere, printed)).values
+    assert read["stuck_s"] == math.inf
+    assert read["model"] == (f"dogs={tmp_path}/dogs", f"cats={tmp_path}/more/cats", "default")
     assert (read["port"], read["max_wait_s"], read["log_format"]) == (0, 7.5, "json")
     assert read["token_file"] == tmp_path / 'a "b".txt'
 

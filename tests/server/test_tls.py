@@ -40,9 +40,9 @@ class Authority:
         self.roots = folder / "roots.pem"
         self._authority.cert_pem.write_to_path(str(self.roots))
 
-    def issue(self, name: str) -> tuple[Path, Path]:
-        """A certificate for localhost, and its key."""
-        issued = self._authority.issue_cert("localhost", "127.0.0.1")
+    def issue(self, name: str, *hosts: str) -> tuple[Path, Path]:
+        """A certificate for these hosts, by default localhost, and its key."""
+        issued = self._authority.issue_cert(*(hosts or ("localhost", "127.0.0.1")))
         certificate, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
         certificate.write_bytes(b"".join(one.bytes() for one in issued.cert_chain_pems))
         key.write_bytes(issued.private_key_pem.bytes())
@@ -149,6 +149,13 @@ def shown_certificate(address: str) -> str:
     found = probe._certificate_of(address)
     assert found
     return found[0]
+
+
+@pytest.mark.parametrize("host", ["*.example.com", "10.1.2.3"])
+def test_the_probe_accepts_any_certificate(authority: Authority, host: str) -> None:
+    certificate, key = authority.issue("server", host)
+    with serve(FakeEngine(), tls_certificate=certificate, tls_key=key) as server:
+        assert probe.main([server.address]) == 0
 
 
 def test_the_probe_speaks_both(authority: Authority) -> None:
@@ -436,3 +443,9 @@ def test_every_interface_with_metrics() -> None:
             assert b"captioner_in_flight_calls" in page.read()
         server.tell()
         assert server.end() == 0
+
+
+def test_tokens_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_bytes(b"\xef\xbb\xbfsecret\n")
+    assert read_tokens(path)["token"].secret == b"secret"

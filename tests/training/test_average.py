@@ -24,7 +24,12 @@ def write(
     for value in model.state_dict().values():
         if not value.is_floating_point():
             value.fill_(3001)  # half precision would round it
-    values = {"options": options.to_dict(), "vocabulary": [*SPECIAL, *words], "model": model.state_dict()}
+    values = {
+        "options": options.to_dict(),
+        "vocabulary": [*SPECIAL, *words],
+        "model": model.state_dict(),
+        "confidence": {"slope": float(seed), "intercept": 0.5, "event": "is good"},
+    }
     checkpoint.save(path, values)
     return model
 
@@ -34,7 +39,8 @@ def test_a_checkpoint_named_twice_counts_twice(tmp_path: Path) -> None:
     one, two = (write(tmp_path / f"{seed}.pt", seed, options) for seed in (1, 2))
     paths = [str(tmp_path / name) for name in ("1.pt", "2.pt", "1.pt")]
     assert main(["average", *paths, "-o", str(tmp_path / "mean.pt")]) == 0
-    mean, vocabulary, again, _ = checkpoint.load_model(tmp_path / "mean.pt")
+    mean, vocabulary, again, rest = checkpoint.load_model(tmp_path / "mean.pt")
+    assert rest["confidence"]["slope"] == 1.0  # that of the first
     assert vocabulary.words == (*SPECIAL, "a", "square")
     assert again == options
     for name, value in mean.state_dict().items():

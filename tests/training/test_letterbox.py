@@ -148,7 +148,7 @@ def test_the_bundle_says_what_validation_heard(trained: Trainer, photos: Path, t
         trained.val_cache,
         trained.val_examples,
         vocabulary,
-        trained.losses.run.frozen_segments,
+        trained.options.frozen_segments,
         options.search,
         CPU,
     )

@@ -68,7 +68,7 @@ def make_entry(
     except CaptionerError as error:
         return Entry(name, file, error=clean(str(error)))
     view = make_payload(caption, words, photo.size, OverlayOptions())
-    if is_human := "log_prob" not in record:
+    if is_human := "log_prob" not in record:  # as in corrected records
         view |= {"logProb": None, "meanProbability": None}
     links = link_from is not None and path.suffix.lower() in LINKABLE
     if links:
@@ -92,7 +92,7 @@ def _error_message(error: Any) -> str:
 
 def _read_caption(record: Mapping[str, Any]) -> Caption:
     try:
-        caption = Caption.from_dict({"log_prob": 0.0, **record})  # a caption that a person wrote has none
+        caption = Caption.from_dict(record)
         return Caption(
             text=str(caption.text),
             log_prob=float(caption.log_prob),

@@ -54,7 +54,7 @@ def write_gallery(
     check_page(page)
     files, partial = page.with_suffix(".files"), page.with_suffix(".files.partial")
     try:
-        _make_folders(partial)
+        _make_folders(partial, page)
         link_from = page.parent if link_photos else None
         entries = _make_entries(records, Path(image_root), link_from, limits, report)
         rows = _write_files(entries, partial)
@@ -80,6 +80,17 @@ def check_page(page: Path) -> None:
     for files in (page.with_suffix(".files"), page.with_suffix(".files.partial")):
         if files.exists() and not (files / GALLERY_MARKER).is_file():
             raise OptionsError(f"{files} is there already and is not of a gallery", "output")
+        if (owner := _owner(files)) not in (None, page.name):
+            raise OptionsError(f"{files} belongs to the gallery {owner}; choose another name", "output")
+
+
+def _owner(files: Path) -> str | None:
+    """The name of the page that a folder belongs to, if it says so."""
+    try:
+        lines = (files / GALLERY_MARKER).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return None
+    return lines[1] if len(lines) > 1 else None
 
 
 def _remove(files: Path) -> None:
@@ -87,12 +98,12 @@ def _remove(files: Path) -> None:
         shutil.rmtree(files)
 
 
-def _make_folders(files: Path) -> None:
+def _make_folders(files: Path, page: Path) -> None:
     _remove(files)
     for name in ("thumbs", "photos", "views", "index"):
         (files / name).mkdir(parents=True)
-    text = "captioner gallery made this folder and may replace it.\n"
-    (files / GALLERY_MARKER).write_text(text, encoding="utf-8")
+    text = f"captioner gallery made this folder for this page, and may replace it:\n{page.name}\n"
+    (files / GALLERY_MARKER).write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
 def _make_entries(

@@ -143,7 +143,7 @@ class Token:
 def read_tokens(path: Path) -> dict[str, Token]:
     """Tokens by name. Raises `ServerStartError`."""
     try:
-        text = path.read_bytes().decode()
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ServerStartError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError:
