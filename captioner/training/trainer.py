@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
 import json
 import math
 import time
@@ -310,11 +312,22 @@ class Trainer:
                 "objectives": self.losses.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
                 "position": [self.stage, self.epoch, self.batch],
+                "data": self._data_digest,
                 "random": torch.get_rng_state(),
                 "cuda_random": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
                 "history": self.history,
             },
         )
+
+    @functools.cached_property
+    def _data_digest(self) -> str:
+        """Names the photos, with what is said of them."""
+        digest = hashlib.sha256()
+        for examples in (self.train_examples, self.val_examples):
+            for one in examples:
+                digest.update(repr((one.key, one.digest, one.image.captions, one.image.words)).encode())
+            digest.update(b"\n")
+        return digest.hexdigest()
 
     def _saved(self) -> dict[str, Any] | None:
         """The state that the folder holds of this run, if any. Raises `DataError` for one of another run."""
@@ -328,8 +341,10 @@ class Trainer:
             raise DataError(f"{path} was saved by an earlier version; only that version can resume it")
         if TrainOptions.from_dict(saved["options"]) != self.options:
             raise DataError(f"{self.folder} holds a run with other options; choose another folder")
-        if saved["vocabulary"] != list(self.vocabulary.words):
-            raise DataError(f"{self.folder} holds a run on other captions; choose another folder")
+        # States of earlier versions do not say what their data was.
+        same_data = saved.get("data", self._data_digest) == self._data_digest
+        if saved["vocabulary"] != list(self.vocabulary.words) or not same_data:
+            raise DataError(f"{self.folder} holds a run on other photos or captions; choose another folder")
         return saved
 
     def _restore(self, saved: Mapping[str, Any]) -> None:

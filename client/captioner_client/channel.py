@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import logging
 import re
 import socket
 from collections.abc import Sequence
@@ -13,6 +14,8 @@ import grpc
 
 from captioner.errors import OptionsError
 from captioner_client.settings import ClientOptions
+
+log = logging.getLogger("captioner_client")
 
 SERVICE = "captioner.v1.CaptionService"
 MAX_ANSWER_BYTES = 2**25
@@ -60,7 +63,10 @@ def open_channel(addresses: Sequence[str], options: ClientOptions) -> grpc.aio.C
     if not (options.tls or options.root_certificates or options.certificate):
         return grpc.aio.insecure_channel(target, arguments)
     if not target.startswith(("dns:", "unix:")):  # then the name to check the certificate for is lost
-        arguments.append(("grpc.default_authority", _split(addresses[0])[0]))
+        first, *others = dict.fromkeys(_split(address)[0] for address in addresses)
+        if others:
+            log.warning("the certificates of all servers must be valid for %s, the first host", first)
+        arguments.append(("grpc.default_authority", first))
     files = (_read(options, name) for name in ("root_certificates", "key", "certificate"))
     return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(*files), arguments)
 

@@ -31,7 +31,8 @@ class ClientOptions:
     model: str = ""
     """Name of the model to use; "" for the server's default."""
     timeout_s: float = 60.0
-    """Longest wait for an answer, retries included; in a batch and a stream, for the next answer."""
+    """Longest wait for an answer, retries included; in a batch, for the next answer; in a stream, for all of
+    it, with the time that the caller takes between words."""
     max_attempts: int = 5
     """Attempts of a call while the server is busy, 1 (no retries) to 5; in a batch, consecutive attempts
     without any answer."""

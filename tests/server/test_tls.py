@@ -449,3 +449,16 @@ def test_tokens_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     path.write_bytes(b"\xef\xbb\xbfsecret\n")
     assert read_tokens(path)["token"].secret == b"secret"
+
+
+def test_a_client_says_which_host_the_certificates_of_several_servers_must_name(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate, key = authority.issue("server")
+    with serve(FakeEngine(), tls_certificate=certificate, tls_key=key) as server:
+        options = ClientOptions(root_certificates=authority.roots)
+        with CaptionClient(
+            ["127.0.0.1:1", server.address.replace("127.0.0.1", "localhost")], options
+        ) as client:
+            assert client.caption(make_image(1)).text
+    assert "must be valid for 127.0.0.1, the first host" in caplog.text

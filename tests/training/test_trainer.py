@@ -179,8 +179,14 @@ def test_a_folder_of_another_run_is_refused(
     other = tmp_path / "data"
     path = squares.write(other)
     path.write_text(path.read_text().replace("a square that is", "there is a"))
-    with pytest.raises(DataError, match="holds a run on other captions"):
+    with pytest.raises(DataError, match="holds a run on other photos or captions"):
         trainer(squares.options(squares.TWO_STAGES), uninterrupted, other, cache)
+    changed = tmp_path / "changed"
+    squares.write(changed)
+    first, second = sorted((changed / "images").iterdir())[:2]
+    first.write_bytes(second.read_bytes())
+    with pytest.raises(DataError, match="holds a run on other photos or captions"):
+        trainer(squares.options(squares.TWO_STAGES), uninterrupted, changed, cache)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "last.pt").write_bytes((uninterrupted / "best.pt").read_bytes())
     with pytest.raises(DataError, match="cannot be resumed from"):
