@@ -141,7 +141,7 @@ class Batch:
                     self._unanswered[index] = image
                     await self._send(call, index, prepared)
             await call.done_writing()
-        except (grpc.RpcError, asyncio.InvalidStateError):
+        except (grpc.RpcError, grpc.aio.InternalError, asyncio.InvalidStateError):
             pass  # the call has ended; its reader knows why
         except Exception as error:
             self._outcomes.put_nowait(error)
