@@ -193,16 +193,7 @@ def _output_options(
     args: argparse.Namespace, options: CaptionOptions, engine: Engine, corrections: Corrections | None
 ) -> OutputOptions:
     from captioner.folder.outputs import OutputOptions
-    from captioner.references import image_key, read_references
 
-    ids: dict[str, int | None] | None = None
-    if args.coco_ids is not None:
-        ids = {}
-        for image in read_references(args.coco_ids):
-            if image.image_id is not None:
-                key = image_key(image.name)
-                ids[key] = None if key in ids else image.image_id
-                ids[image.name] = image.image_id
     return OutputOptions(
         attention=args.attention,
         alternatives=options.alternatives > 0,
@@ -212,9 +203,22 @@ def _output_options(
         embed=args.embed,
         keywords=args.keywords,
         replace_existing=args.replace_existing,
-        image_ids=ids,
+        image_ids=None if args.coco_ids is None else _read_image_ids(args.coco_ids),
         report=report_failure,
     )
+
+
+def _read_image_ids(path: Path) -> dict[str, int | None]:
+    """`OutputOptions.image_ids` from a file of COCO or Karpathy."""
+    from captioner.references import image_key, read_references
+
+    ids: dict[str, int | None] = {}
+    for image in read_references(path):
+        if image.image_id is not None:
+            key = image_key(image.name)
+            ids[key] = None if key in ids else image.image_id
+            ids[image.name] = image.image_id
+    return ids
 
 
 def _check_gallery(args: argparse.Namespace) -> None:

@@ -132,9 +132,10 @@ def _print_completion(shell: str) -> int:
     import shtab
 
     parser, commands = _build_parser(set(COMMANDS))
-    for action in (action for one in commands.values() for action in one._actions):
-        if action.nargs != 0 and action.choices is None and action.type in (None, str, Path):
-            action.complete = shtab.FILE  # type: ignore[attr-defined]
+    for command in commands.values():
+        for action in command._actions:
+            if action.nargs != 0 and action.choices is None and action.type in (None, str, Path):
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
     print(shtab.complete(parser, shell))
     return 0
 

@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
                 check_no_input(target, (name, *args.images))
                 _write(target, _render(args, image, caption, suffix))
             except (ImageError, OutputError, OptionsError) as error:
-                if isinstance(error, OptionsError) and (error.field != "words" or len(args.images) == 1):
+                if isinstance(error, OptionsError) and (error.field != "words" or not _several(args)):
                     raise
                 failed = True
                 report_failure(name, error)
@@ -116,6 +116,11 @@ def _target(output: Path, name: str) -> Path:
     return output.with_name(output.name.replace(STEM, stem or "photo"))
 
 
+def _several(args: argparse.Namespace) -> bool:
+    """Whether there may be several photos."""
+    return len(args.images) > 1 or args.recursive
+
+
 def _check(args: argparse.Namespace, suffix: str) -> None:
     # Before the model is loaded: what is wrong with the options should not take time to be said.
     from captioner.overlay.animation import ANIMATION_STYLES
@@ -126,7 +131,7 @@ def _check(args: argparse.Namespace, suffix: str) -> None:
     for field in re.findall(r"\{[^{}]*\}", args.output.name):
         if field != STEM:
             raise OptionsError(f"OUT may have {STEM} in its name, not {field}", "output")
-    if STEM not in args.output.name and (len(args.images) > 1 or args.recursive):
+    if STEM not in args.output.name and _several(args):
         raise OptionsError(
             f"several photos need a file each: put {STEM} into the name, as in overlays/{STEM}{suffix}",
             "output",

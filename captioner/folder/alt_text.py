@@ -35,13 +35,14 @@ _HERS = re.compile(
     r"\bher(?=$|[.,]|\s+(?:in|on|at|with|while|from|to|by|near|and|as|up|down|off)\b)", re.IGNORECASE
 )
 """The pronoun that is no possessive: at the end, or before a word that names nothing."""
-_PAIRS = (
-    (re.compile(r"\ba person and (?:a )?person\b"), "two people"),
-    (re.compile(r"\ba child and (?:a )?child\b"), "two children"),
-    (re.compile(r"\b(?:two people and a person|a person and two people)\b"), "three people"),
-    (re.compile(r"\b(?:two children and a child|a child and two children)\b"), "three children"),
-    (re.compile(r"\bpeople and people\b"), "people"),
-    (re.compile(r"\bchildren and children\b"), "children"),
+_PAIRS = tuple(
+    (re.compile(rf"\b(?:{pair})\b"), together)
+    for one, many in (("person", "people"), ("child", "children"))
+    for pair, together in (
+        (f"a {one} and (?:a )?{one}", f"two {many}"),
+        (f"two {many} and a {one}|a {one} and two {many}", f"three {many}"),
+        (f"{many} and {many}", many),
+    )
 )
 _DANGLING = re.compile(
     r"(?:\s+(?:an?|the|of|in|on|at|with|and|to|is|are|by|for|from|near|over|next|their))+$"

@@ -92,9 +92,10 @@ class _Connection(http.client.HTTPConnection):
                 break
         else:
             self.sock = self._connected(last)
-        self._open = self.sock
         if self._tls is not None:
-            self._open = self.sock = self._tls.wrap_socket(self.sock, server_hostname=self.host)
+            self.sock = self._tls.wrap_socket(self.sock, server_hostname=self.host)
+        self._open = self.sock
+        _left_s(self._deadline)  # the watchdog may have found nothing to shut yet
 
     def _connected(self, address: str) -> socket.socket:
         return socket.create_connection((address, self.port), _left_s(self._deadline))

@@ -279,15 +279,14 @@ class _Worker:
         replies = select.poll()
         replies.register(self._socket, select.POLLIN)
         ends = time.monotonic() + self._wall_s
-        started_cpu_s = None
-        while not replies.poll(_POLL_MS) and time.monotonic() < ends:
-            cpu_s = _cpu_s(self._process.pid)
-            if started_cpu_s is None:
-                # Read here, as most images do not get here: it had used this much at most.
-                started_cpu_s = cpu_s - _POLL_MS / 1000
-            if preempt(cpu_s - started_cpu_s):
-                return False
-        return True
+        if replies.poll(_POLL_MS):
+            return True
+        # Read only now, because most images are decoded by now. This one has used at most this much.
+        started_cpu_s = _cpu_s(self._process.pid) - _POLL_MS / 1000
+        while not preempt(_cpu_s(self._process.pid) - started_cpu_s):
+            if replies.poll(_POLL_MS) or time.monotonic() >= ends:
+                return True
+        return False
 
     def _reply(self, timeout_s: float) -> tuple[int, str]:
         """Raises `OSError` when the process has gone, and `TimeoutError`."""

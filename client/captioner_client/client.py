@@ -240,8 +240,8 @@ class CaptionClient:
             return await anext(items, _END)
 
         async def end() -> None:
-            if running is not None and not running.done():  # Ctrl-C came while it waited
-                running.cancel()
+            if running is not None:
+                running.cancel()  # Ctrl-C may have come while it waited
                 await asyncio.gather(running, return_exceptions=True)
             await items.aclose()
 

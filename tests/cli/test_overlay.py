@@ -231,3 +231,6 @@ def test_a_word_that_one_caption_lacks_fails_that_photo_only(run, tmp_path, caps
     assert run("overlay", *names, "-o", tmp_path / "{stem}.png", "--words", "64") == 1
     errors = capsys.readouterr().err.splitlines()
     assert [error.partition(": there is no word 64")[1] != "" for error in errors] == [True, False, True]
+    recursive = ("overlay", tmp_path, "--recursive", "-o", tmp_path / "{stem}.png", "--words", "64")
+    assert run(*recursive) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 2

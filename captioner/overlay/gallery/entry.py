@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from captioner.errors import CaptionerError, DataError, ImageUnreadableError
 from captioner.images.opening import DEFAULT_LIMITS, ImageLimits, open_image
-from captioner.overlay.payload import encode_photo, make_payload, mean_probability
+from captioner.overlay.payload import encode_photo, make_payload
 from captioner.overlay.scene import OverlayOptions, show_word
 from captioner.overlay.text import clean
 from captioner.results import Alternative, Caption, Word
@@ -26,10 +26,8 @@ LINKABLE = {".avif", ".gif", ".jpeg", ".jpg", ".png", ".webp"}
 class Entry:
     """The gallery entry of one record."""
 
-    name: str
-    """As it is shown."""
-    file: str = ""
-    """As the record has it."""
+    file: str
+    """The name of the photo in the record."""
     caption: str = ""
     confidence: float | None = None
     """Calibrated confidence; None if the model has no calibration."""
@@ -40,6 +38,11 @@ class Entry:
     photo: bytes | None = None
     """None if the view links to the original."""
     view: dict[str, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that is shown."""
+        return clean(self.file) or "(no name)"
 
     def index_row(self) -> list[Any]:
         """The row of this entry in the index."""
@@ -56,9 +59,8 @@ def make_entry(
     """Read one record and its photo. `link_from` is the folder of the page if the view links to the
     original. Any problem with the record or the photo becomes the error of the entry."""
     file = str(record.get("image", ""))
-    name = clean(file) or "(no name)"
     if "error" in record:
-        return Entry(name, file, error=_error_message(record["error"]))
+        return Entry(file, error=_error_message(record["error"]))
     try:
         caption = _read_caption(record)
         path = _find_photo(file, image_root)
@@ -66,19 +68,19 @@ def make_entry(
         with_maps = [word for word in caption.words if word.attention is not None]
         words = tuple(show_word(word, number) for number, word in enumerate(with_maps, 1))
     except CaptionerError as error:
-        return Entry(name, file, error=clean(str(error)))
+        return Entry(file, error=clean(str(error)))
     view = make_payload(caption, words, photo.size, OverlayOptions())
-    if is_human := "log_prob" not in record:  # as in corrected records
+    if "log_prob" not in record:  # a person wrote the caption
         view |= {"logProb": None, "meanProbability": None}
+    probability = view["meanProbability"]
     links = link_from is not None and path.suffix.lower() in LINKABLE
     if links:
         view["url"] = quote(os.path.relpath(path, link_from).replace(os.sep, "/"), errors="surrogateescape")
     return Entry(
-        name=name,
         file=file,
         caption=clean(caption.text),
         confidence=view["confidence"],
-        mean_probability=None if is_human else round(mean_probability(caption.text, caption.log_prob), 4),
+        mean_probability=None if probability is None else round(probability, 4),
         thumbnail=encode_photo(photo, THUMBNAIL_SIDE, THUMBNAIL_QUALITY),
         photo=None if links else encode_photo(photo, PHOTO_SIDE, PHOTO_QUALITY),
         view=view,
