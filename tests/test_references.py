@@ -131,6 +131,12 @@ def test_keys_are_names_without_folder_and_extension(name: str, key: str) -> Non
     assert image_key(name) == key
 
 
+def test_an_unnamed_column_of_a_csv_is_no_split(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(",image,caption\n0,a.jpg,a dog\n1,a.jpg,one dog\n")  # as pandas writes its index
+    assert read_references(path) == [CaptionedImage("a.jpg", ("a dog", "one dog"), "")]
+
+
 def test_csv_has_a_row_for_each_caption(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text(

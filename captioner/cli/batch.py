@@ -19,6 +19,7 @@ from captioner.cli.common import (
     caption_options,
     check_local_flags,
     client_options,
+    given_flags,
     image_limits,
     open_captioner,
     report_unknown_keywords,
@@ -39,6 +40,7 @@ __all__ = ["add_parser", "run"]
 
 WATCH_EVERY_S = 5.0
 """Pause between two looks at the folders, with --watch."""
+_OF_RAY = ("actors", "cpus_per_actor", "gpus_per_actor", "shard_size")
 _STORES = "--engine ray reads and writes object stores"
 
 
@@ -52,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
         from captioner.cli.batch_ray import run_ray
 
         return run_ray(args)
+    for name, flag in given_flags(args, _OF_RAY):
+        raise OptionsError(f"{flag} needs --engine ray", name)
     for place in [*args.sources, args.output]:
         if is_url(place):
             fetched = place.lower().startswith("http")
@@ -210,14 +214,13 @@ def _output_options(
 
 def _read_image_ids(path: Path) -> dict[str, int | None]:
     """`OutputOptions.image_ids` from a file of COCO or Karpathy."""
-    from captioner.references import image_key, read_references
+    from captioner.references import image_key, read_image_ids
 
     ids: dict[str, int | None] = {}
-    for image in read_references(path):
-        if image.image_id is not None:
-            key = image_key(image.name)
-            ids[key] = None if key in ids else image.image_id
-            ids[image.name] = image.image_id
+    for name, image_id in read_image_ids(path):
+        key = image_key(name)
+        ids[key] = None if key in ids else image_id
+        ids[name] = image_id
     return ids
 
 
@@ -248,12 +251,12 @@ def _open_engine(args: argparse.Namespace) -> Iterator[Engine]:
         with ServerEngine(args.server, client_options(args)) as servers:
             yield servers
     else:
-        from captioner.folder.pipeline import LocalEngine
+        from captioner.folder.pipeline import DEFAULT_BATCH_SIZE, LocalEngine
 
         with open_captioner(args) as captioner:
             engine = LocalEngine(
                 captioner,  # type: ignore[arg-type]
-                args.batch_size,
+                args.batch_size or DEFAULT_BATCH_SIZE,
                 args.workers,
                 include_keywords=bool(args.include_keywords),
             )

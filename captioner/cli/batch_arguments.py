@@ -34,7 +34,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     again.add_argument("--overwrite", action="store_true", help="caption everything again; replace OUT")
     run.add_argument("--watch", action="store_true", help="keep captioning new photos until interrupted")
     run.add_argument("--retry-failed", action="store_true", help="retry images that failed before")
-    run.add_argument("--batch-size", type=_count, default=32, metavar="N", help="images per batch (32)")
+    run.add_argument("--batch-size", type=_count, metavar="N", help="images per batch (32)")
     run.add_argument("--workers", type=_count, metavar="N", help="image decoding processes (one per core)")
     run.add_argument(
         "--lanes",
@@ -81,12 +81,10 @@ def _add_cluster(group: argparse._ArgumentGroup) -> None:
         help="ray distributes the work; FOLDER and OUT may then be s3:// or gs:// URIs, OUT is a folder "
         "of Parquet files, and RAY_ADDRESS names the cluster (default: local)",
     )
-    group.add_argument("--actors", type=_count, default=2, metavar="N", help="parallel models (2)")
-    group.add_argument("--cpus-per-actor", type=float, default=1.0, metavar="N", help="default: 1")
-    group.add_argument("--gpus-per-actor", type=float, default=0.0, metavar="N", help="default: 0, a CPU")
-    group.add_argument(
-        "--shard-size", type=_count, default=10_000, metavar="N", help="images in one file of OUT (10000)"
-    )
+    group.add_argument("--actors", type=_count, metavar="N", help="parallel models (2)")
+    group.add_argument("--cpus-per-actor", type=float, metavar="N", help="default: 1")
+    group.add_argument("--gpus-per-actor", type=float, metavar="N", help="default: 0, a CPU")
+    group.add_argument("--shard-size", type=_count, metavar="N", help="images in one file of OUT (10000)")
 
 
 def _add_output(group: argparse._ArgumentGroup) -> None:

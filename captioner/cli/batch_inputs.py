@@ -24,6 +24,8 @@ def read_list(args: argparse.Namespace) -> Iterator[str] | None:
     from captioner.folder.sources import read_names
 
     if args.files_from is None:
+        if args.null:
+            raise OptionsError("-0 needs --files-from", "null")
         return None
     if args.pattern or args.exclude or args.hidden:
         raise OptionsError("--pattern, --exclude and --hidden are for folders, not for --files-from")
@@ -67,7 +69,7 @@ def make_transform(
     if args.min_confidence is not None:
         believe = ConfidenceFilter.of(calibration, args.min_confidence).transform
     if corrections is not None:  # they are neither filtered nor reworded
-        return lambda record: corrections.decide(record) or reword(believe(record))
+        return lambda record: corrections.decide(record, reword(record)) or reword(believe(record))
     if believe is unchanged:
         return reword
     return lambda record: reword(believe(record))

@@ -23,7 +23,7 @@ class Progress:
         self._quiet = quiet
         self.done = self.failed = 0
         self.total, self._left = total, left
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
         self._started = self._last_line = time.monotonic()
         self._bar = Bar(
             TextColumn("{task.completed} of {task.total}"),

@@ -6,9 +6,9 @@ import argparse
 import dataclasses
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from captioner.cli.batch_inputs import make_transform, read_list, text_options
 from captioner.cli.common import caption_options, check_server_flags, given_flags, image_limits
@@ -37,6 +37,16 @@ _REJECTED = {
 """Options that do not apply to Ray, and the reason."""
 
 
+_RAY_OPTIONS = {
+    "actors": "actors",
+    "cpus_per_actor": "cpus_per_actor",
+    "gpus_per_actor": "gpus_per_actor",
+    "shard_size": "images_a_shard",
+    "batch_size": "batch_size",
+}
+"""Flags, and their names in `RayOptions`, which has the defaults."""
+
+
 def run_ray(args: argparse.Namespace) -> int:
     from captioner.folder.ray_engine import RayOptions, RayRun
     from captioner.folder.sources import IMAGE_PATTERNS, Selection
@@ -63,13 +73,7 @@ def run_ray(args: argparse.Namespace) -> int:
         ),
         names=read_list(args),
         limits=image_limits(args),
-        ray=RayOptions(
-            actors=args.actors,
-            cpus_per_actor=args.cpus_per_actor,
-            gpus_per_actor=args.gpus_per_actor,
-            images_a_shard=args.shard_size,
-            batch_size=args.batch_size,
-        ),
+        ray=RayOptions(**_given(args, _RAY_OPTIONS)),
         wording=repr((text_options(args), args.min_confidence)),
         transform=make_transform(args, Calibration.of(bundle.manifest)),
         retry_failed=args.retry_failed,
@@ -78,6 +82,11 @@ def run_ray(args: argparse.Namespace) -> int:
     )
     with _terminable(), redirect_stdout(sys.stderr), run:  # Ray prints what happens to nodes
         return _work(run, say)
+
+
+def _given(args: argparse.Namespace, names: Mapping[str, str]) -> dict[str, Any]:
+    """The values of the flags that are set, by the names of options."""
+    return {option: value for flag, option in names.items() if (value := getattr(args, flag)) is not None}
 
 
 def _work(run: RayRun, say: Callable[[str], None]) -> int:

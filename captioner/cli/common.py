@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from captioner_client import ClientOptions
 
 
-_LOCAL_OPTIONS = ("model", "device", "threads", "precision", "lanes", "max_pixels", "include_keywords")
+_LOCAL_OPTIONS = (
+    *("model", "device", "threads", "precision", "lanes", "batch_size", "workers"),
+    *("max_pixels", "include_keywords"),
+)
 """Options of a local captioner; a server has its own."""
 _SERVER_OPTIONS = ("timeout_s", "tls", "root_certificates", "token_file")
 """Options of the connection to a server."""

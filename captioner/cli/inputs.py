@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from captioner.cli.common import add_keywords_argument, image_limits, report_unknown_keywords
-from captioner.errors import CaptionerError, ImageUnreadableError
+from captioner.errors import CaptionerError, DataError, ImageUnreadableError
 from captioner.images.urls import is_url
 
 if TYPE_CHECKING:
@@ -69,12 +69,15 @@ def _read_stdin(most_bytes: int) -> bytes | CaptionerError:
 
 def expand(names: Iterable[str], *, recursive: bool) -> Iterator[str]:
     """The names, with `recursive` the images in a folder in the folder's place, sorted; a folder without
-    images stays."""
+    images, or one that cannot be listed, stays."""
     for name in names:
         if recursive and os.path.isdir(name):  # noqa: PTH112 (names that are no paths are False)
             from captioner.folder.sources import FolderSource
 
-            found = sorted(one.name for one in FolderSource(Path(name)).find())
+            try:
+                found = sorted(one.name for one in FolderSource(Path(name)).find())
+            except DataError:
+                found = []
             yield from (str(Path(name) / one) for one in found)
             if not found:
                 yield name
@@ -99,6 +102,10 @@ def _open(
     if name == "-":
         return stdin[0]
     if args.recursive and os.path.isdir(name):  # noqa: PTH112
+        try:
+            os.scandir(name).close()
+        except OSError as error:
+            return ImageUnreadableError(f"this folder: {error.strerror}")
         return ImageUnreadableError("there are no images in this folder")
     if is_url(name) and not os.path.lexists(name):
         if not name.lower().startswith(("http://", "https://")):

@@ -47,17 +47,21 @@ class Corrections:
             left.pop(clean(name), None)
         return list(left)
 
-    def decide(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The record after a person's decision; None if there is none."""
+    def decide(self, record: Mapping[str, Any], shown: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The record after a person's decision; None if there is none. `shown` is the record as written
+        without a decision, with the caption that the person saw. The error of a caption that could not be
+        written stays."""
         decision = self.decisions.get(clean(record["image"]))
         if decision is None:
             return None
         status, caption = decision
+        unwritten = {"error": record["error"]} if "caption" in record and "error" in record else {}
         if status == REJECTED:
             error = {"code": REJECTED, "message": "rejected by a person"}
-            return {"image": record["image"], "error": error}
-        left_out = {"error"} if record.get("caption") == caption else _OF_MODEL
-        return {**{name: value for name, value in record.items() if name not in left_out}, "caption": caption}
+            return {"image": record["image"], "error": error, **unwritten}
+        left_out = {"error"} if caption in (record.get("caption"), shown.get("caption")) else _OF_MODEL
+        kept = {name: value for name, value in record.items() if name not in left_out}
+        return {**kept, "caption": caption, **unwritten}
 
 
 def _read_line(line: str, place: str) -> tuple[str, tuple[str, str]]:

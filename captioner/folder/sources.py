@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import fnmatch
+import functools
 import os
 import re
 import stat
@@ -117,16 +118,19 @@ class Selection:
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
     own = name.rpartition("/")[2]
-    return any(_compile(pattern).match(name if "/" in pattern else own) for pattern in patterns)
+    for pattern in patterns:
+        of_path, compiled = _compile(pattern)
+        if compiled.match(name if of_path else own):
+            return True
+    return False
 
 
-_compiled: dict[str, re.Pattern[str]] = {}
-
-
-def _compile(pattern: str) -> re.Pattern[str]:
-    if pattern not in _compiled:
-        _compiled[pattern] = re.compile(fnmatch.translate(pattern), re.IGNORECASE)
-    return _compiled[pattern]
+@functools.cache
+def _compile(pattern: str) -> tuple[bool, re.Pattern[str]]:
+    """Whether the pattern is one of paths, and what matches it. A slash at the end, as shells complete the
+    name of a folder, and "./" at the start say nothing."""
+    plain = pattern.removeprefix("./").rstrip("/")
+    return "/" in plain, re.compile(fnmatch.translate(plain), re.IGNORECASE)
 
 
 class FolderSource:

@@ -149,9 +149,12 @@ class State:
         while chunk := tuple(itertools.islice(rows, _CHUNK)):
             self._connection.executemany(query, chunk)
 
-    def names(self) -> Iterator[str]:
-        """The images of this run, in order. The state may be changed meanwhile."""
-        for _, name in self._rows("SELECT l.number, l.name FROM listing l WHERE l.number > :after"):
+    def names(self, *, readable: bool = False) -> Iterator[str]:
+        """The images of this run, in order; with `readable`, without those that cannot be read by their
+        listing, such as folders without permission. The state may be changed meanwhile."""
+        condition = " AND l.problem = ''" if readable else ""
+        query = f"SELECT l.number, l.name FROM listing l WHERE l.number > :after{condition}"
+        for _, name in self._rows(query):
             yield os.fsdecode(name)
 
     def forget_failures(self) -> None:

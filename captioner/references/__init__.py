@@ -28,6 +28,7 @@ __all__ = [
     "CaptionedImage",
     "image_key",
     "read_classes",
+    "read_image_ids",
     "read_label_file",
     "read_references",
     "read_text",
@@ -60,6 +61,27 @@ def read_label_file(path: Path) -> list[CaptionedImage]:
     return read_labels(path, read_text(path))
 
 
+def read_image_ids(path: Path) -> list[tuple[str, int]]:
+    """The names and COCO ids of the images of a COCO or Karpathy file, which need no captions (as COCO's own
+    files of test images). Raises `DataError` for a file without ids and for a name with two."""
+    ids: dict[str, int] = {}
+    for entry in _entries(path, parse_json(read_text(path), path)):
+        try:
+            image_id = entry.get("cocoid", entry.get("id"))
+            name = entry["file_name"].strip() if "file_name" in entry else _karpathy_name(entry)
+        except KeyError:
+            raise DataError(f"{path}: an entry has no file_name") from None
+        except (TypeError, ValueError, AttributeError):
+            raise DataError(f"{path}: an entry has a value of the wrong type") from None
+        if not isinstance(image_id, int):
+            continue
+        if ids.setdefault(name, image_id) != image_id:
+            raise DataError(f"{path}: {name} has two ids, {ids[name]} and {image_id}")
+    if not ids:
+        raise DataError(f"{path}: no image has a COCO id")
+    return list(ids.items())
+
+
 def _parse(path: Path, text: str) -> list[CaptionedImage]:
     if path.suffix.lower() in (".csv", ".tsv"):
         return parse_csv(path, text)
@@ -80,9 +102,7 @@ def read_text(path: Path) -> str:
 
 def _parse_json(path: Path, text: str) -> list[CaptionedImage]:
     document = parse_json(text, path)
-    entries = document.get("images") if isinstance(document, dict) else None
-    if not isinstance(entries, list):
-        raise DataError(f'{path}: no list "images"; known are Karpathy and COCO JSON and Flickr8k tokens')
+    _entries(path, document)
     parse = _parse_coco if "annotations" in document else _parse_karpathy
     try:
         return parse(document)
@@ -94,10 +114,21 @@ def _parse_json(path: Path, text: str) -> list[CaptionedImage]:
         raise DataError(f"{path}: an entry has a value of the wrong type") from None
 
 
+def _entries(path: Path, document: Any) -> list[Any]:
+    entries = document.get("images") if isinstance(document, dict) else None
+    if not isinstance(entries, list):
+        raise DataError(f'{path}: no list "images"; known are Karpathy and COCO JSON and Flickr8k tokens')
+    return entries
+
+
+def _karpathy_name(entry: Mapping[str, Any]) -> str:
+    return (Path(entry.get("filepath", "")) / entry["filename"]).as_posix()
+
+
 def _parse_karpathy(document: Mapping[str, Any]) -> list[CaptionedImage]:
     return [
         CaptionedImage(
-            name=(Path(entry.get("filepath", "")) / entry["filename"]).as_posix(),
+            name=_karpathy_name(entry),
             captions=_strings(sentence["raw"] for sentence in entry["sentences"]),
             split=_split(entry),
             objects=_strings(entry.get("objects", ())),

@@ -43,6 +43,7 @@ def _read_rows(path: Path, rows: csv.DictReader[str]) -> list[CaptionedImage]:
     caption = next((columns[name] for name in CAPTION_COLUMNS if name in columns), None)
     if image is None or caption is None:
         raise DataError(f"{path}: the first line must name the columns image and caption")
+    split = columns.get("split")
     found = _Images(path)
     for row in rows:
         if None in row:
@@ -53,7 +54,7 @@ def _read_rows(path: Path, rows: csv.DictReader[str]) -> list[CaptionedImage]:
         if None in row.values():
             raise DataError(f"{path}, line {rows.line_num}: fewer columns than the first line names")
         if row[image] and row[caption].strip():
-            found.add(row[image], row[caption], row.get(columns.get("split", "")) or "")
+            found.add(row[image], row[caption], row[split] if split else "")
     return found.list()
 
 

@@ -20,7 +20,10 @@ import captioner
 from captioner.captioner import Captioner
 from captioner.cli import batch_servers
 from captioner.cli.batch import add_parser
+from captioner.cli.batch_progress import Progress
 from captioner.cli.main import main
+from captioner.errors import ImageError
+from captioner.folder.items import FolderResult
 from captioner.folder.sources import Selection
 from captioner_client import ClientOptions
 from captioner_server.options import ServerOptions
@@ -150,6 +153,12 @@ def test_a_gallery_of_the_batch(tmp_path, tiny_bundle) -> None:
     assert main(["batch", str(root), "-o", str(out), *flags]) == 2
     assert main(["batch", str(root), "-o", str(out), *flags, "--attention"]) == 0
     assert page.is_file() and len(list(page.with_suffix(".files").glob("photos/*"))) == 1
+
+
+def test_names_are_reported_as_they_are(capsys) -> None:
+    progress = Progress(1, 1, quiet=True)
+    progress.say_failure(FolderResult("trip:100:[b].jpg", None, ImageError("not an image")))
+    assert capsys.readouterr().err == "captioner: trip:100:[b].jpg: not an image\n"
 
 
 def test_from_python(photos, tmp_path, tiny_captioner: Captioner) -> None:

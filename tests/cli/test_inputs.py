@@ -79,6 +79,24 @@ def test_a_folder_is_captioned_when_asked(run, tmp_path, capsys) -> None:
     assert names == [str(tmp_path / "b/a.jpg"), str(tmp_path / "z.jpg"), str(CAT)]
 
 
+def test_a_folder_that_cannot_be_read_is_one_failure(run, tmp_path, capsys, monkeypatch) -> None:
+    locked, scandir = tmp_path / "locked", os.scandir
+    locked.mkdir()
+    shutil.copy(CAT, tmp_path / "z.jpg")
+
+    def refuse(path: object) -> object:
+        if Path(os.fsdecode(path)) == locked:
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    for named, captioned in (((locked, CAT), CAT), ((tmp_path,), tmp_path / "z.jpg")):
+        assert run("caption", *named, "--recursive") == 1
+        output, errors = capsys.readouterr()
+        assert output.startswith(f"{captioned}\t")
+        assert errors == f"captioner: {locked}: this folder: Permission denied\n"
+
+
 def test_a_pipe_in_a_folder_is_not_read(run, tmp_path, capsys) -> None:
     os.mkfifo(tmp_path / "a.jpg")  # opening it would wait for a writer
     shutil.copy(CAT, tmp_path / "b.jpg")

@@ -30,6 +30,7 @@ from captioner_client import (
     CaptionClient,
     ClientOptions,
 )
+from captioner_client.payload import make_payload
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +185,15 @@ def test_large_photos_are_shrunk_when_asked(server: RunningServer, tmp_path: Pat
         assert client.caption([photo, Image.new("RGB", (3000, 20))])
     with CaptionClient(server.address) as client, pytest.raises(ImageTooLargeError):
         client.caption(photo)
+
+
+@pytest.mark.parametrize(("side", "sent"), [(512, 256), (257, 256), (256, 256), (200, 200)])
+@pytest.mark.parametrize("format", ["JPEG", "PNG"])
+def test_photos_are_shrunk_to_the_side_that_is_asked(side: int, sent: int, format: str) -> None:
+    photo = make_image(1, (side, side), format=format)
+    payload = make_payload(photo, ClientOptions(shrink_to=256))
+    assert Image.open(io.BytesIO(payload)).size == (sent, sent)
+    assert (payload == photo) == (side == sent)
 
 
 def test_what_grpc_itself_refuses_is_too_large_too(server: RunningServer) -> None:

@@ -43,6 +43,7 @@ def names_of(source: FolderSource) -> list[str]:
         ({"patterns": ["*.png"]}, ["b/c/d.PNG"]),
         ({"patterns": ["b/*.jpg", "*.png"]}, ["b/a.jpg", "b/c/d.PNG"]),
         ({"exclude": ["thumbs", "b/c"]}, ["a.jpg", "b/a.jpg"]),
+        ({"exclude": ["thumbs/", "./b/c/"]}, ["a.jpg", "b/a.jpg"]),
         ({"exclude": ["*/*"]}, ["a.jpg"]),
         (
             {"hidden": True},

@@ -367,6 +367,43 @@ def test_a_gallery_that_cannot_be_is_refused_before_the_work(photos, tmp_path, b
     assert "a gallery is an .html file" in capsys.readouterr().err and not out.exists()
 
 
+def test_coco_ids_come_from_files_without_captions(tmp_path, batch, capsys) -> None:
+    truth, out, root = tmp_path / "info.json", tmp_path / "out.json", tmp_path / "photos"
+    root.mkdir()
+    (root / "dog.jpg").write_bytes(make_image(1, format="JPEG"))
+    flags = ("-o", out, "--format", "coco", "--coco-ids", truth)
+    truth.write_text(json.dumps({"images": [{"id": 7, "file_name": "dog.jpg"}], "licenses": []}))
+    assert batch(root, *flags) == 0
+    assert json.loads(out.read_text())[0]["image_id"] == 7
+    for images, message in (
+        ([], "no image has a COCO id"),
+        ([{"id": 7}], "an entry has no file_name"),
+        ([{"id": 7, "file_name": 7}], "a value of the wrong type"),
+        ([{"id": n, "file_name": "dog.jpg"} for n in (7, 8)], "dog.jpg has two ids, 7 and 8"),
+    ):
+        truth.write_text(json.dumps({"images": images}))
+        assert batch(root, *flags) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_what_cannot_be_read_has_no_coco_id(tmp_path, batch, capsys) -> None:
+    root = tmp_path / "photos"
+    root.mkdir()
+    (root / "1.jpg").write_bytes(make_image(1, format="JPEG"))
+    (root / "lost.jpg").symlink_to("1.png")
+    assert batch(root, "-o", tmp_path / "out.json", "--format", "coco") == 1
+    assert "lost.jpg: a link to a file that is not there" in capsys.readouterr().err
+    assert [record["image_id"] for record in json.loads((tmp_path / "out.json").read_text())] == [1]
+
+
+@pytest.mark.parametrize("format", ["csv", "jsonl", "parquet", "coco"])
+def test_a_folder_is_no_place_for_one_file(photos, tmp_path, batch, capsys, format) -> None:
+    (tmp_path / "results").mkdir()
+    for again in ((), ("--overwrite",)):
+        assert batch(photos / "day0", "-o", tmp_path / "results", "--format", format, *again) == 2
+        assert "it is a folder" in capsys.readouterr().err
+
+
 def test_coco_ids_of_equal_file_names(tmp_path, batch, capsys) -> None:
     images = [{"id": 11, "file_name": "dogs/1.jpg"}, {"id": 22, "file_name": "cats/1.jpg"}]
     truth, out, root = tmp_path / "truth.json", tmp_path / "out.json", tmp_path / "photos"

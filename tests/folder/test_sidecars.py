@@ -14,6 +14,7 @@ from PIL import Image
 from support.patience import PATIENCE_S, wait_until
 from support.serving import make_image
 
+from captioner.cli.main import main
 from captioner.errors import OptionsError
 from captioner.folder.outputs import OutputOptions, make_output
 from captioner.folder.outputs.exiftool import ExifTool, ExifToolError
@@ -353,3 +354,70 @@ def test_keywords_of_a_caption_go_with_it(few, tmp_path, batch) -> None:
     correct("rejected")
     assert "Subject" not in tags("a.jpg") and "Description" not in tags("a.jpg")
     assert tags("b/c.jpg")["Subject"] == "mine"
+
+
+@pytest.mark.parametrize("status", ["edited", "approved"])
+def test_a_corrected_caption_that_cannot_be_written_is_a_failure(
+    few, tmp_path, batch, capsys, status
+) -> None:
+    corrections, out = tmp_path / "corrections.jsonl", tmp_path / "out"
+    corrections.write_text(json.dumps({"image": "a.jpg", "caption": "a dog", "status": status}))
+    (out / "a.txt").mkdir(parents=True)
+    flags = ("-o", out, "--format", "txt", "--corrections", corrections)
+    for _ in range(2):
+        assert batch(few, *flags) == 1
+        assert "a.jpg: cannot write" in capsys.readouterr().err
+    assert sorted(path.name for path in out.iterdir() if not path.name.startswith(".")) == ["a.txt", "b"]
+    (out / "a.txt").rmdir()
+    assert batch(few, *flags) == 0
+    assert (out / "a.txt").read_text() == "a dog\n"
+
+
+def test_a_caption_that_was_approved_as_shown_keeps_the_models_fields(few, tmp_path, batch) -> None:
+    corrections, out = tmp_path / "corrections.jsonl", tmp_path / "out.jsonl"
+    flags = ("-o", out, "--attention", "--sentence")
+    assert batch(few, *flags) == 0
+    before = out.read_text()
+    shown = json.loads(before.splitlines()[0])
+    corrections.write_text(
+        json.dumps({"image": shown["image"], "caption": shown["caption"], "status": "approved"})
+    )
+    assert batch(few, *flags, "--corrections", corrections) == 0
+    assert out.read_text() == before
+
+
+@needs_exiftool
+def test_an_interrupt_from_the_keyboard_leaves_exiftool_alone(tmp_path) -> None:
+    tool = ExifTool()
+    tool.set_tags(tmp_path / "a.xmp", {DESCRIPTION: "a dog"})
+    assert tool._process is not None
+    assert os.getpgid(tool._process.pid) != os.getpgrp()
+    tool.close()
+
+
+def test_names_that_have_no_place_in_the_folder_are_refused_before_the_work(
+    few, tmp_path, batch, capsys, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "out"
+    assert batch(few, few / "b", "-o", out, "--format", "txt") == 2
+    error = capsys.readouterr().err
+    assert "no image has a place in" in error and "name one folder alone" in error
+    assert batch("few", "few/b", "-o", out, "--format", "txt") == 0
+    assert (out / "few" / "a.txt").is_file()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--replace-existing",), "--replace-existing is for txt and caption and xmp"),
+        (("--actors", "4"), "--actors needs --engine ray"),
+        (("--gpus-per-actor", "1"), "--gpus-per-actor needs --engine ray"),
+        (("-0",), "-0 needs --files-from"),
+        (("--server", "localhost:1", "--workers", "3"), "--workers cannot be used with --server"),
+        (("--server", "localhost:1", "--batch-size", "3"), "--batch-size cannot be used with --server"),
+    ],
+)
+def test_flags_without_effect_are_refused(few, tmp_path, capsys, flags, message) -> None:
+    assert main(["batch", str(few), "-o", str(tmp_path / "out.jsonl"), *flags]) == 2
+    assert message in capsys.readouterr().err

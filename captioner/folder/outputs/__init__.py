@@ -30,6 +30,16 @@ FORMATS = {
 """Format name: module of this package and class."""
 
 
+_FORMATS_OF = {
+    "keywords": ("xmp",),
+    "embed": ("xmp",),
+    "replace_existing": ("txt", "caption", "xmp"),
+    "image_ids": ("coco",),
+}
+"""Options that only some formats have."""
+_FLAGS = {"replace_existing": "--replace-existing", "image_ids": "--coco-ids"}
+
+
 class Output(Protocol):
     """Destination of captions. All methods raise `OutputError` if writing fails."""
 
@@ -61,9 +71,10 @@ def format_of(path: Path, name: str | None = None) -> str:
 def make_output(path: Path, options: OutputOptions, name: str | None = None) -> Output:
     """Create the output of a format. Raises `OptionsError` for options that it does not support."""
     chosen = format_of(path, name)
-    for field in ("keywords", "embed"):
-        if getattr(options, field) and chosen != "xmp":
-            raise OptionsError(f"--{field} is for xmp", field)
+    for field, formats in _FORMATS_OF.items():
+        if getattr(options, field) and chosen not in formats:
+            flag = _FLAGS.get(field, f"--{field}")
+            raise OptionsError(f"{flag} is for {' and '.join(formats)}", field)
     module, _, kind = FORMATS[chosen].partition(".")
     output: Output = getattr(importlib.import_module(f"{__name__}.{module}"), kind)(path, options)
     return output

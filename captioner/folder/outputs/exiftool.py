@@ -65,7 +65,10 @@ class ExifTool:
         if self._process is None or self._process.poll() is not None:
             self.close()
             pipe = subprocess.PIPE
-            self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, stderr=pipe)
+            # In a session of its own: Ctrl-C lets the run finish the photo that is being written.
+            self._process = subprocess.Popen(
+                self._command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+            )
         process = self._process
         assert process.stdin and process.stdout and process.stderr
         lines = ["-G1", "-n", *arguments, "-echo4", "{status ${status}}", "-execute"]

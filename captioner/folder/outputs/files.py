@@ -84,7 +84,10 @@ def put_in_place(partial: Path, path: Path) -> None:
 
 
 def claim(path: Path, state: State) -> None:
-    """Raise `OutputError` if the file exists, no run with this state wrote it, and it may not be replaced."""
+    """Raise `OutputError` for a folder, and if the file exists, no run with this state wrote it, and it may
+    not be replaced."""
+    if path.is_dir():
+        raise OutputError(f"cannot write {path}: it is a folder")
     if state.get("claimed") is None and path.exists() and not state.overwrite:
         raise OutputError(
             f"{path} is there already, and no earlier run of this command wrote it; --overwrite replaces it"

@@ -38,6 +38,13 @@ class SidecarOutput:
             path.mkdir(parents=True, exist_ok=True)
 
     def begin(self, state: State) -> None:
+        names = list(itertools.islice(state.names(), 1))
+        if names and not any(map(_is_below, state.names())):
+            raise OptionsError(
+                f"no image has a place in {self._folder}, because its name is {names[0]}: name one folder "
+                "alone, or several below the current one",
+                "sources",
+            )
         self.advance(state)
 
     def advance(self, state: State) -> None:
@@ -57,8 +64,7 @@ class SidecarOutput:
         wanted = self.digest(record) if "caption" in record else None
         if wanted is None and entry.published is None:
             return
-        own = Path(os.path.normpath(entry.name))
-        if own.is_absolute() or own.parts[0] == "..":
+        if not _is_below(entry.name):
             self.reject(entry, f"its {self.suffix} file would be outside of {self._folder}", state)
             return
         self.put(entry, record, wanted, state)
@@ -133,8 +139,12 @@ class SidecarOutput:
         # renaming, and a file that a power failure has left empty is written again by the next run.
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = partial_path(target)
-        partial.write_bytes(self.make_content(record))
-        partial.replace(target)
+        try:
+            partial.write_bytes(self.make_content(record))
+            partial.replace(target)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
 
     def _may_write(self, target: Path, published: bytes | None) -> bool:
         return self._options.replace_existing or not _has_content(target) or _is_ours(target, published)
@@ -144,6 +154,12 @@ class CaptionOutput(SidecarOutput):
     """The same with the suffix `.caption`."""
 
     suffix = ".caption"
+
+
+def _is_below(name: str) -> bool:
+    """Whether the image of this name gets its file below the folder of the output."""
+    path = Path(os.path.normpath(name))
+    return not path.is_absolute() and path.parts[0] != ".."
 
 
 def _is_ours(target: Path, digest: bytes | None) -> bool:
