@@ -6,9 +6,9 @@ import argparse
 import dataclasses
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from captioner.cli.batch_inputs import make_transform, read_list, text_options
 from captioner.cli.common import caption_options, check_server_flags, given_flags, image_limits
@@ -73,7 +73,13 @@ def run_ray(args: argparse.Namespace) -> int:
         ),
         names=read_list(args),
         limits=image_limits(args),
-        ray=RayOptions(**_given(args, _RAY_OPTIONS)),
+        ray=RayOptions(
+            **{
+                option: value
+                for flag, option in _RAY_OPTIONS.items()
+                if (value := getattr(args, flag)) is not None
+            }
+        ),
         wording=repr((text_options(args), args.min_confidence)),
         transform=make_transform(args, Calibration.of(bundle.manifest)),
         retry_failed=args.retry_failed,
@@ -82,11 +88,6 @@ def run_ray(args: argparse.Namespace) -> int:
     )
     with _terminable(), redirect_stdout(sys.stderr), run:  # Ray prints what happens to nodes
         return _work(run, say)
-
-
-def _given(args: argparse.Namespace, names: Mapping[str, str]) -> dict[str, Any]:
-    """The values of the flags that are set, by the names of options."""
-    return {option: value for flag, option in names.items() if (value := getattr(args, flag)) is not None}
 
 
 def _work(run: RayRun, say: Callable[[str], None]) -> int:

@@ -20,9 +20,8 @@ def make_payload(image: ImageInput, options: ClientOptions) -> bytes:
     Raises an `ImageError` for what cannot be read, or is larger than the limit.
     """
     if options.shrink_to is not None:
-        small = open_image(
-            image, target=options.shrink_to + 1
-        )  # at least, so that a larger one is seen to be
+        # Not shrunk to exactly that side, so that a larger photo can be told from one that fits.
+        small = open_image(image, target=options.shrink_to + 1)
         if max(small.size) > options.shrink_to or isinstance(image, np.ndarray | Image.Image):
             small.thumbnail((options.shrink_to, options.shrink_to), Image.Resampling.LANCZOS)
             return _encode(small, "JPEG", quality=_JPEG_QUALITY, subsampling=0)

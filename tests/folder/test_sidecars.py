@@ -402,7 +402,7 @@ def test_names_that_have_no_place_in_the_folder_are_refused_before_the_work(
     out = tmp_path / "out"
     assert batch(few, few / "b", "-o", out, "--format", "txt") == 2
     error = capsys.readouterr().err
-    assert "no image has a place in" in error and "name one folder alone" in error
+    assert "the files of all images would be outside of" in error and "name one folder alone" in error
     assert batch("few", "few/b", "-o", out, "--format", "txt") == 0
     assert (out / "few" / "a.txt").is_file()
 
@@ -410,7 +410,7 @@ def test_names_that_have_no_place_in_the_folder_are_refused_before_the_work(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--replace-existing",), "--replace-existing is for txt and caption and xmp"),
+        (("--replace-existing",), "--replace-existing is for txt, caption, xmp"),
         (("--actors", "4"), "--actors needs --engine ray"),
         (("--gpus-per-actor", "1"), "--gpus-per-actor needs --engine ray"),
         (("-0",), "-0 needs --files-from"),

@@ -30,14 +30,13 @@ FORMATS = {
 """Format name: module of this package and class."""
 
 
-_FORMATS_OF = {
-    "keywords": ("xmp",),
-    "embed": ("xmp",),
-    "replace_existing": ("txt", "caption", "xmp"),
-    "image_ids": ("coco",),
+_ONLY_FOR = {
+    "keywords": ("--keywords", ("xmp",)),
+    "embed": ("--embed", ("xmp",)),
+    "replace_existing": ("--replace-existing", ("txt", "caption", "xmp")),
+    "image_ids": ("--coco-ids", ("coco",)),
 }
-"""Options that only some formats have."""
-_FLAGS = {"replace_existing": "--replace-existing", "image_ids": "--coco-ids"}
+"""Options that only some formats have: the flag, and the formats."""
 
 
 class Output(Protocol):
@@ -71,10 +70,9 @@ def format_of(path: Path, name: str | None = None) -> str:
 def make_output(path: Path, options: OutputOptions, name: str | None = None) -> Output:
     """Create the output of a format. Raises `OptionsError` for options that it does not support."""
     chosen = format_of(path, name)
-    for field, formats in _FORMATS_OF.items():
+    for field, (flag, formats) in _ONLY_FOR.items():
         if getattr(options, field) and chosen not in formats:
-            flag = _FLAGS.get(field, f"--{field}")
-            raise OptionsError(f"{flag} is for {' and '.join(formats)}", field)
+            raise OptionsError(f"{flag} is for {', '.join(formats)}", field)
     module, _, kind = FORMATS[chosen].partition(".")
     output: Output = getattr(importlib.import_module(f"{__name__}.{module}"), kind)(path, options)
     return output

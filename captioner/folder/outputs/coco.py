@@ -22,9 +22,8 @@ class CocoOutput(Table):
 
     def begin(self, state: State) -> None:
         seen: dict[int, str] = {}
-        for name in state.names(
-            readable=True
-        ):  # what is wrong with a number is better known before the work than after
+        # What is wrong with a number is better known before the work than after.
+        for name in state.names(readable=True):
             image_id = self._image_id(name)
             if image_id in seen:
                 message = f"{seen[image_id]} and {name} have the same COCO id {image_id}; give --coco-ids"

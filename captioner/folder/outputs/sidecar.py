@@ -38,11 +38,12 @@ class SidecarOutput:
             path.mkdir(parents=True, exist_ok=True)
 
     def begin(self, state: State) -> None:
-        names = list(itertools.islice(state.names(), 1))
-        if names and not any(map(_is_below, state.names())):
+        names = state.names()
+        first = next(names, None)
+        if first is not None and not any(map(_is_below, itertools.chain([first], names))):
             raise OptionsError(
-                f"no image has a place in {self._folder}, because its name is {names[0]}: name one folder "
-                "alone, or several below the current one",
+                f"the files of all images would be outside of {self._folder}, as that of {first}: name one "
+                "folder alone, or several below the current one, and list names relative to FOLDER",
                 "sources",
             )
         self.advance(state)
