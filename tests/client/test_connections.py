@@ -214,6 +214,8 @@ def test_ctrl_c_reaches_whoever_iterates(method: str) -> None:
         wait_until(lambda: engine.batches)
         os.kill(os.getpid(), signal.SIGINT)
 
+    # A shell starts what runs in the background with Ctrl-C ignored, and Python leaves that so.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with serve(engine) as server, CaptionClient(server.address) as client:
         engine.hold.clear()
         engine.batches.clear()
@@ -221,6 +223,7 @@ def test_ctrl_c_reaches_whoever_iterates(method: str) -> None:
         interrupter.start()
         with pytest.raises(KeyboardInterrupt):
             list(getattr(client, method)([make_image(1)] * 50))
+        signal.signal(signal.SIGINT, before)
         interrupter.join()
         engine.hold.set()
         assert client.caption(make_image(1)).text
