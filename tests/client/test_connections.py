@@ -221,11 +221,13 @@ def test_ctrl_c_reaches_whoever_iterates(method: str) -> None:
         engine.batches.clear()
         interrupter = threading.Thread(target=interrupt)
         interrupter.start()
-        with pytest.raises(KeyboardInterrupt):
-            list(getattr(client, method)([make_image(1)] * 50))
-        signal.signal(signal.SIGINT, before)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                list(getattr(client, method)([make_image(1)] * 50))
+        finally:
+            signal.signal(signal.SIGINT, before)
+            engine.hold.set()  # else the server's thread would keep pytest from ending
         interrupter.join()
-        engine.hold.set()
         assert client.caption(make_image(1)).text
 
 
