@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from captioner.cli.batch_arguments import add_parser
+from captioner.cli.batch_arguments import RAY_OPTIONS, add_parser
 from captioner.cli.batch_inputs import make_transform, read_list
 from captioner.cli.common import (
     caption_options,
@@ -40,7 +40,6 @@ __all__ = ["add_parser", "run"]
 
 WATCH_EVERY_S = 5.0
 """Pause between two looks at the folders, with --watch."""
-_OF_RAY = ("actors", "cpus_per_actor", "gpus_per_actor", "shard_size")
 _STORES = "--engine ray reads and writes object stores"
 
 
@@ -54,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         from captioner.cli.batch_ray import run_ray
 
         return run_ray(args)
-    for name, flag in given_flags(args, _OF_RAY):
+    for name, flag in given_flags(args, RAY_OPTIONS):
         raise OptionsError(f"{flag} needs --engine ray", name)
     for place in [*args.sources, args.output]:
         if is_url(place):

@@ -8,6 +8,9 @@ from pathlib import Path
 from captioner.cli.common import add_caption_arguments, add_keywords_argument
 from captioner.folder.outputs import FORMATS
 
+RAY_OPTIONS = ("actors", "cpus_per_actor", "gpus_per_actor", "shard_size")
+"""Options of `--engine ray` only."""
+
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(

@@ -69,7 +69,7 @@ def make_transform(
     if args.min_confidence is not None:
         believe = ConfidenceFilter.of(calibration, args.min_confidence).transform
     if corrections is not None:  # they are neither filtered nor reworded
-        return lambda record: corrections.decide(record, reword(record)) or reword(believe(record))
+        return lambda record: corrections.decide(record, reword) or reword(believe(record))
     if believe is unchanged:
         return reword
     return lambda record: reword(believe(record))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, NoReturn
 
+from captioner.cli.batch_arguments import RAY_OPTIONS
 from captioner.cli.batch_inputs import make_transform, read_list, text_options
 from captioner.cli.common import caption_options, check_server_flags, given_flags, image_limits
 from captioner.cli.output import INTERRUPTED, printable
@@ -35,16 +36,10 @@ _REJECTED = {
     "coco_ids": "it writes Parquet",
 }
 """Options that do not apply to Ray, and the reason."""
-
-
-_RAY_OPTIONS = {
-    "actors": "actors",
-    "cpus_per_actor": "cpus_per_actor",
-    "gpus_per_actor": "gpus_per_actor",
-    "shard_size": "images_a_shard",
-    "batch_size": "batch_size",
-}
-"""Flags, and their names in `RayOptions`, which has the defaults."""
+_PASSED = (*RAY_OPTIONS, "batch_size")
+"""Options of `RayOptions`, which has their defaults."""
+_FIELDS = {"shard_size": "images_a_shard"}
+"""Their names there, where they differ."""
 
 
 def run_ray(args: argparse.Namespace) -> int:
@@ -74,11 +69,7 @@ def run_ray(args: argparse.Namespace) -> int:
         names=read_list(args),
         limits=image_limits(args),
         ray=RayOptions(
-            **{
-                option: value
-                for flag, option in _RAY_OPTIONS.items()
-                if (value := getattr(args, flag)) is not None
-            }
+            **{_FIELDS.get(name, name): getattr(args, name) for name, _ in given_flags(args, _PASSED)}
         ),
         wording=repr((text_options(args), args.min_confidence)),
         transform=make_transform(args, Calibration.of(bundle.manifest)),

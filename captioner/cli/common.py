@@ -23,8 +23,15 @@ if TYPE_CHECKING:
 
 
 _LOCAL_OPTIONS = (
-    *("model", "device", "threads", "precision", "lanes", "batch_size", "workers"),
-    *("max_pixels", "include_keywords"),
+    "model",
+    "device",
+    "threads",
+    "precision",
+    "lanes",
+    "batch_size",
+    "workers",
+    "max_pixels",
+    "include_keywords",
 )
 """Options of a local captioner; a server has its own."""
 _SERVER_OPTIONS = ("timeout_s", "tls", "root_certificates", "token_file")

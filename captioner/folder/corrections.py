@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from captioner.errors import DataError
+from captioner.folder.outputs.options import Record
 from captioner.overlay.text import clean
 
 STATUSES = ("approved", "edited", "rejected")
@@ -47,10 +48,9 @@ class Corrections:
             left.pop(clean(name), None)
         return list(left)
 
-    def decide(self, record: Mapping[str, Any], shown: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The record after a person's decision; None if there is none. `shown` is the record as written
-        without a decision, with the caption that the person saw. The error of a caption that could not be
-        written stays."""
+    def decide(self, record: Record, reword: Callable[[Record], Record]) -> Record | None:
+        """The record after a person's decision; None if there is none. `reword` turns a record into the one
+        that the person saw. The error of a caption that could not be written stays."""
         decision = self.decisions.get(clean(record["image"]))
         if decision is None:
             return None
@@ -59,7 +59,8 @@ class Corrections:
         if status == REJECTED:
             error = {"code": REJECTED, "message": "rejected by a person"}
             return {"image": record["image"], "error": error, **unwritten}
-        left_out = {"error"} if caption in (record.get("caption"), shown.get("caption")) else _OF_MODEL
+        of_model = (record.get("caption"), reword(record).get("caption"))
+        left_out = {"error"} if caption in of_model else _OF_MODEL
         kept = {name: value for name, value in record.items() if name not in left_out}
         return {**kept, "caption": caption, **unwritten}
 

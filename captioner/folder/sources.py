@@ -118,11 +118,7 @@ class Selection:
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
     own = name.rpartition("/")[2]
-    for pattern in patterns:
-        of_path, compiled = _compile(pattern)
-        if compiled.match(name if of_path else own):
-            return True
-    return False
+    return any(compiled.match(name if of_path else own) for of_path, compiled in map(_compile, patterns))
 
 
 @functools.cache

@@ -150,8 +150,8 @@ class State:
             self._connection.executemany(query, chunk)
 
     def names(self, *, readable: bool = False) -> Iterator[str]:
-        """The images of this run, in order; with `readable`, without those that cannot be read by their
-        listing, such as folders without permission. The state may be changed meanwhile."""
+        """The images of this run, in order; with `readable`, without those that the listing found to be
+        unreadable, such as a folder without permission. The state may be changed meanwhile."""
         condition = " AND l.problem = ''" if readable else ""
         query = f"SELECT l.number, l.name FROM listing l WHERE l.number > :after{condition}"
         for _, name in self._rows(query):
