@@ -23,6 +23,10 @@ _ENCODED_AT_ONCE = 4
 """Images. Parts of 4 were faster than parts of 8 and 16 and the whole batch of 32, on two cores."""
 _LEAST_LIMIT = 64
 """The limit of threads is at least this, and else four for each core: thousands would stall the machine."""
+_LIMITED_SPINNING = (1, 26)
+"""The version of ONNX Runtime from which on the time that threads spin can be limited."""
+_SPIN_US = 50
+"""Microseconds. 30 to 200 were equally fast; without a limit, calls took longer than without spinning."""
 _FIRST = ["log_probs", "attention"]
 _WEIGHTS_IN_MEMORY = "add_external_initializers_from_files_in_memory"
 _EXTERNAL = "session.optimized_model_external_initializers_"
@@ -181,8 +185,12 @@ class Runtime:
         """Fresh ones for each graph: `weights` are files that one graph refers to."""
         options = self._ort.SessionOptions()
         options.log_severity_level = 4  # our own errors report failures
-        # Each graph has threads of its own: those that wait must leave the cores to those that compute.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        # Threads that spin are ready at once for the next node. But each graph has threads of its own: those
+        # that wait for longer must leave the cores to those that compute.
+        if _version(self._ort.__version__) >= _LIMITED_SPINNING:
+            options.add_session_config_entry("session.intra_op.spin_duration_us", str(_SPIN_US))
+        else:
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if self._threads is not None:
             options.intra_op_num_threads = self._threads
         if weights:
@@ -213,6 +221,12 @@ def default_lanes(cores: int) -> int:
     never. What is left to Python is done one at a time, and a batch takes memory: hence not a lane a core.
     """
     return min(cores, MOST_LANES)
+
+
+def _version(text: str) -> tuple[int, int]:
+    """Major and minor version; "1.32.0" -> (1, 32)."""
+    major, minor, *_ = text.split(".")
+    return int(major), int(minor)
 
 
 def _import_onnxruntime() -> Any:

@@ -20,7 +20,8 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from captioner.training.fusion import GraphEditor, replace_slow_nodes
+from captioner.training.graph_editor import GraphEditor
+from captioner.training.slow_nodes import replace_slow_nodes
 
 Array = npt.NDArray[np.float32]
 Range = tuple[float, float]
@@ -41,8 +42,10 @@ class Quantizer:
         self._source = graph
         self._model = onnx.load_from_string(graph)
         self._editor = GraphEditor(self._model)
-        replace_slow_nodes(self._model, self._editor)  # an older float graph may still have them
+        # An older float graph may still have nodes that newer ones are exported without.
+        replace_slow_nodes(self._model, self._editor, only_cpu=True)
         _fold_batch_norms(self._editor)
+        _split_gemms(self._editor)
         self._editor.write()
         self._weights = _computed(self._model)
         self._producers = self._editor.producers()
@@ -159,19 +162,31 @@ class Quantizer:
         return self._editor.add("DequantizeLinear", [f"{name}.rounded", *how], [f"{name}.read"])
 
     def _take_identity_out(self, node: onnx.NodeProto, source: str) -> None:
-        """x W becomes x (W - I) + x, in which only the small numbers W - I are rounded."""
-        name, output = node.input[1], node.output[0]
-        values, wide = self._weights[name], f"{source}.wide"
+        """x W becomes x (W - I) + x, in which only the small numbers W - I are rounded. If I is only in the
+        first columns of W, x is added to the part of the product that they give, if it is split there."""
+        name = node.input[1]
+        values = self._weights[name]
+        rows, columns = values.shape
+        holder = node if rows == columns else self._splits(node, rows)
+        if holder is None:
+            return
         self._editor.add("EyeLike", [name], [f"{name}.identity"])
-        rest = self._editor.add("Sub", [name, f"{name}.identity"], [f"{name}.rest"])
-        self._weights[rest] = values - np.eye(*values.shape, dtype=np.float32)
-        added = values.shape[1] - values.shape[0]
-        pads = self._constants(
-            wide, pads=np.array([0, added]), value=np.zeros((), np.float32), axes=np.array([-1])
-        )
-        self._editor.add("Pad", [source, *pads], [wide])
-        node.input[1], node.output[0] = rest, f"{output}.rest"
-        self._editor.add("Add", [f"{output}.rest", wide], [output])
+        node.input[1] = self._editor.add("Sub", [name, f"{name}.identity"], [f"{name}.rest"])
+        self._weights[node.input[1]] = values - np.eye(rows, columns, dtype=np.float32)
+        output = holder.output[0]
+        holder.output[0] = f"{output}.rest"
+        self._editor.add("Add", [f"{output}.rest", source], [output])
+
+    def _splits(self, product: onnx.NodeProto, size: int) -> onnx.NodeProto | None:
+        """The node that splits the first `size` columns from a product, after a bias was added."""
+        name = product.output[0]
+        for kind in ("Add", "Split"):
+            readers = [node for node in self._editor.nodes if name in node.input]
+            if len(readers) != 1 or readers[0].op_type != kind:
+                return None
+            name = readers[0].output[0]
+        sizes = self._weights.get(readers[0].input[1])
+        return readers[0] if sizes is not None and sizes[0] == size else None
 
     def _round_constants(self, node: onnx.NodeProto, input_scale: np.float32) -> None:
         """Round the weights of a node, with a scale for each output channel, and its bias, if it has one, to
@@ -264,12 +279,12 @@ def affine(low: float, high: float) -> tuple[np.float32, np.uint8]:
 
 
 def _computed(model: onnx.ModelProto) -> dict[str, Array]:
-    """Every constant that a convolution or a product reads, computed."""
+    """Every constant that a convolution, a product or a split reads, computed."""
     editor = GraphEditor(model)
     wanted = {
         name
         for node in editor.nodes
-        if node.op_type in ("Conv", "MatMul")
+        if node.op_type in ("Conv", "MatMul", "Split")
         for name in node.input
         if name in editor.constants
     }
@@ -279,12 +294,31 @@ def _computed(model: onnx.ModelProto) -> dict[str, Array]:
     part.CopyFrom(model)
     del part.graph.output[:], part.graph.input[:], part.graph.node[:]
     part.graph.node.extend(node for node in editor.nodes if editor.constants.issuperset(node.output))
-    part.graph.output.extend(
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in computed
-    )
+    part.graph.output.extend(onnx.ValueInfoProto(name=name) for name in computed)
     found: list[Any] = session(part.SerializeToString()).run(computed, {}) if computed else []
     held.update(zip(computed, found, strict=True))
     return {name: held[name] for name in wanted}
+
+
+def _split_gemms(editor: GraphEditor) -> None:
+    """Products of an image's vectors as products and sums of three axes, like those of its cells: with two,
+    ONNX Runtime would join them to a `Gemm` again, which it computes in float32."""
+    rows: dict[str, str] = {}
+    for gemm in [node for node in editor.nodes if node.op_type == "Gemm"]:
+        given = {a.name: helper.get_attribute_value(a) for a in gemm.attribute}
+        factors = given.get("alpha", 1.0), given.get("beta", 1.0), given.get("transA", 0)
+        if len(gemm.input) < 3 or factors != (1.0, 1.0, 0) or gemm.input[1] not in editor.constants:
+            continue
+        (source, weight, bias), output = gemm.input, gemm.output[0]
+        editor.remove([gemm])
+        editor.constant("image.axis", np.array([1]))
+        if source not in rows:
+            rows[source] = editor.add("Unsqueeze", [source, "image.axis"], [f"{source}.row"])
+        if given.get("transB", 0):
+            weight = editor.add("Transpose", [weight], [f"{output}.weight"], perm=[1, 0])
+        editor.add("MatMul", [rows[source], weight], [f"{output}.product"])
+        editor.add("Add", [f"{output}.product", bias], [f"{output}.sum"])
+        editor.add("Squeeze", [f"{output}.sum", "image.axis"], [output])
 
 
 def _fold_batch_norms(editor: GraphEditor) -> None:

@@ -40,6 +40,22 @@ def test_a_number_of_threads_that_is_out_of_range(bundle: Bundle, threads: int) 
         Runtime(bundle, "cpu", threads)
 
 
+@pytest.mark.parametrize(
+    ("version", "key", "value"),
+    [
+        ("1.25.1", "session.intra_op.allow_spinning", "0"),
+        ("1.26.0", "session.intra_op.spin_duration_us", "50"),
+        ("1.40.0.dev20270101", "session.intra_op.spin_duration_us", "50"),
+    ],
+)
+def test_threads_spin_only_where_the_time_can_be_limited(
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch, version: str, key: str, value: str
+) -> None:
+    runtime = Runtime(bundle, "cpu", threads=2)
+    monkeypatch.setattr(onnxruntime, "__version__", version)
+    assert runtime._session_options().get_session_config_entry(key) == value
+
+
 @pytest.mark.skipif(HAS_CUDA, reason="this onnxruntime has CUDA")
 def test_cuda_is_refused_by_a_runtime_without_it(bundle: Bundle) -> None:
     with pytest.raises(DeviceError, match=r"CUDA cannot be used.*captioner\[gpu\]"):

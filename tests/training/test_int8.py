@@ -122,6 +122,49 @@ def test_the_start_of_a_mobile_network_is_not_rounded() -> None:
     assert [node.input[1] in read for node in convolutions[:4]] == [False, False, True, True]
 
 
+def test_products_of_an_image_are_rounded_too() -> None:
+    """The embedded model's vocabulary is scored for the whole photo: ONNX Runtime computes a `Gemm` in
+    float32."""
+    graph = Path(captioner.__file__).parent / "models" / "default" / bundles.ENCODER
+    quantizer = Quantizer(graph.read_bytes())
+    rounded = quantizer.quantize(dict.fromkeys(quantizer.activations, (-1.0, 1.0)), bundles.ENCODER)
+    assert "Gemm" in {node.op_type for node in onnx.load(graph).graph.node}
+    assert "Gemm" not in {node.op_type for node in onnx.load_from_string(rounded).graph.node}
+
+
+@pytest.mark.parametrize("columns", [64, 96], ids=["square", "beside other columns"])
+def test_the_ones_of_a_matrix_near_the_identity_are_not_rounded(columns: int) -> None:
+    random = np.random.default_rng(0)
+    matrix = (0.004 * random.standard_normal((64, columns))).astype(np.float32)
+    matrix[:, :64] += np.eye(64, dtype=np.float32)
+    values = {"matrix": matrix, "bias": random.random(columns, dtype=np.float32)}
+    nodes = [
+        onnx.helper.make_node("MatMul", ["x", "matrix"], ["product"]),
+        onnx.helper.make_node("Add", ["product", "bias"], ["y" if columns == 64 else "both"]),
+    ]
+    if columns > 64:
+        values["sizes"] = np.array([64, columns - 64])
+        nodes.append(onnx.helper.make_node("Split", ["both", "sizes"], ["y", "z"], axis=-1))
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            nodes,
+            "graph",
+            [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 3, 64])],
+            [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["batch", 3, 64])],
+            [onnx.numpy_helper.from_array(array, name) for name, array in values.items()],
+        ),
+        opset_imports=[onnx.helper.make_opsetid("", 20)],
+        ir_version=10,
+    )
+    x = random.uniform(-1, 1, (2, 3, 64)).astype(np.float32)
+    content = model.SerializeToString()
+    rounded = Quantizer(content).quantize({"x": (-1.0, 1.0)}, "graph.onnx")
+    [found] = session(rounded, {"graph.onnx": content}).run(None, {"x": x})
+    exact = x @ matrix[:, :64] + values["bias"][:64]
+    # Scales that the ones set would round the small numbers to steps of 1 / 127.
+    assert np.abs(found - exact).mean() < 0.0005
+
+
 def test_an_image_does_not_depend_on_its_batch(exported: Path, photos: list[Path]) -> None:
     rounded = Captioner.load(exported, device="cpu", precision="int8")
     pixels = np.stack([rounded.preprocess(photo) for photo in photos])
