@@ -129,8 +129,7 @@ class AsyncCaptionClient:
                     found.append(outcome)
             return found
         try:
-            image = await asyncio.to_thread(rereadable, images)
-            payload = await asyncio.to_thread(make_payload, image, self._settings)
+            image, payload = await self._prepare(images)
             request = pb.CaptionRequest(image=payload, options=_message(options), model=self._settings.model)
             response = await self._call("Caption", request, timeout_s)
             with reading_answer(self._servers):
@@ -150,8 +149,7 @@ class AsyncCaptionClient:
     ) -> AsyncGenerator[Word | Caption, None]:
         """Each word as it is decoded (greedy search), then the caption."""
         options = (merge_options(options, fields) or CaptionOptions()).for_streaming()
-        image = await asyncio.to_thread(rereadable, image)
-        payload = await asyncio.to_thread(make_payload, image, self._settings)
+        image, payload = await self._prepare(image)
         request = pb.StreamCaptionRequest(
             image=payload, options=_message(options), model=self._settings.model
         )
@@ -214,6 +212,17 @@ class AsyncCaptionClient:
         response = await self._call("GetModel", request, timeout_s)
         with reading_answer(self._servers):
             return model_from_proto(response)
+
+    async def _prepare(self, image: ImageInput) -> tuple[ImageInput, bytes]:
+        """The image, in a form that can be read again, and its payload."""
+
+        def prepare() -> tuple[ImageInput, bytes]:
+            read = rereadable(image)
+            return read, make_payload(read, self._settings)
+
+        if isinstance(image, bytes) and self._settings.shrink_to is None:
+            return prepare()  # nothing is read or encoded: a thread would take longer
+        return await asyncio.to_thread(prepare)
 
     async def _call(self, method: str, request: Any, timeout_s: float | None) -> Any:
         call = getattr(self._stub(), method)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import random
 import re
-import uuid
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -67,4 +67,5 @@ current_call: ContextVar[Call] = ContextVar("current_call")
 def request_id_of(metadata: Mapping[str, Any]) -> str:
     """The request id in the metadata or headers if it is valid, else a new one."""
     given = str(metadata.get("x-request-id", ""))
-    return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+    # Not `uuid4`: reading from the system would wait for the model's threads to give the GIL back.
+    return given if _REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
