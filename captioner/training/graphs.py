@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from captioner.nn.decoder import Decoder, Tensors, expand_beams
 from captioner.nn.model import CaptionModel
-from captioner.training.fusion import GraphEditor, fuse
+from captioner.training.fusion import fuse
+from captioner.training.graph_editor import GraphEditor
 
 OPSET = 20
 SMALLEST_HALVED = 1024  # elements; smaller tensors are not worth a cast
