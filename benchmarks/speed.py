@@ -110,10 +110,11 @@ def _measure(args: argparse.Namespace) -> dict[str, Any]:
                 tables |= {name: _try(bench, name, measure) or []}
         if args.plot and (bench.work / "latency.png").exists():
             shutil.copy(bench.work / "latency.png", args.plot)
+        model = bench.captioner().model  # it may be loaded for this, with the cache in the folder
     finally:
         shutil.rmtree(bench.work)
     results["sections"] = {name: [asdict(table) for table in found] for name, found in tables.items()}
-    return {**results, "model": bench.captioner().model, "skipped": bench.skipped}
+    return {**results, "model": model, "skipped": bench.skipped}
 
 
 def _try(bench: Bench, name: str, measure: Callable[[Bench], list[Any]]) -> list[Any] | None:
