@@ -110,7 +110,7 @@ def _measure(args: argparse.Namespace) -> dict[str, Any]:
                 tables |= {name: _try(bench, name, measure) or []}
         if args.plot and (bench.work / "latency.png").exists():
             shutil.copy(bench.work / "latency.png", args.plot)
-        model = bench.captioner().model  # it may be loaded for this, with the cache in the folder
+        model = bench.captioner().model  # before the folder is deleted: loading may write its cache there
     finally:
         shutil.rmtree(bench.work)
     results["sections"] = {name: [asdict(table) for table in found] for name, found in tables.items()}

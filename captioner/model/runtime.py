@@ -23,8 +23,8 @@ _ENCODED_AT_ONCE = 4
 """Images. Parts of 4 were faster than parts of 8 and 16 and the whole batch of 32, on two cores."""
 _LEAST_LIMIT = 64
 """The limit of threads is at least this, and else four for each core: thousands would stall the machine."""
-_LIMITED_SPINNING = (1, 26)
-"""The version of ONNX Runtime from which on the time that threads spin can be limited."""
+_SPIN_LIMIT_SINCE = (1, 26)
+"""The first version of ONNX Runtime that can limit the time that threads spin (wait in a busy loop)."""
 _SPIN_US = 50
 """Microseconds. 30 to 200 were equally fast; without a limit, calls took longer than without spinning."""
 _FIRST = ["log_probs", "attention"]
@@ -187,7 +187,7 @@ class Runtime:
         options.log_severity_level = 4  # our own errors report failures
         # Threads that spin are ready at once for the next node. But each graph has threads of its own: those
         # that wait for longer must leave the cores to those that compute.
-        if _version(self._ort.__version__) >= _LIMITED_SPINNING:
+        if _version(self._ort.__version__) >= _SPIN_LIMIT_SINCE:
             options.add_session_config_entry("session.intra_op.spin_duration_us", str(_SPIN_US))
         else:
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")

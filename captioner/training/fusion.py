@@ -22,7 +22,7 @@ PIXELS = "pixels."
 
 
 def fuse(model: onnx.ModelProto) -> None:
-    """Apply everything below to a graph, in place."""
+    """Apply everything below, and then `slow_nodes`, to a graph, in place."""
     editor = GraphEditor(model)
     _restore_softplus(editor)
     _fold_pads(editor)
@@ -31,7 +31,7 @@ def fuse(model: onnx.ModelProto) -> None:
     _flatten_concats(editor)
     _merge_siblings(editor)
     _copy_columns(editor)
-    editor.write()
+    editor.write()  # shapes are inferred from what is written
     replace_slow_nodes(model, editor)
     editor.write()
 
@@ -133,8 +133,8 @@ def _merge_sums(editor: GraphEditor) -> None:
         if first is second:
             continue
         output = node.output[0]
-        editor.replace(first)
-        editor.replace(second)
+        editor.remove_linear(first)
+        editor.remove_linear(second)
         editor.remove([node])
         editor.add("Concat", [first.source, second.source], [f"{output}.inputs"], axis=-1)
         editor.add("Concat", [first.weight, second.weight], [f"{output}.weight"], axis=0)
@@ -170,7 +170,7 @@ def _merge_siblings(editor: GraphEditor) -> None:
             continue
         name = f"{family[0].output}.siblings"
         for linear in family:
-            editor.replace(linear)
+            editor.remove_linear(linear)
         editor.add("Concat", [linear.weight for linear in family], [f"{name}.weight"], axis=1)
         editor.add("Concat", [linear.bias for linear in family], [f"{name}.bias"], axis=0)
         editor.add("MatMul", [source, f"{name}.weight"], [f"{name}.product"])

@@ -94,7 +94,7 @@ class GraphEditor:
                     found.append(Linear(product.input[0], product.input[1], bias, node.output[0]))
         return found
 
-    def replace(self, linear: Linear) -> None:
+    def remove_linear(self, linear: Linear) -> None:
         """Remove the two nodes of a linear layer."""
         producers = self.producers()
         last = producers[linear.output]

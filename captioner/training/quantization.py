@@ -3,8 +3,8 @@
 Products and convolutions read and write 8-bit numbers, between `QuantizeLinear` and `DequantizeLinear` nodes
 that ONNX Runtime turns into integer arithmetic. Activations have fixed ranges, measured on photos, so
 that the result for an image does not depend on the others in its batch; weights have a scale for each
-output channel. A quantised graph holds no weights of its own: its large tensors are references into the file
-of the float graph, rounded by nodes that ONNX Runtime computes once, on loading. Both precisions of a bundle
+output channel. A quantised graph holds no trained weights: these are references into the file of the float
+graph, rounded by nodes that ONNX Runtime computes once, on loading. Both precisions of a bundle
 together are little larger than one.
 """
 
@@ -47,7 +47,8 @@ class Quantizer:
         _fold_batch_norms(self._editor)
         _split_gemms(self._editor)
         self._editor.write()
-        self._weights = _computed(self._model)
+        self._weights: dict[str, Array] = _computed(self._model, "Conv", "MatMul")
+        self._split_sizes = _computed(self._model, "Split")
         self._producers = self._editor.producers()
         exact = _exact_start(self._editor.nodes)
         self._nodes = [
@@ -162,31 +163,35 @@ class Quantizer:
         return self._editor.add("DequantizeLinear", [f"{name}.rounded", *how], [f"{name}.read"])
 
     def _take_identity_out(self, node: onnx.NodeProto, source: str) -> None:
-        """x W becomes x (W - I) + x, in which only the small numbers W - I are rounded. If I is only in the
-        first columns of W, x is added to the part of the product that they give, if it is split there."""
+        """x W becomes x (W - I) + x, in which only the small numbers W - I are rounded. If only the first
+        columns of W are near the identity, and a `Split` separates their results, x is added to those;
+        without such a `Split`, nothing changes."""
         name = node.input[1]
         values = self._weights[name]
         rows, columns = values.shape
-        holder = node if rows == columns else self._splits(node, rows)
-        if holder is None:
+        giver = node if rows == columns else self._split_after(node, rows)
+        if giver is None:
             return
         self._editor.add("EyeLike", [name], [f"{name}.identity"])
         node.input[1] = self._editor.add("Sub", [name, f"{name}.identity"], [f"{name}.rest"])
         self._weights[node.input[1]] = values - np.eye(rows, columns, dtype=np.float32)
-        output = holder.output[0]
-        holder.output[0] = f"{output}.rest"
+        output = giver.output[0]
+        giver.output[0] = f"{output}.rest"
         self._editor.add("Add", [f"{output}.rest", source], [output])
 
-    def _splits(self, product: onnx.NodeProto, size: int) -> onnx.NodeProto | None:
-        """The node that splits the first `size` columns from a product, after a bias was added."""
-        name = product.output[0]
+    def _split_after(self, product: onnx.NodeProto, size: int) -> onnx.NodeProto | None:
+        """The `Split` whose first output is the first `size` columns of a product to which a bias was added;
+        None if there is none."""
+        uses, name, reader = self._editor.uses(), product.output[0], product
         for kind in ("Add", "Split"):
             readers = [node for node in self._editor.nodes if name in node.input]
-            if len(readers) != 1 or readers[0].op_type != kind:
+            if uses[name] != 1 or len(readers) != 1 or readers[0].op_type != kind:
                 return None
-            name = readers[0].output[0]
-        sizes = self._weights.get(readers[0].input[1])
-        return readers[0] if sizes is not None and sizes[0] == size else None
+            [reader] = readers
+            name = reader.output[0]
+        sizes = self._split_sizes.get(reader.input[1]) if len(reader.input) > 1 else None
+        last = any(a.name == "axis" and a.i == -1 for a in reader.attribute)
+        return reader if last and sizes is not None and sizes[0] == size else None
 
     def _round_constants(self, node: onnx.NodeProto, input_scale: np.float32) -> None:
         """Round the weights of a node, with a scale for each output channel, and its bias, if it has one, to
@@ -278,13 +283,13 @@ def affine(low: float, high: float) -> tuple[np.float32, np.uint8]:
     return np.float32(scale), np.uint8(np.clip(round(-low / scale), 0, 255))
 
 
-def _computed(model: onnx.ModelProto) -> dict[str, Array]:
-    """Every constant that a convolution, a product or a split reads, computed."""
+def _computed(model: onnx.ModelProto, *kinds: str) -> dict[str, npt.NDArray[Any]]:
+    """Every constant that nodes of these kinds read, computed."""
     editor = GraphEditor(model)
     wanted = {
         name
         for node in editor.nodes
-        if node.op_type in ("Conv", "MatMul", "Split")
+        if node.op_type in kinds
         for name in node.input
         if name in editor.constants
     }
@@ -301,24 +306,42 @@ def _computed(model: onnx.ModelProto) -> dict[str, Array]:
 
 
 def _split_gemms(editor: GraphEditor) -> None:
-    """Products of an image's vectors as products and sums of three axes, like those of its cells: with two,
-    ONNX Runtime would join them to a `Gemm` again, which it computes in float32."""
+    """Replace each `Gemm` that gains from INT8, a product of one vector per image, by `MatMul` and `Add` with
+    a further axis of length 1. With two axes, ONNX Runtime would join them to a `Gemm` again, which it
+    computes in float32."""
+    producers = editor.producers()
     rows: dict[str, str] = {}
-    for gemm in [node for node in editor.nodes if node.op_type == "Gemm"]:
+    for gemm in [node for node in editor.nodes if node.op_type == "Gemm" and len(node.input) == 3]:
         given = {a.name: helper.get_attribute_value(a) for a in gemm.attribute}
-        factors = given.get("alpha", 1.0), given.get("beta", 1.0), given.get("transA", 0)
-        if len(gemm.input) < 3 or factors != (1.0, 1.0, 0) or gemm.input[1] not in editor.constants:
-            continue
         (source, weight, bias), output = gemm.input, gemm.output[0]
+        matrix, added = (_stored(editor, producers, name) for name in (weight, bias))
+        transposed = given.get("transB", 0)
+        if (
+            (given.get("alpha", 1.0), given.get("beta", 1.0), given.get("transA", 0)) != (1.0, 1.0, 0)
+            or matrix is None
+            or added is None
+            or added.ndim != 1
+            or matrix.size < SMALLEST
+            or matrix.shape[1 if transposed else 0] < _LEAST_TERMS
+        ):
+            continue
         editor.remove([gemm])
         editor.constant("image.axis", np.array([1]))
         if source not in rows:
             rows[source] = editor.add("Unsqueeze", [source, "image.axis"], [f"{source}.row"])
-        if given.get("transB", 0):
+        if transposed:
             weight = editor.add("Transpose", [weight], [f"{output}.weight"], perm=[1, 0])
         editor.add("MatMul", [rows[source], weight], [f"{output}.product"])
         editor.add("Add", [f"{output}.product", bias], [f"{output}.sum"])
         editor.add("Squeeze", [f"{output}.sum", "image.axis"], [output])
+
+
+def _stored(
+    editor: GraphEditor, producers: Mapping[str, onnx.NodeProto], name: str
+) -> npt.NDArray[Any] | None:
+    """A constant that is stored, perhaps in half precision behind a `Cast`; None for anything else."""
+    node = producers.get(name)
+    return editor.array(node.input[0] if node is not None and node.op_type == "Cast" else name)
 
 
 def _fold_batch_norms(editor: GraphEditor) -> None:
@@ -327,8 +350,7 @@ def _fold_batch_norms(editor: GraphEditor) -> None:
     uses, producers = editor.uses(), editor.producers()
 
     def values(name: str) -> Array:
-        node = producers.get(name)
-        held = editor.array(node.input[0] if node is not None and node.op_type == "Cast" else name)
+        held = _stored(editor, producers, name)
         assert held is not None
         return held.astype(np.float32)
 

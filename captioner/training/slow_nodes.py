@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import TensorProto, helper
-from onnx.reference import ReferenceEvaluator
+import torch
+from onnx import helper
+from torch.nn import functional
 
 from captioner.training.graph_editor import GraphEditor
 
 Shapes = Mapping[str, list[int]]
-"""The shape of each value; 0 for an axis that varies."""
+"""The shape of each value; 0 for an axis that varies or is unknown, [] for an unknown shape."""
 _MOST_PIXELS = 64
-"""Maps of more pixels are enlarged faster by `Resize` than by a product."""
+"""The largest small map, in pixels, for which a product is faster than `Resize`."""
 
 
 def replace_slow_nodes(model: onnx.ModelProto, editor: GraphEditor, only_cpu: bool = False) -> None:
-    """Apply the replacements below to `editor`, which edits `model`. Nodes that were replaced before stay as
-    they are. `only_cpu`: the graph never runs on a GPU, where products of many single queries are slower."""
+    """Apply the replacements below to `editor`, which edits `model`. Calling it again changes nothing.
+    `only_cpu`: the graph never runs on a GPU, where `_multiply_rows` may be slower."""
     inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
     shapes = {
         value.name: [axis.dim_value for axis in value.type.tensor_type.shape.dim]
@@ -86,45 +86,49 @@ def _divide_means(editor: GraphEditor) -> None:
             continue
         (source, divisor), output = quotient.input, mean.output[0]
         values = editor.array(divisor)
-        if values is None or values.size != 1:
+        if values is None or values.ndim:
             continue
         editor.remove([mean])
-        blocks = editor.add("Reshape", [source, reshape.input[1]], [f"{output}.undivided"])
-        editor.add("ReduceMean", [blocks, *mean.input[1:]], [f"{output}.means"], keepdims=0)
+        mean.input[0] = editor.add("Reshape", [source, reshape.input[1]], [f"{output}.undivided"])
+        mean.output[0] = f"{output}.means"
+        editor.nodes.append(mean)
         editor.add("Div", [f"{output}.means", divisor], [output])
 
 
 def _enlarge_by_products(editor: GraphEditor, shapes: Shapes) -> None:
-    """The sum of a map and of a smaller one that is enlarged, without turning channels to the front and back:
+    """The sum of a map and of one smaller one that is enlarged, without moving the channels forward and back:
 
         transpose(flatten(transpose(a) + Resize(transpose(b)))) = flatten(a) + E flatten(b)
 
-    where E (pixels, pixels of b) interpolates."""
+    where E (pixels, pixels of b) interpolates. Sums of three maps stay as they are."""
     producers = editor.producers()
 
-    def source(node: onnx.NodeProto | None, kind: str) -> onnx.NodeProto | None:
-        """The node of this kind that a node reads, if there is one."""
+    def read_by(node: onnx.NodeProto | None, kind: str) -> onnx.NodeProto | None:
+        """The node of this kind whose output a node reads, if there is one."""
         read = [producers[name] for name in (node.input if node else ()) if name in producers]
         return next((one for one in read if one.op_type == kind), None)
 
     for last in [node for node in editor.nodes if _permutes(node, [0, 2, 1])]:
-        flatten = source(last, "Reshape")
-        add = source(flatten, "Add")
-        large, resize = source(add, "Transpose"), source(add, "Resize")
-        small = source(resize, "Transpose")
+        flatten = read_by(last, "Reshape")
+        add = read_by(flatten, "Add")
+        large, resize = read_by(add, "Transpose"), read_by(add, "Resize")
+        small = read_by(resize, "Transpose")
         if flatten is None or large is None or resize is None or small is None:
             continue
-        before, after = (shapes.get(node.output[0], [0] * 4)[2:] for node in (small, resize))
-        channels, pixels = shapes.get(resize.output[0], [0] * 4)[1], math.prod(after)
+        reduced, enlarged = (shapes.get(node.output[0], []) for node in (small, resize))
+        if len(reduced) != 4 or len(enlarged) != 4:
+            continue
+        channels, before, after = enlarged[1], reduced[2:], enlarged[2:]
         if (
-            not (_permutes(large, [0, 3, 1, 2]) and _permutes(small, [0, 3, 1, 2]))
-            or shapes.get(flatten.output[0], [])[1:] != [channels, pixels]
+            not _interpolates(resize)
+            or not (_permutes(large, [0, 3, 1, 2]) and _permutes(small, [0, 3, 1, 2]))
+            or shapes.get(flatten.output[0], [])[1:] != [channels, math.prod(after)]
             or not 0 < math.prod(before) <= _MOST_PIXELS
         ):
             continue
         output = last.output[0]
         editor.remove([last])
-        matrix = editor.constant(f"{output}.enlarge", _enlargement(resize, before, after))
+        matrix = editor.constant(f"{output}.enlarge", _enlargement(before, after))
         flat = editor.constant(f"{output}.flat", np.array([0, -1, channels]))
         grid = editor.constant(f"{output}.grid", np.array([0, *after, channels]))
         editor.add("Reshape", [small.input[0], flat], [f"{output}.small"])
@@ -136,27 +140,28 @@ def _enlarge_by_products(editor: GraphEditor, shapes: Shapes) -> None:
 
 
 def _permutes(node: onnx.NodeProto, axes: list[int]) -> bool:
-    return node.op_type == "Transpose" and list(node.attribute[0].ints) == axes
+    return node.op_type == "Transpose" and any(list(a.ints) == axes for a in node.attribute)
 
 
-def _enlargement(resize: onnx.NodeProto, before: list[int], after: list[int]) -> npt.NDArray[np.float32]:
-    """The matrix (pixels after, pixels before) of a `Resize` node: what it makes of each single pixel."""
+def _interpolates(resize: onnx.NodeProto) -> bool:
+    """Whether a `Resize` is PyTorch's bilinear interpolation with `align_corners=False`."""
+    given = {a.name: helper.get_attribute_value(a) for a in resize.attribute}
+    kind = given.get("mode"), given.get("coordinate_transformation_mode", b"half_pixel")
+    return kind == (b"linear", b"half_pixel") and not given.get("antialias") and "axes" not in given
+
+
+def _enlargement(before: list[int], after: list[int]) -> npt.NDArray[np.float32]:
+    """The matrix (pixels after, pixels before) of a bilinear interpolation: what becomes of each pixel."""
     pixels = math.prod(before)
-    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"])
-    node.attribute.extend(resize.attribute)
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("x", "y")]
-    sizes = helper.make_tensor("sizes", TensorProto.INT64, [4], [1, pixels, *after])
-    graph = helper.make_graph([node], "resize", values[:1], values[1:], [sizes])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-    singles = np.eye(pixels, dtype=np.float32).reshape(1, pixels, *before)
-    enlarged: list[Any] = list(ReferenceEvaluator(model).run(None, {"x": singles}))
-    return np.ascontiguousarray(enlarged[0].reshape(pixels, -1).T, dtype=np.float32)
+    singles = torch.eye(pixels).reshape(1, pixels, *before)
+    enlarged = functional.interpolate(singles, size=after, mode="bilinear", align_corners=False)
+    return np.ascontiguousarray(enlarged.reshape(pixels, -1).T.numpy())
 
 
 def _multiply_rows(editor: GraphEditor, shapes: Shapes, inputs: set[str]) -> None:
     """A product of a few queries (batch, beams, n) with a memory (batch, n, m) or, transposed, (batch, m, n)
-    that differs by image. ONNX Runtime copies each matrix before it multiplies, unless there is only one
-    query: so the beams become a further axis of the batch."""
+    of each image. ONNX Runtime copies each matrix before it multiplies, unless there is only one query: so
+    the beams become a further axis of the batch. Attentions with several heads stay as they are."""
     producers = editor.producers()
     for product in [node for node in editor.nodes if node.op_type == "MatMul"]:
         (query, memory), output = product.input, product.output[0]
@@ -166,12 +171,13 @@ def _multiply_rows(editor: GraphEditor, shapes: Shapes, inputs: set[str]) -> Non
         if source not in inputs or (len(shapes.get(query, ())), len(shapes.get(source, ()))) != (3, 3):
             continue
         editor.remove([product])
-        # Values are multiplied by rows, keys by columns.
+        # Values: a row times a matrix. Keys: a matrix times a column, so that none is transposed.
         axis = editor.constant(
             "column.axis" if transposed else "row.axis", np.array([3 if transposed else 2])
         )
         memory_axis = editor.constant("memory.axis", np.array([1]))
-        one = editor.add("Unsqueeze", [query, axis], [f"{output}.query"])
-        each = editor.add("Unsqueeze", [source, memory_axis], [f"{output}.memory"])
-        editor.add("MatMul", [each, one] if transposed else [one, each], [f"{output}.each"])
+        queries = editor.add("Unsqueeze", [query, axis], [f"{output}.query"])
+        memories = editor.add("Unsqueeze", [source, memory_axis], [f"{output}.memory"])
+        both = [memories, queries] if transposed else [queries, memories]
+        editor.add("MatMul", both, [f"{output}.each"])
         editor.add("Squeeze", [f"{output}.each", axis], [output])

@@ -221,7 +221,7 @@ class AsyncCaptionClient:
             return read, make_payload(read, self._settings)
 
         if isinstance(image, bytes) and self._settings.shrink_to is None:
-            return prepare()  # nothing is read or encoded: a thread would take longer
+            return prepare()  # bytes are sent as they are: handing them to a thread would take longer
         return await asyncio.to_thread(prepare)
 
     async def _call(self, method: str, request: Any, timeout_s: float | None) -> Any:

@@ -165,6 +165,35 @@ def test_the_ones_of_a_matrix_near_the_identity_are_not_rounded(columns: int) ->
     assert np.abs(found - exact).mean() < 0.0005
 
 
+def test_a_split_into_equal_parts_is_no_reason_to_take_ones_out() -> None:
+    """It has no sizes. And a value that others read too must stay whole."""
+    matrix = np.eye(64, 128, dtype=np.float32)
+    graph = onnx.helper.make_graph(
+        [
+            onnx.helper.make_node("MatMul", ["x", "matrix"], ["product"]),
+            onnx.helper.make_node("Add", ["product", "bias"], ["both"]),
+            onnx.helper.make_node("Split", ["both"], ["y", "z"], axis=-1, num_outputs=2),
+        ],
+        "graph",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 3, 64])],
+        [
+            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", 3, size])
+            for name, size in (("y", 64), ("both", 128))
+        ],
+        [
+            onnx.numpy_helper.from_array(matrix, "matrix"),
+            onnx.numpy_helper.from_array(np.zeros(128, np.float32), "bias"),
+        ],
+    )
+    opset = [onnx.helper.make_opsetid("", 20)]
+    content = onnx.helper.make_model(graph, opset_imports=opset, ir_version=10).SerializeToString()
+    rounded = Quantizer(content).quantize({"x": (-1.0, 1.0)}, "graph.onnx")
+    x = np.random.default_rng(0).uniform(-1, 1, (2, 3, 64)).astype(np.float32)
+    part, whole = session(rounded, {"graph.onnx": content}).run(None, {"x": x})
+    np.testing.assert_allclose(part, x, atol=0.01)
+    np.testing.assert_allclose(whole[..., :64], part)
+
+
 def test_an_image_does_not_depend_on_its_batch(exported: Path, photos: list[Path]) -> None:
     rounded = Captioner.load(exported, device="cpu", precision="int8")
     pixels = np.stack([rounded.preprocess(photo) for photo in photos])

@@ -74,6 +74,63 @@ def test_small_maps_are_enlarged_by_a_product(side: int) -> None:
     assert ("Transpose" in kinds(graph)) == (side == 9)
 
 
+def test_only_graphs_that_stay_on_the_cpu_multiply_single_queries() -> None:
+    graph = model(
+        [helper.make_node("MatMul", ["query", "memory"], ["y"])],
+        {"query": ["batch", 3, 5], "memory": ["batch", 5, 7]},
+        {"y": ["batch", 3, 7]},
+    )
+    assert kinds(replaced(graph, only_cpu=False)) == ["MatMul"]
+    assert kinds(replaced(graph)) == ["Unsqueeze", "Unsqueeze", "MatMul", "Squeeze"]
+
+
+def test_a_sum_of_three_maps_stays() -> None:
+    turned = [
+        helper.make_node("Transpose", [name], [f"{name}.first"], perm=[0, 3, 1, 2])
+        for name in ("a", "b", "c")
+    ]
+    graph = model(
+        [
+            *turned,
+            helper.make_node("Resize", ["b.first", "", "two"], ["b.large"], mode="linear"),
+            helper.make_node("Resize", ["c.first", "", "four"], ["c.large"], mode="linear"),
+            helper.make_node("Add", ["a.first", "b.large"], ["sum"]),
+            helper.make_node("Add", ["sum", "c.large"], ["total"]),
+            helper.make_node("Reshape", ["total", "sizes"], ["flat"]),
+            helper.make_node("Transpose", ["flat"], ["y"], perm=[0, 2, 1]),
+        ],
+        {"a": ["batch", 8, 8, 4], "b": ["batch", 4, 4, 4], "c": ["batch", 2, 2, 4]},
+        {"y": ["batch", 64, 4]},
+        {
+            "two": np.array([1, 1, 2, 2], dtype=np.float32),
+            "four": np.array([1, 1, 4, 4], dtype=np.float32),
+            "sizes": np.array([0, 4, 64]),
+        },
+    )
+    assert kinds(replaced(graph)).count("Resize") == 2
+
+
+def test_means_that_keep_their_axes_keep_them() -> None:
+    graph = model(
+        [
+            helper.make_node("Div", ["x", "most"], ["shares"]),
+            helper.make_node("Reshape", ["shares", "blocks"], ["parts"]),
+            helper.make_node("ReduceMean", ["parts", "axes"], ["y"]),
+        ],
+        {"x": ["batch", 3, 8]},
+        {"y": ["batch", 3, 2, 1]},
+        {
+            "most": np.array(255, dtype=np.float32),
+            "blocks": np.array([0, 3, 2, 4]),
+            "axes": np.array([3]),
+        },
+    )
+    feeds = {"x": random(2, 3, 8)}
+    before = run(graph, feeds)
+    np.testing.assert_allclose(before[0], run(replaced(graph), feeds)[0], rtol=1e-5)
+    assert kinds(graph)[-1] == "Div"
+
+
 def test_means_are_divided_instead_of_all_values() -> None:
     graph = model(
         [
@@ -107,9 +164,9 @@ def model(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
-def replaced(graph: onnx.ModelProto) -> onnx.ModelProto:
+def replaced(graph: onnx.ModelProto, only_cpu: bool = True) -> onnx.ModelProto:
     editor = GraphEditor(graph)
-    replace_slow_nodes(graph, editor, only_cpu=True)
+    replace_slow_nodes(graph, editor, only_cpu)
     editor.write()
     onnx.checker.check_model(graph)
     return graph

@@ -67,5 +67,5 @@ current_call: ContextVar[Call] = ContextVar("current_call")
 def request_id_of(metadata: Mapping[str, Any]) -> str:
     """The request id in the metadata or headers if it is valid, else a new one."""
     given = str(metadata.get("x-request-id", ""))
-    # Not `uuid4`: reading from the system would wait for the model's threads to give the GIL back.
+    # Not `uuid4`: its system call releases the GIL, and taking it back means waiting for the model's threads.
     return given if _REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
