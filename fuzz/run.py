@@ -10,6 +10,7 @@ Atheris (libFuzzer) guides the mutations by coverage. A target that lets an erro
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -45,7 +46,9 @@ def run(name: str, seconds: int, keep: Path) -> bool:
     command += [f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=2048", "-max_len=65536"]
     command += [f"-artifact_prefix={found}/", "-print_final_stats=1", "-verbosity=0"]
     print(f"=== {name}, {seconds} s", flush=True)
-    return subprocess.run(command).returncode == 0
+    # Atheris ends a process without cleaning up: what it leaves goes into a folder that is deleted here.
+    with tempfile.TemporaryDirectory() as temporary:
+        return subprocess.run(command, env={**os.environ, "TMPDIR": temporary}).returncode == 0
 
 
 def fuzz(name: str, arguments: list[str]) -> None:

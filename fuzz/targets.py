@@ -17,9 +17,7 @@ from captioner_server.rpc.inference_servicer import _images, _options, _outputs
 from captioner_server.rpc.wire import lenient
 
 LIMITS = ImageLimits(max_pixels=1_000_000, max_memory=16 * 2**20)
-# Kept, so that the folder is deleted when the process ends, not earlier.
-_TEMPORARY = tempfile.TemporaryDirectory(prefix="captioner-fuzz-")
-_FOLDER = Path(_TEMPORARY.name)
+_FOLDER = Path(tempfile.mkdtemp(prefix="captioner-fuzz-"))
 
 
 def images(data: bytes) -> None:
