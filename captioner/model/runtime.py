@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -223,10 +224,10 @@ def default_lanes(cores: int) -> int:
     return min(cores, MOST_LANES)
 
 
-def _version(text: str) -> tuple[int, int]:
-    """Major and minor version; "1.32.0" -> (1, 32)."""
-    major, minor, *_ = text.split(".")
-    return int(major), int(minor)
+def _version(text: str) -> tuple[int, ...]:
+    """Major and minor version: "1.32.0" -> (1, 32). Empty if there are no such numbers."""
+    found = re.match(r"(\d+)\.(\d+)", text)
+    return tuple(map(int, found.groups())) if found else ()
 
 
 def _import_onnxruntime() -> Any:

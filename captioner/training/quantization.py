@@ -47,8 +47,7 @@ class Quantizer:
         _fold_batch_norms(self._editor)
         _split_gemms(self._editor)
         self._editor.write()
-        self._weights: dict[str, Array] = _computed(self._model, "Conv", "MatMul")
-        self._split_sizes = _computed(self._model, "Split")
+        self._values = _computed(self._model)
         self._producers = self._editor.producers()
         exact = _exact_start(self._editor.nodes)
         self._nodes = [
@@ -91,7 +90,7 @@ class Quantizer:
                 continue
             if node.input[0] not in scales:  # bytes, which need no rounding
                 scales[node.input[0]] = self._pixel_scale
-            if node.op_type == "MatMul" and _is_near_identity(self._weights[node.input[1]]):
+            if node.op_type == "MatMul" and _is_near_identity(self._values[node.input[1]]):
                 self._take_identity_out(node, sources[node.output[0]])
             self._round_constants(node, scales[node.input[0]])
         self._editor.write()
@@ -109,7 +108,7 @@ class Quantizer:
         if node.op_type == "Conv":
             return True
         if node.op_type == "MatMul":
-            weight = self._weights.get(node.input[1])
+            weight = self._values.get(node.input[1])
             if weight is None or weight.ndim != 2 or weight.size < SMALLEST:
                 return False
             convolves = any(other.op_type == "Conv" for other in self._editor.nodes)
@@ -167,14 +166,14 @@ class Quantizer:
         columns of W are near the identity, and a `Split` separates their results, x is added to those;
         without such a `Split`, nothing changes."""
         name = node.input[1]
-        values = self._weights[name]
+        values = self._values[name]
         rows, columns = values.shape
         giver = node if rows == columns else self._split_after(node, rows)
         if giver is None:
             return
         self._editor.add("EyeLike", [name], [f"{name}.identity"])
         node.input[1] = self._editor.add("Sub", [name, f"{name}.identity"], [f"{name}.rest"])
-        self._weights[node.input[1]] = values - np.eye(rows, columns, dtype=np.float32)
+        self._values[node.input[1]] = values - np.eye(rows, columns, dtype=np.float32)
         output = giver.output[0]
         giver.output[0] = f"{output}.rest"
         self._editor.add("Add", [f"{output}.rest", source], [output])
@@ -189,7 +188,7 @@ class Quantizer:
                 return None
             [reader] = readers
             name = reader.output[0]
-        sizes = self._split_sizes.get(reader.input[1]) if len(reader.input) > 1 else None
+        sizes = self._values.get(reader.input[1]) if len(reader.input) > 1 else None
         last = any(a.name == "axis" and a.i == -1 for a in reader.attribute)
         return reader if last and sizes is not None and sizes[0] == size else None
 
@@ -197,10 +196,10 @@ class Quantizer:
         """Round the weights of a node, with a scale for each output channel, and its bias, if it has one, to
         32 bits with the scale of the products."""
         name, axis = node.input[1], 0 if node.op_type == "Conv" else 1
-        values = self._weights[name]
+        values = self._values[name]
         others = tuple(number for number in range(values.ndim) if number != axis)
         scale = np.abs(values).max(axis=others) / 127
-        bias = self._weights[node.input[2]].astype(np.float64) if len(node.input) > 2 else np.zeros(1)
+        bias = self._values[node.input[2]].astype(np.float64) if len(node.input) > 2 else np.zeros(1)
         # The scale of a channel with hardly any weights must still be large enough for its bias.
         scale = np.maximum(scale, np.abs(bias) / 2**30 / input_scale).clip(1e-12).astype(np.float32)
         read = f"{name}.read"
@@ -283,13 +282,13 @@ def affine(low: float, high: float) -> tuple[np.float32, np.uint8]:
     return np.float32(scale), np.uint8(np.clip(round(-low / scale), 0, 255))
 
 
-def _computed(model: onnx.ModelProto, *kinds: str) -> dict[str, npt.NDArray[Any]]:
-    """Every constant that nodes of these kinds read, computed."""
+def _computed(model: onnx.ModelProto) -> dict[str, npt.NDArray[Any]]:
+    """Every constant that a convolution, a product or a split reads, computed."""
     editor = GraphEditor(model)
     wanted = {
         name
         for node in editor.nodes
-        if node.op_type in kinds
+        if node.op_type in ("Conv", "MatMul", "Split")
         for name in node.input
         if name in editor.constants
     }

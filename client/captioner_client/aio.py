@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, cast, overload
 import grpc
 
 from captioner.errors import CaptionerError
-from captioner.images.sources import ImageInput, is_single, rereadable
+from captioner.images.sources import ImageInput, is_single
 from captioner.options import CaptionOptions, merge_options
 from captioner.protobuf import caption_from_proto, options_to_proto, word_from_proto
 from captioner.results import Caption, Word
@@ -21,7 +21,7 @@ from captioner_client.batch import Batch, Outcome
 from captioner_client.channel import open_channel, parse_addresses
 from captioner_client.convert import ModelInfo, model_from_proto
 from captioner_client.errors import ServerError, from_rpc_error, reading_answer
-from captioner_client.payload import make_payload
+from captioner_client.payload import prepare
 from captioner_client.propagation import trace_metadata
 from captioner_client.settings import ClientOptions
 from captioner_client.waiting import Waiting
@@ -214,15 +214,9 @@ class AsyncCaptionClient:
             return model_from_proto(response)
 
     async def _prepare(self, image: ImageInput) -> tuple[ImageInput, bytes]:
-        """The image, in a form that can be read again, and its payload."""
-
-        def prepare() -> tuple[ImageInput, bytes]:
-            read = rereadable(image)
-            return read, make_payload(read, self._settings)
-
         if isinstance(image, bytes) and self._settings.shrink_to is None:
-            return prepare()  # bytes are sent as they are: handing them to a thread would take longer
-        return await asyncio.to_thread(prepare)
+            return prepare(image, self._settings)  # bytes are sent as they are, sooner than a thread starts
+        return await asyncio.to_thread(prepare, image, self._settings)
 
     async def _call(self, method: str, request: Any, timeout_s: float | None) -> Any:
         call = getattr(self._stub(), method)

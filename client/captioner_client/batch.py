@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from captioner.errors import CaptionerError, ImageError
-from captioner.images.sources import ImageInput, rereadable
+from captioner.images.sources import ImageInput
 from captioner.protobuf import caption_from_proto
 from captioner.results import Caption
 from captioner.v1 import captioner_pb2 as pb
@@ -23,7 +23,7 @@ from captioner_client.errors import (
     from_rpc_error,
     reading_answer,
 )
-from captioner_client.payload import make_payload
+from captioner_client.payload import make_payload, prepare
 from captioner_client.settings import ClientOptions
 from captioner_client.waiting import Waiting
 
@@ -172,8 +172,7 @@ class Batch:
         # In a thread: both the caller's iterator and the reading of files may be slow.
         for index, image in self._images:
             try:
-                image = rereadable(image)
-                return index, image, make_payload(image, self._settings)
+                return index, *prepare(image, self._settings)
             except ImageError as error:
                 return index, image, error
         return None

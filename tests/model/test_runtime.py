@@ -45,6 +45,8 @@ def test_a_number_of_threads_that_is_out_of_range(bundle: Bundle, threads: int) 
     [
         ("1.25.1", "session.intra_op.allow_spinning", "0"),
         ("1.26.0", "session.intra_op.spin_duration_us", "50"),
+        ("1.32+local", "session.intra_op.spin_duration_us", "50"),
+        ("unknown", "session.intra_op.allow_spinning", "0"),
         ("1.40.0.dev20270101", "session.intra_op.spin_duration_us", "50"),
     ],
 )

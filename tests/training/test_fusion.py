@@ -6,7 +6,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
+from support.graphs import make_model
 
 from captioner.training.fusion import fuse
 
@@ -17,14 +18,12 @@ def test_columns_that_copy_a_value_are_not_multiplied(several: int) -> None:
     matrix = np.zeros((5, 7), dtype=np.float32)
     matrix[random.integers(0, 5, 7), np.arange(7)] = 1
     matrix[:, :several] = np.arange(several) % 2  # of none, and of all
-    graph = helper.make_graph(
+    model = make_model(
         [helper.make_node("MatMul", ["x", "matrix"], ["y"])],
-        "product",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, 5])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3, 7])],
-        [numpy_helper.from_array(matrix, "matrix")],
+        {"x": ["batch", 3, 5]},
+        {"y": ["batch", 3, 7]},
+        {"matrix": matrix},
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
     fuse(model)
     onnx.checker.check_model(model)
     assert ("Gather" in {node.op_type for node in model.graph.node}) == (several < 4)
@@ -43,16 +42,14 @@ def test_columns_that_copy_a_value_are_not_multiplied(several: int) -> None:
 @pytest.mark.parametrize("stride", [4, 2], ids=["blocks", "overlapping"])
 def test_means_of_blocks_are_those_of_pooling(stride: int) -> None:
     pool = {"kernel_shape": [4, 4], "strides": [stride, stride]}
-    graph = helper.make_graph(
+    model = make_model(
         [
             helper.make_node("Abs", ["x"], ["positive"]),
             helper.make_node("AveragePool", ["positive"], ["y"], **pool),
         ],
-        "pooling",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, 8, 12])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3, "rows", "columns"])],
+        {"x": ["batch", 3, 8, 12]},
+        {"y": ["batch", 3, "rows", "columns"]},
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
     x = np.random.default_rng(0).standard_normal((2, 3, 8, 12), dtype=np.float32)
     [pooled] = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
     fuse(model)

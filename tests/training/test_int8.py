@@ -14,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 from support import squares
+from support.graphs import make_model
 
 import captioner
 from captioner.captioner import Captioner
@@ -145,17 +146,7 @@ def test_the_ones_of_a_matrix_near_the_identity_are_not_rounded(columns: int) ->
     if columns > 64:
         values["sizes"] = np.array([64, columns - 64])
         nodes.append(onnx.helper.make_node("Split", ["both", "sizes"], ["y", "z"], axis=-1))
-    model = onnx.helper.make_model(
-        onnx.helper.make_graph(
-            nodes,
-            "graph",
-            [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 3, 64])],
-            [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["batch", 3, 64])],
-            [onnx.numpy_helper.from_array(array, name) for name, array in values.items()],
-        ),
-        opset_imports=[onnx.helper.make_opsetid("", 20)],
-        ir_version=10,
-    )
+    model = make_model(nodes, {"x": ["batch", 3, 64]}, {"y": ["batch", 3, 64]}, values)
     x = random.uniform(-1, 1, (2, 3, 64)).astype(np.float32)
     content = model.SerializeToString()
     rounded = Quantizer(content).quantize({"x": (-1.0, 1.0)}, "graph.onnx")
@@ -168,25 +159,14 @@ def test_the_ones_of_a_matrix_near_the_identity_are_not_rounded(columns: int) ->
 def test_a_split_into_equal_parts_is_no_reason_to_take_ones_out() -> None:
     """It has no sizes. And a value that others read too must stay whole."""
     matrix = np.eye(64, 128, dtype=np.float32)
-    graph = onnx.helper.make_graph(
-        [
-            onnx.helper.make_node("MatMul", ["x", "matrix"], ["product"]),
-            onnx.helper.make_node("Add", ["product", "bias"], ["both"]),
-            onnx.helper.make_node("Split", ["both"], ["y", "z"], axis=-1, num_outputs=2),
-        ],
-        "graph",
-        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 3, 64])],
-        [
-            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", 3, size])
-            for name, size in (("y", 64), ("both", 128))
-        ],
-        [
-            onnx.numpy_helper.from_array(matrix, "matrix"),
-            onnx.numpy_helper.from_array(np.zeros(128, np.float32), "bias"),
-        ],
-    )
-    opset = [onnx.helper.make_opsetid("", 20)]
-    content = onnx.helper.make_model(graph, opset_imports=opset, ir_version=10).SerializeToString()
+    nodes = [
+        onnx.helper.make_node("MatMul", ["x", "matrix"], ["product"]),
+        onnx.helper.make_node("Add", ["product", "bias"], ["both"]),
+        onnx.helper.make_node("Split", ["both"], ["y", "z"], axis=-1, num_outputs=2),
+    ]
+    outputs = {"y": ["batch", 3, 64], "both": ["batch", 3, 128]}
+    constants = {"matrix": matrix, "bias": np.zeros(128, np.float32)}
+    content = make_model(nodes, {"x": ["batch", 3, 64]}, outputs, constants).SerializeToString()
     rounded = Quantizer(content).quantize({"x": (-1.0, 1.0)}, "graph.onnx")
     x = np.random.default_rng(0).uniform(-1, 1, (2, 3, 64)).astype(np.float32)
     part, whole = session(rounded, {"graph.onnx": content}).run(None, {"x": x})

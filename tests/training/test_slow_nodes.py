@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,18 +9,18 @@ import numpy.typing as npt
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
+from support.graphs import make_model
 
 from captioner.training.graph_editor import GraphEditor
 from captioner.training.slow_nodes import replace_slow_nodes
 
 Array = npt.NDArray[Any]
-Shape = Sequence[int | str]
 
 
 def test_a_memory_is_multiplied_by_one_query_at_a_time() -> None:
     """The values of an attention, (batch, cells, features), and its keys, which are transposed."""
-    graph = model(
+    graph = make_model(
         [
             helper.make_node("Transpose", ["keys"], ["columns"], perm=[0, 2, 1]),
             helper.make_node("MatMul", ["query", "columns"], ["scores"]),
@@ -42,7 +41,7 @@ def test_a_memory_is_multiplied_by_one_query_at_a_time() -> None:
 
 
 def test_products_of_other_values_stay() -> None:
-    graph = model(
+    graph = make_model(
         [helper.make_node("Abs", ["x"], ["memory"]), helper.make_node("MatMul", ["query", "memory"], ["y"])],
         {"query": ["batch", 3, 5], "x": ["batch", 5, 7]},
         {"y": ["batch", 3, 7]},
@@ -53,7 +52,7 @@ def test_products_of_other_values_stay() -> None:
 @pytest.mark.parametrize("side", [3, 9], ids=["few pixels", "many pixels"])
 def test_small_maps_are_enlarged_by_a_product(side: int) -> None:
     sizes = np.array([0, 4, 4 * side * side])
-    graph = model(
+    graph = make_model(
         [
             helper.make_node("Transpose", ["large"], ["first"], perm=[0, 3, 1, 2]),
             helper.make_node("Transpose", ["small"], ["second"], perm=[0, 3, 1, 2]),
@@ -75,7 +74,7 @@ def test_small_maps_are_enlarged_by_a_product(side: int) -> None:
 
 
 def test_only_graphs_that_stay_on_the_cpu_multiply_single_queries() -> None:
-    graph = model(
+    graph = make_model(
         [helper.make_node("MatMul", ["query", "memory"], ["y"])],
         {"query": ["batch", 3, 5], "memory": ["batch", 5, 7]},
         {"y": ["batch", 3, 7]},
@@ -89,7 +88,7 @@ def test_a_sum_of_three_maps_stays() -> None:
         helper.make_node("Transpose", [name], [f"{name}.first"], perm=[0, 3, 1, 2])
         for name in ("a", "b", "c")
     ]
-    graph = model(
+    graph = make_model(
         [
             *turned,
             helper.make_node("Resize", ["b.first", "", "two"], ["b.large"], mode="linear"),
@@ -111,7 +110,7 @@ def test_a_sum_of_three_maps_stays() -> None:
 
 
 def test_means_that_keep_their_axes_keep_them() -> None:
-    graph = model(
+    graph = make_model(
         [
             helper.make_node("Div", ["x", "most"], ["shares"]),
             helper.make_node("Reshape", ["shares", "blocks"], ["parts"]),
@@ -132,7 +131,7 @@ def test_means_that_keep_their_axes_keep_them() -> None:
 
 
 def test_means_are_divided_instead_of_all_values() -> None:
-    graph = model(
+    graph = make_model(
         [
             helper.make_node("Div", ["x", "most"], ["shares"]),
             helper.make_node("AveragePool", ["shares"], ["y"], kernel_shape=[4, 4], strides=[4, 4]),
@@ -146,22 +145,6 @@ def test_means_are_divided_instead_of_all_values() -> None:
     after = run(replaced(graph), feeds)
     np.testing.assert_allclose(before[0], after[0], rtol=1e-5)
     assert kinds(graph) == ["Reshape", "ReduceMean", "Div"]
-
-
-def model(
-    nodes: list[onnx.NodeProto],
-    inputs: dict[str, Shape],
-    outputs: dict[str, Shape],
-    constants: dict[str, Array] | None = None,
-) -> onnx.ModelProto:
-    graph = helper.make_graph(
-        nodes,
-        "graph",
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in outputs.items()],
-        [numpy_helper.from_array(values, name) for name, values in (constants or {}).items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
 def replaced(graph: onnx.ModelProto, only_cpu: bool = True) -> onnx.ModelProto:
