@@ -1,8 +1,9 @@
 """Caption options: the single source from which every interface derives.
 
 Command-line flags, protobuf conversion, Open Inference Protocol parameters and keyword arguments are built
-from the fields of `CaptionOptions` and their `OptionSpec`. To add an option, add a field here and, if it
-travels to servers, a field of the same name to the protobuf message `CaptionOptions`.
+from the fields of `CaptionOptions` and their `OptionSpec`, and so is what a bundle and a training run may
+set. To add an option, add a field here and, if it travels to servers, a field of the same name to the
+protobuf message `CaptionOptions`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ class OptionSpec:
     """int, float, bool, tuple for a size (rows, columns), or str for a tuple of words."""
     help: str
     """One line for command-line help."""
+    default: Any = None
+    """Value where neither the caller nor the bundle sets one; None only where that is a value of its own."""
+    in_bundle: bool = False
+    """Whether a bundle may hold another default."""
     low: float = 0
     high: float = 0
     """Inclusive range of a number, or of each side of a size."""
@@ -39,6 +44,10 @@ class OptionSpec:
     metavar: str = "N"
     changes_text: bool = True
     """Whether the option can change the text of the caption, and not only what is returned beside it."""
+
+    def __post_init__(self) -> None:
+        if self.in_bundle and self.default is None:
+            raise ValueError("an option that a bundle may set needs a default for bundles that do not")
 
     def parse(self, text: str) -> Any:
         """The value that `text` stands for, its range not yet checked. Raises `ValueError`."""
@@ -72,8 +81,10 @@ class OptionSpec:
             _check_number(name, value, self.low, self.high, self.kind)
 
 
-def _option(default: Any = None, **spec: Any) -> Any:
-    return dataclasses.field(default=default, metadata={"spec": OptionSpec(**spec)})
+def _option(**values: Any) -> Any:
+    spec = OptionSpec(**values)
+    # What a bundle may set is left open until its defaults are known.
+    return dataclasses.field(default=None if spec.in_bundle else spec.default, metadata={"spec": spec})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,10 +96,18 @@ class CaptionOptions:
     """
 
     beam_size: int | None = _option(
-        kind=int, low=1, high=MAX_BEAM_SIZE, flag="--beam", help=f"beam size, 1 (greedy) to {MAX_BEAM_SIZE}"
+        default=3,
+        in_bundle=True,
+        kind=int,
+        low=1,
+        high=MAX_BEAM_SIZE,
+        flag="--beam",
+        help=f"beam size, 1 (greedy) to {MAX_BEAM_SIZE}",
     )
     """Hypotheses kept per image, 1 (greedy) to 16."""
     length_normalization: float | None = _option(
+        default=0.0,
+        in_bundle=True,
         kind=float,
         low=0.0,
         high=2.0,
@@ -99,11 +118,19 @@ class CaptionOptions:
     """Exponent a of the score log_prob / length ** a that ranks finished hypotheses, 0 to 2;
     0 ranks by probability (Wu et al. 2016, arXiv:1609.08144, without their constant)."""
     max_words: int | None = _option(
-        kind=int, low=1, high=MAX_WORDS, flag="--max-words", help=f"longest caption, 1 to {MAX_WORDS} words"
+        default=20,
+        in_bundle=True,
+        kind=int,
+        low=1,
+        high=MAX_WORDS,
+        flag="--max-words",
+        help=f"longest caption, 1 to {MAX_WORDS} words",
     )
     """Longest caption in words, 1 to 64. Beam search cuts a longer one where its end was most likely;
     greedy search cuts it after this many words."""
     no_repeat_ngram: int | None = _option(
+        default=3,
+        in_bundle=True,
         kind=int,
         low=0,
         high=8,
@@ -166,11 +193,15 @@ class CaptionOptions:
             object.__setattr__(self, "attention_size", tuple(self.attention_size))
         object.__setattr__(self, "include", tuple(dict.fromkeys(word.lower() for word in self.include or ())))
 
-    def resolve(self, defaults: CaptionOptions) -> CaptionOptions:
-        """These options with every `None` taken from `defaults`. Raises `OptionsError` for a search
-        that would keep too many hypotheses, or has too few words for those to include."""
-        values = {name: getattr(defaults, name) for name in OPTION_SPECS if getattr(self, name) is None}
-        resolved = dataclasses.replace(self, **values)
+    def resolve(self, defaults: CaptionOptions | None = None) -> CaptionOptions:
+        """These options with every `None` taken from `defaults`, those of a bundle, or from the option's own
+        default. Raises `OptionsError` for a search that would keep too many hypotheses, or has too few words
+        for those to include."""
+        values = {}
+        for name, spec in OPTION_SPECS.items():
+            given = (getattr(each, name) for each in (self, defaults) if each is not None)
+            values[name] = next((value for value in given if value is not None), spec.default)
+        resolved = CaptionOptions(**values)
         if resolved.hypotheses > MAX_HYPOTHESES:
             raise OptionsError(
                 f"{len(self.include)} words to include with {resolved.widest_beam} captions in the beam keep "
@@ -221,12 +252,8 @@ OPTION_SPECS: dict[str, OptionSpec] = {
 """The specification of every field of `CaptionOptions`, in order."""
 
 
-BUNDLE_OPTIONS = tuple(
-    field.name
-    for field in dataclasses.fields(CaptionOptions)
-    if field.default is None and OPTION_SPECS[field.name].changes_text
-)
-"""The options whose defaults a bundle holds."""
+BUNDLE_OPTIONS = tuple(name for name, spec in OPTION_SPECS.items() if spec.in_bundle)
+"""The options whose defaults a bundle may hold."""
 
 
 def merge_options(options: CaptionOptions | None, fields: Mapping[str, Any]) -> CaptionOptions | None:
@@ -263,5 +290,5 @@ def _check_words(name: str, value: Any, most: int) -> None:
         raise OptionsError(f"{name} takes at most {most} words, got {len(value)}", name)
 
 
-FALLBACK = CaptionOptions(beam_size=3, length_normalization=0.0, max_words=20, no_repeat_ngram=0)
-"""Defaults of options that neither the caller nor the bundle sets."""
+FALLBACK = CaptionOptions().resolve()
+"""The default of every option where the bundle sets none."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -12,11 +11,10 @@ from typing import TYPE_CHECKING
 from captioner.cli.common import bundle_path
 from captioner.cli.output import printable
 from captioner.errors import RuntimeMissingError
+from captioner.options import BUNDLE_OPTIONS
 
 if TYPE_CHECKING:
     from captioner.model.bundle import Bundle
-
-_SEARCH = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -63,7 +61,6 @@ def run(args: argparse.Namespace) -> int:
 def _facts(bundle: Bundle, folder: Path) -> dict[str, object]:
     from captioner.model.bundle import MANIFEST
 
-    decoding = dataclasses.asdict(bundle.decoding)
     size = sum((folder / name).stat().st_size for name in (*bundle.files, MANIFEST))
     fitted = ", letterboxed" if bundle.letterbox else ""
     upto = "up to " if bundle.letterbox else ""
@@ -77,7 +74,7 @@ def _facts(bundle: Bundle, folder: Path) -> dict[str, object]:
         "precision": " and ".join(bundle.precisions),
         "maps": f"{upto}{bundle.grid[0]} x {bundle.grid[1]}{heads}{sentinel}",
         "vocabulary": f"{len(bundle.vocabulary)} words",
-        "decoding": ", ".join(f"{name} {value}" for name, value in decoding.items() if name in _SEARCH),
+        "decoding": ", ".join(f"{name} {getattr(bundle.decoding, name)}" for name in BUNDLE_OPTIONS),
     }
     if "parameters" in bundle.manifest:
         facts["parameters"] = f"{bundle.manifest['parameters']:,}"

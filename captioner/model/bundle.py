@@ -22,7 +22,7 @@ from captioner.model.bundle_files import read_bundle_file
 from captioner.model.graph_check import check_graph
 from captioner.model.precision import FLOAT32, INT8
 from captioner.model.vocabulary import Vocabulary
-from captioner.options import FALLBACK, CaptionOptions
+from captioner.options import CaptionOptions
 
 FORMATS = (1, 2)
 """That are read. A decoder of format 1 does not find the best continuations itself."""
@@ -109,7 +109,7 @@ class Bundle:
                 image_size=int(manifest["image"]["size"]),
                 grid=(int(rows), int(columns)),
                 has_sentinel=bool(manifest.get("sentinel", False)),
-                decoding=CaptionOptions(**decoding).resolve(FALLBACK),
+                decoding=CaptionOptions(**decoding).resolve(),
                 vocabulary=vocabulary,
                 encoder=contents[ENCODER],
                 decoder=contents[DECODER],

@@ -24,12 +24,11 @@ from captioner.model.search import search
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper
-from captioner.options import CaptionOptions
+from captioner.options import BUNDLE_OPTIONS, CaptionOptions
 from captioner.training.checkpoint import load_model
 from captioner.training.graphs import decoder_graph, encoder_graph
 from captioner.training.int8 import add_int8
-from captioner.training.options import SEARCH, TrainOptions
-from captioner.training.plan import DEFAULT_SEARCH
+from captioner.training.options import TrainOptions
 from captioner.training.release import measure
 
 TABLE = "<!-- scores -->"
@@ -99,7 +98,7 @@ def export_bundle(
     _round(model)
     vocabulary = put_named_words_last(model, vocabulary)
     language = language_of(vocabulary.words)
-    search_options = (decoding or CaptionOptions()).resolve(options.search.resolve(DEFAULT_SEARCH))
+    search_options = (decoding or CaptionOptions()).resolve(options.search)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as aside:
         place = Path(aside) / "bundle"
@@ -114,7 +113,7 @@ def export_bundle(
             "grid": list(options.model.grid),
             "sentinel": model.decoder.has_sentinel,
             "heads": model.decoder.heads,
-            "decoding": {name: getattr(search_options, name) for name in SEARCH},
+            "decoding": {name: getattr(search_options, name) for name in BUNDLE_OPTIONS},
             "parameters": sum(p.numel() for p in model.parameters()),
             "training": options.to_dict(),
         }

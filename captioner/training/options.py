@@ -12,14 +12,13 @@ from typing import Any
 from captioner.errors import DataError, OptionsError
 from captioner.nn.encoder import STRIDES
 from captioner.nn.model import ModelOptions
-from captioner.options import CaptionOptions
+from captioner.options import BUNDLE_OPTIONS, CaptionOptions
 from captioner.training.renamed import renamed
 from captioner.training.tables import build, change, table
 
 PRECISIONS = ("float32", "bfloat16")
 AUTO = -1
 """Chosen for the size of the data (`captioner.training.plan`)."""
-SEARCH = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram")
 DEFAULT_OBJECTIVES = ("cross_entropy", "doubly_stochastic", "hard_attention")
 
 
@@ -64,6 +63,19 @@ def _read_objectives(values: Any, path: str) -> dict[str, ObjectiveOptions]:
     if values and not built:
         raise DataError(f"{path}: none has a weight above 0")
     return built
+
+
+def _read_search(values: Any, path: str) -> CaptionOptions:
+    """The search options of a table, those that a bundle may hold."""
+    if isinstance(values, CaptionOptions):
+        return values
+    for name in table(values, path):
+        if name not in BUNDLE_OPTIONS:
+            raise DataError(f"{path}.{name}: unknown option; there is {', '.join(BUNDLE_OPTIONS)}")
+    try:
+        return CaptionOptions(**values)
+    except OptionsError as error:
+        raise DataError(f"{path}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,16 +234,11 @@ class TrainOptions:
     precision: str = "float32"
     min_count: int = AUTO
     """Words seen less often than this in the training captions become unknown."""
-    max_words: int = AUTO
-    """Longest caption in words: longer ones are cut for training, and validation searches up to this
-    length. By default that of the start, or 20."""
     ema_decay: float = AUTO
     """Decay of the moving average of the weights, which is validated and saved; 0 disables it."""
-    beam_size: int = AUTO
-    """Beam size in validation and default of the bundle. This and the next two are by default those of the
-    start, or 3, 0 and 3."""
-    length_normalization: float = AUTO
-    no_repeat_ngram: int = AUTO
+    search: CaptionOptions = field(default_factory=CaptionOptions, metadata={"read": _read_search})
+    """The search of validation, and the defaults of the bundle; what is left open is that of the start.
+    Captions longer than its `max_words` are cut for training."""
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
@@ -249,10 +256,6 @@ class TrainOptions:
             raise DataError("pretrained_share must be from 0 to 1, and needs a start")
         if self.ema_decay != AUTO and not 0 <= self.ema_decay < 1:
             raise DataError(f"ema_decay must be at least 0 and below 1, got {self.ema_decay}")
-        try:
-            _ = self.search
-        except OptionsError as error:
-            raise DataError(str(error)) from None
         if self.label_classes.photos:
             if not self.model.classes and not self.start:
                 raise DataError("label_classes need [model] classes")
@@ -291,14 +294,14 @@ class TrainOptions:
         return cls.from_dict(values)
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        search = {name: getattr(self.search, name) for name in BUNDLE_OPTIONS}
+        given = {name: value for name, value in search.items() if value is not None}
+        return {**dataclasses.asdict(self), "search": given}
 
     @property
-    def search(self) -> CaptionOptions:
-        """The search of validation, and the bundle's default; None for what was left open."""
-        values = {name: getattr(self, name) for name in SEARCH}
-        given: dict[str, Any] = {name: value for name, value in values.items() if value != AUTO}
-        return CaptionOptions(**given)
+    def max_words(self) -> int:
+        """Longest caption in words, in training and in validation."""
+        return self.search.resolve().max_words or 1
 
     @property
     def first_frozen_stage(self) -> int:

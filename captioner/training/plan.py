@@ -14,7 +14,7 @@ from typing import Any
 from captioner.errors import DataError
 from captioner.options import CaptionOptions
 from captioner.training.data import Example
-from captioner.training.options import AUTO, DEFAULT_OBJECTIVES, SEARCH, StageOptions, TrainOptions
+from captioner.training.options import AUTO, DEFAULT_OBJECTIVES, StageOptions, TrainOptions
 
 LARGEST_BATCH = 160
 STEPS_OF_AN_EPOCH = 24
@@ -27,19 +27,17 @@ WARMUP_STEPS = 200
 TAUGHT_RATE, SMALLEST_TAUGHT_RATE = 2e-4, 3e-5
 """Learning rates of runs that start from a trained model, for the fewest captions and for many."""
 EMA_DECAY = 0.999
-DEFAULT_SEARCH = CaptionOptions(beam_size=3, length_normalization=0.0, max_words=20, no_repeat_ngram=3)
 
 
 def planned(
-    options: TrainOptions, examples: Sequence[Example], search: CaptionOptions = DEFAULT_SEARCH
+    options: TrainOptions, examples: Sequence[Example], search: CaptionOptions | None = None
 ) -> TrainOptions:
-    """The options with all open ones chosen: for the training images, or from `search`, resolved.
+    """The options with all open ones chosen: for the training images, or from the `search` of the start.
 
     Raises `DataError` if there are no images."""
     if not examples:
         raise DataError("no images are left to train on: add photos, or lower val_fraction")
-    found = options.search.resolve(search)
-    options = dataclasses.replace(options, **{name: getattr(found, name) for name in SEARCH})
+    options = dataclasses.replace(options, search=options.search.resolve(search))
     captions = sum(len(example.image.captions) for example in examples)
     shown = _shown(examples)
     stages = tuple(_stage(stage, shown, options, examples) for stage in options.stages)

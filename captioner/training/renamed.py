@@ -1,7 +1,7 @@
 """Option names of earlier versions, as in older configurations, checkpoints and bundles.
 
-In earlier versions, the options of all objectives were options of the stage, and the networks that objectives
-learn from were options of the run.
+In earlier versions, the options of all objectives were options of the stage, and the search and the networks
+that objectives learn from were options of the run.
 """
 
 from __future__ import annotations
@@ -9,6 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from captioner.options import BUNDLE_OPTIONS
+
+_LEFT_OPEN = -1
+"""What stood for an option that was left open, in checkpoints."""
 STAGE_OPTIONS = {
     "label_smoothing": ("cross_entropy", "label_smoothing"),
     "doubly_stochastic": ("doubly_stochastic", "weight"),
@@ -51,11 +55,23 @@ def renamed(values: Any) -> Any:
     """A copy of the tables of a run with the current names; invalid ones are returned unchanged."""
     if not isinstance(values, Mapping) or not isinstance(values.get("stages"), list | tuple):
         return values
+    values = _with_search(values)
     stages = values["stages"]
     of_run = {target: values[old] for old, target in RUN_OPTIONS.items() if old in values}
     kept = {name: value for name, value in values.items() if name not in RUN_OPTIONS}
     kept["stages"] = [_stage(stage, of_run) if isinstance(stage, Mapping) else stage for stage in stages]
     return kept
+
+
+def _with_search(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With the search options of the run in its table `search`, over what is there."""
+    old = {name: value for name, value in values.items() if name in BUNDLE_OPTIONS}
+    given = values.get("search", {})
+    if not old or not isinstance(given, Mapping):
+        return values
+    kept = {name: value for name, value in values.items() if name not in old}
+    chosen = {name: value for name, value in old.items() if value != _LEFT_OPEN}
+    return {**kept, "search": {**given, **chosen}}
 
 
 def _stage(stage: Mapping[str, Any], of_run: Mapping[tuple[str, str], Any]) -> dict[str, Any]:

@@ -20,11 +20,10 @@ from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.decoder.evidence import UNFITTED
 from captioner.nn.encoder import Backbone, build_backbone
 from captioner.nn.model import CaptionModel, ModelOptions
-from captioner.options import CaptionOptions
+from captioner.options import FALLBACK, CaptionOptions
 from captioner.training.checkpoint import load_model
 from captioner.training.class_words import learnt_from
 from captioner.training.graphs import TRANSPOSED
-from captioner.training.plan import DEFAULT_SEARCH
 
 EMBEDDED = "default"
 ADDABLE = ("color_levels", "classes", "repetition_cost", "name_continuation", "name_proposal")
@@ -51,7 +50,7 @@ class Start:
     confidence: Mapping[str, Any] | None = None
     """The calibration of a bundle (`captioner.model.calibration`), which holds roughly for a model that is
     taught a little more."""
-    search: CaptionOptions = DEFAULT_SEARCH
+    search: CaptionOptions = FALLBACK
     """How the model searches for captions; resolved."""
 
     @classmethod
@@ -71,7 +70,7 @@ class Start:
         path = root / name
         if path.is_file():
             model, vocabulary, run, contents = load_model(path)
-            search = run.search.resolve(DEFAULT_SEARCH)
+            search = run.search.resolve()
             return cls(
                 vocabulary, model.options, dict(model.state_dict()), contents.get("confidence"), search
             )

@@ -29,7 +29,7 @@ from captioner.training.losses import Losses, forward
 from captioner.training.naming import label_words
 from captioner.training.objectives import Run
 from captioner.training.options import StageOptions, TrainOptions
-from captioner.training.plan import DEFAULT_SEARCH, planned, unlearnt, warnings
+from captioner.training.plan import planned, unlearnt, warnings
 from captioner.training.progress import Progress
 from captioner.training.records import in_words, losses_in_words, mean_losses, mean_score
 from captioner.training.schedule import keep_other_words, make_optimizer, set_learning_rate
@@ -64,7 +64,7 @@ class Trainer:
             raise DataError("[model] label_classes: the run chooses them; set [label_classes]")
         self.train_examples = load_examples(options.data, data_root, "train")
         self.val_examples = load_examples(options.data, data_root, "val")
-        options = planned(options, self.train_examples, start.search if start else DEFAULT_SEARCH)
+        options = planned(options, self.train_examples, start.search if start else None)
         torch.manual_seed(options.seed)
         built = build_model(options, self.train_examples, start, progress.note)
         self.options, self.vocabulary, self.added = built.options, built.vocabulary, built.added

@@ -20,8 +20,10 @@ CONFIG = """
 name = "squares"
 weights = "random"
 min_count = 1
-max_words = 8
 ema_decay = 0.9
+
+[search]
+max_words = 8
 
 [model]
 encoder = "tiny_cnn"
@@ -133,6 +135,8 @@ def test_without_validation_the_last_weights_are_named(data, tmp_path, capsys) -
         (["--set", "data.0.images=['nowhere']"], "No such file"),
         (["--set", "data.0.train=holidays"], "holidays"),
         (["--set", "data.0.val_fraction=0.9999"], "no images are left to train on"),
+        (["--set", "search.beam_size=99"], "search: beam_size must be from 1 to 16"),
+        (["--set", "search.attention=true"], "search.attention: unknown option"),
         (["--set", "beam_size=99"], "beam_size must be from 1 to 16"),
         (["--set", "max_words=100"], "max_words must be from 1 to 64"),
     ],

@@ -18,6 +18,7 @@ from captioner.captioner import Captioner
 from captioner.images.opening import load_pixels
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.model import CaptionModel, ModelOptions
+from captioner.options import CaptionOptions
 from captioner.training import checkpoint
 from captioner.training.export import export_bundle
 from captioner.training.objectives.cross_entropy import cross_entropy
@@ -54,7 +55,7 @@ OPTIONS = TrainOptions(
     data=(SourceOptions(name="pictures of the tests", captions="made up", images=("none",)),),
     stages=(StageOptions(name="by heart"),),
     weights="random",
-    max_words=16,
+    search=CaptionOptions(max_words=16),
 )
 
 CARD = """# tiny

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 from captioner.nn.model import ModelOptions
+from captioner.options import CaptionOptions
 from captioner.training.class_words import CLASSES
 from captioner.training.options import SourceOptions, StageOptions, TrainOptions
 from captioner.training.progress import Progress
@@ -87,7 +88,7 @@ def options(stages: tuple[StageOptions, ...] = (), **changes: Any) -> TrainOptio
         "stages": stages or (stage(),),
         "weights": "random",
         "min_count": 1,
-        "max_words": 8,
+        "search": CaptionOptions(max_words=8),
         "ema_decay": 0.9,
     }
     return TrainOptions(**(values | changes))

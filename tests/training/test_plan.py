@@ -12,6 +12,7 @@ from support import squares
 
 from captioner.errors import DataError
 from captioner.nn.model import ModelOptions
+from captioner.options import CaptionOptions
 from captioner.training import checkpoint
 from captioner.training.data import Example, load_examples
 from captioner.training.export import export_bundle
@@ -21,6 +22,8 @@ from captioner.training.options import AUTO, StageOptions, TrainOptions
 from captioner.training.plan import planned, unlearnt, warnings
 from captioner.training.start import Start
 from captioner.training.trainer import Trainer
+
+SHORT, FREE = CaptionOptions(max_words=8), CaptionOptions()
 
 DATA = squares.options().data
 OPEN = TrainOptions(name="a", data=DATA, stages=(StageOptions(name="s"),))
@@ -146,7 +149,7 @@ def test_few_captions_teach(data: Path, cache: Path, tmp_path: Path) -> None:
     stage = StageOptions(
         name="s", tuned_segments=3, learning_rate=1e-3, encoder_learning_rate=1e-3, epochs=20
     )
-    options = TrainOptions(name="few", data=(source,), stages=(stage,), start="start.pt", max_words=8)
+    options = TrainOptions(name="few", data=(source,), stages=(stage,), start="start.pt", search=SHORT)
     trainer = squares.trainer(options, tmp_path / "run", root, cache)
     history = trainer.run()
     assert set(trainer.vocabulary.words) - set(Start.read("start.pt", root).vocabulary.words) == {
@@ -169,7 +172,7 @@ def taught_the_same(data: Path, cache: Path, tmp_path: Path, **stage: Any) -> Tr
     source = dataclasses.replace(DATA[0], captions="alike.jsonl", val_fraction=0.3)
     values = {"name": "s", "tuned_segments": 3, "learning_rate": 1e-3, "encoder_learning_rate": 1e-3}
     stages = (StageOptions(epochs=3, **(values | stage)),)
-    options = TrainOptions(name="alike", data=(source,), stages=stages, start="start.pt", max_words=8)
+    options = TrainOptions(name="alike", data=(source,), stages=stages, start="start.pt", search=SHORT)
     return squares.trainer(options, tmp_path / "run", root, cache)
 
 
@@ -194,13 +197,16 @@ def test_the_last_of_equal_epochs_is_kept(data: Path, cache: Path, tmp_path: Pat
 
 def test_a_taught_model_searches_as_its_start_does(data: Path, cache: Path, tmp_path: Path) -> None:
     stages = (squares.stage(epochs=1),)
-    first = squares.options(stages, beam_size=2, length_normalization=0.7, no_repeat_ngram=2)
+    first = squares.options(
+        stages,
+        search=CaptionOptions(beam_size=2, length_normalization=0.7, max_words=8, no_repeat_ngram=2),
+    )
     squares.trainer(first, tmp_path / "first", data, cache).run()
     export_bundle(tmp_path / "first" / "best.pt", tmp_path / "bundle")
     for start in ("first/best.pt", "bundle"):
-        open_ = squares.options(stages, start=str(tmp_path / start), model=ModelOptions(), max_words=AUTO)
+        open_ = squares.options(stages, start=str(tmp_path / start), model=ModelOptions(), search=FREE)
         options = squares.trainer(open_, tmp_path / "second", data, cache).options
         assert options.search == first.search
-        given = dataclasses.replace(open_, beam_size=1)
+        given = dataclasses.replace(open_, search=CaptionOptions(beam_size=1))
         options = squares.trainer(given, tmp_path / "third", data, cache).options
         assert options.search == dataclasses.replace(first.search, beam_size=1)

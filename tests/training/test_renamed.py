@@ -8,6 +8,7 @@ import pytest
 
 from captioner.errors import DataError
 from captioner.model.bundle import Bundle
+from captioner.options import CaptionOptions
 from captioner.training.options import DEFAULT_OBJECTIVES, TrainOptions
 
 
@@ -38,6 +39,12 @@ def test_networks_to_learn_from_were_options_of_the_run() -> None:
     found = objectives({"distillation": 0.25}, teachers=["a", "b"])
     assert found["distillation"] == {"weight": 0.25, "teachers": ("a", "b")}
     assert found["cross_entropy"]["weight"] == 0.75
+
+
+def test_the_search_was_options_of_the_run() -> None:
+    """As `--set beam_size=5` does. In checkpoints -1 stood for what was left open."""
+    found = read({}, beam_size=5, no_repeat_ngram=-1, search={"beam_size": 2, "max_words": 9})
+    assert found.search == CaptionOptions(beam_size=5, max_words=9)
 
 
 def test_a_stage_without_objectives_has_the_defaults() -> None:
