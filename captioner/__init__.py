@@ -6,6 +6,7 @@ The names below are loaded on first use, so that importing the package costs nex
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
     from captioner.results import Alternative, Caption, Word
 
 __version__ = "0.1.0"
+
+# ONNX Runtime 1.29 and later report their use to Microsoft. They read this when they are imported, which
+# other libraries do too. Child processes inherit it.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 _MODULES = {
     "Alternative": "results",

@@ -237,4 +237,5 @@ def _import_onnxruntime() -> Any:
         raise RuntimeMissingError(
             "captioning needs ONNX Runtime: pip install 'captioner[cpu]', or 'captioner[gpu]' for CUDA"
         ) from None
+    onnxruntime.disable_telemetry_events()  # a program may have imported it before captioner
     return onnxruntime
