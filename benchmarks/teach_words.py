@@ -22,8 +22,8 @@ from teach import caption, found_in, run, write_references
 from captioner import Captioner
 from captioner.metrics import compare_captions
 from captioner.metrics.naming import has_phrase
-from captioner.model.vocabulary import tokenize
 from captioner.references import read_references
+from captioner.words.tokens import tokenize
 
 CONFIG = """name = "words"
 start = {start}

@@ -8,29 +8,12 @@ from __future__ import annotations
 
 import re
 
+from captioner.words.english import NEUTRAL
+
 MAX_LENGTH = 125
 """Characters, the full stop included; some screen readers break longer texts."""
 
-_NEUTRAL = {
-    **dict.fromkeys(("man", "woman", "guy", "lady", "gentleman", "male", "female"), "person"),
-    **dict.fromkeys(("men", "women", "guys", "ladies", "gentlemen", "males", "females"), "people"),
-    **dict.fromkeys(("boy", "girl"), "child"),
-    **dict.fromkeys(("boys", "girls"), "children"),
-    **dict.fromkeys(("his", "her"), "their"),
-    "him": "them",
-    **dict.fromkeys(("himself", "herself"), "themself"),
-    "businessman": "business person",
-    "businesswoman": "business person",
-    "fireman": "firefighter",
-    "firemen": "firefighters",
-    "policeman": "police officer",
-    "policemen": "police officers",
-    "man's": "person's",
-    "woman's": "person's",
-    "boy's": "child's",
-    "girl's": "child's",
-}
-_GENDERED = re.compile(rf"\b(?:{'|'.join(sorted(_NEUTRAL, key=len, reverse=True))})\b", re.IGNORECASE)
+_GENDERED = re.compile(rf"\b(?:{'|'.join(sorted(NEUTRAL, key=len, reverse=True))})\b", re.IGNORECASE)
 _HERS = re.compile(
     r"\bher(?=$|[.,]|\s+(?:in|on|at|with|while|from|to|by|near|and|as|up|down|off)\b)", re.IGNORECASE
 )
@@ -52,7 +35,7 @@ _DANGLING = re.compile(
 def alt_text(caption: str) -> str:
     """A caption that begins with what is in the photo, as alt text of at most `MAX_LENGTH` characters."""
     text = _HERS.sub("them", " ".join(caption.split()))
-    text = _GENDERED.sub(lambda found: _NEUTRAL[found.group().lower()], text)
+    text = _GENDERED.sub(lambda found: NEUTRAL[found.group().lower()], text)
     for pair, both in _PAIRS:
         text = pair.sub(both, text)
     text = text.rstrip(". ")

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from captioner.metrics.bootstrap import Array, Statistics
-from captioner.metrics.object_words import COLORS, ENDS, PHRASES
+from captioner.words.coco import ENDS, PHRASES
+from captioner.words.english import COLORS
 
 SCORES = ("chair_i", "chair_s", "object_recall")
 """The share of mentioned objects that are not there; the share of captions that mention such; the share of
@@ -24,7 +25,7 @@ class Mention:
     """Words of a caption that name a category."""
 
     category: str
-    """One of `captioner.metrics.object_words.CATEGORIES`."""
+    """One of `captioner.words.coco.CATEGORIES`."""
     start: int
     """Index of the first word."""
     end: int

@@ -7,17 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from captioner.metrics.ngrams import count_ngrams
-
-# After these something must follow, so that a caption which ends with one was cut off or lost its thread:
-# articles and determiners, conjunctions, forms of "be", and the prepositions that people do not leave
-# hanging (they do write "a man looks on", "a car drives by", "a dog runs behind").
-UNFINISHED = frozenset(
-    """a an the his its their my your our this these every some
-    and or but nor while as because if than which who whose
-    is are was were be been being am
-    of with from to at for in into onto near against between among beside beneath during through toward
-    towards under across upon within without""".split()  # noqa: SIM905, easier to read than a list
-)
+from captioner.words.english import UNFINISHED
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,12 @@ import numpy.typing as npt
 from PIL import Image
 
 from captioner.errors import BundleError, DataError, OptionsError
-from captioner.function_words import FUNCTION_WORDS
 from captioner.metrics.bootstrap import Array, Statistics
 from captioner.metrics.maps import correlation, divergence, normalized, perplexity
 from captioner.metrics.measured import Measured
 from captioner.model.choices import Floats, Ints
 from captioner.model.vocabulary import Vocabulary
+from captioner.words.english import FUNCTION_WORDS
 
 if TYPE_CHECKING:
     from captioner.captioner import Captioner

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-MEN = frozenset("man men boy boys guy guys male males gentleman gentlemen".split())  # noqa: SIM905
-WOMEN = frozenset("woman women girl girls lady ladies female females".split())  # noqa: SIM905
+from captioner.words.english import MEN, WOMEN
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from captioner.model.vocabulary import tokenize
-
-_PLURALS = (("s", ""), ("es", ""), ("ies", "y"), ("ves", "f"), ("ves", "fe"), ("men", "man"))
+from captioner.words.plurals import singulars
+from captioner.words.tokens import tokenize
 
 Phrase = tuple[str, ...]
 
@@ -73,11 +72,7 @@ def forms_of(phrase: Sequence[str]) -> set[Phrase]:
     if not phrase:
         return set()
     *first, last = phrase
-    lasts = {last}
-    for plural, singular in _PLURALS:
-        if last.endswith(plural) and len(last) > len(plural) + 1:
-            lasts.add(last.removesuffix(plural) + singular)
-    return {(*first, word) for word in lasts}
+    return {(*first, word) for word in (last, *singulars(last))}
 
 
 def _runs(words: Sequence[str], length: int) -> Iterator[Sequence[str]]:

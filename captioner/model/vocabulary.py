@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from captioner.words.plurals import plurals
+from captioner.words.tokens import tokenize
 
 PAD, START, END, UNKNOWN = "<pad>", "<start>", "<end>", "<unk>"
 SPECIAL = (PAD, START, END, UNKNOWN)
-
-# A word is letters and digits with inner apostrophes or hyphens kept ("t-shirt", "man's").
-_WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
-
-
-def tokenize(text: str) -> list[str]:
-    """The lower-cased words of a caption without punctuation, as used in training."""
-    return [word.replace("’", "'") for word in _WORD.findall(text.lower())]
 
 
 class Vocabulary:
@@ -61,38 +55,3 @@ class Vocabulary:
         """Words of `ids`; padding, start and end are left out."""
         skipped = {self.pad_id, self.start_id, self.end_id}
         return [self.words[number] for number in ids if number not in skipped]
-
-
-IRREGULAR_PLURALS = {
-    "calf": "calves",
-    "child": "children",
-    "foot": "feet",
-    "goose": "geese",
-    "knife": "knives",
-    "man": "men",
-    "mouse": "mice",
-    "ox": "oxen",
-    "sheep": "sheep",
-    "tooth": "teeth",
-    "woman": "women",
-}
-
-
-def plurals(word: str) -> Iterator[str]:
-    """What the English plural of a word may be."""
-    if word in IRREGULAR_PLURALS:
-        yield IRREGULAR_PLURALS[word]
-        return
-    if word == "person":
-        yield "people"
-    for ending, plural in (("man", "men"), ("f", "ves"), ("fe", "ves")):
-        if word.endswith(ending):
-            yield word.removesuffix(ending) + plural
-    if word.endswith("y") and word[-2:-1] not in "aeiou":
-        yield word.removesuffix("y") + "ies"
-    elif word.endswith(("s", "x", "z", "sh")):
-        yield f"{word}es"
-    else:
-        yield f"{word}s"
-        if word.endswith(("ch", "o")):  # stomachs and churches, pianos and potatoes
-            yield f"{word}es"

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from captioner.function_words import is_function_word
 from captioner.maps.saliency import Map, display_range, fit_photo, resample, stops
 from captioner.overlay.scene import OverlayOptions, ShownWord, probability
 from captioner.overlay.text import clean
 from captioner.results import Caption
+from captioner.words.english import is_function_word
 
 MAX_MAP_BYTES = 96 * 1024
 """Limit for all maps of a caption together; finer grids are resampled to fit, so that pages stay small."""

@@ -14,10 +14,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from captioner.errors import DataError
-from captioner.model.vocabulary import tokenize
 from captioner.references.image import CaptionedImage
 from captioner.references.json_text import parse_json
 from captioner.references.listing import list_images
+from captioner.words.tokens import tokenize
 
 SPLITS = ("train", "val", "test")
 _WORDNET_ID = re.compile(r"n\d{8}")

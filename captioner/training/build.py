@@ -12,13 +12,14 @@ from torch import Tensor
 
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
-from captioner.training.class_words import ClassWords, caption_counts, class_words
+from captioner.training.class_words import ClassWords, caption_counts
 from captioner.training.data import Example
 from captioner.training.label_classes import choose_classes
 from captioner.training.naming import build_vocabulary, related_words
 from captioner.training.options import TrainOptions
 from captioner.training.repetition import repetition_costs
 from captioner.training.start import Start, mix_backbone
+from captioner.words.imagenet import class_words
 
 
 class Built(NamedTuple):

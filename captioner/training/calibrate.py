@@ -10,8 +10,8 @@ import numpy.typing as npt
 from captioner.metrics.cider import CiderReward
 from captioner.metrics.naming import has_phrase
 from captioner.model.calibration import mean_log_prob
-from captioner.model.vocabulary import tokenize
 from captioner.training.data import Example
+from captioner.words.tokens import tokenize
 
 CLOSE = "as close to people's captions (CIDEr-D) as the median human caption"
 NAMED = "one of the photo's words is in the caption"

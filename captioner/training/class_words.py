@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from itertools import pairwise
 
 import torch
@@ -15,15 +12,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from captioner.errors import DataError
-from captioner.model.vocabulary import Vocabulary, plurals, tokenize
+from captioner.model.vocabulary import Vocabulary
 from captioner.nn.decoder.names import FOLLOWERS, Names
 from captioner.nn.model import ModelOptions
 from captioner.training.data import Example
+from captioner.words.imagenet import CLASSES, class_words
+from captioner.words.plurals import plurals
+from captioner.words.tokens import tokenize
 
-CLASSES = 1000
-_FILE = "imagenet_words.json"
-"""For each class of ILSVRC 2012, in order: its name in torchvision, and all names that are right for it, of
-one or more words, the most exact first: its own, then those of what it is a kind of (WordNet 3.0)."""
 _LEARNT = 100
 """Number of captions with a word that halves the bonus of what follows it, and of the exact names of classes
 for which the word is right: captions have taught these."""
@@ -128,13 +124,6 @@ def class_names(model: ModelOptions) -> list[list[str]]:
     if model.classes not in (0, CLASSES):
         raise DataError(f"[model] classes must be 0 or {CLASSES}, got {model.classes}")
     return [*(class_words() if model.classes else []), *([word] for word in model.label_classes)]
-
-
-@cache
-def class_words() -> list[list[str]]:
-    """The names of each class of ImageNet, of one or several words, the most exact first."""
-    text = resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
-    return [entry["words"] for entry in json.loads(text)]
 
 
 def _membership(sets: Sequence[set[int]], tokens: Sequence[int]) -> Tensor:

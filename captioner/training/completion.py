@@ -15,13 +15,14 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 from captioner.model.search import search
-from captioner.model.vocabulary import Vocabulary, tokenize
+from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper
 from captioner.options import CaptionOptions
 from captioner.training.cache import FeatureCache, trained_stages
-from captioner.training.naming import beginning
 from captioner.training.stand_ins import count_stand_ins, mentions, replaced
+from captioner.words.english import with_article
+from captioner.words.tokens import tokenize
 
 BATCH = 32
 CONSTRAINED_BEAM = 8
@@ -75,10 +76,10 @@ class Completion:
             if chosen is None:
                 left.append(image)
             else:
-                yield image, with_phrase(chosen, modifiers, head, beginning(word), self._vocabulary)
+                yield image, with_phrase(chosen, modifiers, head, with_article(word), self._vocabulary)
         for image, found in zip(left, self._search(left, CONSTRAINED_BEAM, head), strict=True):
             chosen = min(found, key=lambda caption: self._besides(caption, head))
-            yield image, with_phrase(chosen, modifiers, head, beginning(word), self._vocabulary)
+            yield image, with_phrase(chosen, modifiers, head, with_article(word), self._vocabulary)
 
     @torch.inference_mode()
     def _search(self, images: Sequence[int], beams: int, head: int | None = None) -> list[list[list[int]]]:

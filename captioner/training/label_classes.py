@@ -25,13 +25,14 @@ import torch
 from torch import Tensor, nn
 
 from captioner.errors import DataError
-from captioner.model.vocabulary import Vocabulary, tokenize
+from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import ModelOptions
 from captioner.training.cache import trained_stages
 from captioner.training.class_words import class_names, forms_of_name
 from captioner.training.data import Example
 from captioner.training.objectives import Run
 from captioner.training.options import LabelClassOptions
+from captioner.words.tokens import tokenize
 
 NEGATIVES = 3.0
 DECAY = 1e-3

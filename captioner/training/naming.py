@@ -1,32 +1,17 @@
-"""The beginning of a caption that names what a labelled photo shows."""
+"""The words of labelled photos."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
 
-from captioner.model.articles import article
-from captioner.model.vocabulary import Vocabulary, tokenize
+from captioner.model.vocabulary import Vocabulary
 from captioner.training.data import Example
+from captioner.words.english import with_article
+from captioner.words.tokens import tokenize
 
 EXACT = 0.7
-
-_PLURAL = re.compile(r".*[^ius\W]s")
-_SINGULAR = frozenset("gas lens news series species atlas canvas rhinoceros".split())  # noqa: SIM905
-_NO_ARTICLE = frozenset("people men women children mice geese feet teeth sheep furniture food".split())  # noqa: SIM905
-
-
-def beginning(word: str) -> str:
-    """The word with its article; a plural by itself: a giant panda, an owl, a unicorn, jeans."""
-    return word if is_plural(word) else f"{article('a', tokenize(word)[0])} {word}"
-
-
-def is_plural(word: str) -> bool:
-    """Whether the word takes no article: jeans, people."""
-    last = tokenize(word)[-1]
-    return last in _NO_ARTICLE or bool(_PLURAL.fullmatch(last) and last not in _SINGULAR)
 
 
 def build_vocabulary(
@@ -37,7 +22,7 @@ def build_vocabulary(
     decoder sees. No caption needs to have them."""
     captions = (caption for example in examples for caption in example.image.captions)
     common = Vocabulary.build(captions, min_count).words
-    exact = [beginning(example.image.words[0]) for example in examples if example.image.words]
+    exact = [with_article(example.image.words[0]) for example in examples if example.image.words]
     taught = Vocabulary.build(exact, 1).words
     named = [token for words in classes for word in words for token in tokenize(word)]
     return Vocabulary(list(dict.fromkeys([*common, *taught, *named])))

@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from captioner.errors import DataError
-from captioner.function_words import FUNCTION_WORDS
 from captioner.metrics.chair import find_mentions
 from captioner.metrics.cider import CiderReward
-from captioner.metrics.diversity import UNFINISHED
 from captioner.metrics.meteor.scorer import ALPHA, DELTA
 from captioner.metrics.naming import forms_of, has_phrase
-from captioner.model.vocabulary import END, tokenize
+from captioner.model.vocabulary import END
 from captioner.training.data import Example, Group, make_image_groups, make_labelled_groups
+from captioner.words.english import FUNCTION_WORDS, UNFINISHED
+from captioner.words.tokens import tokenize
 
 
 class Reward(Protocol):

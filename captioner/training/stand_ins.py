@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from captioner.function_words import is_function_word
-from captioner.metrics.object_words import COLORS, PHRASES
-from captioner.model.vocabulary import tokenize
-from captioner.training.class_words import class_words
-from captioner.training.naming import is_plural
+from captioner.words.coco import PHRASES
+from captioner.words.english import COLORS, UNCOUNTED, is_function_word, stands_alone
+from captioner.words.imagenet import class_words
+from captioner.words.tokens import tokenize
 
 PERSON = "person"
 _GENERAL = frozenset(
@@ -27,7 +26,6 @@ _SCENERY = frozenset(
     "sidewalk sky snow street table top track tree view wall water wave window woods".split()
 )
 """Words for the surroundings of things."""
-_UNCOUNTED = frozenset(("food", "furniture"))
 _CONTAINERS = frozenset(
     "basket bin bottle bowl box bucket cup dish glass jar mug pan plate pot tray vase".split()  # noqa: SIM905
 )
@@ -93,14 +91,14 @@ def replaced(
         for mention in named:
             count, is_container = stand_ins[mention.name], mention.name.split()[-1] in _CONTAINERS
             rank = (mention.name in relatives, count > 0 and not is_container, count)
-            fits = mention.name in _UNCOUNTED or _is_several(mention.name) == is_plural(word)
+            fits = mention.name in UNCOUNTED or _is_several(mention.name) == stands_alone(word)
             if rank > best and twice[mention.name] == 1 and fits:
                 best, found = rank, (number, mention)
     return found
 
 
 def _is_several(name: str) -> bool:
-    return is_plural(name) and not name.startswith("pair of")
+    return stands_alone(name) and not name.startswith("pair of")
 
 
 def _is_head(words: Sequence[str], end: int) -> bool:

@@ -12,13 +12,14 @@ from captioner.errors import DataError
 from captioner.metrics import evaluate_captions
 from captioner.metrics.naming import has_phrase
 from captioner.model.search import Hypothesis, search
-from captioner.model.vocabulary import Vocabulary, tokenize
+from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper
 from captioner.options import CaptionOptions
 from captioner.training.cache import FeatureCache, trained_stages
 from captioner.training.data import CAPTIONS_PER_GROUP, Example, chunks, encode, pad
 from captioner.training.likelihood import log_likelihoods
+from captioner.words.tokens import tokenize
 
 BATCH = 64
 

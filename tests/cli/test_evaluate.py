@@ -35,7 +35,7 @@ def command(tmp_path: Path, tiny_bundle: Path) -> list[str]:
 @pytest.fixture
 def boxes(tmp_path: Path) -> str:
     """The whole of every photo is a person, a cat, a dog, …"""
-    from captioner.metrics.object_words import CATEGORIES
+    from captioner.words.coco import CATEGORIES
 
     path = tmp_path / "instances.json"
     document = {

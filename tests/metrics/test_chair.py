@@ -7,8 +7,8 @@ import pytest
 from captioner.metrics import compare_captions, evaluate_captions, tokenize
 from captioner.metrics.captions import objects_by_image
 from captioner.metrics.chair import find_mentions
-from captioner.metrics.object_words import CATEGORIES, PHRASES
 from captioner.references import CaptionedImage
+from captioner.words.coco import CATEGORIES, PHRASES
 
 
 @pytest.mark.parametrize(

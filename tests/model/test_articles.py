@@ -22,43 +22,10 @@ from captioner.model.captions import CaptionBuilder
 from captioner.model.history import Hypothesis
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.references import CaptionedImage
+from captioner.words.english import ARTICLES
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PHOTOS = sorted(EXAMPLES.glob("*.jpg"))[:6]
-
-AN = """
-    elephant orange airplane apple igloo umbrella old-fashioned ipod atm atv eel eye egyptian ouzel oncoming
-    onion onlooker underwater unusual unhappy uncut ugly urban urchin upright upside-down usher udder utter
-    unidentified unlit uninhabited unimpressed ewok oar
-    hour hourglass honest honorary honour heirloom hors
-    8 80s 11 11th 18-wheeler 85mm
-    x-ray s-shaped h f-16 rv rvs suv suvs led lcd mri Orange ORANGE éclair Édouard
-"""
-A = """
-    man horse yellow young yacht tree white wooden
-    uniform uniformed unicycle unicorn unique unison united unit university universal unisex
-    use used user usual utensil utility ukulele urinal us usa usb uk u u-turn ufo uv ubiquitous
-    european euphonium eucalyptus ewe ewer one one-way one's once ouija
-    house hot hero heron honeycomb hen herd historic horse-drawn hospital hotel hi-viz
-    1 2 100 110 180 1800 sky t-shirt tv bmx dj st rvca suvari leda Uniform ünique
-"""
-
-
-@pytest.mark.parametrize("said", articles.ARTICLES)
-def test_an_article_fits_the_sound_of_the_next_word(said: str) -> None:
-    assert [word for word in AN.split() if articles.article(said, word) != "an"] == []
-    assert [word for word in A.split() if articles.article(said, word) != "a"] == []
-
-
-@pytest.mark.parametrize("said", articles.ARTICLES)
-@pytest.mark.parametrize("following", ["", "a", "an", "слон", "'s", "-", "<unk>"])
-def test_an_article_stays_where_the_sound_is_not_known(said: str, following: str) -> None:
-    assert articles.article(said, following) == said
-
-
-def test_other_words_stay() -> None:
-    words = ["the", "and", "ant", "as", "i", "A", ""]
-    assert [articles.article(word, "orange") for word in words] == words
 
 
 def corrected(text: str) -> str:
@@ -189,7 +156,7 @@ def test_a_stream_yields_an_article_with_the_word_after_it(captioners, monkeypat
         steps.clear()
         *words, _ = [(item, len(steps)) for item in english.stream_pixels(english.preprocess(photo))]
         for number, (word, seen) in enumerate(words, 1):
-            assert seen == number + (word.text in articles.ARTICLES)
+            assert seen == number + (word.text in ARTICLES)
 
 
 def test_faithfulness_reads_the_words_that_the_model_chose(captioners, monkeypatch) -> None:

@@ -12,10 +12,10 @@ from PIL import Image
 
 from captioner.nn.model import ModelOptions
 from captioner.options import CaptionOptions
-from captioner.training.class_words import CLASSES
 from captioner.training.options import SourceOptions, StageOptions, TrainOptions
 from captioner.training.progress import Progress
 from captioner.training.trainer import Trainer
+from captioner.words.imagenet import CLASSES
 from support import tiny_cnn
 
 COLORS = {"red": (230, 30, 30), "green": (30, 200, 60), "blue": (40, 60, 230)}

@@ -12,10 +12,10 @@ from support import squares
 from captioner.errors import DataError
 from captioner.nn.encoder import pretrained_classifier
 from captioner.nn.model import CaptionModel, ModelOptions
-from captioner.training.class_words import CLASSES
 from captioner.training.hiding import hide_means
 from captioner.training.losses import forward
 from captioner.training.options import TrainOptions
+from captioner.words.imagenet import CLASSES
 
 MODEL = squares.CLASSIFYING
 OBJECTIVES = {"cross_entropy": 1.0, "class_retention": 1.0}

@@ -7,9 +7,11 @@ import torch
 from support.squares import CLASSIFYING as MODEL
 
 from captioner.errors import DataError
-from captioner.model.vocabulary import SPECIAL, Vocabulary, tokenize
+from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.decoder.names import FOLLOWERS
-from captioner.training.class_words import CLASSES, ClassWords, class_words
+from captioner.training.class_words import ClassWords
+from captioner.words.imagenet import CLASSES, class_words
+from captioner.words.tokens import tokenize
 
 VOCABULARY = Vocabulary([*SPECIAL, "a", "snail", "dogs", "dog", "chihuahua", "the"])
 CHIHUAHUA, SNAIL, GOLDFISH, SHARK, GUINEA_PIG = 151, 113, 1, 2, 338

@@ -20,7 +20,6 @@ from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.references import CaptionedImage
 from captioner.training import label_classes
-from captioner.training.class_words import CLASSES
 from captioner.training.data import Example
 from captioner.training.export import export_bundle
 from captioner.training.label_classes import choose_classes
@@ -28,6 +27,7 @@ from captioner.training.naming import build_vocabulary
 from captioner.training.options import LabelClassOptions, SourceOptions, TrainOptions
 from captioner.training.start import Start
 from captioner.training.trainer import Trainer
+from captioner.words.imagenet import CLASSES
 
 MODEL = dataclasses.replace(
     squares.CLASSIFYING, checklist_weight=0.2, name_continuation=3.0, name_proposal=8.0

@@ -23,11 +23,12 @@ from captioner.training import checkpoint
 from captioner.training.completion import with_phrase
 from captioner.training.data import LABELS, load_examples
 from captioner.training.losses import forward
-from captioner.training.naming import beginning, build_vocabulary, draw, related_words
+from captioner.training.naming import build_vocabulary, draw, related_words
 from captioner.training.objectives.cross_entropy import cross_entropy
 from captioner.training.objectives.label_likelihood import FEWEST, continuations
 from captioner.training.options import SourceOptions, StageOptions, TrainOptions
 from captioner.training.start import Start
+from captioner.words.english import with_article
 
 CAPTIONED = dataclasses.replace(squares.options().data[0], repeat=4)
 PURPLE = (200, 40, 200)
@@ -79,7 +80,7 @@ def source(**changes: object) -> SourceOptions:
     ],
 )
 def test_a_caption_begins_with_the_right_article(word: str, text: str) -> None:
-    assert beginning(word) == text
+    assert with_article(word) == text
 
 
 def test_the_most_exact_word_is_drawn_most_often() -> None:
@@ -141,7 +142,7 @@ def test_names_are_continued_as_captions_continue_related_words(labelled: Path) 
 def test_a_found_caption_gets_the_whole_phrase_and_its_article(found: str, word: str, caption: str) -> None:
     vocabulary = Vocabulary.build([found, word, caption, "a an"], 1)
     *modifiers, head = vocabulary.encode(word)
-    tokens = with_phrase(vocabulary.encode(found), modifiers, head, beginning(word), vocabulary)
+    tokens = with_phrase(vocabulary.encode(found), modifiers, head, with_article(word), vocabulary)
     assert " ".join(vocabulary.decode(tokens)) == caption
 
 

@@ -12,10 +12,11 @@ from support import squares
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.training.checkpoint import load_model
-from captioner.training.class_words import CLASSES, ClassWords, caption_counts
+from captioner.training.class_words import ClassWords, caption_counts
 from captioner.training.export import export_bundle
 from captioner.training.options import TrainOptions
 from captioner.training.start import Start
+from captioner.words.imagenet import CLASSES
 
 MODEL = dataclasses.replace(
     squares.CLASSIFYING,

@@ -20,8 +20,8 @@ from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.outputs.sidecar import SidecarOutput
 from captioner.folder.sources import read_file
 from captioner.folder.state import Entry, State
-from captioner.function_words import is_function_word
-from captioner.model.vocabulary import tokenize
+from captioner.words.english import is_function_word
+from captioner.words.tokens import tokenize
 
 DESCRIPTION, ALT_TEXT = "XMP-dc:Description", "XMP-iptcCore:AltTextAccessibility"
 KEYWORDS = "XMP-dc:Subject"

@@ -16,10 +16,11 @@ from captioner.nn.decoder import checklist
 from captioner.nn.model import CaptionModel
 from captioner.training.completion import Completion
 from captioner.training.data import LABELS, Example, Group
-from captioner.training.naming import beginning, draw, known_words, related_words
+from captioner.training.naming import draw, known_words, related_words
 from captioner.training.objectives.base import Objective, Run
 from captioner.training.objectives.cross_entropy import CrossEntropyOptions, cross_entropy
 from captioner.training.step import Step
+from captioner.words.english import with_article
 
 FEWEST = 60
 """Occurrences that a word needs in captions to tell what follows it."""
@@ -98,7 +99,7 @@ class LabelLikelihood(Objective[LabelLikelihoodOptions]):
     def _partial(self, word: str) -> tuple[int, ...]:
         """No end token: the caption goes on. The padding makes room for the word behind the name."""
         vocabulary = self.run.vocabulary
-        return (vocabulary.start_id, *vocabulary.encode(beginning(word)), vocabulary.pad_id)
+        return (vocabulary.start_id, *vocabulary.encode(with_article(word)), vocabulary.pad_id)
 
     def loss(self, step: Step) -> Tensor:
         logits = step.logits

@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from captioner.function_words import FUNCTION_WORDS
 from captioner.maps.saliency import stops
 from captioner.overlay import template
 from captioner.overlay.page import page_shell
 from captioner.overlay.scene import OverlayOptions
+from captioner.words.english import FUNCTION_WORDS
 
 _STYLES = ("theme.css", "view.css", "gallery.css", "page.css")
 _VIEW_SCRIPTS = ("theme.js", "field.js", "view.js", "search.js", "list.js")

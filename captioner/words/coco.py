@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from captioner.model.vocabulary import IRREGULAR_PLURALS
+from collections.abc import Iterator
+
+from captioner.words.plurals import plurals
 
 _SYNONYMS = """
 person: man, woman, boy, girl, child, kid, baby, toddler, infant, lady, guy, gentleman, male, female,
@@ -132,24 +134,11 @@ _NO_OBJECTS = """
 _ANIMALS = ("bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe")
 _OF_ANIMALS = ("baby", "adult", "male", "female")
 
-COLORS = frozenset("black white red blue green yellow brown gray grey pink purple gold silver tan".split())  # noqa: SIM905
-"""Beside these "orange" is one of them."""
 ENDS = frozenset(
     """a an the and or but with on in at by of from for to into onto over under near next beside behind
     between is are was were that which while as sitting laying lying sits lays hanging cut sliced""".split()  # noqa: SIM905
 )
 """Words that can follow "orange" as a fruit."""
-
-
-def _plural(word: str) -> str:
-    for ending, plural in IRREGULAR_PLURALS.items():
-        if word == ending or (ending == "man" and word.endswith("man")):
-            return word.removesuffix(ending) + plural
-    if word.endswith(("s", "x", "z", "ch", "sh")):
-        return word + "es"
-    if word.endswith("y") and word[-2:-1] not in "aeiou":
-        return word[:-1] + "ies"
-    return word + "s"
 
 
 def _entries(text: str) -> dict[str, list[str]]:
@@ -160,12 +149,18 @@ def _entries(text: str) -> dict[str, list[str]]:
     return entries
 
 
+def _in_both_numbers(words: list[str]) -> Iterator[tuple[str, ...]]:
+    """A name as it is, and its plurals: wine glasses, glasses of wine."""
+    head = words.index("of") - 1 if "of" in words else len(words) - 1
+    for form in (words[head], *plurals(words[head])):
+        yield (*words[:head], form, *words[head + 1 :])
+
+
 def _phrases() -> dict[tuple[str, ...], str | None]:
     phrases: dict[tuple[str, ...], str | None] = {}
     for category, synonyms in CATEGORIES.items():
         for phrase in (category, *synonyms):
-            *front, head = phrase.split()
-            for words in ((*front, head), (*front, _plural(head))):
+            for words in _in_both_numbers(phrase.split()):
                 phrases[words] = category
                 if category in _ANIMALS:
                     phrases.update({(kind, *words): category for kind in _OF_ANIMALS})

@@ -1,0 +1,109 @@
+"""English words that caption rules know, and articles.
+
+Articles go by the sound of the next word: "an orange", "an hour", "a uniform".
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from captioner.words.plurals import is_plural
+from captioner.words.tokens import tokenize
+
+ARTICLES = ("a", "an")
+
+FUNCTION_WORDS = frozenset(
+    """a an the this that these those some any each every another other both all no its it his him he her
+    hers she they them their my your our who which what there here and or but nor while as because
+    if so than with without of from to at for in into inside on onto off over under above below by
+    near next beside besides between among behind before after around across along against through
+    throughout toward towards up down out outside upon within about during beneath underneath is are
+    was were be been being am has have having had do does doing did can could will would may might
+    not very too also just only such""".split()  # noqa: SIM905
+)
+"""Determiners, pronouns, conjunctions, prepositions and auxiliaries, which name nothing in a photo: they are
+drawn smaller, are no keywords, and their maps say little."""
+
+UNFINISHED = frozenset(
+    """a an the his its their my your our this these every some
+    and or but nor while as because if than which who whose
+    is are was were be been being am
+    of with from to at for in into onto near against between among beside beneath during through toward
+    towards under across upon within without""".split()  # noqa: SIM905
+)
+"""After these something must follow, so that a caption which ends with one was cut off or lost its thread:
+articles and determiners, conjunctions, forms of "be", and the prepositions that people do not leave hanging
+(they do write "a man looks on", "a car drives by", "a dog runs behind")."""
+
+MEN = frozenset("man men boy boys guy guys male males gentleman gentlemen".split())  # noqa: SIM905
+WOMEN = frozenset("woman women girl girls lady ladies female females".split())  # noqa: SIM905
+
+NEUTRAL = {
+    **dict.fromkeys(("man", "woman", "guy", "lady", "gentleman", "male", "female"), "person"),
+    **dict.fromkeys(("men", "women", "guys", "ladies", "gentlemen", "males", "females"), "people"),
+    **dict.fromkeys(("boy", "girl"), "child"),
+    **dict.fromkeys(("boys", "girls"), "children"),
+    **dict.fromkeys(("his", "her"), "their"),
+    "him": "them",
+    **dict.fromkeys(("himself", "herself"), "themself"),
+    "businessman": "business person",
+    "businesswoman": "business person",
+    "fireman": "firefighter",
+    "firemen": "firefighters",
+    "policeman": "police officer",
+    "policemen": "police officers",
+    "man's": "person's",
+    "woman's": "person's",
+    "boy's": "child's",
+    "girl's": "child's",
+}
+"""Words that tell a person's gender, and those that say the same without."""
+
+COLORS = frozenset("black white red blue green yellow brown gray grey pink purple gold silver tan".split())  # noqa: SIM905
+"""Beside these "orange" is one of them."""
+
+UNCOUNTED = frozenset(("food", "furniture"))
+"""Nouns that take no article though they are singular."""
+
+# "Use a before consonant sounds and an before vowel sounds" is the rule of the Chicago Manual of Style. The
+# exceptions from spelling are those in captions of COCO and Flickr and names of ImageNet, and their kin.
+_VOWEL_SOUND = re.compile(
+    r"""
+    (?! eu | ewe | u\b | u[kv] | us[aeiu] | us\b | usb\b | usps\b | ups\b | ufo | ubiq | ugand  # as "you"
+      | uni(?!de|ll|m|n|ro|ss) | unanim | ur[aeiou] | ut[aeio]
+      | one(?:s|self)?\b | once\b | ouija                                                    # as "won"
+    ) [aeiou]
+    | hour | honest | honou?r | heir | hors\b
+    | 8 | 1[18](?!\d)                                                       # eight, eleven, eighteen
+    | [fhlmnrsx]\b | (?:hd|hdtv|lcd|led|mlb|mp3|mri|nba|nfl|nhl|rv|suv|xbox)s?\b   # letters: x-ray
+    """,
+    re.VERBOSE,
+)
+
+
+def is_function_word(word: str) -> bool:
+    """Whether it is one of `FUNCTION_WORDS`, in capitals or not."""
+    return word.lower() in FUNCTION_WORDS
+
+
+def article(said: str, following: str) -> str:
+    """The word `said`, or the article that it should be before the word `following` ("" at the end)."""
+    if said not in ARTICLES or following in ARTICLES:
+        return said
+    # Without accents: "éclair" sounds as it starts.
+    plain = unicodedata.normalize("NFD", following.lower())
+    if not re.match("[a-z0-9]", plain):
+        return said
+    return "an" if _VOWEL_SOUND.match(plain) else "a"
+
+
+def with_article(name: str) -> str:
+    """A name of one or more words with its article, if it takes one: a giant panda, an owl, jeans."""
+    return name if stands_alone(name) else f"{article('a', tokenize(name)[0])} {name}"
+
+
+def stands_alone(name: str) -> bool:
+    """Whether a name of one or more words takes no article: jeans, people, furniture."""
+    last = tokenize(name)[-1]
+    return is_plural(last) or last in UNCOUNTED
