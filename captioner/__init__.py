@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from captioner.keywords import KeywordOptions
     from captioner.model.bundle import Bundle
     from captioner.model.calibration import Calibration
+    from captioner.model.info import ModelInfo
     from captioner.options import CaptionOptions
     from captioner.protocol import ImageCaptioner
     from captioner.results import Alternative, Caption, Word
@@ -65,6 +66,7 @@ _MODULES = {
     "ImageUnreadableError": "errors",
     "KeywordOptions": "keywords",
     "LowConfidenceError": "errors",
+    "ModelInfo": "model.info",
     "ModelOutputError": "errors",
     "NotAnImageError": "errors",
     "OptionsError": "errors",
@@ -99,6 +101,7 @@ __all__ = [
     "ImageUnreadableError",
     "KeywordOptions",
     "LowConfidenceError",
+    "ModelInfo",
     "ModelOutputError",
     "NotAnImageError",
     "OptionsError",

@@ -17,26 +17,39 @@ from captioner.images.letterbox import Mask
 from captioner.images.preparation import Preparation
 from captioner.images.sources import DEFAULT_LIMITS, ImageInput, ImageLimits, is_single, rereadable
 from captioner.model.bundle import Bundle
-from captioner.model.calibration import Calibration
 from captioner.model.captions import CaptionBuilder
 from captioner.model.decoder import OnnxStepper
 from captioner.model.graph_cache import GraphCache
+from captioner.model.info import ModelInfo
 from captioner.model.runtime import Runtime
 from captioner.model.search import search_each, stream
 from captioner.model.stages import stage
-from captioner.options import CaptionOptions, merge_options
+from captioner.options import MAX_BEAM_SIZE, MAX_WORDS, CaptionOptions, merge_options
 from captioner.pipeline import DEFAULT_BATCH_SIZE, caption_loaded, run_pipeline
-from captioner.protocol import Outcome, Pixels
+from captioner.protocol import ModelDescription, Outcome, Pixels
 from captioner.results import Caption, Word
 
 
-class Captioner:
+class Captioner(ModelDescription):
     """A model in this process. Thread-safe. An `ImageCaptioner`, as `captioner_client.CaptionClient` is."""
 
     def __init__(self, bundle: Bundle, runtime: Runtime, limits: ImageLimits = DEFAULT_LIMITS) -> None:
         self.bundle, self.limits = bundle, limits
         self._builder = CaptionBuilder(bundle)
         self._runtime = runtime
+        self._info = ModelInfo.gather(
+            bundle,
+            runtime,
+            digest=bundle.digest[:12],
+            defaults=bundle.decoding,
+            max_image_bytes=limits.max_bytes,
+            max_image_pixels=limits.max_pixels,
+            max_beam_size=MAX_BEAM_SIZE,
+            max_words=MAX_WORDS,
+            attention_heads=runtime.heads,
+            grid_varies=bundle.letterbox is not None,
+            calibration=self._builder.calibration,
+        )
 
     @classmethod
     def load(
@@ -61,69 +74,25 @@ class Captioner:
         return cls(loaded, Runtime(loaded, device, threads, precision, lanes, GraphCache.of_user()), limits)
 
     @property
-    def model(self) -> str:
-        """NAME@DIGEST of the bundle."""
-        return self.bundle.identity
-
-    @property
-    def name(self) -> str:
-        return self.bundle.name
+    def info(self) -> ModelInfo:
+        """The model, and the limits of images and options."""
+        return self._info
 
     @property
     def digest(self) -> str:
-        """SHA-256 in hexadecimal."""
+        """SHA-256 of the bundle in hexadecimal."""
         return self.bundle.digest
-
-    @property
-    def device(self) -> str:
-        """The device in use: "cpu", "cuda" or "cuda:N"."""
-        return self._runtime.device
 
     @property
     def lanes(self) -> int:
         """Batches that are captioned at the same time."""
         return self._runtime.lanes
 
-    @property
-    def precision(self) -> str:
-        """The precision in use: float32 or int8."""
-        return self._runtime.precision
-
-    @property
-    def provider(self) -> str:
-        """The ONNX Runtime execution provider in use."""
-        return self._runtime.provider
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Rows and columns of attention maps; if `grid_varies`, of those of a square photo."""
-        return self.bundle.grid
-
-    @property
-    def grid_varies(self) -> bool:
-        """Whether maps have fewer rows or columns for photos that are not square: the model letterboxes."""
-        return self.bundle.letterbox is not None
-
-    @property
-    def calibration(self) -> Calibration | None:
-        """The calibration of its confidence, if it has one."""
-        return self._builder.calibration
-
-    @property
-    def heads(self) -> int:
-        """Attention heads; `CaptionOptions.attention_head` chooses among their maps."""
-        return self._runtime.heads
-
     def check_include(self, words: Sequence[str]) -> None:
         """Raise `OptionsError` for a word that is not in the model's vocabulary."""
         for word in words:
             if not self.bundle.vocabulary.forms(word):
                 raise OptionsError(f"the model does not know the word {clip(repr(word))}", "include")
-
-    @property
-    def defaults(self) -> CaptionOptions:
-        """The default options of the model, all resolved."""
-        return self.bundle.decoding
 
     @overload
     def caption(

@@ -1,6 +1,6 @@
 """Conversion between the library's types and protobuf messages, for the client and the server alike.
 
-Fields are matched by name: an option that exists in `CaptionOptions` and in the message needs no code here.
+Fields are matched by name: one of `CaptionOptions` or `ModelInfo` that its message has too needs no code.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from captioner.model.calibration import Calibration
+from captioner.model.info import ModelInfo
 from captioner.options import OPTION_SPECS, CaptionOptions
 from captioner.results import Alternative, Caption, Word
 from captioner.v1 import captioner_pb2 as pb
@@ -103,9 +104,39 @@ def word_from_proto(message: pb.Word) -> Word:
     )
 
 
-def calibration_to_proto(calibration: Calibration | None) -> pb.Calibration | None:
-    return None if calibration is None else pb.Calibration(**dataclasses.asdict(calibration))
+def model_to_proto(info: ModelInfo) -> pb.GetModelResponse:
+    values = {field.name: _to_message(getattr(info, field.name)) for field in dataclasses.fields(info)}
+    return pb.GetModelResponse(**values)
 
 
-def calibration_from_proto(message: pb.Calibration) -> Calibration:
-    return Calibration(message.slope, message.intercept, message.event)
+def model_from_proto(message: pb.GetModelResponse) -> ModelInfo:
+    """What a server does not say has the default of `ModelInfo`, or is 0 or empty."""
+    said = {field.name for field, _ in message.ListFields()}
+    values = {
+        field.name: _from_message(getattr(message, field.name))
+        for field in dataclasses.fields(ModelInfo)
+        if field.name in said or field.default is dataclasses.MISSING
+    }
+    return ModelInfo(**values)
+
+
+def _to_message(value: Any) -> Any:
+    match value:
+        case CaptionOptions():
+            return options_to_proto(value)
+        case Calibration():
+            return pb.Calibration(**dataclasses.asdict(value))
+        case (int(rows), int(columns)):
+            return pb.GridSize(rows=rows, columns=columns)
+    return value
+
+
+def _from_message(value: Any) -> Any:
+    match value:
+        case pb.CaptionOptions():
+            return options_from_proto(value)
+        case pb.Calibration():
+            return Calibration(value.slope, value.intercept, value.event)
+        case pb.GridSize():
+            return value.rows, value.columns
+    return value if isinstance(value, (str, bool, int, float)) else tuple(value)

@@ -18,6 +18,7 @@ from captioner.errors import CaptionerError
 from captioner.images.preparation import Preparation
 from captioner.images.sources import ImageInput
 from captioner.model.calibration import Calibration
+from captioner.model.info import ModelInfo
 from captioner.options import CaptionOptions
 from captioner.results import Caption, Word
 
@@ -27,50 +28,66 @@ Outcome = Caption | CaptionerError
 
 
 class ModelDescription(Protocol):
-    """What every captioner says about its model."""
+    """What every captioner says about its model: `info`, and its fields for short."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """The model, and the limits of what captions with it."""
+        ...
 
     @property
     def model(self) -> str:
         """NAME@DIGEST, the digest cut to 12 hexadecimal digits."""
+        return self.info.model
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        return self.info.name
 
     @property
     def digest(self) -> str:
         """SHA-256 of the bundle in hexadecimal, or its first 12 digits."""
+        return self.info.digest
 
     @property
     def device(self) -> str:
         """The device in use: "cpu" or "cuda", or "cuda:N" if a GPU was chosen by number."""
+        return self.info.device
 
     @property
     def provider(self) -> str:
         """The ONNX Runtime execution provider in use."""
+        return self.info.provider
 
     @property
     def precision(self) -> str:
         """The precision in use: "float32" or "int8"."""
+        return self.info.precision
 
     @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of attention maps; if `grid_varies`, of those of a square image."""
+        return self.info.grid
 
     @property
     def grid_varies(self) -> bool:
         """Whether maps have fewer rows or columns for images that are not square: the model letterboxes."""
+        return self.info.grid_varies
 
     @property
     def heads(self) -> int:
         """Attention heads; `CaptionOptions.attention_head` chooses among their maps."""
+        return self.info.attention_heads
 
     @property
     def calibration(self) -> Calibration | None:
         """How confidence is computed from log-probabilities; None if the model has no calibration."""
+        return self.info.calibration
 
     @property
     def defaults(self) -> CaptionOptions:
         """The model's default options, all resolved."""
+        return self.info.defaults
 
 
 class ImageCaptioner(ModelDescription, Protocol):

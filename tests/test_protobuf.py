@@ -8,19 +8,34 @@ import numpy as np
 import pytest
 
 from captioner import Alternative, Caption, CaptionOptions, OptionsError, Word
-from captioner.protobuf import caption_from_proto, caption_to_proto, options_from_proto, options_to_proto
+from captioner.model.calibration import Calibration
+from captioner.model.info import ModelInfo
+from captioner.options import OPTION_SPECS
+from captioner.protobuf import (
+    caption_from_proto,
+    caption_to_proto,
+    model_from_proto,
+    model_to_proto,
+    options_from_proto,
+    options_to_proto,
+)
 from captioner.v1 import captioner_pb2 as pb
 
-FULL = CaptionOptions(
-    beam_size=4,
-    length_normalization=0.5,
-    max_words=9,
-    no_repeat_ngram=2,
-    alternatives=3,
-    include=("dog", "cat"),
-    attention=False,
-    attention_size=(3, 5),
-    attention_head=1,
+VALUES: dict[type, object] = {int: 2, float: 0.5, bool: False, tuple: (3, 5), str: ("dog", "cat")}
+FULL = CaptionOptions(**{name: VALUES[spec.kind] for name, spec in OPTION_SPECS.items()})  # type: ignore
+MODEL = ModelInfo(
+    name="m",
+    digest="0123456789ab",
+    grid=(2, 3),
+    device="cpu",
+    provider="any",
+    defaults=FULL,
+    max_image_bytes=1,
+    max_image_pixels=2,
+    max_beam_size=3,
+    max_words=4,
+    calibration=Calibration(0.5, 0.25, "it is good"),
+    models=("a", "b"),
 )
 
 
@@ -35,6 +50,16 @@ def test_every_option_travels() -> None:
         field.name for field in pb.CaptionOptions.DESCRIPTOR.fields
     }
     assert all(getattr(FULL, f.name) != f.default for f in dataclasses.fields(CaptionOptions))
+
+
+def test_models_survive_the_way_there_and_back() -> None:
+    assert {field.name for field in dataclasses.fields(ModelInfo)} == {
+        field.name for field in pb.GetModelResponse.DESCRIPTOR.fields
+    }
+    message = pb.GetModelResponse.FromString(model_to_proto(MODEL).SerializeToString())
+    assert model_from_proto(message) == MODEL
+    unknown = model_from_proto(pb.GetModelResponse(name="old"))
+    assert (unknown.name, unknown.attention_heads, unknown.calibration) == ("old", 1, None)
 
 
 def test_options_out_of_range_are_rejected() -> None:

@@ -12,10 +12,10 @@ from typing import Any, Self
 from captioner.errors import CaptionerError, ImageError, OptionsError, OutputError
 from captioner.folder.items import Done, Item, Loaded
 from captioner.folder.pipeline import Loader
+from captioner.model.info import ModelInfo
 from captioner.options import CaptionOptions
 from captioner.results import Caption
 from captioner_client import CaptionClient, ClientOptions
-from captioner_client.convert import ModelInfo
 from captioner_client.errors import DeadlineExceededError, ServerError, ServerUnavailableError
 
 _Message = Done | BaseException

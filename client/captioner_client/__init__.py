@@ -9,12 +9,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from captioner.model.info import ModelInfo
     from captioner.overlay.animation import render_animation
     from captioner.overlay.page import render_html
     from captioner.overlay.render import render_overlay
     from captioner_client.aio import AsyncCaptionClient
     from captioner_client.client import CaptionClient
-    from captioner_client.convert import ModelInfo
     from captioner_client.errors import (
         AuthenticationError,
         DeadlineExceededError,
@@ -45,7 +45,7 @@ _MODULES = {
     "CaptionClient": "captioner_client.client",
     "ClientOptions": "captioner_client.settings",
     "DeadlineExceededError": "captioner_client.errors",
-    "ModelInfo": "captioner_client.convert",
+    "ModelInfo": "captioner.model.info",
     "ServerBusyError": "captioner_client.errors",
     "ServerError": "captioner_client.errors",
     "ServerUnavailableError": "captioner_client.errors",

@@ -12,14 +12,14 @@ import grpc
 
 from captioner.errors import CaptionerError
 from captioner.images.sources import ImageInput, is_single
+from captioner.model.info import ModelInfo
 from captioner.options import CaptionOptions, merge_options
-from captioner.protobuf import caption_from_proto, options_to_proto, word_from_proto
+from captioner.protobuf import caption_from_proto, model_from_proto, options_to_proto, word_from_proto
 from captioner.results import Caption, Word
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1 import captioner_pb2_grpc
 from captioner_client.batch import Batch, Outcome
 from captioner_client.channel import open_channel, parse_addresses
-from captioner_client.convert import ModelInfo, model_from_proto
 from captioner_client.errors import ServerError, from_rpc_error, reading_answer
 from captioner_client.payload import prepare
 from captioner_client.propagation import trace_metadata

@@ -10,12 +10,12 @@ from typing import Any, Literal, Self, TypeVar, overload
 
 from captioner.errors import CaptionerError
 from captioner.images.sources import ImageInput
-from captioner.model.calibration import Calibration
+from captioner.model.info import ModelInfo
 from captioner.options import CaptionOptions
+from captioner.protocol import ModelDescription
 from captioner.results import Caption, Word
 from captioner_client.aio import AsyncCaptionClient
 from captioner_client.batch import Outcome
-from captioner_client.convert import ModelInfo
 from captioner_client.errors import ServerError
 from captioner_client.settings import ClientOptions
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 _END: Any = object()
 
 
-class CaptionClient:
+class CaptionClient(ModelDescription):
     """Captions from a server: an `ImageCaptioner`, as the local `captioner.Captioner` is. Thread-safe.
 
     Results and errors are those of `AsyncCaptionClient`. The description of the model (`model`, `grid`, ...)
@@ -56,53 +56,6 @@ class CaptionClient:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-
-    @property
-    def model(self) -> str:
-        """NAME@DIGEST of the model that the server serves."""
-        return self.info.model
-
-    @property
-    def name(self) -> str:
-        return self.info.name
-
-    @property
-    def digest(self) -> str:
-        """The first 12 hexadecimal digits of the bundle's SHA-256."""
-        return self.info.digest
-
-    @property
-    def device(self) -> str:
-        return self.info.device
-
-    @property
-    def provider(self) -> str:
-        return self.info.provider
-
-    @property
-    def precision(self) -> str:
-        return self.info.precision
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Rows and columns of attention maps; if `grid_varies`, of those of a square image."""
-        return self.info.grid
-
-    @property
-    def grid_varies(self) -> bool:
-        return self.info.grid_varies
-
-    @property
-    def heads(self) -> int:
-        return self.info.attention_heads
-
-    @property
-    def calibration(self) -> Calibration | None:
-        return self.info.calibration
-
-    @property
-    def defaults(self) -> CaptionOptions:
-        return self.info.defaults
 
     @property
     def info(self) -> ModelInfo:

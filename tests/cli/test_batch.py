@@ -133,7 +133,7 @@ def test_a_server_that_goes_away_again_at_once_is_named(
 
 def test_a_server_that_changes_its_model_ends_the_run(photos, tmp_path, tiny_captioner, capsys, monkeypatch):
     server = RunningServer(tiny_captioner, ServerOptions(port=0))
-    monkeypatch.setattr("captioner_client.convert.ModelInfo.model", property(lambda _: "other@0123456789ab"))
+    monkeypatch.setattr("captioner.model.info.ModelInfo.model", property(lambda _: "other@0123456789ab"))
     try:
         out = tmp_path / "out.jsonl"
         assert main(["batch", str(photos), "-o", str(out), "--server", server.address]) == 2

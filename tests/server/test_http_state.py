@@ -44,6 +44,10 @@ def test_the_interface_is_described(http):
     described = http.get("/openapi.json").json()
     validator = pytest.importorskip("openapi_spec_validator")
     validator.validate(described)
+    schemas = described["components"]["schemas"]
+    model = http.get("/v1/model").json()
+    assert model.keys() == schemas["Model"]["properties"].keys()
+    assert model.keys() >= set(schemas["Model"]["required"])
     for path in ("/v1/caption", "/v1/caption:stream"):
         names = {parameter["name"] for parameter in described["paths"][path]["post"]["parameters"]}
         assert names == {*OPTION_SPECS, "timeout_s", "model"}

@@ -12,7 +12,8 @@ from captioner.errors import OptionsError
 from captioner.images.opening import load_pixels
 from captioner.images.preparation import Preparation
 from captioner.model.calibration import Calibration
-from captioner.options import FALLBACK, CaptionOptions
+from captioner.model.info import ModelInfo
+from captioner.options import FALLBACK, MAX_BEAM_SIZE, MAX_WORDS, CaptionOptions
 from captioner.results import Alternative, Caption, Word
 
 SIZE = 32
@@ -48,6 +49,25 @@ class FakeEngine:
         self.first_word_read = threading.Event()
         """While clear, a stream stops after its first word."""
         self.first_word_read.set()
+
+    @property
+    def info(self) -> ModelInfo:
+        return ModelInfo(
+            name=self.name,
+            digest=self.digest[:12],
+            grid=self.grid,
+            grid_varies=self.grid_varies,
+            device=self.device,
+            provider=self.provider,
+            precision=self.precision,
+            attention_heads=self.heads,
+            calibration=self.calibration,
+            defaults=self.defaults,
+            max_image_bytes=0,
+            max_image_pixels=0,
+            max_beam_size=MAX_BEAM_SIZE,
+            max_words=MAX_WORDS,
+        )
 
     @property
     def preparation(self) -> Preparation:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
 
 from captioner import __version__
 from captioner.errors import CaptionerError, clip
+from captioner.model.info import ModelInfo
 from captioner.protocol import PixelModel
 from captioner_server.captioning.pipeline import Pipeline
 from captioner_server.captioning.shadow import OUTCOMES, Shadow
@@ -63,25 +63,16 @@ class Models:
             f"there is no model {clip(repr(name))}, only {', '.join(self._pipelines) or 'none yet'}"
         )
 
-    def describe(self, name: str = "") -> dict[str, Any]:
-        """The fields of GetModel (captioner.proto) that are the same in JSON. Raises `ModelNotFoundError`."""
-        engine, limits = self.get(name).engine, self._options
-        return {
-            "name": engine.name,
-            "digest": engine.digest[:12],
-            "grid_varies": engine.grid_varies,
-            "attention_heads": engine.heads,
-            "device": engine.device,
-            "provider": engine.provider,
-            "precision": engine.precision,
-            "max_image_bytes": limits.max_image_bytes,
-            "max_image_pixels": limits.max_image_pixels,
-            "max_beam_size": limits.max_beam_size,
-            "max_words": limits.max_words,
-            "server_version": __version__,
-            "served_as": name or self.names[0],
-            "models": self.names,
-        }
+    def describe(self, name: str = "") -> ModelInfo:
+        """A model and the limits of this server. Raises `ModelNotFoundError`."""
+        pipeline, served_as = self.get(name), name or self.names[0]
+        return pipeline.engine.info.within(
+            self._options,
+            defaults=pipeline.defaults,
+            server_version=__version__,
+            served_as=served_as,
+            models=self.names,
+        )
 
     def refusal(self, deadline_s: float, caller: str) -> CaptionerError | None:
         """The error that another image is rejected with now, whichever model it names; None if one of them

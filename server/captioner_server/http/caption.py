@@ -10,7 +10,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from captioner.options import OPTION_SPECS
 from captioner.results import Caption, Word
 from captioner_server.captioning.models import Models
 from captioner_server.http.aside import run_aside
@@ -57,18 +56,7 @@ class CaptionCalls:
 
     async def model(self, name: str, deadline_s: float) -> Response:
         """The model and the limits of the server."""
-        pipeline = self._models.get(name)
-        calibration = pipeline.engine.calibration
-        given = {option: getattr(pipeline.defaults, option) for option in OPTION_SPECS}
-        return JSONResponse(
-            {
-                **self._models.describe(name),
-                "model": pipeline.engine.model,
-                "grid": list(pipeline.engine.grid),
-                "defaults": {option: value for option, value in given.items() if value is not None},
-                "calibration": None if calibration is None else dataclasses.asdict(calibration),
-            }
-        )
+        return JSONResponse(self._models.describe(name).to_dict())
 
 
 async def encode(item: Caption | Word) -> bytes:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from typing import Any, get_type_hints
 
 from captioner import __version__
-from captioner.options import OPTION_SPECS, OptionSpec
+from captioner.model.calibration import Calibration
+from captioner.model.info import ModelInfo
+from captioner.options import OPTION_SPECS, CaptionOptions, OptionSpec
 from captioner_server.http.body import MODEL, TIMEOUT
 from captioner_server.options import ServerOptions
 
@@ -57,7 +60,7 @@ def describe_api(options: ServerOptions) -> dict[str, Any]:
             "/readyz": {"get": _health("Whether the server captions images", "readyz", "503")},
         },
         "components": {
-            "schemas": {**_SCHEMAS, "Options": _options_schema()},
+            "schemas": {**_SCHEMAS, "Options": _options_schema(), "Model": _model_schema()},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -126,6 +129,16 @@ def _options_schema() -> dict[str, Any]:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
+def _model_schema() -> dict[str, Any]:
+    types = get_type_hints(ModelInfo)
+    properties = {
+        field.name: {**_MODEL_TYPES[types[field.name]], **field.metadata}
+        for field in dataclasses.fields(ModelInfo)
+    }
+    required = [field.name for field in dataclasses.fields(ModelInfo) if field.default is dataclasses.MISSING]
+    return _object(" ".join(["model", *required]), model=_TEXT, **properties)
+
+
 def _schema(spec: OptionSpec) -> dict[str, Any]:
     if spec.kind is bool:
         return {"type": "boolean", "default": False}
@@ -162,6 +175,15 @@ def _object(required: str, **properties: Any) -> dict[str, Any]:
 
 _LOG_PROB = {"type": "number", "maximum": 0, "description": "natural logarithm of the probability"}
 _TEXT, _NUMBER, _COUNT, _BOOLEAN = ({"type": kind} for kind in ("string", "number", "integer", "boolean"))
+_MODEL_TYPES: dict[Any, dict[str, Any]] = {
+    str: _TEXT,
+    int: _COUNT,
+    bool: _BOOLEAN,
+    tuple[int, int]: {"type": "array", "items": _COUNT, "minItems": 2, "maxItems": 2},
+    tuple[str, ...]: {"type": "array", "items": _TEXT},
+    CaptionOptions: {"$ref": "#/components/schemas/Options"},
+    Calibration | None: {"type": ["object", "null"]},
+}
 _SCHEMAS: dict[str, Any] = {
     "Word": _object(
         "text log_prob",
@@ -188,27 +210,6 @@ _SCHEMAS: dict[str, Any] = {
             "description": "calibrated probability that the caption is good",
         },
         model=_TEXT,
-    ),
-    "Model": _object(
-        "name digest model grid device",
-        name=_TEXT,
-        digest=_TEXT,
-        model=_TEXT,
-        grid={"type": "array", "items": _COUNT, "description": "rows and columns of the maps"},
-        grid_varies=_BOOLEAN,
-        attention_heads=_COUNT,
-        device=_TEXT,
-        provider=_TEXT,
-        precision=_TEXT,
-        defaults={"$ref": "#/components/schemas/Options"},
-        max_image_bytes=_COUNT,
-        max_image_pixels=_COUNT,
-        max_beam_size=_COUNT,
-        max_words=_COUNT,
-        calibration={"type": ["object", "null"]},
-        server_version=_TEXT,
-        served_as=_TEXT,
-        models={"type": "array", "items": _TEXT, "description": "names to choose from, the default first"},
     ),
     "Health": _object("status", status=_TEXT),
     "Error": _object("error", error=_object("code message", code=_TEXT, message=_TEXT, field=_TEXT)),

@@ -7,10 +7,9 @@ from contextlib import aclosing
 import grpc
 
 from captioner.protobuf import (
-    calibration_to_proto,
     caption_to_proto,
+    model_to_proto,
     options_from_proto,
-    options_to_proto,
     word_to_proto,
 )
 from captioner.results import Caption
@@ -63,11 +62,4 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
     async def GetModel(
         self, request: pb.GetModelRequest, context: grpc.aio.ServicerContext
     ) -> pb.GetModelResponse:
-        pipeline = self._models.get(request.model)
-        rows, columns = pipeline.engine.grid
-        return pb.GetModelResponse(
-            **self._models.describe(request.model),
-            grid=pb.GridSize(rows=rows, columns=columns),
-            defaults=options_to_proto(pipeline.defaults),
-            calibration=calibration_to_proto(pipeline.engine.calibration),
-        )
+        return model_to_proto(self._models.describe(request.model))
