@@ -90,6 +90,9 @@ class ServerOptions:
     http_cors: str | None = _option(
         None, "origins whose pages may call over HTTP (CORS), separated by commas, or *; none by default"
     )
+    allow_urls: bool = _option(
+        False, "fetch images from URLs in OpenAI requests over HTTP, from public addresses only"
+    )
     tls_certificate: Path | None = _option(None, "PEM file with the server's certificate chain")
     tls_key: Path | None = _option(None, "PEM file with the certificate's private key")
     tls_client_ca: Path | None = _option(

@@ -61,6 +61,20 @@ def test_a_json_body_is_captioned(http_server, http):
     assert answer.json() == expected(http_server, attention=True, attention_size=(3, 3))
 
 
+@pytest.mark.parametrize("more", [b"", bytes(30_000)], ids=["short", "long"])
+@pytest.mark.parametrize(
+    "form", ["data:image/png;base64,{}", "DATA:;base64,{}", "{lines}", "data:,;base64,{lines}"]
+)
+def test_base64_in_json_may_have_lines_or_be_a_data_url(http_server, http, form, more):
+    encoded = base64.encodebytes(IMAGE + more).decode()
+    text = form.format(encoded.replace("\n", ""), lines=encoded.replace("\n", "\r\n"))
+    answer = http.post("/v1/caption", json={"image": text})
+    if ",;" in form:  # the data begin at the first comma, and are not in base64
+        assert answer.json()["error"]["message"] == "image is not base64"
+    else:
+        assert answer.json() == expected(http_server)
+
+
 @pytest.mark.parametrize(
     ("status", "code", "request_"),
     [

@@ -82,15 +82,16 @@ def test_encoders_of_json_may_escape_what_they_like(http_server, http, escapes):
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ({"image": "@", "options": {"include": ["A" * 70_000]}}, "options.include"),
+        ({"image": "@", "options": {"include": ["A" * 70_000]}}, "the longest text"),
         ({"image": "QUJD", "options": {"include": ["A" * 70_000]}}, "the longest text"),
-        ({"image": "A" * 70_000, "options": {"include": ["A" * 69_000]}}, "beside the image"),
+        ({"image": "A" * 70_000, "options": {"include": ["A" * 69_000]}}, "the longest text"),
+        ({"image": "A" * 70_000, "options": {"include": ["A" * 9_000] * 8}}, "beside image"),
         ({"image": '"' * 70_000}, "more than 64 values"),
         ({"image": "\\/" * 70_000}, "not base64"),
         ({"image": r"\u002b" * 20_000}, "not base64"),
         ({"options": {"image": "A" * 70_000}}, "must be"),
     ],
-    ids=range(7),
+    ids=range(8),
 )
 def test_long_json_bodies_are_checked_as_short_ones_are(http, body, reason):
     answer = http.post("/v1/caption", content=json.dumps(body), headers=JSON)

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from captioner.options import CaptionOptions
+from captioner_server.http.dialects.facts import Facts
 from support.engines import FakeEngine
 from support.patience import PATIENCE_S
 from support.serving import RunningServer, make_image, serve
@@ -33,6 +34,12 @@ def expected(server: RunningServer, **options: Any) -> dict[str, Any]:
     """What the engine says of IMAGE, as JSON."""
     pixels = server.engine.preprocess(IMAGE)
     return server.engine.describe(pixels, CaptionOptions(**{"attention": False, **options})).to_dict()
+
+
+def keywords(server: RunningServer) -> list[str]:
+    """The keywords of IMAGE."""
+    caption = server.engine.describe(server.engine.preprocess(IMAGE), CaptionOptions(attention=False))
+    return [keyword.text for keyword in Facts.of(caption).keywords]
 
 
 def read_events(text: str) -> list[tuple[str, dict[str, Any]]]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -20,7 +19,8 @@ from captioner_server.captioning.models import Models
 from captioner_server.errors import NotServingError, RequestError
 from captioner_server.http.body import CaptionCall
 from captioner_server.http.caption import CaptionCalls
-from captioner_server.http.endpoint import Endpoint
+from captioner_server.http.dialects.operations import dialect_operations
+from captioner_server.http.endpoint import Endpoint, Operation
 from captioner_server.http.errors import NotFoundError, error_response
 from captioner_server.http.openapi import describe_api
 from captioner_server.http.origin import Origins
@@ -29,7 +29,6 @@ from captioner_server.observation.journal import Journal
 from captioner_server.options import ServerOptions
 from captioner_server.tls import is_local
 
-T = TypeVar("T")
 _RETRY_AFTER_S = 1.0
 
 
@@ -38,6 +37,13 @@ def make_app(models: Models, options: ServerOptions, door: Door, journal: Journa
     calls = CaptionCalls(models, options)
     api = describe_api(options)
     origins = Origins(options.origins, is_local(options.host))
+
+    operations: list[Operation[Any]] = [
+        Operation("POST /v1/caption", Kind.IMAGE, calls.read, CaptionCall.size_of, calls.caption),
+        Operation("POST /v1/caption:stream", Kind.WORDS, calls.read, CaptionCall.size_of, calls.stream),
+        Operation("GET /v1/model", Kind.SMALL, calls.read_name, len, calls.model),
+        *dialect_operations(models, options),
+    ]
 
     async def live(request: Request) -> Response:
         return JSONResponse({"status": "SERVING"})
@@ -51,24 +57,14 @@ def make_app(models: Models, options: ServerOptions, door: Door, journal: Journa
     async def openapi(request: Request) -> Response:
         return JSONResponse(api)
 
-    def call(
-        method: str,
-        kind: Kind,
-        read: Callable[[Request], Awaitable[T]],
-        size_of: Callable[[T], int],
-        answer: Callable[[T, float], Awaitable[Response]],
-    ) -> Route:
-        endpoint = Endpoint(
-            method, kind, read, size_of, answer, door, journal, origins, options.stream_idle_s
-        )
-        verb, path = method.split()
+    def route(operation: Operation[Any]) -> Route:
+        endpoint = Endpoint(operation, door, journal, origins, options.stream_idle_s)
+        verb, path = operation.method.split()
         return Route(path, endpoint, methods=[verb])
 
     return Starlette(
         routes=[
-            call("POST /v1/caption", Kind.IMAGE, calls.read, CaptionCall.size_of, calls.caption),
-            call("POST /v1/caption:stream", Kind.WORDS, calls.read, CaptionCall.size_of, calls.stream),
-            call("GET /v1/model", Kind.SMALL, calls.read_name, len, calls.model),
+            *map(route, operations),
             Route("/healthz", live),
             Route("/readyz", ready),
             Route("/openapi.json", openapi),

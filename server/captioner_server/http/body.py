@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import binascii
-import json
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +15,7 @@ from captioner.errors import ImageTooLargeError, OptionsError, clip
 from captioner.options import OPTION_SPECS, CaptionOptions, merge_options
 from captioner_server.errors import RequestError
 from captioner_server.http.aside import run_aside
+from captioner_server.http.json_body import parse_json
 
 TIMEOUT = "timeout_s"
 """The query parameter for how long the caller waits; it is not a caption option."""
@@ -28,20 +27,7 @@ _RAW = (
 _EXTRA_BYTES = 2**16
 """Room for the rest of a JSON or multipart body beside the image."""
 _MOST_VALUES = 64
-"""Most values in a JSON body; base64 does not contain the characters that separate them."""
-_MOST_QUOTES = 4 * _MOST_VALUES
-_CUT = "@"
-"""In place of a long image that was cut out of a JSON body; it is not base64."""
-_ESCAPES = {
-    rb"\/": b"/",
-    rb"\u002b": b"+",
-    rb"\u002B": b"+",
-    rb"\u002f": b"/",
-    rb"\u002F": b"/",
-    rb"\u003d": b"=",
-    rb"\u003D": b"=",
-}
-"""What encoders of JSON write for characters of base64."""
+"""Most values in a JSON body, and fields of a form."""
 _CHARSETS = (b"utf-8", b"utf8", b"us-ascii", b"iso-8859-1")
 """Accepted in a multipart body. Python has codecs that take seconds for a text of 64 KiB."""
 MODEL = "model"
@@ -75,13 +61,13 @@ async def read_request(request: Request, max_image_bytes: int, max_body_bytes: i
         image, more = await _read_multipart(request, max_image_bytes)
     elif kind == "application/json":
         most = min(max_image_bytes * 4 // 3 + _EXTRA_BYTES, max_body_bytes)
-        body = await _read(request, most, max_image_bytes)
+        body = await read_body(request, most, max_image_bytes)
         if len(body) <= _EXTRA_BYTES:
             image, more = _parse_json(body)
         else:
             image, more = await run_aside(_parse_json, body)
     elif kind.startswith(_RAW):
-        image, more = bytes(await _read(request, max_image_bytes, max_image_bytes)), {}
+        image, more = bytes(await read_body(request, max_image_bytes, max_image_bytes)), {}
     else:
         raise RequestError(
             f"the body is an image, multipart/form-data or application/json, not {clip(kind, 100)}",
@@ -125,7 +111,7 @@ async def _chunks(request: Request, max_bytes: int, max_image_bytes: int) -> Asy
         yield chunk
 
 
-async def _read(request: Request, max_bytes: int, max_image_bytes: int) -> bytearray:
+async def read_body(request: Request, max_bytes: int, max_image_bytes: int) -> bytearray:
     body = bytearray()
     async for chunk in _chunks(request, max_bytes, max_image_bytes):
         body += chunk
@@ -156,13 +142,8 @@ async def _read_multipart(request: Request, max_image_bytes: int) -> tuple[bytes
 
 
 def _parse_json(body: bytearray) -> tuple[bytes, dict[str, Any]]:
-    if sum(body.count(mark) for mark in (b",", b"[", b"{")) > _MOST_VALUES:
-        raise RequestError(f"the JSON body has more than {_MOST_VALUES} values", "body")
-    try:
-        rest, long_image = _cut_image(body)
-        record = json.loads(rest)
-    except (ValueError, RecursionError):
-        raise RequestError("the body is not JSON", "body") from None
+    parsed = parse_json(body, _MOST_VALUES, _EXTRA_BYTES)
+    record = parsed.record
     if not isinstance(record, dict) or not isinstance(record.get("image"), str):
         raise RequestError('the JSON body must be {"image": BASE64, "options": {...}}', "image")
     if unknown := set(record) - {"image", "options"}:
@@ -170,33 +151,6 @@ def _parse_json(body: bytearray) -> tuple[bytes, dict[str, Any]]:
     options = {} if record.get("options") is None else record["options"]
     if not isinstance(options, dict):
         raise RequestError("options must be an object", "options")
-    if long_image is not None and record["image"] != _CUT:
-        raise RequestError("the longest text of a JSON body must be the image", "image")
-    try:
-        image = record["image"] if long_image is None else long_image
-        return binascii.a2b_base64(image, strict_mode=True), options
-    except ValueError:
-        raise RequestError("image is not base64", "image") from None
-
-
-def _cut_image(body: bytearray) -> tuple[bytearray, bytes | memoryview | None]:
-    """A long body without its longest text, and that text, which is to be the image. In Python, a text takes
-    up to four bytes a character: a single emoji would make that of an image four times as large."""
-    if len(body) <= _EXTRA_BYTES:
-        return body, None
-    if body.count(b'"') > _MOST_QUOTES:
-        raise RequestError(f"the JSON body has more than {_MOST_VALUES} values", "body")
-    start = end = after = 0
-    while (quote := body.find(b'"', after)) >= 0:
-        if quote - after > end - start:
-            start, end = after, quote
-        after = quote + 1
-    if len(body) - (end - start) > _EXTRA_BYTES:
-        raise RequestError(f"the JSON body has more than {_EXTRA_BYTES} bytes beside the image", "body")
-    rest = body[:start] + _CUT.encode() + body[end:]
-    if body.find(b"\\", start, end) < 0:
-        return rest, memoryview(body)[start:end]
-    image = bytes(memoryview(body)[start:end])
-    for escape, plain in _ESCAPES.items():
-        image = image.replace(escape, plain)  # backslashes that are left are not base64
-    return rest, image
+    if len(parsed.long_texts) > parsed.is_long(record["image"]):
+        raise RequestError("the longest text of a JSON body must be the image, alone", "image")
+    return parsed.image(record["image"], "image"), options

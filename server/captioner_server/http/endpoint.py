@@ -42,20 +42,27 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint(Generic[T]):
-    """An ASGI application that admits, reads and answers a call.
-
-    `read` and `answer` raise `CaptionerError`s, which become answers here. The call counts as open from when
-    it was read until its answer has been sent."""
+class Operation(Generic[T]):
+    """A call of the API. `read` and `answer` raise `CaptionerError`s."""
 
     method: str
-    """Its name in logs and metrics."""
+    """Verb and path: its name in logs and metrics."""
     kind: Kind
     read: Callable[[Request], Awaitable[T]]
     size_of: Callable[[T], int]
     """The size in bytes of what was read."""
     answer: Callable[[T, float], Awaitable[Response]]
     """Receives the deadline by `time.monotonic`; cancelled if the caller disconnects."""
+    show_error: Callable[[CaptionerError], Response] = error_response
+    """An error in the form of its protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint(Generic[T]):
+    """An ASGI application that admits, reads and answers a call, or answers with an error. The call counts as
+    open from when it was read until its answer has been sent."""
+
+    operation: Operation[T]
     door: Door
     journal: Journal
     origins: Origins
@@ -64,7 +71,7 @@ class Endpoint(Generic[T]):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        call = self.journal.begin(self.method, request.headers, _peer(request))
+        call = self.journal.begin(self.operation.method, request.headers, _peer(request))
         sending = _Sending(send, self.write_s)
         started = time.monotonic()
         code, reason = "CANCELLED", ""
@@ -77,14 +84,14 @@ class Endpoint(Generic[T]):
             code, reason = error.grpc_code, message_of(error)
             self.journal.refuse(error)
             release_frames(error)
-            await _fail(error, request, sending)
+            await self._fail(error, request, sending)
         except Exception as error:
             code, reason = "INTERNAL", type(error).__name__
-            log.exception("a defect, in %s %s", self.method, call.request_id)
+            log.exception("a defect, in %s %s", self.operation.method, call.request_id)
             release_frames(error)
             internal = CaptionerError(INTERNAL)
             self.journal.refuse(internal)
-            await _fail(internal, request, sending)
+            await self._fail(internal, request, sending)
         finally:
             self.journal.finish(call, code, reason, time.monotonic() - started)
             if trace := current_trace.get():
@@ -105,15 +112,20 @@ class Endpoint(Generic[T]):
 
     async def _serve(self, request: Request, send: Send, call: Call, deadline_s: float) -> None:
         async with (
-            self.door.enter(call.caller, self.kind, deadline_s) as entry,
-            entry.receive(lambda: self.read(request), self.size_of) as asked,
+            self.door.enter(call.caller, self.operation.kind, deadline_s) as entry,
+            entry.receive(lambda: self.operation.read(request), self.operation.size_of) as asked,
         ):
             self.door.gate.enter()
             try:
-                answering = _answer(self.answer(asked, deadline_s), request, send)
+                answering = _answer(self.operation.answer(asked, deadline_s), request, send)
                 await _while_connected(request.receive, answering)
             finally:
                 self.door.gate.leave()
+
+    async def _fail(self, error: CaptionerError, request: Request, sending: _Sending) -> None:
+        """Answer with an error. If an answer has begun, the connection is closed instead."""
+        if not sending.started:
+            await _send(self.operation.show_error(error), request, sending)
 
 
 class _Sending:
@@ -146,12 +158,6 @@ async def _send(response: Response, request: Request, send: Send) -> None:
 
 async def _answer(making: Awaitable[Response], request: Request, send: Send) -> None:
     await _send(await making, request, send)
-
-
-async def _fail(error: CaptionerError, request: Request, sending: _Sending) -> None:
-    """Answer with an error. If an answer has begun, the connection is closed instead."""
-    if not sending.started:
-        await _send(error_response(error), request, sending)
 
 
 async def _while_connected(receive: Receive, work: Awaitable[None]) -> None:

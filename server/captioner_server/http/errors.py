@@ -41,11 +41,11 @@ def error_to_json(error: CaptionerError) -> dict[str, Any]:
     return {"error": content}
 
 
-def error_response(error: CaptionerError) -> JSONResponse:
-    """The answer to a request that fails."""
+def error_response(error: CaptionerError, content: Any = None) -> JSONResponse:
+    """The answer to a request that fails; `content` is its body where that has another form."""
     headers = {}
     if isinstance(error, RetryableError):
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
     if isinstance(error, UnauthenticatedError):
         headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse(error_to_json(error), status_of(error), headers)
+    return JSONResponse(content or error_to_json(error), status_of(error), headers)

@@ -1,0 +1,82 @@
+"""OpenAI's /v1/chat/completions."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import time
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from captioner_server.errors import RequestError
+from captioner_server.http.dialects.openai import events, format_of, images_of, parts_of, texts_of
+from captioner_server.http.dialects.question import (
+    NO_IMAGE,
+    Question,
+    Questions,
+    asked_last,
+    check_prompt,
+    take,
+)
+from captioner_server.http.dialects.reply import Reply
+
+
+class ChatCompletions:
+    """Reads and answers the call. Errors are raised."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+
+    async def read(self, request: Request) -> Question:
+        body = await self._questions.read(request)
+        record = body.record
+        messages = take(record, "messages", list, [])
+        if not all(isinstance(message, dict) for message in messages):
+            raise RequestError("each message must be an object", "messages")
+        if take(record, "n", int, 1) != 1:
+            raise RequestError("n must be 1", "n")
+        with_images = [images for one in messages if (images := images_of(parts_of(one)))]
+        if not with_images:
+            raise RequestError(NO_IMAGE, "messages")
+        image = await self._questions.image(body, with_images[-1], "image_url")
+        texts = [text for one in asked_last(messages) for text in texts_of(parts_of(one))]
+        question = self._questions.ask(
+            image,
+            body,
+            prompt=check_prompt(body, texts),
+            format=format_of(record.get("response_format")),
+            stream=take(record, "stream", bool, False),
+        )
+        streaming = take(record, "stream_options", dict, {})
+        return dataclasses.replace(question, details=take(streaming, "include_usage", bool, False))
+
+    async def answer(self, question: Question, deadline_s: float) -> Response:
+        reply = await self._questions.reply(question, deadline_s)
+        head = {"id": f"chatcmpl-{random.getrandbits(96):024x}", "created": int(time.time())}
+        head |= {"model": question.model, "system_fingerprint": None}
+        if not question.stream:
+            message = {"role": "assistant", "content": reply.text, "refusal": None}
+            choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+            return JSONResponse(
+                {**head, "object": "chat.completion", "choices": [choice], "usage": _usage(reply)}
+            )
+        head |= {"object": "chat.completion.chunk"}
+        deltas = [{"role": "assistant", "content": ""}, *({"content": piece} for piece in reply.pieces), {}]
+        chunks = [{**head, "choices": [_choice(delta)]} for delta in deltas]
+        if question.details:
+            chunks.append({**head, "choices": [], "usage": _usage(reply)})
+        return events(chunks, end=b"data: [DONE]\n\n")
+
+
+def _choice(delta: dict[str, str]) -> dict[str, Any]:
+    return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None if delta else "stop"}
+
+
+def _usage(reply: Reply) -> dict[str, int]:
+    return {
+        "prompt_tokens": reply.cells,
+        "completion_tokens": reply.words,
+        "total_tokens": reply.cells + reply.words,
+    }

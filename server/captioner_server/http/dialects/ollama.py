@@ -1,0 +1,187 @@
+"""Ollama's protocol: /api/generate, /api/chat, and the calls that describe models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from captioner import __version__
+from captioner.errors import CaptionerError
+from captioner_server.errors import RequestError, message_of
+from captioner_server.http.dialects.question import (
+    NO_IMAGE,
+    Question,
+    Questions,
+    asked_last,
+    check_prompt,
+    take,
+)
+from captioner_server.http.dialects.reply import JSON, Reply
+from captioner_server.http.errors import error_response
+
+VERSION = "0.12.0"
+"""The version of Ollama whose protocol this is: programs compare it with what they need."""
+
+
+class Ollama:
+    """Reads and answers the calls. Errors are raised."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+        self._started = _now()
+
+    async def read_generate(self, request: Request) -> Question:
+        body = await self._questions.read(request)
+        record = body.record
+        texts = [take(record, name, str, "") for name in ("system", "prompt")]
+        images = take(record, "images", list, [])
+        image = await self._questions.image(body, images, "images") if images else None
+        if image is None and texts[1]:
+            raise RequestError(NO_IMAGE, "images")
+        return self._questions.ask(
+            image,
+            body,
+            prompt=check_prompt(body, texts),
+            format=_format_of(record),
+            stream=take(record, "stream", bool, True),
+        )
+
+    async def read_chat(self, request: Request) -> Question:
+        body = await self._questions.read(request)
+        record = body.record
+        messages = take(record, "messages", list, [])
+        if not all(isinstance(message, dict) for message in messages):
+            raise RequestError("each message must be an object", "messages")
+        with_images = [images for one in messages if (images := take(one, "images", list, []))]
+        image = await self._questions.image(body, with_images[-1], "images") if with_images else None
+        if image is None and messages:
+            raise RequestError(NO_IMAGE, "images")
+        texts = [take(one, "content", str, "") for one in asked_last(messages)]
+        return self._questions.ask(
+            image,
+            body,
+            prompt=check_prompt(body, texts),
+            format=_format_of(record),
+            stream=take(record, "stream", bool, True),
+        )
+
+    async def generate(self, question: Question, deadline_s: float) -> Response:
+        return await self._answer(question, deadline_s, lambda text: {"response": text})
+
+    async def chat(self, question: Question, deadline_s: float) -> Response:
+        return await self._answer(
+            question, deadline_s, lambda text: {"message": {"role": "assistant", "content": text}}
+        )
+
+    async def _answer(
+        self, question: Question, deadline_s: float, told: Callable[[str], dict[str, Any]]
+    ) -> Response:
+        head = {"model": question.model, "created_at": _now()}
+        if question.image is None:  # how programs load a model before they use it
+            return JSONResponse({**head, **told(""), "done": True, "done_reason": "load"})
+        reply = await self._questions.reply(question, deadline_s)
+        end = {"done": True, "done_reason": "stop", **_usage(reply)}
+        if not question.stream:
+            return JSONResponse({**head, **told(reply.text), **end})
+        parts = [{**head, **told(piece), "done": False} for piece in reply.pieces]
+        return Response(_lines([*parts, {**head, **told(""), **end}]), media_type="application/x-ndjson")
+
+    async def read_nothing(self, request: Request) -> str:
+        """For calls without a body."""
+        return ""
+
+    async def read_name(self, request: Request) -> str:
+        """The model that /api/show asks about."""
+        record = (await self._questions.read(request)).record
+        return take(record, "model", str, "") or take(record, "name", str, "")
+
+    async def tags(self, nothing: str, deadline_s: float) -> Response:
+        return JSONResponse({"models": [self._entry(name) for name in self._questions.names]})
+
+    async def running(self, nothing: str, deadline_s: float) -> Response:
+        """All models are loaded as long as the server runs."""
+        for_ever = {"expires_at": "9999-12-31T23:59:59Z", "size_vram": 0}
+        return JSONResponse({"models": [{**self._entry(name), **for_ever} for name in self._questions.names]})
+
+    async def show(self, name: str, deadline_s: float) -> Response:
+        about = self._questions.about(name)
+        return JSONResponse(
+            {
+                "details": _details(about),
+                "capabilities": ["completion", "vision"],
+                "model_info": {
+                    "general.architecture": "captioner",
+                    "general.name": about["model"],
+                    "captioner.context_length": 2**12,
+                },
+                "modified_at": self._started,
+                "modelfile": "",
+                "parameters": "",
+                "template": "{{ .Prompt }}",
+                "license": "",
+            }
+        )
+
+    async def version(self, nothing: str, deadline_s: float) -> Response:
+        return JSONResponse({"version": VERSION, "captioner": __version__})
+
+    def _entry(self, name: str) -> dict[str, Any]:
+        about = self._questions.about(name)
+        full = f"{name}:latest"
+        return {
+            "name": full,
+            "model": full,
+            "modified_at": self._started,
+            "size": 0,
+            "digest": about["digest"],
+            "details": _details(about),
+        }
+
+
+def show_error(error: CaptionerError) -> Response:
+    """An error as Ollama sends it."""
+    return error_response(error, {"error": message_of(error)})
+
+
+def _format_of(record: dict[str, Any]) -> Any:
+    format = record.get("format") or None
+    if format is None or format == JSON or isinstance(format, dict):
+        return format
+    raise RequestError('format must be "json" or a JSON schema', "format")
+
+
+def _details(about: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "parent_model": "",
+        "format": "onnx",
+        "family": "captioner",
+        "families": ["captioner"],
+        "parameter_size": "",
+        "quantization_level": about["precision"],
+    }
+
+
+def _usage(reply: Reply) -> dict[str, int]:
+    """Counts, and times in nanoseconds."""
+    times = {stage: round(seconds * 1e9) for stage, seconds in reply.seconds.items()}
+    return {
+        "total_duration": sum(times.values()),
+        "load_duration": times["queue"],
+        "prompt_eval_count": reply.cells,
+        "prompt_eval_duration": times["decode"],
+        "eval_count": reply.words,
+        "eval_duration": times["compute"],
+    }
+
+
+def _lines(records: Iterable[dict[str, Any]]) -> bytes:
+    return b"".join(json.dumps(record, separators=(",", ":")).encode() + b"\n" for record in records)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")

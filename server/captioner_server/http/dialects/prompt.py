@@ -1,0 +1,54 @@
+"""What a prompt asks for: a caption, keywords, or JSON of some shape."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+_KEYWORDS = re.compile(r"\b(?:keywords?|labels?|(?:hash)?tags?|categories)\b", re.IGNORECASE)
+_JSON = re.compile(r"\bjson\b", re.IGNORECASE)
+_JSON_LIST = re.compile(r"\bjson[ -](?:array|list)\b", re.IGNORECASE)
+_NEGATION = re.compile(
+    r"\b(?:no|not|never|without|avoid|omit|exclude|skip|don['’]t|instead of)\b[^.;:!?\n]{0,60}$",
+    re.IGNORECASE,
+)
+_MOST_SHAPES = 8
+"""Beginnings of JSON in a prompt that are tried."""
+
+
+def asks_for_keywords(prompt: str) -> bool:
+    """Whether it wants keywords, labels or tags rather than a sentence."""
+    return _mentions(_KEYWORDS, prompt)
+
+
+def asks_for_json(prompt: str) -> bool:
+    return _mentions(_JSON, prompt)
+
+
+def asks_for_json_list(prompt: str) -> bool:
+    return _mentions(_JSON_LIST, prompt)
+
+
+def shape_in(prompt: str) -> Any:
+    """The largest JSON object or list in a prompt, which is an example of the answer or its schema; None if
+    there is none."""
+    decoder = json.JSONDecoder()
+    best, longest, after = None, 2, 0
+    for _ in range(_MOST_SHAPES):
+        begin = re.compile(r"[{\[]").search(prompt, after)
+        if begin is None:
+            break
+        try:
+            found, after = decoder.raw_decode(prompt, begin.start())
+        except (ValueError, RecursionError):
+            after = begin.end()
+            continue
+        if after - begin.start() > longest:
+            best, longest = found, after - begin.start()
+    return best
+
+
+def _mentions(what: re.Pattern[str], prompt: str) -> bool:
+    """Whether a prompt names something, other than to say that it does not want it."""
+    return any(not _NEGATION.search(prompt, 0, match.start()) for match in what.finditer(prompt))

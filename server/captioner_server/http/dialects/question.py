@@ -1,0 +1,169 @@
+"""What a request asks: one image, and how its caption is to be told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+
+from captioner.errors import clip
+from captioner.images.fetch import fetch
+from captioner.images.urls import is_url
+from captioner.options import CaptionOptions
+from captioner_server.captioning.models import Models
+from captioner_server.errors import ModelNotFoundError, RequestError
+from captioner_server.http.aside import run_aside
+from captioner_server.http.body import read_body
+from captioner_server.http.dialects.reply import Reply, text_of
+from captioner_server.http.json_body import LONG_TEXT_BYTES, JsonBody, parse_json
+from captioner_server.observation.call import current_call
+from captioner_server.options import ServerOptions
+
+T = TypeVar("T")
+
+OWN_NAMES = ("captioner", "default")
+"""Names of the default model, beside that which it is served as."""
+_MOST_VALUES = 2**12
+_REST_BYTES = 2**18
+"""Most bytes of a request beside its images: prompts, a schema, earlier messages."""
+NO_IMAGE = "the request has no image: captioner captions images and does not chat"
+_DEFAULTS = CaptionOptions(attention=False)
+_FETCHERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request for a caption, whatever its protocol."""
+
+    image: bytes | None
+    """None where nothing is asked yet."""
+    options: CaptionOptions
+    served_as: str
+    """The model, by the name that it is served as; "" for the default."""
+    model: str
+    """The model, as the request names it."""
+    prompt: str
+    format: Any
+    """None, "json" or a JSON schema."""
+    stream: bool
+    details: Any = None
+    """What else the protocol needs for its answer."""
+
+    def size_of(self) -> int:
+        """Its size in bytes."""
+        return len(self.image or b"")
+
+
+class Questions:
+    """Reads the parts that requests of all protocols have, and answers them."""
+
+    def __init__(self, models: Models, options: ServerOptions) -> None:
+        self._models, self._options = models, options
+        self._fetchers = ThreadPoolExecutor(_FETCHERS, "fetch") if options.allow_urls else None
+
+    async def read(self, request: Request) -> JsonBody:
+        """The body of a request, an object. Raises a `RequestError` or an `ImageError`."""
+        limits = self._options
+        most = min(limits.max_image_bytes * 4 // 3 + _REST_BYTES, limits.max_message_bytes)
+        content = await read_body(request, most, limits.max_image_bytes)
+        parse = (content, _MOST_VALUES, _REST_BYTES)
+        body = parse_json(*parse) if len(content) <= LONG_TEXT_BYTES else await run_aside(parse_json, *parse)
+        if not isinstance(body.record, dict):
+            raise RequestError("the body must be a JSON object", "body")
+        return body
+
+    async def image(self, body: JsonBody, texts: Sequence[Any], field: str) -> bytes:
+        """The one image of a request, in base64, as a data URL, or from a URL if the server allows that."""
+        if len(texts) != 1:
+            raise RequestError(f"captioner captions one image in a request, not {len(texts)}", field)
+        [text] = texts
+        if not isinstance(text, str):
+            raise RequestError(f"{field} must be a text", field)
+        if not is_url(text):
+            return body.image(text, field)
+        if self._fetchers is None:
+            raise RequestError(
+                "images come as base64 or data URLs; this server fetches no URLs (--allow-urls)", field
+            )
+        return await asyncio.get_running_loop().run_in_executor(
+            self._fetchers, fetch, text, self._options.max_image_bytes
+        )
+
+    def ask(self, image: bytes | None, body: JsonBody, *, prompt: str, format: Any, stream: bool) -> Question:
+        """The question of a request. Raises `ModelNotFoundError`."""
+        name = take(body.record, "model", str, "")
+        served_as = self.served_as(name)
+        options = self._models.get(served_as).resolve(_DEFAULTS)
+        return Question(image, options, served_as, name or OWN_NAMES[0], prompt, format, stream)
+
+    def served_as(self, name: str) -> str:
+        """The name by which a model is served that a request names; "" for the default. Raises
+        `ModelNotFoundError`."""
+        plain = name.removesuffix(":latest")
+        if plain in self._models.names:
+            return plain
+        if plain in ("", *OWN_NAMES):
+            return ""
+        raise ModelNotFoundError(f"there is no model {clip(name, 100)!r}, only {', '.join(self.names)}")
+
+    @property
+    def names(self) -> list[str]:
+        """The names that requests may use, that of the default model first."""
+        return list(dict.fromkeys((*OWN_NAMES, *self._models.names)))
+
+    def about(self, name: str) -> dict[str, Any]:
+        """The fields of GetModel, for a name as requests use it."""
+        served_as = self.served_as(name)
+        return {**self._models.describe(served_as), "model": self._models.get(served_as).engine.model}
+
+    async def reply(self, question: Question, deadline_s: float) -> Reply:
+        """Caption the image."""
+        assert question.image is not None
+        pipeline = self._models.get(question.served_as)
+        with pipeline.enter(question.options, deadline_s):
+            caption = await pipeline.caption(question.image, question.options, deadline_s)
+        text = text_of(caption, question.prompt, question.format)
+        rows, columns = pipeline.engine.grid
+        return Reply(text, rows * columns, len(caption.words) + 1, dict(current_call.get().seconds))
+
+
+def take(record: Any, name: str, kind: type[T], default: T) -> T:
+    """A field of a request; the default where it is not given. Raises `RequestError` for another type."""
+    value = record.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, kind):
+        raise RequestError(f"{name} must be {_KINDS[kind]}", name)
+    return value
+
+
+_KINDS: dict[type, str] = {
+    str: "a text",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+    int: "a number",
+}
+
+
+def check_prompt(body: JsonBody, texts: Sequence[str]) -> str:
+    """The texts of a request as one prompt. Raises `RequestError` for one that is too long to be one."""
+    if any(body.is_long(text) for text in texts):
+        raise RequestError(f"a text that is no image has at most {LONG_TEXT_BYTES} bytes", "prompt")
+    return "\n".join(texts)
+
+
+def asked_last(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages that say what is asked now: those of the system, and those after the last answer."""
+    system: list[dict[str, Any]] = []
+    asked: list[dict[str, Any]] = []
+    for message in messages:
+        if message.get("role") == "assistant":
+            asked.clear()
+        else:
+            (system if message.get("role") in ("system", "developer") else asked).append(message)
+    return [*system, *asked]

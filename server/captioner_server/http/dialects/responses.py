@@ -1,0 +1,113 @@
+"""OpenAI's /v1/responses."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from captioner_server.errors import RequestError
+from captioner_server.http.dialects.openai import events, format_of, images_of, parts_of, texts_of
+from captioner_server.http.dialects.question import (
+    NO_IMAGE,
+    Question,
+    Questions,
+    asked_last,
+    check_prompt,
+    take,
+)
+from captioner_server.http.dialects.reply import Reply
+
+
+class Responses:
+    """Reads and answers the call. Errors are raised."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+
+    async def read(self, request: Request) -> Question:
+        body = await self._questions.read(request)
+        record = body.record
+        asked = record.get("input")
+        messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+        if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+            raise RequestError("input must be a text or a list of messages", "input")
+        with_images = [images for one in messages if (images := images_of(parts_of(one)))]
+        if not with_images:
+            raise RequestError(NO_IMAGE, "input")
+        image = await self._questions.image(body, with_images[-1], "image_url")
+        texts = [text for one in asked_last(messages) for text in texts_of(parts_of(one))]
+        texts.append(take(record, "instructions", str, ""))
+        return self._questions.ask(
+            image,
+            body,
+            prompt=check_prompt(body, texts),
+            format=format_of(take(record, "text", dict, {}).get("format")),
+            stream=take(record, "stream", bool, False),
+        )
+
+    async def answer(self, question: Question, deadline_s: float) -> Response:
+        reply = await self._questions.reply(question, deadline_s)
+        part = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
+        message = {"id": _new("msg"), "type": "message", "role": "assistant", "status": "completed"}
+        whole = _response(question, {**message, "content": [part]}, reply)
+        if not question.stream:
+            return JSONResponse(whole)
+        place = {"item_id": message["id"], "output_index": 0, "content_index": 0}
+        begun = {**whole, "status": "in_progress", "output": [], "usage": None}
+        started = {**message, "status": "in_progress", "content": []}
+        told: list[tuple[str, dict[str, Any]]] = [
+            ("response.created", {"response": begun}),
+            ("response.in_progress", {"response": begun}),
+            ("response.output_item.added", {"output_index": 0, "item": started}),
+            ("response.content_part.added", {**place, "part": {**part, "text": ""}}),
+            *(
+                ("response.output_text.delta", {**place, "delta": one, "logprobs": []})
+                for one in reply.pieces
+            ),
+            ("response.output_text.done", {**place, "text": reply.text, "logprobs": []}),
+            ("response.content_part.done", {**place, "part": part}),
+            ("response.output_item.done", {"output_index": 0, "item": whole["output"][0]}),
+            ("response.completed", {"response": whole}),
+        ]
+        return events(
+            [
+                {"type": kind, **fields, "sequence_number": number}
+                for number, (kind, fields) in enumerate(told)
+            ],
+            named=True,
+        )
+
+
+def _response(question: Question, message: dict[str, Any], reply: Reply) -> dict[str, Any]:
+    return {
+        "id": _new("resp"),
+        "object": "response",
+        "created_at": int(time.time()),
+        "status": "completed",
+        "error": None,
+        "incomplete_details": None,
+        "instructions": None,
+        "metadata": {},
+        "model": question.model,
+        "output": [message],
+        "parallel_tool_calls": False,
+        "temperature": None,
+        "tool_choice": "none",
+        "tools": [],
+        "top_p": None,
+        "usage": {
+            "input_tokens": reply.cells,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": reply.words,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": reply.cells + reply.words,
+        },
+    }
+
+
+def _new(kind: str) -> str:
+    return f"{kind}_{random.getrandbits(96):024x}"

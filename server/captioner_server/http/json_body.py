@@ -1,0 +1,116 @@
+"""JSON bodies with images in base64: parsed within limits, with long texts left as bytes."""
+
+from __future__ import annotations
+
+import binascii
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from captioner_server.errors import RequestError
+
+LONG_TEXT_BYTES = 2**14
+"""A longer text is cut out before the body is parsed. In Python, a text takes up to four bytes a character: a
+single emoji would make that of an image four times as large."""
+_MARK = "@"
+"""Begins what stands for a text that was cut out; it is not in base64."""
+_ESCAPES = {
+    rb"\/": b"/",
+    rb"\n": b"",
+    rb"\r": b"",
+    rb"\u000a": b"",
+    rb"\u000d": b"",
+    rb"\u002b": b"+",
+    rb"\u002B": b"+",
+    rb"\u002f": b"/",
+    rb"\u002F": b"/",
+    rb"\u003d": b"=",
+    rb"\u003D": b"=",
+}
+"""What encoders of JSON write for characters of base64, and between its lines."""
+_HEADER_BYTES = 256
+"""Most bytes before the comma of a data URL."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonBody:
+    """A parsed body."""
+
+    record: Any
+    """What the body says, with marks in place of long texts."""
+    long_texts: Sequence[memoryview]
+
+    def is_long(self, text: str) -> bool:
+        """Whether the text is a mark for one that was cut out."""
+        return self._long_text(text) is not None
+
+    def image(self, text: str, field: str) -> bytes:
+        """The bytes that a text of the record encodes: base64, in one line or several, or a data URL with
+        it. `field` names it in errors. Raises `RequestError`."""
+        encoded = self._long_text(text)
+        if encoded is None:
+            encoded = memoryview("".join(text.split()).encode("utf-8", "surrogatepass"))
+        try:
+            return binascii.a2b_base64(_without_header(encoded), strict_mode=True)
+        except ValueError:
+            raise RequestError(f"{field} is not base64", field) from None
+
+    def _long_text(self, text: str) -> memoryview | None:
+        number = text.removeprefix(_MARK)
+        if number == text or not number.isdecimal() or len(number) > 4:
+            return None
+        return self.long_texts[int(number)] if int(number) < len(self.long_texts) else None
+
+
+def parse_json(body: bytearray, max_values: int, max_rest_bytes: int) -> JsonBody:
+    """Parse a body with at most `max_values` values and `max_rest_bytes` bytes beside long texts. Raises
+    `RequestError`."""
+    too_many = RequestError(f"the JSON body has more than {max_values} values", "body")
+    if body.count(b'"') > 4 * max_values:
+        raise too_many
+    rest, long_texts = _cut(body)
+    if len(rest) > max_rest_bytes:
+        raise RequestError(f"the JSON body has more than {max_rest_bytes} bytes beside images", "body")
+    if sum(rest.count(mark) for mark in (b",", b"[", b"{")) > max_values:
+        raise too_many
+    try:
+        return JsonBody(json.loads(rest), long_texts)
+    except (ValueError, RecursionError):
+        raise RequestError("the body is not JSON", "body") from None
+
+
+def _cut(body: bytearray) -> tuple[bytearray, list[memoryview]]:
+    """The body without its long texts, and these texts."""
+    if len(body) <= LONG_TEXT_BYTES:
+        return body, []
+    rest = bytearray()
+    texts: list[memoryview] = []
+    begin = after = 0
+    while (quote := body.find(b'"', after)) >= 0:
+        if quote - after > LONG_TEXT_BYTES:
+            rest += body[begin:after] + f"{_MARK}{len(texts)}".encode()
+            texts.append(_unescaped(body, after, quote))
+            begin = quote
+        after = quote + 1
+    return rest + body[begin:], texts
+
+
+def _unescaped(body: bytearray, start: int, end: int) -> memoryview:
+    if body.find(b"\\", start, end) < 0:
+        return memoryview(body)[start:end]
+    text = bytes(memoryview(body)[start:end])
+    for escape, plain in _ESCAPES.items():
+        text = text.replace(escape, plain)  # backslashes that are left are not base64
+    return memoryview(text)
+
+
+def _without_header(encoded: memoryview) -> memoryview:
+    """The base64 of a data URL, or all of what is none. Raises `ValueError` for another encoding."""
+    head = bytes(encoded[:_HEADER_BYTES])
+    if head[:5].lower() != b"data:":
+        return encoded
+    header, comma, _ = head.partition(b",")
+    if not comma or not header.lower().endswith(b";base64"):
+        raise ValueError
+    return encoded[len(header) + 1 :]

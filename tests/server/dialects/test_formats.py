@@ -1,0 +1,125 @@
+"""What prompts and JSON schemas ask for, and how it is told."""
+
+import json
+
+import pytest
+
+from captioner.results import Caption, Word
+from captioner_server.errors import RequestError
+from captioner_server.http.dialects.facts import Facts
+from captioner_server.http.dialects.reply import Reply, text_of
+from captioner_server.http.dialects.schema import fill_schema
+
+WORDS = (("a", -0.01), ("black", -0.2), ("dog", -0.1), ("on", -0.1), ("a", -0.1), ("beach", -0.5))
+CAPTION = Caption("a black dog on a beach", -1.0, tuple(Word(*one) for one in WORDS), confidence=0.625)
+FACTS = Facts.of(CAPTION)
+KEYWORDS = [keyword.text for keyword in FACTS.keywords]
+TEXT, CHANCE = {"type": "string"}, {"type": "number", "minimum": 0, "maximum": 1}
+
+
+def record(**fields: object) -> dict:
+    return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+
+
+def listed(items: object, **limits: object) -> dict:
+    return {"type": "array", "items": items, **limits}
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "",
+        "Describe this image.",
+        "Write a caption. Do not use hashtags or JSON.",
+        "One sentence, without any keywords, please",
+        "Caption it; avoid labels and markup.",
+    ],
+)
+def test_other_prompts_get_the_caption(prompt) -> None:
+    assert text_of(CAPTION, prompt, None) == CAPTION.text
+
+
+@pytest.mark.parametrize(
+    "prompt", ["List keywords.", "Tags for this photo?", "No sentence. Labels only!", "5 hashtags"]
+)
+def test_prompts_for_keywords_get_them(prompt) -> None:
+    assert text_of(CAPTION, prompt, None).split(", ") == KEYWORDS
+    assert {"dog", "beach"} <= set(KEYWORDS)
+
+
+def test_prompts_for_json_get_it_in_the_shape_they_show() -> None:
+    anything = json.loads(text_of(CAPTION, "Answer in JSON.", None))
+    assert (anything["caption"], anything["keywords"]) == (CAPTION.text, KEYWORDS)
+    assert anything == json.loads(text_of(CAPTION, "", "json"))
+    assert json.loads(text_of(CAPTION, "Return a JSON array of tags.", None)) == KEYWORDS
+    shown = 'JSON like {"alt_text": "a cat {sleeping}", "tags": ["cat"], "mood": "calm"}, nothing else'
+    assert json.loads(text_of(CAPTION, shown, None)) == {"alt_text": CAPTION.text, "tags": KEYWORDS}
+    schema = f"JSON that matches {json.dumps(record(title=TEXT))}."
+    assert json.loads(text_of(CAPTION, schema, None)) == {"title": CAPTION.text}
+    unknown = 'JSON like {"mood": "calm"}'
+    assert json.loads(text_of(CAPTION, unknown, None)) == anything
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (TEXT, CAPTION.text),
+        (True, CAPTION.text),
+        (record(description=TEXT, confidence=CHANCE), {"description": CAPTION.text, "confidence": 0.625}),
+        (record(score={"type": "integer"}), {"score": 62}),
+        (record(score={"type": "number", "maximum": 10}), {"score": 6.25}),
+        (record(keywords=listed(TEXT)), {"keywords": KEYWORDS}),
+        (record(keywords=TEXT), {"keywords": ", ".join(KEYWORDS)}),
+        (record(tags=listed(TEXT, maxItems=1)), {"tags": KEYWORDS[:1]}),
+        (listed(TEXT), KEYWORDS),
+        (listed(record(name=TEXT)), [{"name": word} for word in KEYWORDS]),
+        (record(captions=listed(TEXT)), {"captions": [CAPTION.text]}),
+        ({"$ref": "#/$defs/Photo", "$defs": {"Photo": record(title=TEXT)}}, {"title": CAPTION.text}),
+        (record(title={"anyOf": [{"type": "null"}, TEXT]}), {"title": None}),
+        (record(title={"type": ["null", "string"]}), {"title": CAPTION.text}),
+        (record(kind={"const": "photo"}), {"kind": "photo"}),
+        (record(category={"enum": ["Cat", "Dog"]}), {"category": "Dog"}),
+        ({"properties": {"title": TEXT, "mood": TEXT}, "required": ["title"]}, {"title": CAPTION.text}),
+        (record(imageCaption=TEXT), {"imageCaption": CAPTION.text}),
+    ],
+)
+def test_schemas_are_filled(schema, value) -> None:
+    assert fill_schema(schema, FACTS) == value
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        (record(mood=TEXT), "mood"),
+        (record(title=TEXT, nsfw={"type": "boolean"}), "nsfw"),
+        (record(colors=listed(TEXT)), "colors"),
+        (record(keywords=record(People=listed(TEXT))), "keywords.People"),
+        (record(title={"type": "string", "pattern": "^(a+)+$"}), "pattern"),
+        (record(title={"type": "string", "maxLength": 5}), "maxLength of title"),
+        (record(tags=listed(TEXT, minItems=20)), "minItems"),
+        (record(category={"enum": ["cat"]}), "category"),
+        ({"$ref": "#/$defs/Missing"}, "Missing"),
+        ({"$ref": "#"}, "followed"),
+        ({"type": "object", "properties": [], "required": []}, "followed"),
+        ({"type": "object", "required": ["mood"]}, "mood"),
+        (False, "followed"),
+        ({"anyOf": [{"$ref": "#"}] * 1000}, "too large"),
+        (record(labels=listed({"anyOf": [{"$ref": "#"}] * 1000})), "too large"),
+    ],
+)
+def test_schemas_that_ask_for_more_are_refused(schema, reason) -> None:
+    with pytest.raises(RequestError, match="the format cannot be met") as caught:
+        fill_schema(schema, FACTS)
+    assert reason in str(caught.value)
+
+
+def test_confidences_of_labels_are_those_of_their_words() -> None:
+    [dog] = [
+        one for one in fill_schema(listed(record(label=TEXT, score=CHANCE)), FACTS) if one["label"] == "dog"
+    ]
+    assert dog["score"] == 0.9048
+
+
+@pytest.mark.parametrize("text", ["a dog", " a  dog\n", "", '{"a": "b c"}'])
+def test_pieces_make_up_the_text(text) -> None:
+    assert "".join(Reply(text, 1, 1, {}).pieces) == text

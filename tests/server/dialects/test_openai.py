@@ -1,0 +1,165 @@
+"""OpenAI's official client against a server."""
+
+import base64
+import json
+
+import openai
+import pytest
+from pydantic import BaseModel
+from support.engines import FakeEngine
+from support.http_serving import IMAGE, expected, keywords, serve_http
+
+URL = "data:image/png;base64," + base64.b64encode(IMAGE).decode()
+PART = {"type": "image_url", "image_url": {"url": URL, "detail": "low"}}
+
+
+@pytest.fixture(scope="module")
+def client(http_running) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{http_running[0].server.http_url}/v1", api_key="any", max_retries=0)
+
+
+@pytest.fixture
+def caption(http_server) -> str:
+    return expected(http_server)["caption"]
+
+
+def asking(prompt: str, *images: object) -> list:
+    return [{"role": "user", "content": [{"type": "text", "text": prompt}, *(images or (PART,))]}]
+
+
+def test_chat_answers_with_the_caption(client, caption) -> None:
+    answer = client.chat.completions.create(model="captioner", messages=asking("What is this?"))
+    assert answer.choices[0].message.content == caption
+    assert (answer.model, answer.choices[0].finish_reason) == ("captioner", "stop")
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + len(caption.split()) + 1
+
+
+def test_chat_streams_words(client, caption) -> None:
+    chunks = list(
+        client.chat.completions.create(
+            model="default",
+            messages=asking("What is this?"),
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+    )
+    told = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
+    assert "".join(told) == caption
+    assert len([one for one in told if one]) == len(caption.split())
+    assert chunks[-2].choices[0].finish_reason == "stop"
+    assert chunks[-1].usage.completion_tokens == len(caption.split()) + 1
+
+
+def test_chat_parses_into_a_model(client, http_server, caption) -> None:
+    class Photo(BaseModel):
+        title: str
+        keywords: list[str]
+
+    answer = client.chat.completions.parse(
+        model="captioner", messages=asking("Caption it."), response_format=Photo
+    )
+    assert answer.choices[0].message.parsed == Photo(title=caption, keywords=keywords(http_server))
+
+
+def test_responses_answer_and_stream(client, caption) -> None:
+    asked = [
+        {
+            "role": "user",
+            "content": [
+                {"type": "input_text", "text": "What is this?"},
+                {"type": "input_image", "image_url": URL, "detail": "low"},
+            ],
+        }
+    ]
+    answer = client.responses.create(model="captioner", input=asked)
+    assert (answer.output_text, answer.status) == (caption, "completed")
+    assert answer.usage.output_tokens == len(caption.split()) + 1
+    with client.responses.stream(model="captioner", input=asked) as stream:
+        deltas = [event.delta for event in stream if event.type == "response.output_text.delta"]
+        assert "".join(deltas) == stream.get_final_response().output_text == caption
+
+
+def test_models_are_listed(client) -> None:
+    assert [model.id for model in client.models.list()] == ["captioner", "default"]
+    assert client.models.retrieve("captioner").owned_by == "captioner"
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("gpt-4o")
+
+
+def test_a_lightroom_plug_in_gets_the_fields_of_its_schema(http, http_server, caption) -> None:
+    text = {"type": "string"}
+    names = ["Image caption", "Image title", "Image Alt Text", "keywords"]
+    request = {
+        "model": "captioner:latest",
+        "temperature": 0.1,
+        "response_format": {
+            "type": "object",
+            "required": names,
+            "properties": {**dict.fromkeys(names[:3], text), "keywords": {"type": "array", "items": text}},
+        },
+        "messages": [
+            {"role": "system", "content": "You are a professional photography analyst."},
+            {"role": "user", "content": "Describe the image. Some keywords are: dog"},
+            {"role": "user", "content": [PART]},
+        ],
+    }
+    answer = http.post("/v1/chat/completions", json=request).json()["choices"][0]["message"]["content"]
+    assert json.loads(answer) == {
+        **dict.fromkeys(names[:3], caption),
+        "keywords": keywords(http_server),
+    }
+
+
+@pytest.mark.parametrize(
+    ("request_", "kind", "reason"),
+    [
+        ({"model": "gpt-4o", "messages": asking("a")}, openai.NotFoundError, "no model 'gpt-4o'"),
+        ({"messages": [{"role": "user", "content": "Hello"}]}, openai.BadRequestError, "no image"),
+        ({"messages": asking("a"), "n": 2}, openai.BadRequestError, "n must be 1"),
+        (
+            {
+                "messages": asking(
+                    "a", {"type": "image_url", "image_url": {"url": "https://example.org/a.jpg"}}
+                )
+            },
+            openai.BadRequestError,
+            "--allow-urls",
+        ),
+        (
+            {
+                "messages": asking("a"),
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {
+                        "name": "mood",
+                        "schema": {
+                            "type": "object",
+                            "properties": {"mood": {"type": "string"}},
+                            "required": ["mood"],
+                        },
+                    },
+                },
+            },
+            openai.BadRequestError,
+            "nothing is known for mood",
+        ),
+    ],
+    ids=range(5),
+)
+def test_errors_have_the_form_of_openai(client, request_, kind, reason) -> None:
+    with pytest.raises(kind) as caught:
+        client.chat.completions.create(**{"model": "captioner", **request_})
+    assert reason in caught.value.body["message"]
+    assert caught.value.type == "invalid_request_error"
+    assert caught.value.code
+
+
+def test_urls_are_fetched_where_the_server_allows_it_from_public_addresses_only() -> None:
+    with serve_http(FakeEngine(), allow_urls=True) as (server, _):
+        client = openai.OpenAI(base_url=f"{server.server.http_url}/v1", api_key="any", max_retries=0)
+        url = f"{server.server.http_url}/page.css"
+        with pytest.raises(openai.BadRequestError, match="not a public address"):
+            client.chat.completions.create(
+                model="captioner",
+                messages=asking("a", {"type": "image_url", "image_url": {"url": url}}),
+            )
