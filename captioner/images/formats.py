@@ -54,7 +54,10 @@ def format_of(head: bytes, accepted: Iterable[str] = ALL_FORMATS) -> str:
     for name, (signature, _, _) in FORMATS.items():
         if re.match(signature, head, re.DOTALL):
             if name not in accepted:
-                raise NotAnImageError(f"{name} is not accepted here, only {', '.join(accepted)} (--formats)")
+                raise NotAnImageError(
+                    f"{name} is not accepted here, only {', '.join(accepted)}; convert the image to JPEG, or "
+                    "start the server with --formats all"
+                )
             return name
     for name, signature in _UNSUPPORTED.items():
         if re.match(signature, head, re.DOTALL):

@@ -194,3 +194,10 @@ def test_what_goes_wrong_after_the_first_word_is_an_event():
         assert http.post("/v1/caption", content=IMAGE, headers=OCTETS).status_code == 500
         counted = {"method": "POST /v1/caption:stream", "code": "INTERNAL"}
         wait_until(lambda: server.metric("calls_total", **counted) == 1)  # after its answer has been sent
+
+
+def test_a_format_that_the_server_leaves_out_is_refused_with_the_flag_that_takes_it(http):
+    heic = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(99)
+    answer = http.post("/v1/caption", content=heic, headers=OCTETS)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "NOT_AN_IMAGE")
+    assert "--formats all" in answer.json()["error"]["message"]

@@ -73,6 +73,10 @@ def test_prompts_for_json_get_it_in_the_shape_they_show() -> None:
         (record(tags=listed(TEXT, maxItems=1)), {"tags": KEYWORDS[:1]}),
         (listed(TEXT), KEYWORDS),
         (listed(record(name=TEXT)), [{"name": word} for word in KEYWORDS]),
+        (
+            record(keywords=listed(record(name=TEXT, synonyms=listed(TEXT)))),
+            {"keywords": [{"name": word, "synonyms": []} for word in KEYWORDS]},
+        ),
         (record(captions=listed(TEXT)), {"captions": [CAPTION.text]}),
         ({"$ref": "#/$defs/Photo", "$defs": {"Photo": record(title=TEXT)}}, {"title": CAPTION.text}),
         (record(title={"anyOf": [{"type": "null"}, TEXT]}), {"title": None}),

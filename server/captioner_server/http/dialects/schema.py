@@ -148,6 +148,8 @@ class _Filler:
     def _array(self, schema: Any, path: str, keyword: Keyword | None, depth: int) -> list[Any]:
         items = schema.get("items", {"type": "string"})
         words = _words(path)
+        if keyword and not path.endswith("[]"):
+            return _within([], schema, path, "Items", len)  # synonyms, for example: none is known
         if keyword or (path and not words & (_LIST | _SENTENCE)):
             raise Unmet(f"nothing is known for {path} (array)")
         if path and not words & _LIST:
