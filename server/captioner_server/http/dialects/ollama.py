@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from captioner import __version__
 from captioner.errors import CaptionerError
+from captioner.model.info import ModelInfo
 from captioner_server.errors import RequestError, message_of
 from captioner_server.http.dialects.question import (
     NO_IMAGE,
@@ -116,7 +117,7 @@ class Ollama:
                 "capabilities": ["completion", "vision"],
                 "model_info": {
                     "general.architecture": "captioner",
-                    "general.name": about["model"],
+                    "general.name": f"{about.name}@{about.digest}",
                     "captioner.context_length": 2**12,
                 },
                 "modified_at": self._started,
@@ -138,7 +139,7 @@ class Ollama:
             "model": full,
             "modified_at": self._started,
             "size": 0,
-            "digest": about["digest"],
+            "digest": about.digest,
             "details": _details(about),
         }
 
@@ -155,14 +156,14 @@ def _format_of(record: dict[str, Any]) -> Any:
     raise RequestError('format must be "json" or a JSON schema', "format")
 
 
-def _details(about: dict[str, Any]) -> dict[str, Any]:
+def _details(about: ModelInfo) -> dict[str, Any]:
     return {
         "parent_model": "",
         "format": "onnx",
         "family": "captioner",
         "families": ["captioner"],
         "parameter_size": "",
-        "quantization_level": about["precision"],
+        "quantization_level": about.precision,
     }
 
 

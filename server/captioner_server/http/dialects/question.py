@@ -13,6 +13,7 @@ from starlette.requests import Request
 from captioner.errors import clip
 from captioner.images.fetch import fetch
 from captioner.images.urls import is_url
+from captioner.model.info import ModelInfo
 from captioner.options import CaptionOptions
 from captioner_server.captioning.models import Models
 from captioner_server.errors import ModelNotFoundError, RequestError
@@ -115,10 +116,9 @@ class Questions:
         """The names that requests may use, that of the default model first."""
         return list(dict.fromkeys((*OWN_NAMES, *self._models.names)))
 
-    def about(self, name: str) -> dict[str, Any]:
-        """The fields of GetModel, for a name as requests use it."""
-        served_as = self.served_as(name)
-        return {**self._models.describe(served_as), "model": self._models.get(served_as).engine.model}
+    def about(self, name: str) -> ModelInfo:
+        """The model of a name as requests use it."""
+        return self._models.describe(self.served_as(name))
 
     async def reply(self, question: Question, deadline_s: float) -> Reply:
         """Caption the image."""
