@@ -4,30 +4,37 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
-_GROUP = Path("/sys/fs/cgroup")
-_QUOTAS = (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"))
-"""Files with a quota and its period, of both versions of Linux's control groups."""
+from captioner.control_groups import folders
+
+_QUOTAS = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
+"""Files with a quota and its period, of both versions of control groups."""
 
 
 def available_cores() -> int:
     """Cores that this process may use."""
-    return core_limit() or _machine_cores()
+    return core_limit() or machine_cores()
 
 
 def core_limit() -> int | None:
-    """Cores that the container's limit pays for, if they are fewer than those of the machine; else None. More
-    threads than that would be stopped for a part of each period."""
+    """Cores that the limits of a container or a service pay for, if they are fewer than those of the machine;
+    else None. More threads than that would be stopped for a part of each period."""
+    cores = min((limit for folder in folders("cpu") for limit in _limits(folder)), default=0)
+    return cores if 0 < cores < machine_cores() else None
+
+
+def machine_cores() -> int:
+    """Cores of the machine that this process may run on, whatever its share of their time."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _limits(folder: Path) -> Iterator[int]:
     for files in _QUOTAS:
         try:
-            quota, period = map(float, " ".join((_GROUP / file).read_text() for file in files).split())
+            quota, period = map(float, " ".join((folder / file).read_text() for file in files).split())
         except (OSError, ValueError):  # no such file, or "max"
             continue
-        cores = math.ceil(quota / period)
-        return cores if 0 < cores < _machine_cores() else None
-    return None
-
-
-def _machine_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        if quota > 0 and period > 0:  # a quota of -1 is none
+            yield math.ceil(quota / period)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import threading
 import webbrowser
 
@@ -29,7 +28,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    from captioner_server.environment import settle_environment
+
+    settle_environment()
     from captioner.captioner import Captioner
     from captioner_server.captioning.model_source import ModelSource
     from captioner_server.errors import ServerStartError

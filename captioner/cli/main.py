@@ -84,6 +84,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, `head` for instance, has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's exit complains
         return _BROKEN_PIPE
+    except MemoryError:
+        print(
+            "captioner: there is not enough memory (see ulimit -v, or the limit of the container)",
+            file=sys.stderr,
+        )
+        return OutputError.exit_status
     except OSError as error:  # a full disk, a folder that may not be written
         where = f": {error.filename}" if error.filename else ""
         print(f"captioner: {printable(f'{error.strerror or error}{where}')}", file=sys.stderr)

@@ -11,6 +11,7 @@ from typing import Any
 from captioner.errors import OptionsError
 from captioner_server.captioning.model_source import ModelSource, parse_models
 from captioner_server.config import resolve, unknown_variables
+from captioner_server.environment import settle_environment
 from captioner_server.options import ServerOptions
 from captioner_server.process_options import ProcessOptions
 from captioner_server.settings import GROUPS, Setting
@@ -40,9 +41,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    os.environ.setdefault(
-        "GRPC_VERBOSITY", "NONE"
-    )  # gRPC writes to stderr itself, which blocks if nobody reads it
+    settle_environment()
     from captioner.captioner import Captioner
     from captioner_server.main import run as serve
     from captioner_server.observation import logs

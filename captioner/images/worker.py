@@ -103,8 +103,11 @@ def _limit(max_memory: int) -> None:
     if sys.platform == "linux":  # others do not tell the size of a process, or do not keep to the limit
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         most = pages * resource.getpagesize() + max_memory + _SPARE_BYTES
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)  # ulimit -v cannot be raised
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
-        Path("/proc/self/oom_score_adj").write_text("1000")
+        with suppress(OSError):  # in some sandboxes, /proc is read-only
+            Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _lower_priority(niceness: int) -> None:

@@ -37,4 +37,4 @@ def read_bundle_file(path: Path) -> bytes:
         limit = MAX_BYTES[path.name]
         if status.st_size > limit:
             raise BundleError(f"{path} has {status.st_size} bytes, the limit is {limit}")
-        return file.read(limit + 1)
+        return file.read(status.st_size)  # Python reserves as much as is asked for

@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import json
 import math
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from captioner_server.settings import GROUPS, SETTINGS
 
 Options = TypeVar("Options")
 _PREFIX = "CAPTIONER_"
+_LINK = re.compile(r"(tcp|udp|sctp)://")
+"""Kubernetes sets CAPTIONER_PORT=tcp://10.0.0.1:50051 in the pods beside a service called captioner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     return {
         name: setting.from_text(text, setting.variable)
         for name, setting in SETTINGS.items()
-        if (text := environment.get(setting.variable, ""))
+        if (text := environment.get(setting.variable, "")) and not _LINK.match(text)
     }
 
 

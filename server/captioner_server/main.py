@@ -74,7 +74,8 @@ async def _run(
     if writer is not None:
         server.metrics.log_lines_dropped.set_function(lambda: writer.dropped)
     port = await server.start()
-    _log("listening", address=f"{options.host}:{port}")
+    unix = options.host.startswith("unix:")
+    _log("listening", address=options.address if unix else f"{options.host}:{port}")
     if server.http_url:
         _log("http", url=server.http_url)
     reloader = Reloader(

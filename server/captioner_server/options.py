@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,10 @@ def _option(default: Any, help: str, low: float | None = None, high: float = flo
 class ServerOptions:
     """Limits and addresses of a server. Raises `OptionsError` when a value is out of its range."""
 
-    host: str = _option("127.0.0.1", "address to listen on; 0.0.0.0 or [::] for every interface")
+    host: str = _option(
+        "127.0.0.1",
+        "address to listen on; 0.0.0.0 or :: for every interface; unix:PATH for a socket (gRPC only)",
+    )
     port: int = _option(50051, "port to listen on; 0 takes a free one", 0, 65535)
     max_batch_size: int = _option(16, "most images in a batch", 1, 1024)
     queue_size: int = _option(256, "most images accepted and not yet answered", 1)
@@ -111,6 +116,11 @@ class ServerOptions:
             if low is not None and value is not None and not low <= value <= high:
                 limit = f"at least {low}" if high == float("inf") else f"from {low} to {high}"
                 raise OptionsError(f"{field.name} must be {limit}, got {value}", field.name)
+        with suppress(ValueError):
+            if ipaddress.ip_address(self.host).version == 6:
+                object.__setattr__(self, "host", f"[{self.host}]")
+        if self.host.startswith("unix:") and self.http_port is not None:
+            raise OptionsError("HTTP needs an address, which unix: has not: leave out http_port", "http_port")
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise OptionsError("tls_certificate and tls_key belong together", "tls_key")
         if self.tls_client_ca is not None and self.tls_certificate is None:
@@ -125,6 +135,11 @@ class ServerOptions:
             if not _ORIGIN.fullmatch(origin):
                 what = "http://HOST[:PORT] or https://HOST[:PORT], or *"
                 raise OptionsError(f"http_cors must be origins, {what}, got {origin!r}", "http_cors")
+
+    @property
+    def address(self) -> str:
+        """Where gRPC listens: HOST:PORT or unix:PATH."""
+        return self.host if self.host.startswith("unix:") else f"{self.host}:{self.port}"
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:

@@ -43,7 +43,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _address(text: str) -> str:
-    """The text itself; an error of the arguments if it is not HOST:PORT."""
+    """The text itself; an error of the arguments if it is not HOST:PORT or unix:PATH."""
+    if text.startswith("unix:"):
+        return text
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise argparse.ArgumentTypeError(f"must be HOST:PORT, got {text!r}")
@@ -51,14 +53,15 @@ def _address(text: str) -> str:
 
 
 def _channel(args: argparse.Namespace) -> grpc.Channel:
-    shown = _certificate_of(args.address)
+    options: list[tuple[str, int | str]] = [("grpc.enable_http_proxy", 0)]  # it is on this machine
+    shown = None if args.address.startswith("unix:") else _certificate_of(args.address)
     if shown is None:
-        return grpc.insecure_channel(args.address)
+        return grpc.insecure_channel(args.address, options)
     pem, name = shown
     roots = args.root_certificates.read_bytes() if args.root_certificates else pem.encode()
     key = args.key.read_bytes() if args.key else None
     chain = args.certificate.read_bytes() if args.certificate else None
-    options = [("grpc.ssl_target_name_override", name)] if name else []
+    options += [("grpc.ssl_target_name_override", name)] if name else []
     return grpc.secure_channel(args.address, grpc.ssl_channel_credentials(roots, key, chain), options)
 
 

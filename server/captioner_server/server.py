@@ -86,7 +86,7 @@ class CaptionServer:
 
     async def start(self) -> int:
         """Open the ports without serving yet; returns the gRPC port. Raises `ServerStartError`."""
-        address = f"{self.options.host}:{self.options.port}"
+        address = self.options.address
         credentials = server_credentials(self.options)
         try:
             if credentials is None:

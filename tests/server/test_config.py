@@ -31,6 +31,15 @@ def test_flags_come_before_variables_before_the_file_before_defaults(tmp_path) -
     assert [config.sources[name] for name in names] == ["flag", "environment", str(file), "default"]
 
 
+def test_what_kubernetes_sets_for_a_service_of_that_name_is_no_setting() -> None:
+    links = {f"CAPTIONER_{name}": "tcp://10.0.0.1:50051" for name in ("PORT", "HTTP_PORT", "METRICS_PORT")}
+    environment = links | {"CAPTIONER_SERVICE_HOST": "10.0.0.1", "CAPTIONER_SERVICE_PORT": "50051"}
+    config = resolve({}, environment)
+    assert (config.values["port"], config.sources["port"]) == (50051, "default")
+    assert config.values["http_port"] is config.values["metrics_port"] is None
+    assert unknown_variables(environment) == []
+
+
 @pytest.mark.parametrize("name", ["environment", "flag"])
 def test_a_file_may_have_any_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -81,7 +90,7 @@ def test_devices_are_those_of_other_commands(command: str, capsys: pytest.Captur
 
 def test_what_is_wrong_in_a_variable_is_named() -> None:
     with pytest.raises(OptionsError, match="CAPTIONER_PORT: must be a whole number, got"):
-        resolve({}, {"CAPTIONER_PORT": "tcp://10.0.0.1:50051"})
+        resolve({}, {"CAPTIONER_PORT": "10.0.0.1:50051"})
 
 
 def test_misspelled_variables_are_remarked_on_and_those_of_kubernetes_are_not() -> None:

@@ -25,6 +25,7 @@ def test_batch_sizes_are_powers_of_two_and_the_largest(most: int, sizes: tuple[i
         {"max_batch_size": 0},
         {"max_beam_size": 17},
         {"grace_s": -1.0},
+        {"host": "unix:/run/captioner.sock", "http_port": 0},
         {"max_wait_s": float("nan")},
         {"tls_key": Path("key.pem")},
         *(
@@ -37,6 +38,22 @@ def test_what_is_out_of_range_is_refused_by_name(wrong: dict[str, object]) -> No
     with pytest.raises(OptionsError) as caught:
         ServerOptions(**wrong)
     assert caught.value.field in wrong
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("::1", "[::1]:7"),
+        ("::", "[::]:7"),
+        ("[::1]", "[::1]:7"),
+        ("fe80::1%eth0", "[fe80::1%eth0]:7"),
+        ("0.0.0.0", "0.0.0.0:7"),
+        ("a.example", "a.example:7"),
+        ("unix:/run/captioner.sock", "unix:/run/captioner.sock"),
+    ],
+)
+def test_hosts_are_written_as_people_write_them(host: str, address: str) -> None:
+    assert ServerOptions(host=host, port=7).address == address
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from pathlib import Path
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+from captioner.memory import available_memory
 from captioner_server.errors import BusyError, DeadlineError
 from captioner_server.fairness.fair_queue import Claim, FairQueue
 
@@ -200,12 +200,4 @@ def evicted() -> BusyError:
 
 def default_budget() -> int:
     """A quarter of the memory that this process may use, in bytes, from 256 MiB to 4 GiB."""
-    found = [4 * 4096 * _MIB]
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            found.append(int(Path(path).read_text()))
-        except (OSError, ValueError):  # "max" is no number
-            continue
-    with suppress(OSError, ValueError, IndexError):
-        found.append(1024 * int(Path("/proc/meminfo").read_text().split()[1]))
-    return max(256 * _MIB, min(found) // 4)
+    return max(256 * _MIB, min((available_memory() or 2**34) // 4, 2**32))

@@ -43,6 +43,7 @@ class HttpServer:
             http=partial(_Protocol, feeder=_Feeder(), unread_s=options.stream_idle_s),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
+            workers=1,  # whatever WEB_CONCURRENCY says
             log_config=None,
             access_log=False,
             proxy_headers=False,
