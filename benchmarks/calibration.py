@@ -73,7 +73,7 @@ def measure(captions: Path, references: Path, split: str | None) -> tuple[Any, A
     by_key = {image.key: number for number, image in enumerate(images)}
     reward = CiderReward([[tokenize(text) for text in image.captions[1:]] for image in images])
     people = reward.scores(range(len(images)), [tokenize(image.captions[0]) for image in images])
-    records = [json.loads(line) for line in captions.read_text(encoding="utf-8").splitlines()]
+    records = [json.loads(line) for line in captions.read_text(encoding="utf-8").split("\n") if line]
     records = [one for one in records if "caption" in one and image_key(one["image"]) in by_key]
     indices = [by_key[image_key(record["image"])] for record in records]
     closeness = reward.scores(indices, [tokenize(record["caption"]) for record in records])

@@ -113,7 +113,7 @@ def caption(
     references = str(path.parent / "held-out.json")
     precision = ["--precision", "float32"]  # the taught bundle has no other
     run(["evaluate", references, "--images", *places, "-o", str(path), "--json", *precision, *chosen])
-    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    records = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
     return {record["image"]: record["caption"] for record in records}
 
 

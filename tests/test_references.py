@@ -1,4 +1,4 @@
-"""The three formats of references."""
+"""The formats of references."""
 
 from __future__ import annotations
 
@@ -60,6 +60,44 @@ def test_coco(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("others", [[], [{"image_id": 9, "caption": " "}, {"image_id": 4, "caption": "\n"}]])
+def test_an_image_without_a_caption_is_left_out(
+    tmp_path: Path, others: list[object], caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path, {**COCO, "annotations": [COCO["annotations"][0], *others]})
+    assert read_references(path) == [CaptionedImage("four.jpg", ("Four",), "", image_id=4)]
+    assert "1 of 2 images have no caption" in caplog.text
+
+
+def test_the_metadata_of_a_folder_of_hugging_face(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.jsonl"
+    path.write_text('{"file_name": "a.jpg", "text": "a dog"}\n')
+    assert read_references(path) == read_references(tmp_path) == [CaptionedImage("a.jpg", ("a dog",), "")]
+    path.rename(tmp_path / "metadata.csv")
+    (tmp_path / "metadata.csv").write_text("file_name,text\na.jpg,a dog\n")
+    assert read_references(tmp_path) == [CaptionedImage("a.jpg", ("a dog",), "")]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        'image,caption\na.jpg,"a dog, wet"\na.jpg,two\n',  # captions.txt of Flickr8k on Kaggle
+        "image_name| comment_number| comment\na.jpg| 0| a dog, wet\na.jpg| 1| two\n",  # of Flickr30k
+    ],
+)
+def test_tables_in_text_files(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "captions.txt"
+    path.write_text(content)
+    assert read_references(path) == [CaptionedImage("a.jpg", ("a dog, wet", "two"), "")]
+
+
+def test_captions_without_spaces_between_their_words_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("image,caption\na.jpg,一只猫坐在桌子上\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"no spaces between the words of '一只猫坐在桌子上'; separate"):
+        read_references(path)
+
+
 def test_flickr8k_tokens_with_lists_of_splits(tmp_path: Path) -> None:
     path = write(tmp_path, TOKENS)
     assert [(image.name, len(image.captions)) for image in read_references(path)] == [
@@ -90,15 +128,14 @@ def one(**changes: object) -> dict[str, object]:
         ("[]", 'no list "images"'),
         ({"images": []}, "no image with a caption"),
         ("a line of text\n", "line 1: not NAME#NUMBER<TAB>caption"),
-        ("x.jpg#0\t \n", "x.jpg has an empty caption"),
+        ("x.jpg#0\t \n", "no image with a caption"),
         (one(split=None), "lacks 'split'"),
-        (one(sentences=[]), "a.jpg has no caption"),
+        (one(sentences=[]), "no image with a caption"),
         (one(sentences=[{"raw": 3}]), "wrong type"),
-        (one(sentences=[{"raw": ""}]), "empty caption"),
+        (one(sentences=[{"raw": ""}]), "no image with a caption"),
         (one(filename=3), "wrong type"),
         (one(split=3), "wrong type"),
         ({"images": one()["images"] * 2}, "a.jpg occurs twice"),
-        ({"images": COCO["images"], "annotations": COCO["annotations"][:1]}, "nine.jpg has no caption"),
         ({"images": COCO["images"][:1], "annotations": COCO["annotations"]}, "image 4, which is not listed"),
     ],
 )
@@ -125,7 +162,15 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "key"), [("a/b.c.jpg", "b.c"), ("b.jpg", "b"), ("b", "b"), (".hidden", ".hidden")]
+    ("name", "key"),
+    [
+        ("a/b.c.jpg", "b.c"),
+        ("b.jpg", "b"),
+        ("b", "b"),
+        (".hidden", ".hidden"),
+        ("a\\b.jpg", "b"),
+        ("cafe\u0301.jpg", "caf\u00e9"),
+    ],
 )
 def test_keys_are_names_without_folder_and_extension(name: str, key: str) -> None:
     assert image_key(name) == key
@@ -227,7 +272,7 @@ def test_captions_in_text_files_beside_the_images(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"")
     (tmp_path / "a.txt").write_text("a dog\n\na brown dog\n")
     (tmp_path / "sub" / "b.png.txt").write_text("a cat")
-    (tmp_path / "sub" / "d.txt").write_text("a map")
+    (tmp_path / "sub" / "d.caption").write_text("a map")
     found = read_references(tmp_path)
     assert [(image.name, image.captions) for image in found] == [
         ("a.jpg", ("a dog", "a brown dog")),

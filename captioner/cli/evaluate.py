@@ -99,6 +99,9 @@ def _check_output(args: argparse.Namespace, places: Sequence[Path]) -> None:
     check_folder(args.captions)
     if args.captions.is_dir():
         raise OutputError(f"cannot write {args.captions}: it is a folder")
-    texts = args.references.rglob("*.txt")  # where the references are a folder
+    from captioner.references.tables import SIDECAR_SUFFIXES
+
+    # Where the references are a folder.
+    texts = (text for suffix in SIDECAR_SUFFIXES for text in args.references.rglob(f"*{suffix}"))
     boxes = [args.boxes] if args.boxes else []
     check_no_input(args.captions, [args.references, *texts, *places, *boxes])

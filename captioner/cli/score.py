@@ -30,7 +30,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "folder and extension; every image of the references must have a caption.",
     )
     parser.add_argument(
-        "captions", metavar="CAPTIONS", help="JSON lines as captioner batch writes them, or COCO results JSON"
+        "captions",
+        metavar="CAPTIONS",
+        help="JSON lines or CSV as captioner batch writes them, or COCO results JSON",
     )
     parser.add_argument("references", metavar="REFERENCES", help=REFERENCES_HELP)
     part = parser.add_mutually_exclusive_group()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ class Corrections:
         Raises `DataError`."""
         decisions: dict[str, tuple[str, str]] = {}
         try:
-            lines = path.read_text(encoding="utf-8-sig").splitlines()
+            lines = path.read_text(encoding="utf-8-sig").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"{path}: {getattr(error, 'strerror', None) or 'not a text file'}") from error
         for number, line in enumerate(lines, 1):
@@ -45,13 +46,13 @@ class Corrections:
         """The names of corrections that are none of these, in order."""
         left = dict.fromkeys(self.decisions)
         for name in names:
-            left.pop(clean(name), None)
+            left.pop(_key(name), None)
         return list(left)
 
     def decide(self, record: Record, reword: Callable[[Record], Record]) -> Record | None:
         """The record after a person's decision; None if there is none. `reword` turns a record into the one
         that the person saw. The error of a caption that could not be written stays."""
-        decision = self.decisions.get(clean(record["image"]))
+        decision = self.decisions.get(_key(record["image"]))
         if decision is None:
             return None
         status, caption = decision
@@ -75,4 +76,9 @@ def _read_line(line: str, place: str) -> tuple[str, tuple[str, str]]:
         raise DataError(f"{place}: the status must be one of {', '.join(STATUSES)}, image and caption text")
     if status != REJECTED and not caption.strip():
         raise DataError(f"{place}: the caption is empty")
-    return clean(image), (status, caption)
+    return _key(image), (status, caption)
+
+
+def _key(name: str) -> str:
+    """A photo's name as the gallery shows it, whichever way its slashes and accents are written."""
+    return unicodedata.normalize("NFC", clean(name.replace("\\", "/")))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import zipfile
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
+from unicodedata import normalize
 
 from captioner.errors import DataError
 
@@ -42,15 +43,14 @@ class ImageFiles:
             raise DataError(f"{path}: {reason}") from error
 
     def _find(self, name: str) -> tuple[str, Callable[[], bytes]]:
-        for find in (self._with_path, self._with_end_of_path, self._with_last_part):
-            found = find(name)
-            if len(found) > 1:
-                where = " and ".join(sorted(found)[:2])
-                raise DataError(f"the image {name} is ambiguous: it may be {where}")
-            for where, read in found.items():
-                return where, read
-        if "\\" in name:  # a path as Windows writes it
-            return self._find(name.replace("\\", "/"))
+        for spelling in _spellings(name):
+            for find in (self._with_path, self._with_end_of_path, self._with_last_part):
+                found = find(spelling)
+                if len(found) > 1:
+                    where = " and ".join(sorted(found)[:2])
+                    raise DataError(f"the image {name} is ambiguous: it may be {where}")
+                for where, read in found.items():
+                    return where, read
         raise DataError(f"the image {name} is in none of the folders and archives given")
 
     def _with_path(self, name: str) -> _Found:
@@ -69,6 +69,14 @@ class ImageFiles:
     def _in_archives(self, name: str, fits: Callable[[str], bool]) -> _Found:
         members = self._members.get(PurePosixPath(name).name, ())
         return {str(member): member.read for member in members if fits(member.name)}
+
+
+def _spellings(name: str) -> Iterable[str]:
+    """A name, also with its accents composed or decomposed (as macOS does), and with slashes instead of the
+    backslashes of Windows."""
+    names = (name, name.replace("\\", "/"))
+    forms = (form for text in names for form in (text, normalize("NFC", text), normalize("NFD", text)))
+    return dict.fromkeys(forms)
 
 
 class _Member:

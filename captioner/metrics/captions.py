@@ -1,20 +1,21 @@
 """Reads captions to score, and matches them with their references.
 
-- JSON lines, as `captioner batch` writes them: `{"image": …, "caption": …}`; lines of failed images, which
-  have an `error`, are no captions;
+- JSON lines or CSV, as `captioner batch` writes them: `{"image": …, "caption": …}`; lines of failed images,
+  which have an `error`, are no captions;
 - COCO results: `[{"image_id": …, "caption": …}]`, where the id is COCO's number or a file name.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from captioner.errors import DataError
 from captioner.references import CaptionedImage, image_key, read_text
 from captioner.references.json_text import parse_json
+from captioner.references.tables import csv_rows, is_csv
 
 
 def references_by_image(images: Sequence[CaptionedImage]) -> dict[str, tuple[str, ...]]:
@@ -45,15 +46,7 @@ def read_captions(path: str | Path, images: Sequence[CaptionedImage]) -> dict[st
     names are known. Raises `DataError` when the file is malformed or has two captions for one of `images`."""
     path = Path(path)
     text = read_text(path)
-    if text.lstrip().startswith("["):
-        records = [(f"entry {number}", entry) for number, entry in enumerate(parse_json(text, path), 1)]
-    else:
-        lines = enumerate(text.split("\n"), 1)
-        records = [
-            (f"line {number}", parse_json(line, f"{path}, line {number}"))
-            for number, line in lines
-            if line.strip()
-        ]
+    records = _csv_records(path, text) if is_csv(text) else _json_records(path, text)
     keys, wanted = keys_by_number(images), {image.key for image in images}
     captions: dict[str, str] = {}
     for place, record in records:
@@ -64,6 +57,21 @@ def read_captions(path: str | Path, images: Sequence[CaptionedImage]) -> dict[st
             raise DataError(f"{path}, {place}: a second caption of {key}")
         captions.setdefault(key, caption)
     return captions
+
+
+def _csv_records(path: Path, text: str) -> Iterator[tuple[str, Any]]:
+    for number, row in csv_rows(path, text):
+        if not row.get("error_code"):
+            yield f"line {number}", row
+
+
+def _json_records(path: Path, text: str) -> Iterator[tuple[str, Any]]:
+    if text.lstrip().startswith("["):
+        yield from ((f"entry {number}", entry) for number, entry in enumerate(parse_json(text, path), 1))
+        return
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield f"line {number}", parse_json(line, f"{path}, line {number}")
 
 
 def _parse(record: Any, keys: dict[int, str], place: str) -> tuple[str, str]:

@@ -3,15 +3,21 @@
 There, Stanford's PTBTokenizer splits in the manner of the Penn Treebank ("it's" is "it 's", "don't" is
 "do n't"), the words are lower-cased, and the marks of `PUNCTUATION` are dropped. This is the same in
 Python for the English of captions; `benchmarks/metrics_parity.py` compares the two on any captions.
+Words of other scripts keep their combining marks.
 """
 
 from __future__ import annotations
 
-import re
+import unicodedata
+
+import regex
 
 PUNCTUATION = frozenset(["''", '"', "'", "``", "`", "?", "!", ",", ":", ";"])
 """Dropped, as are rows of periods and dashes. Brackets are not: the list of the COCO code has "-LRB-", but
 what it meets is "-lrb-"."""
+
+_OTHER_PUNCTUATION = frozenset("।॥。、，！？：；・،؟؛¿¡")
+"""Dropped too: marks of other scripts, which the code of COCO keeps."""
 
 _PLAIN = str.maketrans({"’": "'", "‘": "`", "…": " ... ", "½": " 1/2 ", "¼": " 1/4 ", "¾": " 3/4 "})
 _PLAIN |= dict.fromkeys(map(ord, "“”«»"), ' " ') | dict.fromkeys(map(ord, "–—―"), " -- ")
@@ -46,29 +52,29 @@ _COMPOUND = rf"{_WORD}(?:[-_]{_WORD})*"
 _DOTTED = rf"{_LETTER}[^\W_]*"
 
 # Whole words between spaces, most of any caption, need no more than this.
-_EASY = re.compile(r"[^\W\d_]+(?=\s|$)")
+_EASY = regex.compile(r"[^\W\d_]+(?=\s|$)")
 # What else a token can look like. The longest match is taken, the first of several as long. The group
 # "next" counts towards the length, but is left to the next token.
 _SHAPES = [
-    re.compile(shape, re.VERBOSE | flags)
+    regex.compile(shape, regex.VERBOSE | flags)
     for shape, flags in [
         (_COMPOUND, 0),
-        (rf"{_LETTER}+?(?P<next>n't)", re.IGNORECASE),
-        (r"n't | '(?:s|m|d|ll|re|ve|em|till?|cause|n'?|(?<!\w')\d\ds?)(?![^\W_])", re.IGNORECASE),
-        (r"'t(?P<next>is|was)\b", re.IGNORECASE),
-        (rf"[dlno]'{_LETTER}{_COMPOUND} | [djlty]' | ol' | 'n'", re.IGNORECASE),
-        (r"ma'am | cap'n | n?e'er | o'er | nor'easter | hawai'i | li'l | s'mores", re.IGNORECASE),
+        (rf"{_LETTER}+?(?P<next>n't)", regex.IGNORECASE),
+        (r"n't | '(?:s|m|d|ll|re|ve|em|till?|cause|n'?|(?<!\w')\d\ds?)(?![^\W_])", regex.IGNORECASE),
+        (r"'t(?P<next>is|was)\b", regex.IGNORECASE),
+        (rf"[dlno]'{_LETTER}{_COMPOUND} | [djlty]' | ol' | 'n'", regex.IGNORECASE),
+        (r"ma'am | cap'n | n?e'er | o'er | nor'easter | hawai'i | li'l | s'mores", regex.IGNORECASE),
         (rf"[-+]?(?: \d*(?:[.:,]\d+)+ | \d+ )(?:-{_WORD})*", 0),  # 1,000  10:30  5.5-inch
         (rf"{_COMPOUND}(?:/{_COMPOUND})+", 0),  # black/white  1/2
         (rf"{_DOTTED}(?:\.{_DOTTED})+", 0),  # example.com  t.v
         (rf"(?:{_LETTER}\.){{2,}} | {_LETTER}\.(?!\s+(?:{_SENTENCE_STARTER})\b)", 0),  # u.s.  j. smith
         (rf"(?:{_WORD}-)*(?:{_LETTER}\.){{2,}}{_LETTER}?(?:-{_WORD})*", 0),  # non-u.s.  u.s.-based
-        (rf"(?:{_ABBREVIATION})\.", re.IGNORECASE),
+        (rf"(?:{_ABBREVIATION})\.", regex.IGNORECASE),
         (rf"(?:{_CAPITAL_ABBREVIATION})\.", 0),
-        (r"(?:nos?|pp|fig)\.(?=\s*\d)", re.IGNORECASE),
+        (r"(?:nos?|pp|fig)\.(?=\s*\d)", regex.IGNORECASE),
         (r"[A-Z]+(?:&[A-Z]+)+", 0),  # AT&T, but "at & t"
         (rf"{_LETTER}+[!?]{_LETTER}+", 0),
-        (r"""(?:https?://|www\.)[^\s"<>()]*[^\s"<>().,;:!?]""", re.IGNORECASE),
+        (r"""(?:https?://|www\.)[^\s"<>()]*[^\s"<>().,;:!?]""", regex.IGNORECASE),
         (r"[\w.]+@[\w-]+(?:\.[\w-]+)*", 0),
         (rf"[#@]{_LETTER}\w*", 0),
         (r"</?[A-Za-z][^<>\s]*>", 0),  # <unk>
@@ -79,7 +85,7 @@ _SHAPES = [
 
 def tokenize(text: str) -> list[str]:
     """The words of a caption, lower-cased, without punctuation."""
-    text = text.translate(_PLAIN)
+    text = (text if text.isascii() else unicodedata.normalize("NFC", text)).translate(_PLAIN)
     tokens: list[str] = []
     position = 0
     while position < len(text):
@@ -89,7 +95,7 @@ def tokenize(text: str) -> list[str]:
         easy = _EASY.match(text, position)
         end = easy.end() if easy else _longest(text, position)
         token = text[position:end].lower()
-        if token.strip(".-") and token not in PUNCTUATION:
+        if token.strip(".-") and token not in PUNCTUATION and token not in _OTHER_PUNCTUATION:
             tokens += _SPLIT.get(token) or [_WRITTEN.get(token, token)]
         position = end
     return tokens

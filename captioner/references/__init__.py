@@ -4,9 +4,9 @@
   and `objects` where the file has them;
 - COCO captions JSON: `{"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}`;
 - Flickr8k tokens: lines of `NAME.jpg#0<TAB>caption`, the splits in list files of one image name a line;
-- CSV with the columns `image` and `caption`, between commas, semicolons or tabs, JSON lines with the same
-  names (`captioner.references.tables`);
-- a folder of images with text files beside them.
+- CSV with the columns `image` and `caption` (or other usual names), JSON lines with the same names
+  (`captioner.references.tables`), such as the metadata of Hugging Face's image folders;
+- a folder of images with text files beside them, or with such metadata in it.
 
 Images with words instead of captions are read by `captioner.references.labels`.
 """
@@ -14,6 +14,7 @@ Images with words instead of captions are read by `captioner.references.labels`.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ from captioner.errors import DataError
 from captioner.references.image import CaptionedImage, image_key
 from captioner.references.json_text import parse_json
 from captioner.references.labels import read_classes, read_labels
-from captioner.references.tables import parse_csv, parse_lines, read_sidecars
+from captioner.references.tables import is_csv, parse_csv, parse_lines, read_sidecars
+from captioner.words.tokens import find_unspaced
 
 __all__ = [
     "CaptionedImage",
@@ -35,6 +37,10 @@ __all__ = [
     "select_split",
 ]
 
+_LOG = logging.getLogger(__name__)
+_METADATA = ("metadata.jsonl", "metadata.csv")
+"""Files with the captions of a folder of images, as Hugging Face's `datasets` reads them."""
+
 
 def read_references(
     path: str | Path, split: str | None = None, *, split_lists: Mapping[str, str | Path] | None = None
@@ -43,12 +49,11 @@ def read_references(
 
     `split` keeps the images of one split, or of several joined by `+` ("train+restval"). `split_lists`
     maps the names of splits to list files (`Flickr_8k.trainImages.txt`) for formats that hold none.
-    Raises `DataError` for anything that cannot be read, is malformed, repeated, without a caption, or
-    leaves no image.
+    Blank captions and images without a caption are left out. Raises `DataError` for anything that cannot be
+    read, is malformed or repeated, leaves no image, or has no spaces between words.
     """
     path = Path(path)
-    images = read_sidecars(path, read_text) if path.is_dir() else _parse(path, read_text(path))
-    _check(path, images)
+    images = _captioned(path, _read_folder(path) if path.is_dir() else _parse(path, read_text(path)))
     if split_lists:
         images = _assign_splits(images, split_lists)
     if split is not None:
@@ -82,8 +87,15 @@ def read_image_ids(path: Path) -> list[tuple[str, int]]:
     return list(ids.items())
 
 
+def _read_folder(folder: Path) -> list[CaptionedImage]:
+    for name in _METADATA:
+        if (folder / name).is_file():
+            return _parse(folder / name, read_text(folder / name))
+    return read_sidecars(folder, read_text)
+
+
 def _parse(path: Path, text: str) -> list[CaptionedImage]:
-    if path.suffix.lower() in (".csv", ".tsv"):
+    if path.suffix.lower() in (".csv", ".tsv") or is_csv(text):
         return parse_csv(path, text)
     if path.suffix.lower() in (".jsonl", ".ndjson"):
         return parse_lines(path, text)
@@ -183,16 +195,27 @@ def _parse_tokens(path: Path, text: str) -> list[CaptionedImage]:
     return [CaptionedImage(name, tuple(texts), "") for name, texts in captions.items()]
 
 
-def _check(path: Path, images: list[CaptionedImage]) -> None:
-    if not images:
-        raise DataError(f"{path}: no image with a caption")
+def _captioned(path: Path, images: list[CaptionedImage]) -> list[CaptionedImage]:
+    """The images with their captions that are not blank. Raises `DataError`."""
+    found = []
     seen: set[str] = set()
     for image in images:
-        if not image.captions or not all(image.captions):
-            raise DataError(f"{path}: {image.name} has {'an empty' if image.captions else 'no'} caption")
         if image.name in seen:
             raise DataError(f"{path}: {image.name} occurs twice")
         seen.add(image.name)
+        if captions := tuple(caption for caption in image.captions if caption):
+            found.append(dataclasses.replace(image, captions=captions))
+    if not found:
+        raise DataError(f"{path}: no image with a caption")
+    unspaced = find_unspaced(caption for image in found for caption in image.captions)
+    if unspaced is not None:
+        raise DataError(
+            f"{path}: there are no spaces between the words of {unspaced!r}; separate the words with spaces, "
+            "with a program for the language (such as jieba, fugashi or pythainlp)"
+        )
+    if len(found) < len(images):
+        _LOG.warning("%s: %s of %s images have no caption", path, len(images) - len(found), len(images))
+    return found
 
 
 def _assign_splits(
@@ -201,7 +224,7 @@ def _assign_splits(
     splits = {
         name.strip(): split
         for split, path in split_lists.items()
-        for name in read_text(Path(path)).splitlines()
+        for name in read_text(Path(path)).split("\n")
         if name.strip()
     }
     missing = splits.keys() - {image.name for image in images}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -30,5 +31,7 @@ class CaptionedImage:
 
 
 def image_key(name: str) -> str:
-    """The file name in a path without its extension, which survives conversion and moving of photos."""
-    return PurePath(name).name.rpartition(".")[0] or PurePath(name).name
+    """The file name in a path without its extension, which survives conversion and moving of photos, with
+    either kind of slash, its accents composed: macOS and zip files have them decomposed."""
+    last = PurePath(unicodedata.normalize("NFC", name).replace("\\", "/")).name
+    return last.rpartition(".")[0] or last

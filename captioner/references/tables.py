@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,59 +13,83 @@ from captioner.references.image import CaptionedImage
 from captioner.references.json_text import parse_json
 from captioner.references.listing import list_images
 
-IMAGE_COLUMNS = ("image", "filename", "file_name", "file", "path")
-CAPTION_COLUMNS = ("caption", "text")
+IMAGE_COLUMNS = ("image", "filename", "file_name", "image_name", "file", "path")
+CAPTION_COLUMNS = ("caption", "text", "comment")
 REJECTED = "rejected"
+SIDECAR_SUFFIXES = (".txt", ".caption")
+_DELIMITERS = ",;\t|"
+
+
+def is_csv(text: str) -> bool:
+    """Whether the first line of a text names the columns of images and captions."""
+    head = text.partition("\n")[0]
+    names = {name.strip(' "\r').lower() for name in head.split(_delimiter(head))}
+    return not names.isdisjoint(IMAGE_COLUMNS) and not names.isdisjoint(CAPTION_COLUMNS)
 
 
 def parse_csv(path: Path, text: str) -> list[CaptionedImage]:
-    """Columns `image` and `caption`, optionally `split`, between commas, semicolons or tabs; one row for each
-    caption. Raises `DataError`, also for a row with more columns, which a comma in a caption without quotes
-    makes."""
-    # Spreadsheets write semicolons where the comma is the decimal point.
-    delimiter = max(",;\t", key=text.partition("\n")[0].count)
-    # A line break in a quoted caption must reach the reader.
-    lines = io.StringIO(text, newline="")
-    rows = csv.DictReader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
-    try:
-        return _read_rows(path, rows)
-    except csv.Error as error:
-        raise DataError(f"{path}, after line {rows.line_num}: not CSV ({error})") from None
-
-
-def _read_rows(path: Path, rows: csv.DictReader[str]) -> list[CaptionedImage]:
-    names = [name.strip().lower() for name in rows.fieldnames or ()]
-    for name in (*IMAGE_COLUMNS, *CAPTION_COLUMNS, "split"):
-        if names.count(name) > 1:
-            raise DataError(f"{path}: the first line names the column {name} more than once")
-    columns = dict(zip(names, rows.fieldnames or (), strict=True))
-    image = next((columns[name] for name in IMAGE_COLUMNS if name in columns), None)
-    caption = next((columns[name] for name in CAPTION_COLUMNS if name in columns), None)
-    if image is None or caption is None:
-        raise DataError(f"{path}: the first line must name the columns image and caption")
-    split = columns.get("split")
+    """Columns `image` and `caption`, optionally `split`, between commas, semicolons, tabs or bars; one row
+    for each caption. Raises `DataError`, also for a row with more columns, which a comma in a caption without
+    quotes makes."""
     found = _Images(path)
-    for row in rows:
-        if None in row:
-            raise DataError(
-                f"{path}, line {rows.line_num}: more columns than the first line names; "
-                "a caption that holds the separator must be in quotes"
-            )
-        if None in row.values():
-            raise DataError(f"{path}, line {rows.line_num}: fewer columns than the first line names")
-        if row[image] and row[caption].strip():
-            found.add(row[image], row[caption], row[split] if split else "")
+    for _, row in csv_rows(path, text):
+        if row["image"] and row["caption"].strip():
+            found.add(row["image"], row["caption"], row.get("split", ""))
     return found.list()
 
 
-def parse_lines(path: Path, text: str) -> list[CaptionedImage]:
-    """Objects with `image` and `caption`, one on each line, as `captioner batch` and the gallery's
-    corrections have them; optionally `split` and `status`. Records without a caption (failed images) and
-    rejected ones are left out. Of several lines with a status for one image, the last counts. Raises
+def csv_rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """The number of each line and its columns, with `image` and `caption` among their names. Raises
     `DataError`."""
+    # A line break in a quoted caption must reach the reader.
+    lines = io.StringIO(text, newline="")
+    delimiter = _delimiter(text.partition("\n")[0])
+    rows = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
+    done = 1
+    try:
+        names = _column_names(path, next(rows, []))
+        for row in rows:
+            done = rows.line_num
+            if row:
+                place = f"{path}, line {done}"
+                if len(row) > len(names):
+                    raise DataError(
+                        f"{place}: more columns than the first line names; "
+                        "a caption that holds the separator must be in quotes"
+                    )
+                if len(row) < len(names):
+                    raise DataError(f"{place}: fewer columns than the first line names")
+                yield done, dict(zip(names, row, strict=True))
+    except csv.Error as error:
+        raise DataError(f"{path}, after line {done}: not CSV ({error})") from None
+
+
+def _delimiter(head: str) -> str:
+    # Spreadsheets write semicolons where the comma is the decimal point.
+    return max(_DELIMITERS, key=head.count)
+
+
+def _column_names(path: Path, head: Sequence[str]) -> list[str]:
+    names = [name.strip().lower() for name in head]
+    for name in (*IMAGE_COLUMNS, *CAPTION_COLUMNS, "split"):
+        if names.count(name) > 1:
+            raise DataError(f"{path}: the first line names the column {name} more than once")
+    for wanted, known in (("image", IMAGE_COLUMNS), ("caption", CAPTION_COLUMNS)):
+        if names_of_it := [name for name in known if name in names]:
+            names[names.index(names_of_it[0])] = wanted
+        else:
+            raise DataError(f"{path}: the first line must name the columns image and caption")
+    return names
+
+
+def parse_lines(path: Path, text: str) -> list[CaptionedImage]:
+    """Objects with `image` and `caption`, one on each line, as `captioner batch`, the gallery's corrections
+    and Hugging Face's metadata have them; optionally `split` and `status`. Records without a caption (failed
+    images) and rejected ones are left out. Of several lines with a status for one image, the last counts.
+    Raises `DataError`."""
     found = _Images(path)
     for number, record in _records(path, text):
-        image, caption = record.get("image"), record.get("caption")
+        image, caption = _first(record, IMAGE_COLUMNS), _first(record, CAPTION_COLUMNS)
         if not isinstance(image, str) or not isinstance(caption, str | None):
             raise DataError(f"{path}, line {number}: no object with the strings image and caption")
         if "status" in record:
@@ -73,6 +97,10 @@ def parse_lines(path: Path, text: str) -> list[CaptionedImage]:
         if caption and caption.strip() and record.get("status") != REJECTED:
             found.add(image, caption, str(record.get("split") or ""))
     return found.list()
+
+
+def _first(record: Mapping[str, Any], names: Iterable[str]) -> Any:
+    return next((record[name] for name in names if name in record), None)
 
 
 def _records(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -87,11 +115,15 @@ def _records(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 def read_sidecars(folder: Path, read_text: Callable[[Path], str]) -> list[CaptionedImage]:
     """The images of a folder that have a text file beside them, one caption on each line: `a.jpg.txt` for
-    `a.jpg`, or `a.txt`, which belongs to the first of the images that could have it."""
+    `a.jpg`, or `a.txt`, which belongs to the first of the images that could have it; likewise `.caption`."""
     found, used = [], set()
     for name in list_images(folder):
         image = folder / name
-        for beside in (image.with_name(image.name + ".txt"), image.with_suffix(".txt")):
+        for beside in (
+            place
+            for suffix in SIDECAR_SUFFIXES
+            for place in (image.with_name(image.name + suffix), image.with_suffix(suffix))
+        ):
             captions = read_text(beside).split("\n") if beside.is_file() and beside not in used else []
             captions = [caption.strip() for caption in captions if caption.strip()]
             if captions:

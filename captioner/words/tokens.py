@@ -1,13 +1,45 @@
-"""The words of a text."""
+"""The words of a text, in any script that writes them apart."""
 
 from __future__ import annotations
 
-import re
+import unicodedata
+from collections.abc import Iterable
 
-# A word is letters and digits with inner apostrophes or hyphens kept ("t-shirt", "man's").
-_WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
+import regex
+
+# A word is letters and digits with inner apostrophes or hyphens kept ("t-shirt", "man's"). Combining marks
+# and joiners belong to the letter before them (UAX 29): `re` would split most words of Hindi at their vowels.
+_WORD = regex.compile(r"[^\W_]+(?:['’·״-][^\W_]+)*")
+
+# Han, kana, and the scripts of Southeast Asia (Thai, Lao, Khmer, Burmese): words are not written apart.
+_RUN = regex.compile(r"(?P<east>[\p{Han}\p{Hiragana}\p{Katakana}ー]+)|\p{Line_Break=Complex_Context}+")
+_LONGEST_EAST, _LONGEST = 4, 10
+"""Mean lengths of words in these scripts, in characters, that texts with spaces hardly reach."""
+_SHARE = 0.1
 
 
 def tokenize(text: str) -> list[str]:
-    """The lower-cased words of a caption without punctuation, as used in training."""
-    return [word.replace("’", "'") for word in _WORD.findall(text.lower())]
+    """The lower-cased words of a caption without punctuation, as used in training. Composed and decomposed
+    letters are equal."""
+    composed = text if text.isascii() else unicodedata.normalize("NFC", text)
+    return [word.replace("’", "'") for word in _WORD.findall(composed.lower())]
+
+
+def find_unspaced(captions: Iterable[str]) -> str | None:
+    """A caption whose words are not written apart, so that `tokenize` would take a clause for one word; None
+    if at most a tenth of the captions are like that."""
+    count, found = 0, []
+    for caption in captions:
+        count += 1
+        if not caption.isascii() and _is_unspaced(caption):
+            found.append(caption)
+    return found[0] if len(found) > _SHARE * count else None
+
+
+def _is_unspaced(caption: str) -> bool:
+    runs = list(_RUN.finditer(caption))
+    return bool(runs) and sum(map(_excess, runs)) > 0
+
+
+def _excess(run: regex.Match[str]) -> int:
+    return len(run[0]) - (_LONGEST_EAST if run["east"] else _LONGEST)

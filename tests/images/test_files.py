@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 import zipfile
 from pathlib import Path
 
@@ -36,6 +37,15 @@ def test_the_end_of_a_path_is_enough(tmp_path: Path) -> None:
     files = ImageFiles([make_zip(tmp_path / "a.zip", "set/val2014/1.jpg", "set/train2014/1.jpg", "x/2.jpg")])
     assert files.read("val2014/1.jpg") == b"a:set/val2014/1.jpg"
     assert files.read("2.jpg") == b"a:x/2.jpg"
+
+
+@pytest.mark.parametrize(("stored", "asked"), [("NFC", "NFD"), ("NFD", "NFC")])
+def test_accents_are_the_same_composed_or_not(tmp_path: Path, stored: str, asked: str) -> None:
+    names = {form: unicodedata.normalize(form, "é/café.jpg") for form in ("NFC", "NFD")}
+    archive = make_zip(tmp_path / "a.zip", names[stored])
+    assert ImageFiles([archive]).read(names[asked]).startswith(b"a:")
+    folder = make_folder(tmp_path / "f", names[stored])
+    assert ImageFiles([folder]).read(names[asked]).startswith(b"f:")
 
 
 def test_a_name_that_could_be_two_images_is_an_error(tmp_path: Path) -> None:

@@ -32,6 +32,15 @@ def test_json_lines_are_matched_by_name_without_folder_and_extension(tmp_path: P
     assert read_captions(path, IMAGES) == {"cat": "a cat\u2028on two lines", "other": ""}
 
 
+def test_csv_as_batch_writes_it(tmp_path: Path) -> None:
+    path = tmp_path / "captions.csv"
+    path.write_text(
+        "image,caption,log_prob,confidence,model,error_code,error_message\n"
+        'x/cat.jpg,"a cat, asleep",-1,0.5,m,,\nbroken.jpg,,,,m,not_an_image,"no, not one"\n'
+    )
+    assert read_captions(path, IMAGES) == {"cat": "a cat, asleep"}
+
+
 def test_coco_results_are_matched_by_number(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     records = [{"image_id": 42, "caption": "a dog"}, {"image_id": 7, "caption": "a cat"}]

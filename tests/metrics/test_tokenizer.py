@@ -34,6 +34,18 @@ def test_marks_and_quotes(text: str, tokens: str) -> None:
     assert tokenize(text) == tokens.split()
 
 
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("एक बिल्ली मेज पर बैठी है।", "एक बिल्ली मेज पर बैठी है"),
+        ("ஒரு பூனை மேசையில்", "ஒரு பூனை மேசையில்"),
+        ("¿un nin\u0303o?", "un ni\u00f1o"),
+    ],
+)
+def test_words_of_other_scripts_keep_their_marks(text: str, tokens: str) -> None:
+    assert tokenize(text) == tokens.split()
+
+
 @given(st.text())
 def test_takes_any_text(text: str) -> None:
     assert all(token and not token.isspace() for token in tokenize(text))
