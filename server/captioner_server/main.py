@@ -99,7 +99,7 @@ async def _run(
         for task in reloads:
             task.cancel()
         times = {"lame_duck_s": options.lame_duck_s, "grace_s": options.grace_s}
-        _log("draining", open_calls=server.gate.open_calls, **times)
+        _log("draining", open_calls=server.state.open_calls, **times)
         finished = await server.drain()
         _log("stopped", finished=finished)
         return 0 if finished else 1

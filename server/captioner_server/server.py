@@ -11,14 +11,14 @@ from grpc_health.v1 import health_pb2_grpc
 
 from captioner.protocol import PixelModel
 from captioner.v1 import captioner_pb2, captioner_pb2_grpc
-from captioner_server.admission.door import Door
-from captioner_server.admission.gate import Gate, State
 from captioner_server.captioning.models import Models
 from captioner_server.errors import ServerStartError
 from captioner_server.heap import settle_garbage
 from captioner_server.http.app import make_app
 from captioner_server.http.server import HttpServer
 from captioner_server.inference import grpc_predict_v2_pb2, grpc_predict_v2_pb2_grpc
+from captioner_server.intake.door import Door
+from captioner_server.intake.state import Phase, ServerState
 from captioner_server.observation.journal import Journal
 from captioner_server.observation.metrics import Metrics
 from captioner_server.options import ServerOptions
@@ -56,11 +56,11 @@ class CaptionServer:
         """Raises `ServerStartError` if a file in the options cannot be read."""
         self.options = options
         self.metrics = Metrics()
-        self.gate = Gate(_RETRY_AFTER_S)
-        self.metrics.serving.set_function(lambda: float(self.gate.serving))
+        self.state = ServerState(_RETRY_AFTER_S)
+        self.metrics.serving.set_function(lambda: float(self.state.serving))
         self.models = Models(options, self.metrics, self._report)
-        self.door = Door(self.gate, options, self.models.refusal)
-        self.metrics.image_bytes.set_function(lambda: self.door.images.used_bytes)
+        self.door = Door(self.state, options, self.models.refusal)
+        self.metrics.image_bytes.set_function(lambda: self.door.budget.used_bytes)
         self._tracing = _tracing(options)
         journal = Journal(self.metrics, self._tracing)
         interceptor = CallInterceptor(self.door, self.metrics, journal, options.stream_idle_s)
@@ -77,7 +77,7 @@ class CaptionServer:
         self.services = tuple(name for name in SERVICES if options.inference or name != _INFERENCE)
         if options.inference:
             grpc_predict_v2_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
-                InferenceServicer(self.models, self.gate), self._server
+                InferenceServicer(self.models, self.state), self._server
             )
         self._health = Health(self.services, options.stream_idle_s)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -106,14 +106,14 @@ class CaptionServer:
     async def open(self, engines: Mapping[str, PixelModel]) -> None:
         """Warm up the models, then serve them by name; the first is the default."""
         ready = {name: await self.models.prepare(engine) for name, engine in engines.items()}
-        if self.gate.state is not State.STARTING:  # a signal came meanwhile
+        if self.state.phase is not Phase.STARTING:  # a signal came meanwhile
             for pipeline in ready.values():
                 pipeline.close()
             return
         for name, pipeline in ready.items():
             self.models.put(name, pipeline)
         settle_garbage()
-        self.gate.state = State.SERVING
+        self.state.phase = Phase.SERVING
         self._health.set(SERVING)
 
     async def failed(self) -> str:
@@ -122,29 +122,29 @@ class CaptionServer:
 
     async def _report(self, works: bool) -> None:
         """Report whether the server serves."""
-        if self.gate.state is State.DRAINING:
+        if self.state.phase is Phase.DRAINING:
             return
-        self.gate.state = State.SERVING if works else State.FAILING
+        self.state.phase = Phase.SERVING if works else Phase.FAILING
         self._health.set(SERVING if works else NOT_SERVING)
 
     async def drain(self) -> bool:
         """Report NOT_SERVING, so that load balancers send calls elsewhere, and accept calls for
         `lame_duck_s`; then reject new calls, finish open ones and stop. Returns whether all open calls were
         finished within the grace period."""
-        self.gate.leaving = True
+        self.state.leaving = True
         self._health.end()
         await asyncio.sleep(self.options.lame_duck_s)
-        self.gate.drain()
+        self.state.drain()
         try:
             async with asyncio.timeout(self.options.grace_s):
-                await self.gate.empty()
+                await self.state.empty()
         except TimeoutError:
             await self.stop()
             return False
-        await self.gate.quiet(_QUIET_S, _QUIET_LIMIT_S)
+        await self.state.quiet(_QUIET_S, _QUIET_LIMIT_S)
         stopping = asyncio.create_task(self.stop(_FLUSH_S))
         await asyncio.sleep(_GO_AWAY_S)
-        self.gate.close()
+        self.state.close()
         await stopping
         return True
 

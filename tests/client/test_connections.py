@@ -264,7 +264,7 @@ def test_a_batch_outlives_the_server_that_it_went_to() -> None:
                 assert index not in found
                 found[index] = outcome
                 if len(found) == 30:
-                    [serving] = [server for server in (one, two) if server.server.gate.open_calls]
+                    [serving] = [server for server in (one, two) if server.server.state.open_calls]
                     drained = serving.start(serving.server.drain())
         assert drained.result(PATIENCE_S)
         for server in (one, two):
@@ -289,7 +289,7 @@ def test_an_image_that_is_gone_when_it_is_sent_again_fails_alone(tmp_path: Path)
             if len(outcomes) == 10:
                 for photo in photos:
                     photo.unlink()
-                [serving] = [server for server in (one, two) if server.server.gate.open_calls]
+                [serving] = [server for server in (one, two) if server.server.state.open_calls]
                 serving.start(serving.server.drain())
     assert len(outcomes) == len(photos)
     kinds = {type(outcome) for outcome in outcomes}

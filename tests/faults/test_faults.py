@@ -24,7 +24,7 @@ import pytest
 from support import bombs
 from support.engines import FakeEngine
 from support.patience import PATIENCE_S, wait_until
-from support.processes import server_process
+from support.processes import decoder_pids, server_process
 from support.serving import RunningServer, make_image, serve
 
 from captioner.v1 import captioner_pb2 as pb
@@ -88,7 +88,7 @@ def serve_quickly(**options: float) -> Iterator[RunningServer]:
     with serve(FakeEngine(image_s=0.001), **options) as running:
         yield running
         wait_until(lambda: running.metric("in_flight_calls") == running.metric("admitted_images") == 0)
-        wait_until(lambda: running.server.door.images.used_bytes == 0)
+        wait_until(lambda: running.server.door.budget.used_bytes == 0)
 
 
 @pytest.fixture
@@ -112,12 +112,9 @@ def repeat(fault: Callable[[], object], every_s: float) -> None:
 
 
 def test_decoding_processes_are_killed(server: RunningServer) -> None:
-    workers = server.server.models.get()._decoders._ordinary.workers._workers
-
     def kill() -> None:
-        for worker in workers[:1]:
-            if worker._process is not None:
-                worker._process.send_signal(signal.SIGKILL)
+        for process in decoder_pids()[:1]:
+            os.kill(process, signal.SIGKILL)
 
     with load(server.address) as codes:
         repeat(kill, 1.5)

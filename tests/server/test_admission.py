@@ -1,24 +1,28 @@
 """Places for images: refused, waited for, handed on."""
 
 import asyncio
+import math
 from contextlib import AbstractAsyncContextManager, ExitStack
 
 import pytest
 
-from captioner_server.captioning.admission import Admission
-from captioner_server.captioning.bulk_places import Place
 from captioner_server.errors import BusyError, RequestError
-from captioner_server.fairness.fair_queue import Claim
+from captioner_server.intake.images import AdmittedImages
+from captioner_server.intake.ticket import Kind, Ticket
 
 
-def make(limit: int) -> Admission:
+def ask(images: int = 1, patience_s: float = math.inf, caller: str = "", cost: float = 1.0) -> Ticket:
+    return Ticket(caller, deadline_s=patience_s, images=images, cost=cost)
+
+
+def make(limit: int) -> AdmittedImages:
     """With half a second an image, in batches of 4."""
-    return Admission(limit, 4, lambda: 0.5)
+    return AdmittedImages(limit, 4, lambda: 0.5, clock=lambda: 0.0)
 
 
 def test_a_full_house_refuses_and_says_when_to_come_again() -> None:
     admission = make(2)
-    with admission.enter(2), pytest.raises(BusyError) as caught, admission.enter():
+    with admission.enter(ask(2)), pytest.raises(BusyError) as caught, admission.enter(ask()):
         pass
     assert caught.value.retry_after_s == 1.0
     assert admission.inside == 0
@@ -26,16 +30,16 @@ def test_a_full_house_refuses_and_says_when_to_come_again() -> None:
 
 def test_who_would_be_answered_too_late_is_refused_at_once() -> None:
     admission = make(100)
-    with admission.enter(6):
-        with admission.enter(patience_s=7.4):  # 7 and a batch of 4 take 5.5 s, three quarters of 7.3 s
+    with admission.enter(ask(6)):
+        with admission.enter(ask(patience_s=7.4)):  # 7 and a batch of 4 take 5.5 s, three quarters of 7.3 s
             pass
         too_late = pytest.raises(BusyError, match=r"about 5\.5 s, too close to the limit of 7\.3 s")
-        with too_late as caught, admission.enter(patience_s=7.3):
+        with too_late as caught, admission.enter(ask(patience_s=7.3)):
             pass
         assert caught.value.retry_after_s == 3.0
-        with pytest.raises(BusyError), admission.enter(2, patience_s=7.4):
+        with pytest.raises(BusyError), admission.enter(ask(2, patience_s=7.4)):
             pass
-        with admission.enter(2):  # patient without end
+        with admission.enter(ask(2)):  # patient without end
             assert admission.inside == 8
     assert admission.inside == 0
 
@@ -44,22 +48,22 @@ def test_a_caller_waits_for_no_more_of_others_work_than_its_own() -> None:
     admission = make(100)
     with ExitStack() as house:
         for number in range(10):
-            house.enter_context(admission.enter(caller=f"dear{number}", cost=20.0))
+            house.enter_context(admission.enter(ask(caller=f"dear{number}", cost=20.0)))
         assert admission.backlog_s == pytest.approx((201 + 4) * 0.5)
-        assert admission.expected_s(caller="cheap") == pytest.approx((11 + 4) * 0.5)
-        assert admission.expected_s(caller="dear0", cost=20.0) == pytest.approx((40 + 9 * 20 + 4) * 0.5)
+        assert admission.expected_s(ask(caller="cheap")) == pytest.approx((11 + 4) * 0.5)
+        assert admission.expected_s(ask(caller="dear0", cost=20.0)) == pytest.approx((40 + 9 * 20 + 4) * 0.5)
     assert admission.backlog_s == 0
 
 
 def test_what_fits_into_one_batch_comes_in_whatever_the_estimate() -> None:
     admission = make(100)
-    with admission.enter(3), admission.enter(patience_s=0.001):
+    with admission.enter(ask(3)), admission.enter(ask(patience_s=0.001)):
         assert admission.inside == 4
-        assert admission.refusal(1, patience_s=0.001)
+        assert admission.refusal(ask(patience_s=0.001))
 
 
 def test_more_than_the_house_holds_is_a_mistake_not_a_matter_of_time() -> None:
-    with pytest.raises(RequestError), make(2).enter(3):
+    with pytest.raises(RequestError), make(2).enter(ask(3)):
         pass
 
 
@@ -68,7 +72,7 @@ def test_waiters_come_in_as_others_leave_in_their_order() -> None:
         admission, order = make(1), []
 
         async def visit(number: int) -> None:
-            async with admission.wait(Claim()):
+            async with admission.wait(Ticket(kind=Kind.BATCH)):
                 assert admission.inside == 1
                 order.append(number)
                 await asyncio.sleep(0.001)
@@ -85,10 +89,10 @@ def test_a_waiter_that_gives_up_takes_no_place() -> None:
         admission = make(1)
 
         async def visit() -> None:
-            async with admission.wait(Claim()):
+            async with admission.wait(Ticket(kind=Kind.BATCH)):
                 pass
 
-        async with admission.wait(Claim()):
+        async with admission.wait(Ticket(kind=Kind.BATCH)):
             waiters = [asyncio.create_task(visit()) for _ in range(3)]
             await asyncio.sleep(0)
             waiters[0].cancel()
@@ -100,10 +104,13 @@ def test_a_waiter_that_gives_up_takes_no_place() -> None:
     asyncio.run(run())
 
 
-async def wait_for(admission: Admission, caller: str, seconds: float, done: list[str], slow: bool) -> None:
-    async with admission.wait(Claim(caller, bulk=True)) as place:
+async def wait_for(
+    admission: AdmittedImages, caller: str, seconds: float, done: list[str], slow: bool
+) -> None:
+    ticket = Ticket(caller, Kind.BATCH)
+    async with admission.wait(ticket):
         if not slow:
-            place.keep()
+            ticket.decoded()
         await asyncio.sleep(seconds)
         done.append(caller)
 
@@ -111,13 +118,13 @@ async def wait_for(admission: Admission, caller: str, seconds: float, done: list
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Images that have not been decoded after 20 ms are slow."""
-    monkeypatch.setattr("captioner_server.captioning.bulk_places._SLOW_S", (0.02, 0.02))
+    monkeypatch.setattr("captioner_server.intake.bulk._SLOW_S", (0.02, 0.02))
 
 
 @pytest.mark.usefixtures("quick")
 def test_images_that_take_long_to_decode_do_not_keep_the_places_of_others() -> None:
     async def run() -> None:
-        admission, done = Admission(64, 4, lambda: 0.001), list[str]()
+        admission, done = AdmittedImages(64, 4, lambda: 0.001), list[str]()
         slow = [  # twice as many callers as places
             asyncio.create_task(wait_for(admission, f"slow{number % 24}", 60, done, True))
             for number in range(48)
@@ -140,26 +147,26 @@ def test_images_that_take_long_to_decode_do_not_keep_the_places_of_others() -> N
 @pytest.mark.usefixtures("quick")
 def test_a_caller_has_a_bounded_number_of_images_set_aside() -> None:
     async def run() -> None:
-        admission = Admission(100, 4, lambda: 0.001)
+        admission = AdmittedImages(100, 4, lambda: 0.001)
         tasks: list[asyncio.Task[None]] = []
 
         async def stream() -> None:
             while True:  # as a stream that is not read while its image waits
-                place = admission.wait(Claim("slow", bulk=True))
+                place = admission.wait(Ticket("slow", Kind.BATCH))
                 await place.__aenter__()
                 tasks.append(asyncio.create_task(hold(place)))
 
-        async def hold(place: AbstractAsyncContextManager[Place]) -> None:
+        async def hold(place: AbstractAsyncContextManager[None]) -> None:
             await ended.wait()
             await place.__aexit__(None, None, None)
 
         ended = asyncio.Event()
         reader = asyncio.create_task(stream())
         async with asyncio.timeout(30):
-            while admission._bulk.aside < 16:
+            while admission.aside < 16:
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
-        assert 16 <= admission._bulk.aside == admission.inside < 16 + 12
+        assert 16 <= admission.aside == admission.inside < 16 + 12
         reader.cancel()
         assert not admission.idle
         ended.set()
@@ -172,7 +179,7 @@ def test_a_caller_has_a_bounded_number_of_images_set_aside() -> None:
 @pytest.mark.usefixtures("quick")
 def test_no_more_images_are_set_aside_than_the_house_holds() -> None:
     async def run() -> None:
-        admission, done = Admission(4, 4, lambda: 0.001), list[str]()
+        admission, done = AdmittedImages(4, 4, lambda: 0.001), list[str]()
         tasks = [
             asyncio.create_task(wait_for(admission, str(number), 60, done, True)) for number in range(20)
         ]
@@ -180,8 +187,8 @@ def test_no_more_images_are_set_aside_than_the_house_holds() -> None:
             while admission.inside < 7:
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
-        assert admission._bulk.aside == 4 and admission.inside == 7  # three places
-        assert admission.refusal(1) is None  # what is aside does not count for interactive calls
+        assert admission.aside == 4 and admission.inside == 7  # three places
+        assert admission.refusal(ask()) is None  # what is aside does not count for interactive calls
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -192,7 +199,7 @@ def test_no_more_images_are_set_aside_than_the_house_holds() -> None:
 
 def test_places_are_charged_by_how_long_they_are_held() -> None:
     async def run() -> None:
-        admission, done = Admission(4, 4, lambda: 0.0005), list[str]()
+        admission, done = AdmittedImages(4, 4, lambda: 0.0005), list[str]()
 
         async def visit(caller: str, seconds: float, images: int) -> None:
             # More at a time than there are places, so that the caller always waits for one.

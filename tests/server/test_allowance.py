@@ -14,7 +14,9 @@ from support.serving import RunningServer, make_image, serve
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
 from captioner_server.errors import BusyError, RequestError
-from captioner_server.fairness.allowance import Allowance, Limits
+from captioner_server.intake.allowance import Allowance, Limits
+from captioner_server.intake.images import AdmittedImages
+from captioner_server.intake.ticket import Ticket
 
 IMAGE = make_image(1)
 
@@ -96,27 +98,30 @@ def test_images_a_second(server: RunningServer, stub: CaptionServiceStub) -> Non
 
 def test_the_rate_is_kept_and_what_is_not_used_is_saved_for_a_second_only() -> None:
     now = 100.0
+    admitted = AdmittedImages(100, 4, lambda: 0.0)
     allowance = Allowance(Limits(rate=4), lambda: now)
+    one = Ticket(allowance=allowance)
     taken = 0
     for _ in range(80):  # 10 s
-        while allowance.refusal() is None:
-            with allowance.enter(1):
+        while admitted.refusal(one) is None:
+            with admitted.enter(one):
                 taken += 1
         now += 0.125
     assert taken == 4 + 39  # what is saved, and what 9.875 s bring
     now += 100
-    with allowance.enter(10):  # more than there may be at once: paid for afterwards
+    with admitted.enter(Ticket(allowance=allowance, images=10)):  # more than a burst: paid for afterwards
         pass
-    with pytest.raises(BusyError) as caught, allowance.enter(1):
+    with pytest.raises(BusyError) as caught, admitted.enter(one):
         pass
     assert caught.value.retry_after_s == pytest.approx(7 / 4)
 
 
 def test_more_than_is_ever_allowed_is_a_mistake() -> None:
-    allowance = Allowance(Limits(images=3))
-    with pytest.raises(RequestError), allowance.enter(4):
+    admitted, allowance = AdmittedImages(100, 4, lambda: 0.0), Allowance(Limits(images=3))
+    one, three, four = (Ticket(allowance=allowance, images=images) for images in (1, 3, 4))
+    with pytest.raises(RequestError), admitted.enter(four):
         pass
-    with allowance.enter(3), pytest.raises(BusyError), allowance.enter(1):
+    with admitted.enter(three), pytest.raises(BusyError), admitted.enter(one):
         pass
-    with allowance.enter(3):
+    with admitted.enter(three):
         pass

@@ -15,7 +15,7 @@ from captioner.results import Caption
 from captioner_server.captioning.batcher import Batcher
 from captioner_server.captioning.compute import Computed
 from captioner_server.errors import BusyError, DeadlineError
-from captioner_server.fairness.fair_queue import Claim
+from captioner_server.intake.ticket import Kind, Ticket
 from captioner_server.observation.metrics import Metrics
 
 NEVER = math.inf
@@ -44,7 +44,7 @@ async def batching(engine: FakeEngine, max_wait_s: float = 60, **more: object) -
 async def submit(
     batcher: Batcher, seed: int, options: CaptionOptions = FALLBACK, deadline_s: float = NEVER
 ) -> Computed:
-    return await batcher.submit(pixels(seed), options, deadline_s)
+    return await batcher.submit(pixels(seed), options, Ticket(deadline_s=deadline_s))
 
 
 async def occupy(batcher: Batcher, engine: FakeEngine) -> asyncio.Task[Computed]:
@@ -132,8 +132,7 @@ def test_expensive_searches_hold_nobody_up() -> None:
                     batcher.submit(
                         pixels(seed),
                         asked(beam_size=1 + seed % 16, max_words=64, length_normalization=seed / 50),
-                        NEVER,
-                        Claim(f"dear {seed}", cost=17.0),
+                        Ticket(f"dear {seed}", cost=17.0),
                     )
                 )
                 for seed in range(1, 41)
@@ -142,7 +141,7 @@ def test_expensive_searches_hold_nobody_up() -> None:
             answered: list[int] = []
             for _ in range(3):
                 before = len(engine.batches)
-                call = batcher.submit(pixels(99), FALLBACK, NEVER, Claim("cheap"))
+                call = batcher.submit(pixels(99), FALLBACK, Ticket("cheap"))
                 task = asyncio.create_task(call)
                 await asyncio.sleep(0)
                 engine.hold.set()
@@ -166,7 +165,7 @@ def test_interactive_calls_do_not_wait_for_a_batch_full_of_bulk(calls: int, size
         async with batching(engine) as batcher:
             first = await occupy(batcher, engine)
             bulk = [
-                asyncio.create_task(batcher.submit(pixels(seed), FALLBACK, NEVER, Claim("bulk", bulk=True)))
+                asyncio.create_task(batcher.submit(pixels(seed), FALLBACK, Ticket("bulk", Kind.BATCH)))
                 for seed in range(1, 9)
             ]
             single = [asyncio.create_task(submit(batcher, seed)) for seed in range(9, 9 + calls)]

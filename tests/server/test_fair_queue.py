@@ -2,11 +2,14 @@
 
 import asyncio
 from collections import Counter
+from weakref import WeakSet
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captioner_server.fairness.fair_queue import BULK_SHARE, Claim, FairQueue, Turns
+from captioner_server.intake.fair_queue import BULK_SHARE, FairQueue
+from captioner_server.intake.ticket import Kind, Ticket
+from captioner_server.intake.turns import Turns
 
 
 def take(queue: FairQueue[str], count: int) -> list[str]:
@@ -16,17 +19,17 @@ def take(queue: FairQueue[str], count: int) -> list[str]:
 def test_callers_take_turns_and_each_keeps_its_order() -> None:
     queue: FairQueue[str] = FairQueue()
     for number in range(4):
-        queue.add(f"a{number}", Claim("a"))
+        queue.add(f"a{number}", Ticket("a"))
     for number in range(2):
-        queue.add(f"b{number}", Claim("b"))
+        queue.add(f"b{number}", Ticket("b"))
     assert take(queue, 6) == ["a0", "b0", "a1", "b1", "a2", "a3"]
 
 
 def test_what_costs_more_comes_less_often() -> None:
     queue: FairQueue[str] = FairQueue()
     for number in range(30):
-        queue.add(f"dear{number}", Claim("dear", cost=5.0))
-        queue.add(f"cheap{number}", Claim("cheap"))
+        queue.add(f"dear{number}", Ticket("dear"), 5.0)
+        queue.add(f"cheap{number}", Ticket("cheap"))
     taken = Counter(name.rstrip("0123456789") for name in take(queue, 30))
     assert taken["cheap"] >= 4 * taken["dear"] > 0
 
@@ -34,22 +37,22 @@ def test_what_costs_more_comes_less_often() -> None:
 def test_who_asks_for_a_little_does_not_wait_for_many_who_ask_for_much() -> None:
     queue: FairQueue[str] = FairQueue()
     for number in range(40):
-        queue.add(f"d{number}", Claim(f"d{number}", cost=17.0))
+        queue.add(f"d{number}", Ticket(f"d{number}"), 17.0)
     for turn in range(100):
         if turn % 2:
-            queue.add("cheap", Claim("c"))
+            queue.add("cheap", Ticket("c"))
         found = take(queue, 3)
         assert ("cheap" in found) == bool(turn % 2)
         for dear in {*found} - {"cheap"}:  # they come again at once
-            queue.add(dear, Claim(dear, cost=17.0))
+            queue.add(dear, Ticket(dear), 17.0)
 
 
 def test_much_is_not_put_off_for_ever_by_new_callers_who_ask_for_a_little() -> None:
     queue: FairQueue[str] = FairQueue()
-    queue.add("dear", Claim("d", cost=17.0))
+    queue.add("dear", Ticket("d"), 17.0)
     taken: list[str] = []
     for number in range(60):
-        queue.add(f"cheap{number}", Claim(f"new{number}"))
+        queue.add(f"cheap{number}", Ticket(f"new{number}"))
         taken += take(queue, 1)
     assert "dear" in taken[16:40]
 
@@ -57,8 +60,8 @@ def test_much_is_not_put_off_for_ever_by_new_callers_who_ask_for_a_little() -> N
 def test_interactive_calls_come_first_and_bulk_keeps_its_share() -> None:
     queue: FairQueue[str] = FairQueue()
     for number in range(1000):
-        queue.add(f"bulk{number}", Claim("b", bulk=True))
-        queue.add(f"call{number}", Claim("c"))
+        queue.add(f"bulk{number}", BULK)
+        queue.add(f"call{number}", Ticket("c"))
     assert take(queue, 1) == ["call0"]
     bulk = sum(name.startswith("bulk") for name in take(queue, 400))
     assert abs(bulk / 400 - BULK_SHARE) < 0.02
@@ -67,21 +70,25 @@ def test_interactive_calls_come_first_and_bulk_keeps_its_share() -> None:
 def test_a_caller_who_comes_back_has_saved_nothing_up() -> None:
     queue: FairQueue[str] = FairQueue()
     for number in range(100):
-        queue.add(f"a{number}", Claim("a"))
+        queue.add(f"a{number}", Ticket("a"))
     take(queue, 50)
     for number in range(10):
-        queue.add(f"b{number}", Claim("b"))
+        queue.add(f"b{number}", Ticket("b"))
     assert Counter(name[0] for name in take(queue, 10)) == {"a": 5, "b": 5}
 
 
-claims = st.builds(Claim, st.sampled_from("abc"), st.booleans(), st.floats(0.25, 10))
+BULK = Ticket("b", Kind.BATCH)
+tickets = st.builds(Ticket, st.sampled_from("abc"), st.sampled_from([Kind.IMAGE, Kind.BATCH]))
+asked_for = st.lists(st.tuples(tickets, st.floats(0.25, 10)), max_size=40)
 
 
-@given(st.lists(claims, max_size=40), st.randoms())
-def test_every_item_comes_out_once_in_the_order_that_was_foreseen(asked: list[Claim], chance: object) -> None:
+@given(asked_for, st.randoms())
+def test_every_item_comes_out_once_in_the_order_that_was_foreseen(
+    asked: list[tuple[Ticket, float]], chance: object
+) -> None:
     queue: FairQueue[int] = FairQueue()
-    for number, claim in enumerate(asked):
-        queue.add(number, claim)
+    for number, (ticket, cost) in enumerate(asked):
+        queue.add(number, ticket, cost)
     dropped = {number for number in range(len(asked)) if chance.random() < 0.2}
     for number in dropped:
         queue.discard(number)
@@ -98,11 +105,11 @@ def test_who_took_longer_than_foreseen_comes_later() -> None:
         turns, order = Turns(1), []
 
         async def visit(name: str, seconds: float) -> None:
-            claim = Claim(name)
-            await turns.enter(claim)
+            ticket = Ticket(name)
+            await turns.enter(ticket)
             order.append(name)
             await asyncio.sleep(0)
-            turns.leave(claim, seconds - claim.cost)
+            turns.leave(ticket, seconds - 1.0)
 
         await asyncio.gather(*[visit(name, 100.0) for name in "abc"])
         order.clear()
@@ -118,7 +125,7 @@ def test_places_come_back_whatever_becomes_of_those_who_wait() -> None:
         turns = Turns(2)
 
         async def visit(number: int) -> None:
-            async with turns.turn(Claim(str(number % 3))):
+            async with turns.turn(Ticket(str(number % 3))):
                 await asyncio.sleep(0.001)
 
         tasks = [asyncio.create_task(visit(number)) for number in range(50)]
@@ -131,31 +138,38 @@ def test_places_come_back_whatever_becomes_of_those_who_wait() -> None:
     asyncio.run(run())
 
 
-async def pass_by(turns: Turns, callers: int) -> None:
+class Name(str):
+    """The name of a caller, which shows whether it is remembered."""
+
+
+async def pass_by(turns: Turns, callers: int, remembered: WeakSet[Name]) -> None:
     """Callers who come once each, find a free place and cost more than foreseen."""
     for number in range(callers):
-        claim = Claim(f"new{number}")
-        await turns.enter(claim)
-        turns.leave(claim, 1 + number % 7)
+        remembered.add(name := Name(f"new{number}"))
+        ticket = Ticket(name)
+        await turns.enter(ticket)
+        turns.leave(ticket, 1 + number % 7)
 
 
 def test_callers_who_never_come_back_are_forgotten() -> None:
     async def run() -> None:
         turns = Turns(2)
-        debtor = Claim("debtor")
+        debtor = Ticket("debtor")
         await turns.enter(debtor)
         turns.leave(debtor, 100.0)
-        await pass_by(turns, 5000)
-        times = turns._waiting._lanes[False].times
-        assert len(times) <= 1100 and "debtor" in times
-        async with turns.turn(Claim("a")), turns.turn(Claim("b")):
-            waits = asyncio.create_task(turns.enter(Claim("c")))
+        remembered: WeakSet[Name] = WeakSet()
+        await pass_by(turns, 5000, remembered)
+        assert 0 < len(remembered) <= 1100
+        async with turns.turn(Ticket("a")), turns.turn(Ticket("b")):
+            waits = asyncio.create_task(turns.enter(Ticket("c")))
             for number in range(5000):  # who give up
-                gone = asyncio.create_task(turns.enter(Claim(f"gone{number}")))
+                remembered.add(name := Name(f"gone{number}"))
+                gone = asyncio.create_task(turns.enter(Ticket(name)))
                 await asyncio.sleep(0)
                 gone.cancel()
             await asyncio.sleep(0)
-            assert len(turns._waiting._lanes[False].times) <= 1100
+            del name, gone
+            assert len(remembered) <= 1100
         await waits
 
     asyncio.run(run())
@@ -164,13 +178,13 @@ def test_callers_who_never_come_back_are_forgotten() -> None:
 def test_who_was_alone_for_long_does_not_have_to_make_up_for_it() -> None:
     async def run() -> None:
         turns, order = Turns(1), []
-        alone = Claim("alone")
+        alone = Ticket("alone")
         for _ in range(100):
             await turns.enter(alone)
             turns.leave(alone, 1.0)
 
         async def visit(name: str) -> None:
-            async with turns.turn(Claim(name)):
+            async with turns.turn(Ticket(name)):
                 order.append(name)
                 await asyncio.sleep(0)
 

@@ -126,7 +126,7 @@ def test_of_a_call_that_waits_little_is_buffered():
     ):
         head = POST + b"Content-Length: 20000000\r\n\r\n"
         first.sendall(head)  # takes the room for messages
-        wait_until(lambda: server.server.door.images.used_bytes)
+        wait_until(lambda: server.server.door.budget.used_bytes)
         bare.sendall(head)
         threading.Thread(target=send_for_ever, args=(bare,), daemon=True).start()
         connections = server.server._http._server.server_state.connections

@@ -18,10 +18,11 @@ from support.stalling import Stalling
 
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
-from captioner_server.admission.door import Door, Entry, Kind
-from captioner_server.admission.gate import Gate, State
-from captioner_server.admission.intake import Intake, SmallIntake
 from captioner_server.errors import BusyError, DeadlineError
+from captioner_server.intake.door import Door
+from captioner_server.intake.messages import ByteBudget, SmallMessages
+from captioner_server.intake.state import Phase, ServerState
+from captioner_server.intake.ticket import Kind, Ticket
 from captioner_server.options import ServerOptions
 
 MIB = 2**20
@@ -35,14 +36,14 @@ async def forever() -> None:
 
 def test_room_is_handed_on_and_never_more_than_there_is() -> None:
     async def run() -> None:
-        intake, most = Intake(300, 100, 10), 0
+        budget, most = ByteBudget(300, 100, 10), 0
 
         async def message(number: int) -> None:
             nonlocal most
-            async with intake.receive(str(number % 3)) as receipt:
-                await receipt.arrive(asyncio.sleep(0))
-                receipt.settle(number)
-                most = max(most, intake.used_bytes)
+            async with budget.hold(ticket := Ticket(str(number % 3))):
+                await budget.arrive(ticket, asyncio.sleep(0))
+                budget.settle(ticket, number)
+                most = max(most, budget.used_bytes)
                 await asyncio.sleep(0.001)
 
         tasks = [asyncio.create_task(message(number)) for number in range(100)]
@@ -51,38 +52,38 @@ def test_room_is_handed_on_and_never_more_than_there_is() -> None:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         assert 0 < most <= 300
-        assert intake.used_bytes == 0
+        assert budget.used_bytes == 0
 
     asyncio.run(run())
 
 
 def test_what_does_not_arrive_loses_its_room_when_others_wait() -> None:
     async def run() -> None:
-        intake = Intake(100, 100, PATIENCE_S, contended_s=0.1)
+        budget = ByteBudget(100, 100, PATIENCE_S, contended_s=0.1)
 
         async def silent() -> None:
-            async with intake.receive("a") as receipt:
-                await receipt.arrive(forever())
+            async with budget.hold(ticket := Ticket("a")):
+                await budget.arrive(ticket, forever())
 
         task = asyncio.create_task(silent())
         await asyncio.sleep(0.15)
         assert not task.done()  # as long as nobody waits
-        async with intake.receive("b") as receipt:
-            receipt.settle(1)
+        async with budget.hold(Ticket("b")):
+            pass
         with pytest.raises(BusyError):
             await task
-        assert intake.used_bytes == 0
+        assert budget.used_bytes == 0
 
     asyncio.run(run())
 
 
 def test_what_never_arrives_is_not_waited_for() -> None:
     async def run() -> None:
-        intake = Intake(1000, 100, 0.05)
+        budget = ByteBudget(1000, 100, 0.05)
         with pytest.raises(DeadlineError, match="upload_s"):
-            async with intake.receive("a") as receipt:
-                await receipt.arrive(forever())
-        assert intake.used_bytes == 0
+            async with budget.hold(ticket := Ticket("a")):
+                await budget.arrive(ticket, forever())
+        assert budget.used_bytes == 0
 
     asyncio.run(run())
 
@@ -100,9 +101,9 @@ def test_calls_that_stall_are_counted_and_ended(server: RunningServer) -> None:
     with grpc.insecure_channel(server.address) as channel:
         wait_until(lambda: server.server.door.receiving >= 20)
         assert server.server.door.receiving == 20  # max_calls
-        assert server.server.door.images.used_bytes <= server.server.door.images.budget_bytes
+        assert server.server.door.budget.used_bytes <= server.server.door.budget.budget_bytes
         wait_until(lambda: server.server.door.receiving == 0)
-        assert server.server.door.images.used_bytes == 0
+        assert server.server.door.budget.used_bytes == 0
         request = pb.CaptionRequest(image=make_image(1))
         assert CaptionServiceStub(channel).Caption(request, timeout=PATIENCE_S).caption.text
 
@@ -175,7 +176,7 @@ def test_without_a_token_nothing_is_read(tmp_path: Path) -> None:
             stalling = Stalling(server.address, f"/{method}", 30 * MIB)
             stalling.call(1000)
         time.sleep(0.3)
-        assert server.server.door.images.used_bytes == 0
+        assert server.server.door.budget.used_bytes == 0
 
 
 def test_streams_hold_no_more_images_than_the_queue_and_one_each() -> None:
@@ -191,7 +192,7 @@ def test_streams_hold_no_more_images_than_the_queue_and_one_each() -> None:
             CaptionServiceStub(channel).CaptionBatch(iter(requests), timeout=PATIENCE_S) for _ in range(3)
         ]
         time.sleep(1)
-        held = server.server.door.images.used_bytes
+        held = server.server.door.budget.used_bytes
         assert held <= (2 + 3) * (len(image) + 100)
         engine.hold.set()
         assert [len(list(call)) for call in calls] == [30, 30, 30]
@@ -213,7 +214,7 @@ def test_silent_streams_make_room_for_others() -> None:
         silent = [
             CaptionServiceStub(one).CaptionBatch(silence()) for one in (channel, other) for _ in range(2)
         ]
-        wait_until(lambda: server.server.door.streams.total == 4)
+        wait_until(lambda: server.metric("in_flight_calls") == 4)
         requests = [pb.CaptionBatchRequest(id=str(n), image=make_image(n)) for n in range(10)]
 
         def answered() -> bool:
@@ -246,51 +247,55 @@ def test_small_messages_that_stall_take_no_calls(method: str) -> None:
 
 def test_a_small_message_that_stalls_loses_its_call_when_others_do_too() -> None:
     async def run() -> None:
-        intake = SmallIntake(1, PATIENCE_S, prompt_s=0.01)
-        first = asyncio.create_task(intake.arrive(forever()))
+        small = SmallMessages(1, PATIENCE_S, prompt_s=0.01)
+        first = asyncio.create_task(small.arrive(forever()))
         await asyncio.sleep(0.02)
         with pytest.raises(BusyError):
-            await intake.arrive(forever())
-        assert await intake.arrive(asyncio.sleep(0, 7)) == 7
+            await small.arrive(forever())
+        assert await small.arrive(asyncio.sleep(0, 7)) == 7
         assert not first.done()
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
         with pytest.raises(DeadlineError):
-            await SmallIntake(1, 0.02, prompt_s=0.01).arrive(forever())
+            await SmallMessages(1, 0.02, prompt_s=0.01).arrive(forever())
 
     asyncio.run(run())
 
 
 def test_no_call_gives_way_to_one_that_is_rejected() -> None:
     async def run() -> None:
-        gate = Gate(1.0)
-        gate.state = State.SERVING
-        overloaded = True
+        state = ServerState(1.0)
+        state.phase = Phase.SERVING
+        overloaded = False
 
-        def overload(deadline_s: float, caller: str) -> BusyError | None:
+        def overload(ticket: Ticket) -> BusyError | None:
             return BusyError("overloaded", 1.0) if overloaded else None
 
-        door = Door(gate, ServerOptions(max_calls=4, max_streams=1, upload_bytes=1), overload)
-        calls = [asyncio.create_task(hold(door, "many")) for _ in range(4)]
-        await asyncio.sleep(0.01)
-        for caller, kind in (("few", Kind.IMAGE), ("few", Kind.WORDS), ("few", Kind.BATCH)):
-            with door.streams.one("other"), pytest.raises(BusyError):
-                async with door.enter(caller, kind, math.inf):
-                    pass
+        door = Door(state, ServerOptions(max_calls=4, max_streams=1, upload_bytes=1), overload)
+        async with door.admit("other", Kind.BATCH, math.inf):
+            calls = [asyncio.create_task(stall(door, "many")) for _ in range(4)]
+            await asyncio.sleep(0.01)
+            overloaded = True
+            for kind in (Kind.IMAGE, Kind.WORDS, Kind.BATCH):
+                with pytest.raises(BusyError):
+                    async with door.admit("few", kind, math.inf):
+                        pass
         await asyncio.sleep(0.01)
         assert not any(call.done() for call in calls)
         overloaded = False
-        async with door.enter("few", Kind.IMAGE, math.inf):
+        async with door.admit("few", Kind.IMAGE, math.inf):
             await asyncio.sleep(0.01)
             assert [call.done() for call in calls] == [False, False, False, True]
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
 
-    async def hold(door: Door, caller: str) -> None:
-        entry = Entry(door, caller, Kind.IMAGE, math.inf)
-        async with entry.receive(forever, lambda _: 0):
+    async def stall(door: Door, caller: str) -> None:
+        async with (
+            door.admit(caller, Kind.IMAGE, math.inf) as ticket,
+            door.receive(ticket, forever, lambda _: 0),
+        ):
             pass
 
     asyncio.run(run())

@@ -95,7 +95,7 @@ def test_draining_finishes_what_is_open_and_refuses_what_is_new() -> None:
         batch = stub.CaptionBatch(images())
         wait_until(lambda: server.metric("admitted_images") == 7)
         drained = server.start(server.server.drain())
-        wait_until(lambda: not server.server.gate.serving)
+        wait_until(lambda: not server.server.state.serving)
         assert health(channel) == NOT_SERVING
         with pytest.raises(grpc.RpcError) as caught:
             stub.Caption(pb.CaptionRequest(image=make_image(6)), timeout=PATIENCE_S)
@@ -196,7 +196,7 @@ def test_an_answer_that_is_still_on_its_way_is_waited_for() -> None:
         answer = CaptionServiceStub(channel).Caption.future(pb.CaptionRequest(image=make_image(1)))
         wait_until(lambda: server.metric("images_total", outcome="ok") == 1)
         time.sleep(0.05)
-        assert server.server.gate.open_calls == 1
+        assert server.server.state.open_calls == 1
         drained = server.start(server.server.drain())
         time.sleep(0.05)
         opened.set()

@@ -354,8 +354,8 @@ def test_a_shadow_that_fails_is_given_up_and_the_server_goes_on(caplog) -> None:
                 return "the shadow is given up" in caplog.text
 
             wait_until(given_up)
-            wait_until(lambda: not server.server.models._shadow._tasks, "comparisons that had begun are over")
-            assert server.server.gate.serving
+            wait_until(lambda: server.server.models.get("next").idle, "comparisons that had begun are over")
+            assert server.server.state.serving
             failed = server.metric("shadow_images_total", outcome="failed")
             assert failed >= FAILURES
             stub.Caption(pb.CaptionRequest(image=IMAGE), timeout=PATIENCE_S)

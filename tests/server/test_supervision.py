@@ -90,11 +90,23 @@ def test_a_process_whose_model_does_not_recover_ends() -> None:
 
 
 def test_batches_that_end_for_good_are_noticed() -> None:
-    with serve(FakeEngine(), failing_s=0.1) as server:
-        pipeline = server.server.models.get()
-        assert pipeline._worker is not None
-        pipeline._worker.get_loop().call_soon_threadsafe(pipeline._worker.cancel)
+    class Ended(BaseException):
+        """Not caught, as no `Exception`."""
+
+    class Engine(FakeEngine):
+        ends = False
+
+        def caption_pixels(self, pixels, options=None):
+            if self.ends:
+                raise Ended
+            return super().caption_pixels(pixels, options)
+
+    engine = Engine()
+    with serve(engine, failing_s=0.1) as server, grpc.insecure_channel(server.address) as channel:
+        engine.ends = True
+        call = CaptionServiceStub(channel).Caption.future(pb.CaptionRequest(image=make_image(1)))
         assert server.call(server.server.failed()) == "batches are no longer processed"
+        call.cancel()
 
 
 @pytest.mark.parametrize("fits", [1, 2, 3])

@@ -12,9 +12,9 @@ from support.serving import make_image
 
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
-from captioner_server.admission.guessers import address_of
-from captioner_server.admission.tokens import Tokens, read_tokens
 from captioner_server.errors import ServerStartError, UnauthenticatedError
+from captioner_server.intake.guessers import address_of
+from captioner_server.intake.tokens import Tokens, read_tokens
 
 
 def test_tokens_have_names_and_are_read_again(tmp_path: Path) -> None:
@@ -22,7 +22,8 @@ def test_tokens_have_names_and_are_read_again(tmp_path: Path) -> None:
     path.write_text("# who may call\nalice secret-a\n\nbob secret-b\n")
 
     async def run() -> None:
-        tokens = Tokens(path)
+        now = 0.0
+        tokens = Tokens(path, lambda: now)
         for scheme in ("Bearer", "bearer", "BEARER"):
             assert await tokens.name_of(f"{scheme} secret-a", "ipv4:1.2.3.4:5") == "alice"
         assert await tokens.name_of("Bearer secret-b", "") == "bob"
@@ -30,17 +31,17 @@ def test_tokens_have_names_and_are_read_again(tmp_path: Path) -> None:
             with pytest.raises(UnauthenticatedError):
                 await tokens.name_of(wrong, f"ipv4:10.0.0.{len(wrong)}:1")
         path.write_text("carol secret-c\ndave d\n")
-        tokens._checked_s = 0
+        now += 1.0
         assert await tokens.name_of("Bearer secret-c", "") == "carol"
         times = path.stat()
         path.write_text("carol secret-d\ndave d\n")
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-        tokens._checked_s = 0
+        now += 1.0
         with pytest.raises(UnauthenticatedError):
             await tokens.name_of("Bearer secret-c", "")
         assert await tokens.name_of("Bearer secret-d", "") == "carol"
         path.write_text("one two three\n")
-        tokens._checked_s = 0
+        now += 1.0
         assert await tokens.name_of("Bearer secret-d", "") == "carol"  # a broken file changes nothing
 
     asyncio.run(run())
@@ -54,7 +55,7 @@ class Guesses:
         self.now, self.slept = 0.0, list[float]()
         self.tokens = Tokens(folder / "token", lambda: self.now)
         self.sleeping = asyncio.Event()  # holds all who sleep until it is set, as time does
-        monkeypatch.setattr("captioner_server.admission.tokens.asyncio.sleep", self._sleep)
+        monkeypatch.setattr("captioner_server.intake.tokens.asyncio.sleep", self._sleep)
 
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -148,7 +149,10 @@ def test_a_guesser_does_not_get_further_by_changing_its_address(guesses: Guesses
             guess = asyncio.create_task(guesses.answer(f"other{number}", "ipv6:[2001:db8::77]:5"))
             await asyncio.wait([guess], timeout=0)
         assert (await guesses.answer("secret", "ipv6:[2001:db8::99]:5")).startswith("TooManyGuessesError")
-        assert len(guesses.tokens._guessers) == 4096
+        for number, answer in ((0, "alice"), (4999, "TooManyGuessesError")):  # the oldest are forgotten
+            peer = f"ipv6:[2001:db8:1:{number:x}::1]:5"
+            await guesses.flood(3, peer)
+            assert (await guesses.answer("secret", peer)).startswith(answer)
 
     asyncio.run(run())
 

@@ -33,15 +33,21 @@ def ask(service: str = "") -> health_pb2.HealthCheckRequest:
 
 
 def test_a_watch_that_is_not_read_blocks_nobody() -> None:
-    with serve(FakeEngine(), lame_duck_s=0.0) as server, health(server) as stub:
+    engine = FakeEngine()
+    with (
+        serve(engine, stuck_s=0.3, lame_duck_s=0.0) as server,
+        health(server) as stub,
+        grpc.insecure_channel(server.address) as channel,
+    ):
         unread = Stalling(server.address, WATCH, reads=False)
         unread.ask(ask().SerializeToString())
         watching = stub.Watch(ask(), timeout=PATIENCE_S)
         assert next(watching).status == SERVING
-        server.call(server.server._report(False))
+        engine.hold.clear()  # the model is stuck
+        stuck = CaptionServiceStub(channel).Caption.future(pb.CaptionRequest(image=make_image(1)))
         assert next(watching).status == NOT_SERVING and stub.Check(ask()).status == NOT_SERVING
-        server.call(server.server._report(True))
-        assert next(watching).status == SERVING
+        engine.hold.set()
+        assert stuck.result(PATIENCE_S) and next(watching).status == SERVING
         assert server.call(server.server.drain())
         assert next(watching).status == NOT_SERVING
 
@@ -50,8 +56,7 @@ def test_a_watch_that_is_not_read_ends() -> None:
     with serve(FakeEngine(), stream_idle_s=0.2) as server:
         unread = Stalling(server.address, WATCH, reads=False)
         unread.ask(ask().SerializeToString())
-        wait_until(lambda: server.server._health._watches.total)
-        wait_until(lambda: not server.server._health._watches.total)
+        wait_until(lambda: server.metric("refused_calls_total", reason="deadline_exceeded"))
 
 
 def test_a_connection_has_one_watch_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +108,7 @@ def test_answers_that_are_not_read_lose_their_places(method: str) -> None:
         unread = Stalling(server.address, method, reads=False)
         for _ in range(20):
             unread.ask(METHODS[method]())
-        wait_until(lambda: server.server.gate.open_calls >= 10)
+        wait_until(lambda: server.server.state.open_calls >= 10)
         started = time.monotonic()
         with grpc.insecure_channel(server.address) as channel:
             stub = CaptionServiceStub(channel)
@@ -117,15 +122,15 @@ def test_answers_that_are_not_read_lose_their_places(method: str) -> None:
 
             wait_until(answered)
         assert time.monotonic() - started < 0.5 * server.server.options.stream_idle_s
-        assert server.server.door.images.used_bytes < server.server.door.images.budget_bytes
+        assert server.server.door.budget.used_bytes < server.server.door.budget.budget_bytes
 
 
 def test_an_answer_that_is_not_read_ends_in_time() -> None:
     with serve(FakeEngine(), stream_idle_s=0.3, lame_duck_s=0.0) as server:
         unread = Stalling(server.address, "/captioner.v1.CaptionService/GetModel", reads=False)
         unread.ask(b"")
-        wait_until(lambda: server.server.gate.open_calls)
-        wait_until(lambda: not server.server.gate.open_calls)
+        wait_until(lambda: server.server.state.open_calls)
+        wait_until(lambda: not server.server.state.open_calls)
         assert server.call(server.server.drain())
 
 
@@ -134,7 +139,7 @@ def test_answers_that_are_not_read_do_not_delay_the_end() -> None:
         unread = Stalling(server.address, "/captioner.v1.CaptionService/GetModel", reads=False)
         for _ in range(5):
             unread.ask(b"")
-        wait_until(lambda: server.server.gate.open_calls == 5)
+        wait_until(lambda: server.server.state.open_calls == 5)
         assert server.call(server.server.drain())
 
 
@@ -156,11 +161,11 @@ def test_answers_that_wait_to_be_read_count_as_memory() -> None:
         unread = Stalling(server.address, "/captioner.v1.CaptionService/CaptionBatch", reads=False)
         unread.ask(*(request.SerializeToString() for request in requests))
         wait_until(lambda: server.metric("images_total", outcome="ok") == 8)
-        intake = server.server.door.images
+        budget = server.server.door.budget
         # Beside the room for the next message of the stream.
-        assert intake.used_bytes - server.server.options.max_message_bytes > 8 * 64 * 64 * 4
+        assert budget.used_bytes - server.server.options.max_message_bytes > 8 * 64 * 64 * 4
         unread.socket.close()
-        wait_until(lambda: not intake.used_bytes)
+        wait_until(lambda: not budget.used_bytes)
 
 
 def test_one_caller_leaves_streams_to_others() -> None:
@@ -173,7 +178,7 @@ def test_one_caller_leaves_streams_to_others() -> None:
         busy = Stalling(server.address, "/captioner.v1.CaptionService/CaptionBatch")
         for _ in range(3):
             busy.ask(request.SerializeToString())
-        wait_until(lambda: server.server.door.streams.total == 3)
+        wait_until(lambda: server.metric("in_flight_calls") == 3)
         busy.ask(request.SerializeToString())
         busy.wait_for_answer()  # the fourth is rejected
         for one in (channel, other):

@@ -88,6 +88,20 @@ def resident_mib(pid: int) -> float:
     return _memory_mib(pid, "VmRSS")
 
 
+def decoder_pids() -> list[int]:
+    """The processes that decode images for servers in this process, the oldest first."""
+    children = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    found = sorted(int(pid) for one in children for pid in one.read_text().split())
+    return [pid for pid in found if b"captioner.images.worker" in _command_line(pid)]
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has ended
+        return b""
+
+
 def peak_mib(pid: int) -> float:
     """The most memory that a process has had so far."""
     return _memory_mib(pid, "VmHWM")

@@ -20,7 +20,8 @@ from captioner.protocol import Outcome, PixelModel, Pixels
 from captioner.results import Caption
 from captioner_server.captioning.compute import Computed, compute
 from captioner_server.errors import BusyError, DeadlineError
-from captioner_server.fairness.fair_queue import Claim, FairQueue
+from captioner_server.intake.fair_queue import FairQueue
+from captioner_server.intake.ticket import Ticket
 from captioner_server.observation.metrics import Metrics
 from captioner_server.observation.tracing import begin_batch, begin_wait
 
@@ -40,11 +41,8 @@ _SMOOTHING = 0.2  # weight of the newest batch in the running estimates
 class _Job:
     pixels: Pixels
     options: CaptionOptions
-    bulk: bool
-    cost: float
-    """In images with the model's default search."""
+    ticket: Ticket
     entered_s: float
-    deadline_s: float
     answer: asyncio.Future[Computed]
     trace: WaitSpans | None
 
@@ -105,19 +103,16 @@ class Batcher:
         self._recent_s = (1 - _SMOOTHING) * self._recent_s + compute_s
         self._recent_cost = (1 - _SMOOTHING) * self._recent_cost + cost
 
-    async def submit(
-        self, pixels: Pixels, options: CaptionOptions, deadline_s: float, claim: Claim | None = None
-    ) -> Computed:
+    async def submit(self, pixels: Pixels, options: CaptionOptions, ticket: Ticket) -> Computed:
         """Wait for the caption of one image, (size, size, channels), with resolved options.
 
         Cancelling the call removes the image from the queue. Raises `DeadlineError` if the deadline passes in
         the queue and `BusyError` after the longest wait allowed.
         """
         loop = asyncio.get_running_loop()
-        claim = claim or Claim()
         now, answer, trace = self._clock(), loop.create_future(), begin_wait()
-        job = _Job(pixels, options, claim.bulk, claim.cost, now, deadline_s, answer, trace)
-        self._queue.add(job, claim)
+        job = _Job(pixels, options, ticket, now, answer, trace)
+        self._queue.add(job, ticket, ticket.cost)
         self._wake.set()
         limit = loop.call_later(self._max_wait_s, self._overdue, job)
         try:
@@ -133,9 +128,9 @@ class Batcher:
         """Process the queue until cancelled; images that still wait are left unanswered."""
         self.running = True
         try:
-            async with asyncio.TaskGroup() as lanes:
+            async with asyncio.TaskGroup() as tasks:
                 for _ in range(self._engine.lanes):
-                    lanes.create_task(self._run())
+                    tasks.create_task(self._run())
         finally:
             self.running = False
 
@@ -176,7 +171,7 @@ class Batcher:
     def _take(self, now: float) -> list[_Job]:
         """The next batch, in fair order."""
         for job in self._queue:
-            if job.answer.done() or job.deadline_s <= now:
+            if job.answer.done() or job.ticket.deadline_s <= now:
                 self._drop(job, DeadlineError("the deadline passed in the queue"), "deadline")
         waiting = list(self._queue.order())
         if not waiting:
@@ -195,17 +190,17 @@ class Batcher:
             if size > largest:
                 continue
             end = now + self._estimate_s(size, _cost(waiting[:size]))
-            in_time = [job for job in waiting if end <= job.deadline_s][:size]
+            in_time = [job for job in waiting if end <= job.ticket.deadline_s][:size]
             dear = _cost(in_time) > _DEAREST_BATCH * self._sizes[-1]
             if len(in_time) == size and (size == 1 or not dear):
                 return in_time
         # By the estimate, none can be computed in time. Try the one with the most time left: otherwise an
         # estimate that is too long would never be corrected.
-        return [max(waiting, key=lambda job: job.deadline_s)]
+        return [max(waiting, key=lambda job: job.ticket.deadline_s)]
 
     def _largest(self, waiting: Sequence[_Job]) -> int:
         """The largest size of a batch, by what waits."""
-        calls = sum(not job.bulk for job in waiting)
+        calls = sum(not job.ticket.bulk for job in waiting)
         if calls in (0, len(waiting)):
             return self._sizes[-1]
         wanted = max(self._sizes[-1] * _MIXED_SHARE, calls / _MIXED_CALLS)
@@ -249,4 +244,4 @@ class Batcher:
 
 
 def _cost(jobs: Sequence[_Job]) -> float:
-    return sum(job.cost for job in jobs)
+    return sum(job.ticket.cost for job in jobs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Callable
 from functools import partial
 
@@ -11,8 +10,8 @@ from captioner.images.preparation import Preparation
 from captioner.images.workers import DecodeWorkers, PreemptedError
 from captioner.protocol import Pixels
 from captioner_server.errors import BusyError
-from captioner_server.fairness.fair_queue import Claim
-from captioner_server.fairness.turn_pool import TurnPool
+from captioner_server.intake.ticket import Ticket
+from captioner_server.intake.turns import TurnPool
 
 _LEAST_IMAGE_S = 0.002
 _SLOW_NICENESS = 5
@@ -32,24 +31,23 @@ class Decoders:
 
     def __init__(self, preparation: Preparation, count: int, max_cpu_s: float) -> None:
         """`count` processes of each kind; an image may take `max_cpu_s` seconds of processor time."""
-        self._ordinary = _Lane(preparation, count, max_cpu_s)
-        self._slow = _Lane(preparation, count, max_cpu_s, _SLOW_NICENESS)
+        self._ordinary = _Pool(preparation, count, max_cpu_s)
+        self._slow = _Pool(preparation, count, max_cpu_s, _SLOW_NICENESS)
 
-    async def load(self, image: bytes, claim: Claim) -> Pixels:
+    async def load(self, image: bytes, ticket: Ticket) -> Pixels:
         """The model's input. Raises as `DecodeWorkers.load`, and `BusyError` for a slow image if too many
         others wait."""
-        claim = dataclasses.replace(claim, cost=1.0)
 
         def preempt(used_s: float) -> bool:
-            return used_s >= self._slice_s and self._ordinary.turns.others_wait(claim.caller)
+            return used_s >= self._slice_s and self._ordinary.turns.others_wait(ticket.caller)
 
         try:
-            return await self._ordinary.load(image, claim, preempt)
+            return await self._ordinary.load(image, ticket, preempt)
         except PreemptedError:
-            if not claim.bulk and self._slow.turns.waiting >= _SLOW_WAITING * self._slow.workers.count:
+            if not ticket.bulk and self._slow.turns.waiting >= _SLOW_WAITING * self._slow.workers.count:
                 message = "too many images that take long to decode are waiting"
                 raise BusyError(message, _RETRY_AFTER_S) from None
-        return await self._slow.load(image, claim)
+        return await self._slow.load(image, ticket)
 
     @property
     def _slice_s(self) -> float:
@@ -83,7 +81,7 @@ class Decoders:
         self._slow.close()
 
 
-class _Lane:
+class _Pool:
     """Processes, and the turns of callers at them."""
 
     def __init__(self, preparation: Preparation, count: int, max_cpu_s: float, niceness: int = 0) -> None:
@@ -92,9 +90,9 @@ class _Lane:
         self.turns = self._threads.turns
 
     async def load(
-        self, image: bytes, claim: Claim, preempt: Callable[[float], bool] | None = None
+        self, image: bytes, ticket: Ticket, preempt: Callable[[float], bool] | None = None
     ) -> Pixels:
-        return await self._threads.run(claim, partial(self.workers.load, image, preempt), self._cost)
+        return await self._threads.run(ticket, partial(self.workers.load, image, preempt), 1.0, self._cost)
 
     def _cost(self, seconds: float) -> float:
         """Cost of decoding an image that took so many seconds, in units of an average image."""

@@ -14,6 +14,7 @@ from captioner_server.captioning.pipeline import Pipeline
 from captioner_server.captioning.shadow import OUTCOMES, Shadow
 from captioner_server.errors import ModelNotFoundError
 from captioner_server.heap import settle_garbage
+from captioner_server.intake.ticket import Ticket
 from captioner_server.observation.metrics import Metrics
 from captioner_server.options import ServerOptions
 
@@ -74,12 +75,12 @@ class Models:
             models=self.names,
         )
 
-    def refusal(self, deadline_s: float, caller: str) -> CaptionerError | None:
-        """The error that another image is rejected with now, whichever model it names; None if one of them
-        has room. The shadow, which nearly always has room, does not count."""
+    def refusal(self, ticket: Ticket) -> CaptionerError | None:
+        """The error that a call with an image is refused with now, whichever model it names; None if one of
+        them has room. The shadow, which nearly always has room, does not count."""
         first = None
         for pipeline in self._for_callers():
-            refusal = pipeline.refusal(deadline_s, caller)
+            refusal = pipeline.refusal(ticket)
             if refusal is None:
                 return None
             first = first or refusal

@@ -7,8 +7,8 @@ import dataclasses
 import io
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,14 +19,13 @@ from captioner.images.formats import HEAD_BYTES, format_of
 from captioner.options import CaptionOptions
 from captioner.protocol import PixelModel, Pixels
 from captioner.results import Caption, Word
-from captioner_server.captioning.admission import Admission
 from captioner_server.captioning.batcher import Batcher
-from captioner_server.captioning.bulk_places import Place
 from captioner_server.captioning.compute import Computed
 from captioner_server.captioning.decoders import Decoders
 from captioner_server.captioning.supervisor import Supervisor
-from captioner_server.fairness.fair_queue import Claim
-from captioner_server.fairness.turn_pool import TurnPool
+from captioner_server.intake.images import AdmittedImages
+from captioner_server.intake.ticket import Ticket
+from captioner_server.intake.turns import TurnPool
 from captioner_server.observation.call import current_call
 from captioner_server.observation.metrics import Metrics
 from captioner_server.observation.tracing import begin_image, begin_wait, image_stage
@@ -57,12 +56,13 @@ class Pipeline:
         preparation = dataclasses.replace(engine.preparation, limits=options.image_limits)
         self._formats = preparation.limits.formats
         self._decoders = Decoders(preparation, options.decode_workers, options.max_decode_s)
-        self._admission = Admission(
+        self._admitted = AdmittedImages(
             options.queue_size,
             options.max_batch_size,
             self._image_s,
             self._decoders.expected_wait_s,
             lambda: self._decoders.image_s,
+            options.max_wait_s,
         )
         self._streamers = TurnPool(options.stream_workers, "stream")
         self._worker: asyncio.Task[None] | None = None
@@ -75,7 +75,8 @@ class Pipeline:
         pixels = np.full(self.engine.preparation.shape, 128, dtype=np.uint8)
 
         async def attempt() -> None:
-            await self._batcher.submit(pixels, self.defaults, time.monotonic() + self._options.stuck_s)
+            ticket = Ticket(deadline_s=time.monotonic() + self._options.stuck_s)
+            await self._batcher.submit(pixels, self.defaults, ticket)
 
         return Supervisor(
             self._batcher,
@@ -97,7 +98,7 @@ class Pipeline:
         """Run every code path and batch size once, so that the first calls are not slow."""
         loop = asyncio.get_running_loop()
         await self._decoders.warm_up()
-        pixels = await self._decoders.load(_grey_png(), Claim())
+        pixels = await self._decoders.load(_grey_png(), Ticket())
         defaults = self.resolve(CaptionOptions())
         for size in self._options.batch_sizes:
             batch = np.repeat(pixels[None], size, axis=0)
@@ -105,7 +106,7 @@ class Pipeline:
             await loop.run_in_executor(None, self.engine.caption_pixels, batch, defaults)
             self._batcher.learn(size, time.monotonic() - started)
         greedy = self.resolve(CaptionOptions(beam_size=1))
-        async for _ in self._words(pixels, greedy, Claim(), lambda: None):
+        async for _ in self._words(Ticket(), pixels, greedy, lambda: None):
             pass
 
     def resolve(self, options: CaptionOptions) -> CaptionOptions:
@@ -132,7 +133,7 @@ class Pipeline:
     @property
     def admitted(self) -> int:
         """Admitted images: accepted and not yet answered."""
-        return self._admission.inside
+        return self._admitted.inside
 
     @property
     def waiting(self) -> int:
@@ -142,91 +143,76 @@ class Pipeline:
     @property
     def idle(self) -> bool:
         """Whether no image is admitted or waits for admission."""
-        return self._admission.idle
+        return self._admitted.idle
 
     @property
     def expected_wait_s(self) -> float:
-        return self._admission.backlog_s
+        return self._admitted.backlog_s
 
     @property
     def decoder_restarts(self) -> int:
         return self._decoders.restarts
 
-    def refusal(self, deadline_s: float, caller: str) -> CaptionerError | None:
-        """The error that another interactive image would be rejected with now, if any."""
-        if refusal := current_call.get().allowance.refusal():
-            return refusal
-        return self._admission.refusal(1, self._patience_s(deadline_s), caller)
+    def refusal(self, ticket: Ticket) -> CaptionerError | None:
+        """The error that another interactive image would be refused with now, if any."""
+        return self._admitted.refusal(ticket)
 
     @contextmanager
-    def enter(self, options: CaptionOptions, deadline_s: float, images: int = 1) -> Iterator[None]:
+    def enter(self, ticket: Ticket, options: CaptionOptions, images: int = 1) -> Iterator[None]:
         """Admit the images of an interactive call. Raises `BusyError` if there is no room or the deadline is
         too close; `options` are resolved."""
-        call, patience_s = current_call.get(), self._patience_s(deadline_s)
-        with (
-            self._admission.enter(images, patience_s, call.caller, self._cost(options)),
-            call.allowance.enter(images),
-        ):
+        ticket.images, ticket.cost = images, self._cost(options)
+        with self._admitted.enter(ticket):
             yield
 
-    @asynccontextmanager
-    async def wait(self) -> AsyncIterator[Place]:
-        """Admit an image of a bulk call, as soon as there is room."""
-        call = current_call.get()
-        async with call.allowance.wait(), self._admission.wait(Claim(call.caller, bulk=True)) as place:
-            yield place
+    def wait(self, ticket: Ticket) -> AbstractAsyncContextManager[None]:
+        """Admit an image of a stream, as soon as there is room."""
+        return self._admitted.wait(ticket)
 
-    async def caption(
-        self, image: bytes, options: CaptionOptions, deadline_s: float, place: Place | None = None
-    ) -> Caption:
-        """The caption of an admitted image; `options` are resolved. An image of a bulk call has a `place`,
-        and gives way to interactive ones."""
+    async def caption(self, ticket: Ticket, image: bytes, options: CaptionOptions) -> Caption:
+        """The caption of an admitted image; `options` are resolved."""
         with self._counted(image):
-            claim = Claim(current_call.get().caller, place is not None, self._cost(options))
-            pixels = await self._decode(image, claim)
-            if place is not None:
-                place.keep()
-            computed = await self._submit(pixels, options, deadline_s, claim)
+            ticket.cost = self._cost(options)
+            pixels = await self._decode(ticket, image)
+            computed = await self._submit(ticket, pixels, options)
         if self.observe:
             self.observe(image, options, computed.caption)
         return computed.caption
 
-    async def stream(self, image: bytes, options: CaptionOptions) -> AsyncGenerator[Word | Caption]:
+    async def stream(
+        self, ticket: Ticket, image: bytes, options: CaptionOptions
+    ) -> AsyncGenerator[Word | Caption]:
         """The words of an admitted image as they are decoded, then the caption."""
         with self._counted(image):
-            claim = Claim(current_call.get().caller, cost=self._cost(options))
-            pixels = await self._decode(image, claim)
-            async with aclosing(self._timed_words(pixels, options, claim)) as items:
+            pixels = await self._decode(ticket, image)
+            async with aclosing(self._timed_words(ticket, pixels, options)) as items:
                 async for item in items:
                     yield item
 
     async def stream_search(
-        self, image: bytes, options: CaptionOptions, deadline_s: float
+        self, ticket: Ticket, image: bytes, options: CaptionOptions
     ) -> AsyncGenerator[Word | Caption]:
         """The words of an admitted image as greedy search decodes them, then the caption of the requested
         search."""
         with self._counted(image):
-            claim = Claim(current_call.get().caller, cost=self._cost(options))
-            pixels = await self._decode(image, claim)
+            pixels = await self._decode(ticket, image)
             greedy = dataclasses.replace(options, beam_size=1, alternatives=0, include=())
-            async with aclosing(self._timed_words(pixels, greedy, claim)) as items:
+            async with aclosing(self._timed_words(ticket, pixels, greedy)) as items:
                 async for item in items:
                     if isinstance(item, Word) or greedy == options:
                         yield item
             if greedy != options:
-                yield (await self._submit(pixels, options, deadline_s, claim)).caption
+                yield (await self._submit(ticket, pixels, options)).caption
 
-    async def _submit(
-        self, pixels: Pixels, options: CaptionOptions, deadline_s: float, claim: Claim
-    ) -> Computed:
-        computed = await self._batcher.submit(pixels, options, deadline_s, claim)
+    async def _submit(self, ticket: Ticket, pixels: Pixels, options: CaptionOptions) -> Computed:
+        computed = await self._batcher.submit(pixels, options, ticket)
         call = current_call.get()
         call.add(computed.queue_s, computed.compute_s, computed.batch_size)
         self._metrics.count_share(call.token, computed.compute_s / computed.batch_size)
         return computed
 
     async def _timed_words(
-        self, pixels: Pixels, options: CaptionOptions, claim: Claim
+        self, ticket: Ticket, pixels: Pixels, options: CaptionOptions
     ) -> AsyncGenerator[Word | Caption]:
         call = current_call.get()
         submitted = started = time.monotonic()
@@ -239,7 +225,7 @@ class Pipeline:
                 trace.begin_compute()
 
         try:
-            async with aclosing(self._words(pixels, options, claim, begin, trace)) as items:
+            async with aclosing(self._words(ticket, pixels, options, begin, trace)) as items:
                 async for item in items:
                     yield item
         finally:
@@ -254,7 +240,7 @@ class Pipeline:
         """Cost of a search, in units of the default search."""
         return max(_LEAST_COST, _hypotheses(options) / _hypotheses(self.defaults))
 
-    async def _decode(self, image: bytes, claim: Claim) -> Pixels:
+    async def _decode(self, ticket: Ticket, image: bytes) -> Pixels:
         if len(image) > self._options.max_image_bytes:
             limit = self._options.max_image_bytes
             raise ImageTooLargeError(
@@ -263,24 +249,22 @@ class Pipeline:
         format_of(bytes(image[:HEAD_BYTES]), self._formats)  # what is no image needs no turn
         started = time.monotonic()
         with image_stage("decode"):
-            pixels = await self._decoders.load(image, claim)
+            pixels = await self._decoders.load(image, ticket)
+        ticket.decoded()
         decode_s = time.monotonic() - started
         self._metrics.decode_seconds.observe(decode_s)
         current_call.get().seconds["decode"] += decode_s
         return pixels
 
     def _image_s(self) -> float:
-        """Time per image under load: that of the slower stage."""
+        """Time per image under load: that of decoding or of the model, whichever is slower."""
         return max(self._batcher.image_s, self._decoders.image_s)
-
-    def _patience_s(self, deadline_s: float) -> float:
-        return min(deadline_s - time.monotonic(), self._options.max_wait_s)
 
     async def _words(
         self,
+        ticket: Ticket,
         pixels: Pixels,
         options: CaptionOptions,
-        claim: Claim,
         begin: Callable[[], None],
         trace: WaitSpans | None = None,
     ) -> AsyncGenerator[Word | Caption]:
@@ -299,7 +283,7 @@ class Pipeline:
         async def produce_in_turn() -> None:
             work = trace.observing(produce) if trace else produce
             try:
-                await self._streamers.run(claim, work)
+                await self._streamers.run(ticket, work, ticket.cost)
             finally:
                 items.put_nowait(None)
 

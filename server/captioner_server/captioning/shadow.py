@@ -13,6 +13,7 @@ from captioner.options import CaptionOptions
 from captioner.results import Caption
 from captioner_server.captioning.pipeline import Pipeline
 from captioner_server.errors import BusyError
+from captioner_server.intake.ticket import Ticket
 from captioner_server.observation.call import Call, current_call
 from captioner_server.observation.metrics import Metrics
 from captioner_server.observation.tracing import current_trace
@@ -49,12 +50,12 @@ class Shadow:
         self, pipeline: Pipeline, image: bytes, options: CaptionOptions, caption: Caption
     ) -> None:
         current_call.set(Call("shadow", "", caller="shadow"))
+        ticket = Ticket("shadow", deadline_s=time.monotonic() + _PATIENCE_S)
         current_trace.set(None)  # not part of the call
-        deadline_s = time.monotonic() + _PATIENCE_S
         try:
             options = pipeline.resolve(options)
-            with pipeline.enter(options, deadline_s):
-                other = await pipeline.caption(image, options, deadline_s)
+            with pipeline.enter(ticket, options):
+                other = await pipeline.caption(ticket, image, options)
             outcome = "same" if other.text == caption.text else "different"
         except BusyError:
             outcome = "dropped"

@@ -13,8 +13,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from captioner_server.admission.door import Door, Kind
-from captioner_server.admission.gate import State
 from captioner_server.captioning.models import Models
 from captioner_server.errors import NotServingError, RequestError
 from captioner_server.http.body import CaptionCall
@@ -25,6 +23,9 @@ from captioner_server.http.errors import NotFoundError, error_response
 from captioner_server.http.openapi import describe_api
 from captioner_server.http.origin import Origins
 from captioner_server.http.page import page_routes
+from captioner_server.intake.door import Door
+from captioner_server.intake.state import Phase
+from captioner_server.intake.ticket import Kind
 from captioner_server.observation.journal import Journal
 from captioner_server.options import ServerOptions
 from captioner_server.tls import is_local
@@ -49,9 +50,9 @@ def make_app(models: Models, options: ServerOptions, door: Door, journal: Journa
         return JSONResponse({"status": "SERVING"})
 
     async def ready(request: Request) -> Response:
-        if door.gate.ready:
+        if door.state.ready:
             return JSONResponse({"status": "SERVING"})
-        reason = door.gate.state.value or State.DRAINING.value
+        reason = door.state.phase.value or Phase.DRAINING.value
         return error_response(NotServingError(reason, _RETRY_AFTER_S))
 
     async def openapi(request: Request) -> Response:

@@ -15,6 +15,7 @@ from captioner_server.captioning.models import Models
 from captioner_server.http.aside import run_aside
 from captioner_server.http.body import MODEL, CaptionCall, read_request
 from captioner_server.http.stream import EventStream, encode_event
+from captioner_server.intake.ticket import Ticket
 from captioner_server.options import ServerOptions
 
 
@@ -30,20 +31,20 @@ class CaptionCalls:
         call = await read_request(request, limits.max_image_bytes, limits.max_message_bytes)
         return dataclasses.replace(call, options=self._models.get(call.model).resolve(call.options))
 
-    async def caption(self, call: CaptionCall, deadline_s: float) -> Response:
+    async def caption(self, call: CaptionCall, ticket: Ticket) -> Response:
         """The caption of one image as JSON."""
         pipeline = self._models.get(call.model)
-        with pipeline.enter(call.options, deadline_s):
-            caption = await pipeline.caption(call.image, call.options, deadline_s)
+        with pipeline.enter(ticket, call.options):
+            caption = await pipeline.caption(ticket, call.image, call.options)
         return Response(await encode(caption), media_type="application/json")
 
-    async def stream(self, call: CaptionCall, deadline_s: float) -> Response:
+    async def stream(self, call: CaptionCall, ticket: Ticket) -> Response:
         """Every word as it is decoded, then the caption, as server-sent events."""
 
         async def events() -> Any:
             pipeline = self._models.get(call.model)
-            with pipeline.enter(call.options, deadline_s):
-                async with aclosing(pipeline.stream_search(call.image, call.options, deadline_s)) as items:
+            with pipeline.enter(ticket, call.options):
+                async with aclosing(pipeline.stream_search(ticket, call.image, call.options)) as items:
                     async for item in items:
                         kind = "caption" if isinstance(item, Caption) else "word"
                         yield encode_event(kind, await encode(item))
@@ -54,7 +55,7 @@ class CaptionCalls:
         """The model in the query of a request without a body; "" for the default."""
         return request.query_params.get(MODEL, "")
 
-    async def model(self, name: str, deadline_s: float) -> Response:
+    async def model(self, name: str, ticket: Ticket) -> Response:
         """The model and the limits of the server."""
         return JSONResponse(self._models.describe(name).to_dict())
 

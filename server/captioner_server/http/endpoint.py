@@ -20,7 +20,6 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from captioner.errors import CaptionerError
-from captioner_server.admission.door import Door, Kind
 from captioner_server.errors import (
     INTERNAL,
     BusyError,
@@ -32,6 +31,8 @@ from captioner_server.errors import (
 from captioner_server.http.body import TIMEOUT
 from captioner_server.http.errors import error_response
 from captioner_server.http.origin import Origins
+from captioner_server.intake.door import Door
+from captioner_server.intake.ticket import Kind, Ticket
 from captioner_server.observation.call import Call, current_call
 from captioner_server.observation.journal import Journal
 from captioner_server.observation.tracing import call_stage, current_trace
@@ -51,8 +52,8 @@ class Operation(Generic[T]):
     read: Callable[[Request], Awaitable[T]]
     size_of: Callable[[T], int]
     """The size in bytes of what was read."""
-    answer: Callable[[T, float], Awaitable[Response]]
-    """Receives the deadline by `time.monotonic`; cancelled if the caller disconnects."""
+    answer: Callable[[T, Ticket], Awaitable[Response]]
+    """Cancelled if the caller disconnects."""
     show_error: Callable[[CaptionerError], Response] = error_response
     """An error in the form of its protocol."""
 
@@ -102,7 +103,6 @@ class Endpoint(Generic[T]):
             self.origins.check(request.headers)
         deadline_s = _deadline_of(request)
         call.caller = await self.door.identify(", ".join(request.headers.getlist("authorization")), call.peer)
-        call.allowance = self.door.allowance(call.caller)
         try:
             await self._serve(request, send, call, deadline_s)
         except BusyError:  # also for want of time
@@ -112,15 +112,15 @@ class Endpoint(Generic[T]):
 
     async def _serve(self, request: Request, send: Send, call: Call, deadline_s: float) -> None:
         async with (
-            self.door.enter(call.caller, self.operation.kind, deadline_s) as entry,
-            entry.receive(lambda: self.operation.read(request), self.operation.size_of) as asked,
+            self.door.admit(call.caller, self.operation.kind, deadline_s) as ticket,
+            self.door.receive(ticket, lambda: self.operation.read(request), self.operation.size_of) as asked,
         ):
-            self.door.gate.enter()
+            self.door.state.enter()
             try:
-                answering = _answer(self.operation.answer(asked, deadline_s), request, send)
+                answering = _answer(self.operation.answer(asked, ticket), request, send)
                 await _while_connected(request.receive, answering)
             finally:
-                self.door.gate.leave()
+                self.door.state.leave()
 
     async def _fail(self, error: CaptionerError, request: Request, sending: _Sending) -> None:
         """Answer with an error. If an answer has begun, the connection is closed instead."""

@@ -9,8 +9,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from captioner_server.fairness.allowance import Allowance
-
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -23,8 +21,6 @@ class Call:
     peer: str = ""
     caller: str = ""
     """The name of its token, or its address."""
-    allowance: Allowance = field(default_factory=Allowance)
-    """The limits of its caller, besides those of the server."""
     images: int = 0
     failed: int = 0
     image_bytes: int = 0

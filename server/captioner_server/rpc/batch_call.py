@@ -13,17 +13,16 @@ import grpc
 from captioner.errors import CaptionerError
 from captioner.protobuf import caption_to_proto, options_from_proto
 from captioner.v1 import captioner_pb2 as pb
-from captioner_server.admission.door import Entry
-from captioner_server.admission.gate import Gate
-from captioner_server.admission.intake import Receipt, evicted
-from captioner_server.captioning.bulk_places import Place
 from captioner_server.captioning.models import Models
 from captioner_server.captioning.pipeline import Pipeline
 from captioner_server.errors import INTERNAL, DeadlineError, RequestError, release_frames, to_batch_error
+from captioner_server.intake.door import Door
+from captioner_server.intake.messages import evicted
+from captioner_server.intake.ticket import Ticket
 from captioner_server.observation.call import current_call
 from captioner_server.observation.tracing import call_stage
 from captioner_server.options import ServerOptions
-from captioner_server.rpc.wire import Received, begin_stream, deadline_of, read, write
+from captioner_server.rpc.wire import Received, begin_stream, read, write
 
 log = logging.getLogger(__name__)
 
@@ -38,13 +37,12 @@ class BatchCall:
         self,
         models: Models,
         options: ServerOptions,
-        gate: Gate,
-        entry: Entry,
+        door: Door,
+        ticket: Ticket,
         context: grpc.aio.ServicerContext,
     ) -> None:
-        self._models, self._options, self._gate = models, options, gate
-        self._entry, self._context = entry, context
-        self._deadline_s = deadline_of(context)
+        self._models, self._options, self._door = models, options, door
+        self._ticket, self._context = ticket, context
         self._window = asyncio.Semaphore(options.stream_window)
         # Each with its room, which it has until it is sent.
         self._answers: asyncio.Queue[tuple[pb.CaptionBatchResponse, AsyncExitStack] | None] = asyncio.Queue()
@@ -59,7 +57,7 @@ class BatchCall:
             while (item := await self._answers.get()) is not None:
                 answer, room = item
                 async with room:
-                    await write(self._context, answer, self._options.stream_idle_s, self._entry.crowded)
+                    await write(self._context, answer, self._options.stream_idle_s, self._door.crowded)
                 self._unanswered -= 1
                 self._window.release()
             await reader
@@ -83,36 +81,38 @@ class BatchCall:
 
     async def _start_all(self, tasks: asyncio.TaskGroup) -> CaptionerError | None:
         """Start work on each image; returns the error that ends the call, if any."""
-        draining = tasks.create_task(self._gate.draining())
+        draining = tasks.create_task(self._door.state.draining())
         try:
             while True:
                 await self._window.acquire()
                 async with AsyncExitStack() as room, AsyncExitStack() as admitted:
-                    receipt = await room.enter_async_context(self._entry.room())
+                    ticket = self._ticket.for_image()
+                    await room.enter_async_context(self._door.budget.hold(ticket))
                     try:
                         with call_stage("receive"):
-                            received = await self._next(receipt, draining)
+                            received = await self._next(ticket, draining)
                     except CaptionerError as error:
                         return error
                     if received is None:
                         return None
-                    receipt.settle(received.size)
+                    self._door.budget.settle(ticket, received.size)
                     if received.error:
                         return received.error
                     self._unanswered += 1
                     # Only one image is read before admission, which bounds the memory of all streams.
                     pipeline = self._pipeline(received.message.model)
                     with call_stage("admit"):
-                        place = await admitted.enter_async_context(pipeline.wait())
-                    captioned = self._caption(received.message, pipeline, place)
-                    tasks.create_task(self._answer(captioned, receipt, room.pop_all(), admitted.pop_all()))
+                        await admitted.enter_async_context(pipeline.wait(ticket))
+                    captioned = self._caption(ticket, received.message, pipeline)
+                    tasks.create_task(self._answer(captioned, ticket, room.pop_all(), admitted.pop_all()))
         finally:
             draining.cancel()
 
-    async def _next(self, receipt: Receipt, draining: asyncio.Task[None]) -> Received | None:
+    async def _next(self, ticket: Ticket, draining: asyncio.Task[None]) -> Received | None:
         """The next message, None after the last. Raises the error if the server ends the call."""
+        assert ticket.evicted is not None
         reading = asyncio.ensure_future(read(self._context))
-        events: set[asyncio.Future[Any]] = {reading, draining, receipt.evicted}
+        events: set[asyncio.Future[Any]] = {reading, draining, ticket.evicted}
         try:
             while not reading.done():
                 await asyncio.wait(
@@ -122,9 +122,9 @@ class BatchCall:
                 )
                 if reading.done():
                     break
-                if draining.done() and (refusal := self._gate.refusal()):
+                if draining.done() and (refusal := self._door.state.refusal()):
                     raise refusal
-                if receipt.evicted.done():
+                if ticket.evicted.done():
                     raise evicted()
                 if not self._unanswered:
                     idle_s = self._options.stream_idle_s
@@ -140,7 +140,7 @@ class BatchCall:
     async def _answer(
         self,
         captioned: Awaitable[pb.CaptionBatchResponse],
-        receipt: Receipt,
+        ticket: Ticket,
         room: AsyncExitStack,
         admitted: AsyncExitStack,
     ) -> None:
@@ -148,11 +148,11 @@ class BatchCall:
         async with room:
             async with admitted:
                 answer = await captioned
-            receipt.settle(answer.ByteSize())
+            self._door.budget.settle(ticket, answer.ByteSize())
             self._answers.put_nowait((answer, room.pop_all()))
 
     async def _caption(
-        self, request: pb.CaptionBatchRequest, pipeline: Pipeline, place: Place
+        self, ticket: Ticket, request: pb.CaptionBatchRequest, pipeline: Pipeline
     ) -> pb.CaptionBatchResponse:
         answer = pb.CaptionBatchResponse(id=request.id)
         try:
@@ -160,7 +160,7 @@ class BatchCall:
                 raise RequestError(f"an id has at most {_MAX_ID_BYTES} bytes", "id")
             self._models.get(request.model)  # raises for a name that is not served
             options = pipeline.resolve(options_from_proto(request.options))
-            caption = await pipeline.caption(request.image, options, self._deadline_s, place)
+            caption = await pipeline.caption(ticket, request.image, options)
             answer.caption.CopyFrom(caption_to_proto(caption))
         except CaptionerError as error:
             release_frames(error)

@@ -7,13 +7,13 @@ that is never read would block every other watcher, and a server that starts, fa
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from captioner_server.errors import BusyError, ServiceNotFoundError
-from captioner_server.fairness.tally import Tally
 from captioner_server.observation.call import current_call
 from captioner_server.rpc.wire import begin_stream, write
 
@@ -40,7 +40,7 @@ class Health(health_pb2_grpc.HealthServicer):
         self._statuses[LIVE] = SERVING
         self._patience_s = patience_s
         self._changed = asyncio.Event()  # replaced at each change
-        self._watches = Tally()  # by connection
+        self._watches: Counter[str] = Counter()  # by connection
         self._ending = False
 
     def set(self, status: int) -> None:
@@ -68,15 +68,21 @@ class Health(health_pb2_grpc.HealthServicer):
 
     async def Watch(self, request: health_pb2.HealthCheckRequest, context: grpc.aio.ServicerContext) -> None:
         connection = current_call.get().peer
-        most = _MAX_WATCHES if self._watches.total < _MANY_WATCHES else 1
+        most = _MAX_WATCHES if self._watches.total() < _MANY_WATCHES else 1
         if self._watches[connection] >= most:
             raise BusyError("this connection has too many health watches", _RETRY_AFTER_S)
-        with self._watches.one(connection):
-            await begin_stream(context)
-            told: int | None = None
-            while True:
-                changed, status = self._changed, self._statuses.get(request.service, UNKNOWN)
-                if status != told:
-                    await write(context, health_pb2.HealthCheckResponse(status=status), self._patience_s)
-                told = status
-                await changed.wait()
+        self._watches[connection] += 1
+        try:
+            await self._watch(request.service, context)
+        finally:
+            self._watches -= Counter((connection,))  # forgets connections that have none left
+
+    async def _watch(self, service: str, context: grpc.aio.ServicerContext) -> None:
+        await begin_stream(context)
+        told: int | None = None
+        while True:
+            changed, status = self._changed, self._statuses.get(service, UNKNOWN)
+            if status != told:
+                await write(context, health_pb2.HealthCheckResponse(status=status), self._patience_s)
+            told = status
+            await changed.wait()

@@ -19,13 +19,13 @@ from captioner import __version__
 from captioner.errors import ImageError, clip
 from captioner.options import OPTION_SPECS, CaptionOptions
 from captioner.results import Caption
-from captioner_server.admission.gate import Gate
 from captioner_server.captioning.models import Models
 from captioner_server.captioning.pipeline import Pipeline
 from captioner_server.errors import ModelNotFoundError, RequestError
 from captioner_server.inference import grpc_predict_v2_pb2 as pb
 from captioner_server.inference import grpc_predict_v2_pb2_grpc
-from captioner_server.rpc.wire import deadline_of
+from captioner_server.intake.state import ServerState
+from captioner_server.intake.ticket import Ticket, current_ticket
 
 MODEL = "captioner"
 INPUT, OUTPUTS = "IMAGE", {"CAPTION": "BYTES", "LOG_PROB": "FP32"}
@@ -37,9 +37,9 @@ _PARAMETERS = [name for name, spec in OPTION_SPECS.items() if spec.changes_text]
 class InferenceServicer(grpc_predict_v2_pb2_grpc.GRPCInferenceServiceServicer):
     """Captions as tensors. Errors are raised; the interceptor turns them into statuses."""
 
-    def __init__(self, models: Models, gate: Gate) -> None:
+    def __init__(self, models: Models, state: ServerState) -> None:
         self._models = models
-        self._gate = gate
+        self._state = state
 
     async def ServerLive(
         self, request: pb.ServerLiveRequest, context: grpc.aio.ServicerContext
@@ -49,14 +49,14 @@ class InferenceServicer(grpc_predict_v2_pb2_grpc.GRPCInferenceServiceServicer):
     async def ServerReady(
         self, request: pb.ServerReadyRequest, context: grpc.aio.ServicerContext
     ) -> pb.ServerReadyResponse:
-        return pb.ServerReadyResponse(ready=self._gate.serving)
+        return pb.ServerReadyResponse(ready=self._state.serving)
 
     async def ModelReady(
         self, request: pb.ModelReadyRequest, context: grpc.aio.ServicerContext
     ) -> pb.ModelReadyResponse:
-        if self._gate.serving:
+        if self._state.serving:
             self._find(request.name, request.version)
-        return pb.ModelReadyResponse(ready=self._gate.serving)
+        return pb.ModelReadyResponse(ready=self._state.serving)
 
     async def ServerMetadata(
         self, request: pb.ServerMetadataRequest, context: grpc.aio.ServicerContext
@@ -85,9 +85,9 @@ class InferenceServicer(grpc_predict_v2_pb2_grpc.GRPCInferenceServiceServicer):
         if len(request.id) > _MAX_ID:
             raise RequestError(f"an id has at most {_MAX_ID} characters", "id")
         images, shape = _images(request, pipeline.most_images)
-        deadline_s = deadline_of(context)
-        with pipeline.enter(options, deadline_s, len(images)):
-            captions = await self._caption_all(pipeline, images, options, deadline_s)
+        ticket = current_ticket.get()
+        with pipeline.enter(ticket, options, len(images)):
+            captions = await self._caption_all(pipeline, ticket, images, options)
         response = pb.ModelInferResponse(model_name=request.model_name, model_version=version, id=request.id)
         for name in wanted:
             response.outputs.add(name=name, datatype=OUTPUTS[name], shape=shape)
@@ -105,9 +105,9 @@ class InferenceServicer(grpc_predict_v2_pb2_grpc.GRPCInferenceServiceServicer):
 
     @staticmethod
     async def _caption_all(
-        pipeline: Pipeline, images: list[bytes], options: CaptionOptions, deadline_s: float
+        pipeline: Pipeline, ticket: Ticket, images: list[bytes], options: CaptionOptions
     ) -> list[Caption]:
-        tasks = [asyncio.create_task(pipeline.caption(image, options, deadline_s)) for image in images]
+        tasks = [asyncio.create_task(pipeline.caption(ticket, image, options)) for image in images]
         try:
             await asyncio.gather(*tasks)
         except ImageError as error:

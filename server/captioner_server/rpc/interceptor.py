@@ -16,7 +16,6 @@ from typing import Any
 import grpc
 
 from captioner.errors import CaptionerError
-from captioner_server.admission.door import Door, Entry, Kind
 from captioner_server.errors import (
     INTERNAL,
     NotServingError,
@@ -25,6 +24,8 @@ from captioner_server.errors import (
     status_code,
     to_trailers,
 )
+from captioner_server.intake.door import Door
+from captioner_server.intake.ticket import Kind, Ticket
 from captioner_server.observation.call import Call, current_call
 from captioner_server.observation.journal import Journal
 from captioner_server.observation.metrics import Metrics
@@ -56,8 +57,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     def __init__(self, door: Door, metrics: Metrics, journal: Journal, patience_s: float) -> None:
         """A caller that does not read its answer for `patience_s` loses it."""
-        self._door, self._gate, self._journal, self._patience_s = door, door.gate, journal, patience_s
-        metrics.in_flight.set_function(lambda: door.gate.open_calls)
+        self._door, self._state, self._journal, self._patience_s = door, door.state, journal, patience_s
+        metrics.in_flight.set_function(lambda: door.state.open_calls)
 
     async def intercept_service(
         self,
@@ -86,10 +87,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         async def behaviour(_: Any, context: grpc.aio.ServicerContext) -> None:
             try:
                 caller = await self._identify(metadata, context)
-                async with self._door.enter(caller, Kind.PROBE, math.inf) as entry:
+                async with self._door.admit(caller, Kind.PROBE, math.inf) as ticket:
                     await begin_stream(context)
-                    async for answer in answers(_small_messages(entry, context), context):
-                        await write(context, answer, self._patience_s, entry.crowded)
+                    async for answer in answers(self._small_messages(ticket, context), context):
+                        await write(context, answer, self._patience_s, self._door.crowded)
             except CaptionerError as error:
                 self._journal.refuse(error)
                 release_frames(error)
@@ -98,6 +99,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return grpc.stream_stream_rpc_method_handler(
             behaviour, lenient(handler.request_deserializer or bytes), handler.response_serializer
         )
+
+    async def _small_messages(self, ticket: Ticket, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+        while True:
+            reading = self._door.receive(ticket, lambda: read(context), lambda one: one.size if one else 0)
+            async with reading as received:
+                if received is None:
+                    return
+                message = received.checked()
+            yield message
 
     async def _identify(self, metadata: dict[str, Any], context: grpc.aio.ServicerContext) -> str:
         return await self._door.identify(str(metadata.get("authorization", "")), context.peer())
@@ -113,41 +123,39 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             call = current_call.get()
             if method.startswith(_HEALTH):
                 async with (
-                    self._door.enter(call.peer, kind, math.inf) as entry,
-                    entry.receive(lambda: read_one(context), _size_of) as received,
+                    self._door.admit(call.peer, kind, math.inf) as ticket,
+                    self._door.receive(ticket, lambda: read_one(context), _size_of) as received,
                 ):
                     message = received.checked()
-                return await self._write(await behaviour(message, context), entry, context)
+                return await self._write(await behaviour(message, context), ticket, context)
             call.caller = await self._identify(metadata, context)
-            call.allowance = self._door.allowance(call.caller)
-            deadline_s = deadline_of(context)
-            async with self._door.enter(call.caller, kind, deadline_s) as entry:
+            async with self._door.admit(call.caller, kind, deadline_of(context)) as ticket:
                 if handler.request_streaming:
-                    return await self._answered(behaviour, entry, entry, context)
-                async with entry.receive(lambda: read_one(context), _size_of) as received:
-                    return await self._answered(behaviour, received.checked(), entry, context)
+                    return await self._answered(behaviour, ticket, ticket, context)
+                async with self._door.receive(ticket, lambda: read_one(context), _size_of) as received:
+                    return await self._answered(behaviour, received.checked(), ticket, context)
 
         return admitted
 
     async def _answered(
-        self, behaviour: Any, request: Any, entry: Entry, context: grpc.aio.ServicerContext
+        self, behaviour: Any, request: Any, ticket: Ticket, context: grpc.aio.ServicerContext
     ) -> None:
-        self._gate.enter()
+        self._state.enter()
         try:
-            await self._write(await behaviour(request, context), entry, context)
+            await self._write(await behaviour(request, context), ticket, context)
         except BaseException:
-            self._gate.leave()
+            self._state.leave()
             raise
         # The call is over when its answer has been sent.
-        context.add_done_callback(lambda _: self._gate.leave())  # type: ignore[arg-type]
+        context.add_done_callback(lambda _: self._state.leave())  # type: ignore[arg-type]
 
-    async def _write(self, answer: Any, entry: Entry, context: grpc.aio.ServicerContext) -> None:
+    async def _write(self, answer: Any, ticket: Ticket, context: grpc.aio.ServicerContext) -> None:
         """Send a single answer; streams have sent theirs, and their `answer` is None."""
         if answer is None:
             return
-        entry.answer(answer.ByteSize())
+        self._door.answer(ticket, answer.ByteSize())
         await begin_stream(context)
-        await write(context, answer, self._patience_s, entry.crowded)
+        await write(context, answer, self._patience_s, self._door.crowded)
 
     def _around(self, behaviour: Behaviour, method: str, metadata: dict[str, Any]) -> Behaviour:
         """Turn errors into statuses, set the trailing metadata, count and log."""
@@ -168,7 +176,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 self._journal.refuse(error)
                 release_frames(error)
                 if isinstance(error, NotServingError):
-                    await self._gate.held()
+                    await self._state.held()
                 await _abort(context, error, reason, (*_trailers(call), *to_trailers(error)))
             except Exception as error:
                 code, reason = "INTERNAL", type(error).__name__
@@ -214,15 +222,6 @@ def _kind(method: str) -> Kind:
 
 def _size_of(received: Received) -> int:
     return received.size
-
-
-async def _small_messages(entry: Entry, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
-    while True:
-        async with entry.receive(lambda: read(context), lambda one: one.size if one else 0) as received:
-            if received is None:
-                return
-            message = received.checked()
-        yield message
 
 
 def _trailers(call: Call) -> tuple[tuple[str, str], ...]:

@@ -15,11 +15,12 @@ from captioner.protobuf import (
 from captioner.results import Caption
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1 import captioner_pb2_grpc
-from captioner_server.admission.door import Door, Entry
 from captioner_server.captioning.models import Models
+from captioner_server.intake.door import Door
+from captioner_server.intake.ticket import Ticket, current_ticket
 from captioner_server.options import ServerOptions
 from captioner_server.rpc.batch_call import BatchCall
-from captioner_server.rpc.wire import begin_stream, deadline_of, write
+from captioner_server.rpc.wire import begin_stream, write
 
 
 class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
@@ -35,9 +36,9 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
     ) -> pb.CaptionResponse:
         pipeline = self._models.get(request.model)
         options = pipeline.resolve(options_from_proto(request.options))
-        deadline_s = deadline_of(context)
-        with pipeline.enter(options, deadline_s):
-            caption = await pipeline.caption(request.image, options, deadline_s)
+        ticket = current_ticket.get()
+        with pipeline.enter(ticket, options):
+            caption = await pipeline.caption(ticket, request.image, options)
         return pb.CaptionResponse(caption=caption_to_proto(caption))
 
     async def StreamCaption(
@@ -45,9 +46,10 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
     ) -> None:
         pipeline = self._models.get(request.model)
         options = pipeline.resolve(options_from_proto(request.options).for_streaming())
-        with pipeline.enter(options, deadline_of(context)):
+        ticket = current_ticket.get()
+        with pipeline.enter(ticket, options):
             await begin_stream(context)
-            async with aclosing(pipeline.stream(request.image, options)) as items:
+            async with aclosing(pipeline.stream(ticket, request.image, options)) as items:
                 async for item in items:
                     if isinstance(item, Caption):
                         event = pb.StreamCaptionResponse(caption=caption_to_proto(item))
@@ -55,9 +57,9 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
                         event = pb.StreamCaptionResponse(word=word_to_proto(item))
                     await write(context, event, self._options.stream_idle_s, self._door.crowded)
 
-    async def CaptionBatch(self, entry: Entry, context: grpc.aio.ServicerContext) -> None:
-        """The interceptor passes the entry of the call instead of an iterator over its messages."""
-        await BatchCall(self._models, self._options, self._door.gate, entry, context).run()
+    async def CaptionBatch(self, ticket: Ticket, context: grpc.aio.ServicerContext) -> None:
+        """The interceptor passes the ticket of the call instead of an iterator over its messages."""
+        await BatchCall(self._models, self._options, self._door, ticket, context).run()
 
     async def GetModel(
         self, request: pb.GetModelRequest, context: grpc.aio.ServicerContext

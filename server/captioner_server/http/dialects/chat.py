@@ -21,6 +21,7 @@ from captioner_server.http.dialects.question import (
     take,
 )
 from captioner_server.http.dialects.reply import Reply
+from captioner_server.intake.ticket import Ticket
 
 
 class ChatCompletions:
@@ -52,8 +53,8 @@ class ChatCompletions:
         streaming = take(record, "stream_options", dict, {})
         return dataclasses.replace(question, details=take(streaming, "include_usage", bool, False))
 
-    async def answer(self, question: Question, deadline_s: float) -> Response:
-        reply = await self._questions.reply(question, deadline_s)
+    async def answer(self, question: Question, ticket: Ticket) -> Response:
+        reply = await self._questions.reply(question, ticket)
         head = {"id": f"chatcmpl-{random.getrandbits(96):024x}", "created": int(time.time())}
         head |= {"model": question.model, "system_fingerprint": None}
         if not question.stream:

@@ -24,6 +24,7 @@ from captioner_server.http.dialects.question import (
 )
 from captioner_server.http.dialects.reply import JSON, Reply
 from captioner_server.http.errors import error_response
+from captioner_server.intake.ticket import Ticket
 
 VERSION = "0.12.0"
 """The version of Ollama whose protocol this is: programs compare it with what they need."""
@@ -71,21 +72,21 @@ class Ollama:
             stream=take(record, "stream", bool, True),
         )
 
-    async def generate(self, question: Question, deadline_s: float) -> Response:
-        return await self._answer(question, deadline_s, lambda text: {"response": text})
+    async def generate(self, question: Question, ticket: Ticket) -> Response:
+        return await self._answer(question, ticket, lambda text: {"response": text})
 
-    async def chat(self, question: Question, deadline_s: float) -> Response:
+    async def chat(self, question: Question, ticket: Ticket) -> Response:
         return await self._answer(
-            question, deadline_s, lambda text: {"message": {"role": "assistant", "content": text}}
+            question, ticket, lambda text: {"message": {"role": "assistant", "content": text}}
         )
 
     async def _answer(
-        self, question: Question, deadline_s: float, told: Callable[[str], dict[str, Any]]
+        self, question: Question, ticket: Ticket, told: Callable[[str], dict[str, Any]]
     ) -> Response:
         head = {"model": question.model, "created_at": _now()}
         if question.image is None:  # how programs load a model before they use it
             return JSONResponse({**head, **told(""), "done": True, "done_reason": "load"})
-        reply = await self._questions.reply(question, deadline_s)
+        reply = await self._questions.reply(question, ticket)
         end = {"done": True, "done_reason": "stop", **_usage(reply)}
         if not question.stream:
             return JSONResponse({**head, **told(reply.text), **end})
@@ -101,15 +102,15 @@ class Ollama:
         record = (await self._questions.read(request)).record
         return take(record, "model", str, "") or take(record, "name", str, "")
 
-    async def tags(self, nothing: str, deadline_s: float) -> Response:
+    async def tags(self, nothing: str, ticket: Ticket) -> Response:
         return JSONResponse({"models": [self._entry(name) for name in self._questions.names]})
 
-    async def running(self, nothing: str, deadline_s: float) -> Response:
+    async def running(self, nothing: str, ticket: Ticket) -> Response:
         """All models are loaded as long as the server runs."""
         for_ever = {"expires_at": "9999-12-31T23:59:59Z", "size_vram": 0}
         return JSONResponse({"models": [{**self._entry(name), **for_ever} for name in self._questions.names]})
 
-    async def show(self, name: str, deadline_s: float) -> Response:
+    async def show(self, name: str, ticket: Ticket) -> Response:
         about = self._questions.about(name)
         return JSONResponse(
             {
@@ -128,7 +129,7 @@ class Ollama:
             }
         )
 
-    async def version(self, nothing: str, deadline_s: float) -> Response:
+    async def version(self, nothing: str, ticket: Ticket) -> Response:
         return JSONResponse({"version": VERSION, "captioner": __version__})
 
     def _entry(self, name: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from captioner_server.errors import RequestError, field_of, message_of
 from captioner_server.http.dialects.question import Questions
 from captioner_server.http.dialects.reply import JSON
 from captioner_server.http.errors import error_response, status_of
+from captioner_server.intake.ticket import Ticket
 
 _TYPES = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error"}
 _TYPES |= {404: "invalid_request_error", 413: "invalid_request_error", 429: "rate_limit_error"}
@@ -31,10 +32,10 @@ class OpenAIModels:
         """The model in the path; "" for all."""
         return str(request.path_params.get("model", ""))
 
-    async def list(self, nothing: str, deadline_s: float) -> Response:
+    async def list(self, nothing: str, ticket: Ticket) -> Response:
         return JSONResponse({"object": "list", "data": [self._entry(name) for name in self._questions.names]})
 
-    async def one(self, name: str, deadline_s: float) -> Response:
+    async def one(self, name: str, ticket: Ticket) -> Response:
         self._questions.served_as(name)
         return JSONResponse(self._entry(name))
 

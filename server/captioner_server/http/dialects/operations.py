@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from captioner_server.admission.door import Kind
 from captioner_server.captioning.models import Models
 from captioner_server.http.dialects import ollama, openai
 from captioner_server.http.dialects.chat import ChatCompletions
 from captioner_server.http.dialects.question import Question, Questions
 from captioner_server.http.dialects.responses import Responses
 from captioner_server.http.endpoint import Operation
+from captioner_server.intake.ticket import Kind
 from captioner_server.options import ServerOptions
 
 

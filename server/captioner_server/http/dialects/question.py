@@ -21,6 +21,7 @@ from captioner_server.http.aside import run_aside
 from captioner_server.http.body import read_body
 from captioner_server.http.dialects.reply import Reply, text_of
 from captioner_server.http.json_body import LONG_TEXT_BYTES, JsonBody, parse_json
+from captioner_server.intake.ticket import Ticket
 from captioner_server.observation.call import current_call
 from captioner_server.options import ServerOptions
 
@@ -120,12 +121,12 @@ class Questions:
         """The model of a name as requests use it."""
         return self._models.describe(self.served_as(name))
 
-    async def reply(self, question: Question, deadline_s: float) -> Reply:
+    async def reply(self, question: Question, ticket: Ticket) -> Reply:
         """Caption the image."""
         assert question.image is not None
         pipeline = self._models.get(question.served_as)
-        with pipeline.enter(question.options, deadline_s):
-            caption = await pipeline.caption(question.image, question.options, deadline_s)
+        with pipeline.enter(ticket, question.options):
+            caption = await pipeline.caption(ticket, question.image, question.options)
         text = text_of(caption, question.prompt, question.format)
         rows, columns = pipeline.engine.grid
         return Reply(text, rows * columns, len(caption.words) + 1, dict(current_call.get().seconds))

@@ -20,6 +20,7 @@ from captioner_server.http.dialects.question import (
     take,
 )
 from captioner_server.http.dialects.reply import Reply
+from captioner_server.intake.ticket import Ticket
 
 
 class Responses:
@@ -49,8 +50,8 @@ class Responses:
             stream=take(record, "stream", bool, False),
         )
 
-    async def answer(self, question: Question, deadline_s: float) -> Response:
-        reply = await self._questions.reply(question, deadline_s)
+    async def answer(self, question: Question, ticket: Ticket) -> Response:
+        reply = await self._questions.reply(question, ticket)
         part = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
         message = {"id": _new("msg"), "type": "message", "role": "assistant", "status": "completed"}
         whole = _response(question, {**message, "content": [part]}, reply)

@@ -8,12 +8,10 @@ after a pause starts at the current virtual time.
 
 from __future__ import annotations
 
-import asyncio
 import heapq
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -23,18 +21,18 @@ _MOST_OWING = 1024
 """About the most callers whose debts are remembered while they do not wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The caller of an item, and the kind and cost of the work."""
+class Asker(Protocol):
+    """What the queue reads of a `Ticket`."""
 
-    caller: str = ""
-    bulk: bool = False
-    cost: float = 1.0
-    """In images with the model's default search."""
+    @property
+    def caller(self) -> str: ...
+
+    @property
+    def bulk(self) -> bool: ...
 
 
 @dataclass(slots=True)
-class _Lane(Generic[T]):
+class _Line(Generic[T]):
     """Interactive or bulk work."""
 
     items: dict[str, dict[T, float]] = field(default_factory=dict)
@@ -107,51 +105,52 @@ class FairQueue(Generic[T]):
 
     def __init__(self, bulk_share: float = BULK_SHARE) -> None:
         self._bulk_rate = bulk_share / (1 - bulk_share)
-        self._lanes: tuple[_Lane[T], _Lane[T]] = (_Lane(), _Lane())  # interactive, bulk
-        self._claims: dict[T, Claim] = {}
+        self._lines: tuple[_Line[T], _Line[T]] = (_Line(), _Line())  # interactive, bulk
+        self._askers: dict[T, tuple[Asker, float]] = {}  # with the costs of their items
         self._owed = 0.0  # to bulk work, for interactive items taken before it
 
     def __len__(self) -> int:
-        return len(self._claims)
+        return len(self._askers)
 
     def __contains__(self, item: object) -> bool:
-        return item in self._claims
+        return item in self._askers
 
     def __iter__(self) -> Iterator[T]:
-        return iter(list(self._claims))
+        return iter(list(self._askers))
 
-    def add(self, item: T, claim: Claim) -> None:
-        self._claims[item] = claim
-        self._lanes[claim.bulk].add(item, claim.caller, claim.cost)
+    def add(self, item: T, asker: Asker, cost: float = 1.0) -> None:
+        """`cost` is in images with the model's default search."""
+        self._askers[item] = asker, cost
+        self._lines[asker.bulk].add(item, asker.caller, cost)
 
     def has_others(self, caller: str) -> bool:
         """Whether a caller other than this one has items. Thread-safe."""
-        return any(len(lane.items) > (caller in lane.items) for lane in self._lanes)
+        return any(len(line.items) > (caller in line.items) for line in self._lines)
 
     def discard(self, item: T) -> None:
         """Remove an item that is no longer wanted."""
-        claim = self._claims.pop(item)
-        self._lanes[claim.bulk].discard(item, claim.caller)
+        asker, _ = self._askers.pop(item)
+        self._lines[asker.bulk].discard(item, asker.caller)
 
     def take(self, item: T) -> T:
         """Remove an item and charge its caller."""
-        claim = self._claims[item]
+        asker, cost = self._askers[item]
         self.discard(item)
-        self._lanes[claim.bulk].charge(claim.caller, claim.cost)
-        if claim.bulk:
-            self._owed = max(0.0, self._owed - claim.cost)
-        elif self._lanes[True].items:
-            self._owed += claim.cost * self._bulk_rate
+        self._lines[asker.bulk].charge(asker.caller, cost)
+        if asker.bulk:
+            self._owed = max(0.0, self._owed - cost)
+        elif self._lines[True].items:
+            self._owed += cost * self._bulk_rate
         return item
 
-    def charge(self, claim: Claim, more: float) -> None:
-        """Charge what an item has cost beyond its claim."""
-        self._lanes[claim.bulk].put_back(claim.caller, more)
+    def charge(self, asker: Asker, more: float) -> None:
+        """Charge what an item has cost beyond what was expected."""
+        self._lines[asker.bulk].put_back(asker.caller, more)
 
     def newest_of_most(self, caller: str) -> T | None:
         """The newest item of the caller that has the most interactive ones; None unless it has at least two
         more than `caller`."""
-        items = self._lanes[False].items
+        items = self._lines[False].items
         most = max(items, key=lambda name: len(items[name]), default=caller)
         if len(items.get(most, ())) < len(items.get(caller, ())) + 2:
             return None
@@ -159,7 +158,7 @@ class FairQueue(Generic[T]):
 
     def order(self) -> Iterator[T]:
         """All items in fair order. The queue must not change meanwhile."""
-        interactive, bulk = (lane.order() for lane in self._lanes)
+        interactive, bulk = (line.order() for line in self._lines)
         owed = self._owed
         first, other = next(interactive, None), next(bulk, None)
         while first or other:
@@ -171,67 +170,3 @@ class FairQueue(Generic[T]):
                 owed += first[1] * self._bulk_rate if other else 0.0
                 yield first[0]
                 first = next(interactive, None)
-
-
-class Turns:
-    """A fixed number of places, given to callers in fair order. For use on one event loop."""
-
-    def __init__(self, places: int) -> None:
-        self.free = places
-        self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
-
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
-
-    def others_wait(self, caller: str) -> bool:
-        """Whether a caller other than this one waits. Thread-safe."""
-        return self._waiting.has_others(caller)
-
-    @contextmanager
-    def held(self, count: int) -> Iterator[None]:
-        """Take this many free places without waiting."""
-        self.free -= count
-        try:
-            yield
-        finally:
-            for _ in range(count):
-                self._leave()
-
-    @asynccontextmanager
-    async def turn(self, claim: Claim) -> AsyncIterator[None]:
-        """Hold a place, in fair order."""
-        await self.enter(claim)
-        try:
-            yield
-        finally:
-            self._leave()
-
-    async def enter(self, claim: Claim) -> None:
-        """Take a place in fair order; call `leave` afterwards."""
-        if self.free > 0 and not self._waiting:
-            self.free -= 1
-        else:
-            place = asyncio.get_running_loop().create_future()
-            self._waiting.add(place, claim)
-            try:
-                await place  # set by `_leave`
-            except asyncio.CancelledError:
-                if place in self._waiting:
-                    self._waiting.discard(place)
-                elif not place.cancelled():  # it was granted just before the cancellation
-                    self._leave()
-                raise
-
-    def leave(self, claim: Claim, more: float = 0.0) -> None:
-        """Return a place that has cost this much more than claimed."""
-        self._waiting.charge(claim, more)
-        self._leave()
-
-    def _leave(self) -> None:
-        self.free += 1
-        while self.free > 0 and self._waiting:
-            place = self._waiting.take(next(self._waiting.order()))
-            if not place.done():
-                self.free -= 1
-                place.set_result(None)

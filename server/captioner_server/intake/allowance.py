@@ -1,4 +1,4 @@
-"""The limits of one caller and their use: open calls, admitted images, images per second."""
+"""The limits of one token and their use: open calls, admitted images, images per second."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
-from captioner_server.errors import BusyError, RequestError
-from captioner_server.fairness.fair_queue import Claim, Turns
-
-_RETRY_AFTER_S = 0.2
+from captioner_server.intake.fair_queue import Asker
+from captioner_server.intake.turns import Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,60 +40,49 @@ class Limits:
 
 
 class Allowance:
-    """The limits of a caller and what it uses of them. For use on one event loop."""
+    """The limits of a token and what its caller uses of them; `rules` compares the two. For use on one event
+    loop."""
 
     def __init__(self, limits: Limits = Limits(), clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
         self.calls = 0
         """Open calls."""
         self._clock = clock
-        self._places = Turns(limits.images or sys.maxsize)
+        self._images = Turns(limits.images or sys.maxsize)
         self._burst = max(1.0, limits.rate or 0.0)
         self._saved, self._saved_at = self._burst, clock()  # images that are allowed now
 
+    @property
+    def free_images(self) -> int:
+        """Images that may be admitted besides those that are."""
+        return self._images.free
+
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Count an open call. Raises `BusyError` if there are too many."""
-        if self.limits.calls is not None and self.calls >= self.limits.calls:
-            raise BusyError(f"the token allows {self.limits.calls} calls at once", _RETRY_AFTER_S)
+        """Count an open call."""
         self.calls += 1
         try:
             yield
         finally:
             self.calls -= 1
 
-    def refusal(self, images: int = 1) -> BusyError | None:
-        """The error that these images would be rejected with now, if any."""
-        if self._places.free < images:
-            return BusyError(f"the token allows {self.limits.images} images in work", _RETRY_AFTER_S)
-        if (wait_s := self._wait_s(images)) > 0:
-            return BusyError(f"the token allows {self.limits.rate:g} images a second", wait_s)
-        return None
-
     @contextmanager
     def enter(self, images: int) -> Iterator[None]:
-        """Admit the images of an interactive call. Raises `BusyError` if they are too many now, and
-        `RequestError` if they always would be."""
-        if images > (self.limits.images or images):
-            raise RequestError(
-                f"the token allows {self.limits.images} images in work, not {images}", "inputs"
-            )
-        if refusal := self.refusal(images):
-            raise refusal
+        """Count the admitted images of an interactive call."""
         self._saved -= images
-        with self._places.held(images):
+        with self._images.held(images):
             yield
 
     @asynccontextmanager
-    async def wait(self) -> AsyncIterator[None]:
+    async def wait(self, asker: Asker) -> AsyncIterator[None]:
         """Admit an image of a stream, as soon as the limits allow."""
-        async with self._places.turn(Claim()):
-            while (wait_s := self._wait_s(1)) > 0:
+        async with self._images.turn(asker):
+            while (wait_s := self.wait_s(1)) > 0:
                 await asyncio.sleep(wait_s)
             self._saved -= 1
             yield
 
-    def _wait_s(self, images: int) -> float:
+    def wait_s(self, images: int) -> float:
         """Time until this many images are allowed, or a full burst if they are more."""
         if self.limits.rate is None:
             return 0.0

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from captioner_server.admission.guessers import Guesser, TooManyGuessesError, address_of
 from captioner_server.content import content_digest
 from captioner_server.errors import ServerStartError, UnauthenticatedError
-from captioner_server.fairness.allowance import Allowance, Limits
+from captioner_server.intake.allowance import Allowance, Limits
+from captioner_server.intake.guessers import Guesser, TooManyGuessesError, address_of
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Tokens:
         self._tokens = read_tokens(path)
         self._allowances: dict[str, Allowance] = {}
         self._digest = content_digest(path)
-        self._checked_s = time.monotonic()
+        self._checked_s = clock()
         self._guessers: OrderedDict[str, Guesser] = OrderedDict()  # by address, the latest last
         self._accepted: OrderedDict[str, str] = OrderedDict()  # names by connection, the latest last
         self._delayed = 0
@@ -117,7 +117,7 @@ class Tokens:
 
     def _reload(self) -> None:
         """Read the tokens again if the file has changed. If that fails, the known tokens stay valid."""
-        now = time.monotonic()
+        now = self._clock()
         if now - self._checked_s < _RELOAD_S:
             return
         self._checked_s = now

@@ -1,4 +1,4 @@
-"""Whether the server accepts calls, and how many are open."""
+"""The state of the server: whether it accepts calls, and how many are open."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from enum import Enum
 from captioner_server.errors import NotServingError
 
 
-class State(Enum):
+class Phase(Enum):
     STARTING = "the server is still loading its model"
     SERVING = ""
     FAILING = "the model fails on every batch"
     DRAINING = "the server is shutting down"
 
 
-class Gate:
-    """The server's state and its count of open calls. For use on one event loop."""
+class ServerState:
+    """The phase of the server and its count of open calls. For use on one event loop."""
 
     def __init__(self, retry_after_s: float) -> None:
-        self.state = State.STARTING
+        self.phase = Phase.STARTING
         self.open_calls = 0
         self.leaving = False
         """The lame-duck period: calls are accepted, but the server reports that it is not ready."""
@@ -34,7 +34,7 @@ class Gate:
 
     @property
     def serving(self) -> bool:
-        return self.state is State.SERVING
+        return self.phase is Phase.SERVING
 
     @property
     def ready(self) -> bool:
@@ -46,7 +46,7 @@ class Gate:
         if self.serving:
             return None
         self._refused_s = time.monotonic()
-        return NotServingError(self.state.value, self._retry_after_s)
+        return NotServingError(self.phase.value, self._retry_after_s)
 
     def enter(self) -> None:
         """Count an accepted call as open; call `leave` when its answer has been sent."""
@@ -59,7 +59,7 @@ class Gate:
             self._empty.set()
 
     def drain(self) -> None:
-        self.state = State.DRAINING
+        self.phase = Phase.DRAINING
         self._draining.set()
 
     async def draining(self) -> None:

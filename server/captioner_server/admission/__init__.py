@@ -1,1 +1,0 @@
-"""Who may enter: identifies callers, accepts or rejects calls, and bounds what they send."""

@@ -1,1 +1,0 @@
-"""Who comes next: callers take turns, each within its limits."""
