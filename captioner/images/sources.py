@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any, Protocol, TypeGuard, runtime_checkable
@@ -25,9 +25,11 @@ class BinaryFile(Protocol):
     def read(self, size: int = ..., /) -> bytes: ...
 
 
-ImageInput = str | os.PathLike[str] | bytes | BinaryFile | Image.Image | npt.NDArray[np.uint8]
-"""One image: a path, the bytes of a file, a binary file object, a Pillow image, or a uint8 array of shape
-(height, width, 3) in RGB."""
+ImageInput = (
+    str | os.PathLike[str] | bytes | BinaryFile | Image.Image | npt.NDArray[np.uint8] | Mapping[str, Any]
+)
+"""One image: a path, the bytes of a file, a binary file object, a Pillow image, a uint8 array of shape
+(height, width, 3) in RGB, or an undecoded image of Hugging Face's `datasets`, `{"bytes": …, "path": …}`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,7 @@ def is_single(images: Any) -> TypeGuard[ImageInput]:
     is what cannot be iterated over, for a clear error later."""
     if isinstance(images, np.ndarray):
         return images.ndim != 4
-    if isinstance(images, (str, os.PathLike, bytes, bytearray, memoryview, Image.Image)):
+    if isinstance(images, (str, os.PathLike, bytes, bytearray, memoryview, Image.Image, Mapping)):
         return True
     return hasattr(images, "read") or not isinstance(images, Iterable)
 
@@ -96,6 +98,8 @@ def read_file(source: ImageInput, limits: ImageLimits = DEFAULT_LIMITS) -> bytes
 @contextmanager
 def open_stream(source: Any, limits: ImageLimits) -> Iterator[IO[bytes]]:
     """A seekable stream over a path, bytes or a file object, with no more bytes than the limit."""
+    if isinstance(source, Mapping):
+        source = _content(source)
     if _is_file_object(source):
         source = _read_file_object(source, limits)
     if isinstance(source, (bytes, bytearray, memoryview)):
@@ -123,6 +127,13 @@ def open_stream(source: Any, limits: ImageLimits) -> Iterator[IO[bytes]]:
         except OSError as error:
             raise ImageUnreadableError(error.strerror or "cannot be read") from error
         yield stream
+
+
+def _content(record: Mapping[str, Any]) -> Any:
+    for name in ("bytes", "path"):
+        if record.get(name) is not None:
+            return record[name]
+    raise NotAnImageError('a dict is an image if it has its "bytes" or its "path"')
 
 
 def _is_file_object(source: Any) -> TypeGuard[BinaryFile]:

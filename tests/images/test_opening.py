@@ -16,6 +16,7 @@ from PIL import Image, ImageCms
 
 from captioner.errors import ImageTooLargeError, ImageUnreadableError, NotAnImageError, OptionsError
 from captioner.images.opening import DEFAULT_LIMITS, ImageLimits, load_pixels, open_image, to_pixels
+from captioner.images.sources import is_single
 
 DATA = Path(__file__).parents[1] / "data"
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -94,6 +95,15 @@ def test_a_path_bytes_and_a_pillow_image_give_the_same() -> None:
     pixels = load_pixels(path, 224)
     for source in (str(path), path.read_bytes(), bytearray(path.read_bytes()), Image.open(path)):
         np.testing.assert_array_equal(load_pixels(source, 224), pixels)
+
+
+def test_an_image_of_hugging_face_that_is_not_decoded() -> None:
+    path = EXAMPLES / "cat.jpg"
+    for record in ({"bytes": path.read_bytes(), "path": "x.jpg"}, {"bytes": None, "path": str(path)}):
+        assert is_single(record)
+        np.testing.assert_array_equal(load_pixels(record, 224), load_pixels(path, 224))
+    with pytest.raises(NotAnImageError, match='a dict is an image if it has its "bytes" or its "path"'):
+        open_image({"image": Image.open(path)})
 
 
 def test_a_pillow_image_is_left_as_it_was() -> None:
