@@ -19,9 +19,9 @@ def epoch(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
         return [], {}
     import torch
 
-    from captioner.training.options import TrainOptions
+    from captioner.training.config.options import TrainOptions
+    from captioner.training.loop.trainer import Trainer
     from captioner.training.progress import Progress
-    from captioner.training.trainer import Trainer
     from measures.bench import ROOT
 
     device = torch.device(bench.device)

@@ -64,7 +64,7 @@ def theirs(bench: Bench, *, compiled: bool) -> Callable[[Any], object]:
 
     from captioner.nn.model import CaptionModel
     from captioner.nn.stepper import TorchStepper
-    from captioner.training.start import Start
+    from captioner.training.weights.start import Start
 
     torch.set_num_threads(bench.threads or available_cores())
     captioner = bench.captioner("float32")

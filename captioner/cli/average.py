@@ -25,7 +25,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    from captioner.training.average import average_checkpoints
+    from captioner.training.weights.averages import average_checkpoints
 
     if args.out.exists():
         raise DataError(f"{args.out} exists already")

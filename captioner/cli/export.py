@@ -63,8 +63,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
+    from captioner.export.bundle import export_bundle
     from captioner.folder.outputs.files import writing
-    from captioner.training.export import export_bundle
 
     try:
         card = args.card.read_text(encoding="utf-8") if args.card else None

@@ -13,7 +13,7 @@ from captioner.errors import DataError, DeviceError
 if TYPE_CHECKING:
     import torch
 
-    from captioner.training.options import TrainOptions
+    from captioner.training.config.options import TrainOptions
 
 RECIPES = Path(__file__).parent.parent / "training" / "recipes"
 
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     import torch
 
     from captioner.folder.locks import hold_local
-    from captioner.training.options import TrainOptions
+    from captioner.training.config.options import TrainOptions
 
     if args.threads is not None:
         torch.set_num_threads(args.threads)
@@ -77,8 +77,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _train(options: TrainOptions, folder: Path, data_root: Path, args: argparse.Namespace) -> None:
+    from captioner.training.loop.trainer import Trainer
     from captioner.training.progress import Progress
-    from captioner.training.trainer import Trainer
 
     progress = Progress()
     device = _device(args.device or "auto")

@@ -57,8 +57,8 @@ class ModelOptions:
     """Exponent of that bonus, above 0 and up to 1. Below 1, certain words gain little more than likely
     ones."""
     repetition_cost: float = 0.0
-    """Factor of the cost of words that have been said (`captioner.training.repetition`); 0 for none. Needs a
-    checklist."""
+    """Factor of the cost of words that have been said (`captioner.training.names.repetition`); 0 for none.
+    Needs a checklist."""
     mean_weight: float = 1.0
     """Factor of the photo's mean in the input of the LSTM, at least 0. Below 1, words depend more on the
     cells they attend to; the checklist detects the same words. For the decoders `lstm` and `two_lstm`."""
@@ -71,7 +71,7 @@ class ModelOptions:
     none. Needs the decoder `lstm` or `two_lstm`."""
     label_classes: tuple[str, ...] = ()
     """Words of labels with a class of their own, which is scored beside those of `classes`; `captioner train`
-    chooses them (`captioner.training.label_classes`). Needs classes."""
+    chooses them (`captioner.training.names.label_classes`). Needs classes."""
     named_words: int = 0
     """Number of vocabulary words that name classes; `captioner train` counts them."""
     name_continuation: float = 0.0

@@ -90,7 +90,7 @@ def test_training_tells_how_it_goes_and_what_comes_next(data, tmp_path, capsys) 
 def test_options_are_changed_by_name(data, tmp_path, decoder) -> None:
     changes = ["--set", "model.hidden=24", "--set", "stages.0.doubly_stochastic=0", "--decoder", decoder]
     assert train(data, tmp_path, *changes) == 0
-    from captioner.training.checkpoint import load_model
+    from captioner.training.weights.checkpoint import load_model
 
     _, _, options, _ = load_model(tmp_path / "best.pt")
     assert (options.model.hidden, options.model.decoder) == (24, decoder)
@@ -220,7 +220,7 @@ def test_an_interrupted_run_says_what_is_kept(when, data, tmp_path, monkeypatch,
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"captioner.training.{when}", interrupt)
+    monkeypatch.setattr(f"captioner.training.loop.{when}", interrupt)
     assert train(data, tmp_path) == 130
     assert "the same command starts again: nothing was saved yet" in told(capsys)
 

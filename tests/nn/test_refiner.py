@@ -12,10 +12,10 @@ from support import squares
 from torch import Tensor, nn
 
 from captioner.errors import DataError
+from captioner.export.graphs import encoder_graph
 from captioner.nn.encoder import GridRefiner
 from captioner.nn.encoder.refiner import grid_positions
 from captioner.nn.model import CaptionModel
-from captioner.training.graphs import encoder_graph
 
 BATCH, ROWS, COLUMNS, FEATURES, HEADS = 2, 3, 4, 12, 3
 CELLS = ROWS * COLUMNS

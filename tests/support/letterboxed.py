@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from captioner.training.export import export_bundle
+from captioner.export.bundle import export_bundle
 from support import make_tiny_bundle
 
 MODEL = dataclasses.replace(make_tiny_bundle.OPTIONS.model, resize="letterbox")

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from captioner.captioner import Captioner
+from captioner.export.bundle import export_bundle
 from captioner.images.opening import load_pixels
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.options import CaptionOptions
-from captioner.training import checkpoint
-from captioner.training.export import export_bundle
+from captioner.training.config.options import SourceOptions, StageOptions, TrainOptions
 from captioner.training.objectives.cross_entropy import cross_entropy
-from captioner.training.options import SourceOptions, StageOptions, TrainOptions
+from captioner.training.weights import checkpoint
 from support import tiny_cnn
 
 TESTS = Path(__file__).parents[1]

@@ -12,9 +12,9 @@ from PIL import Image
 
 from captioner.nn.model import ModelOptions
 from captioner.options import CaptionOptions
-from captioner.training.options import SourceOptions, StageOptions, TrainOptions
+from captioner.training.config.options import SourceOptions, StageOptions, TrainOptions
+from captioner.training.loop.trainer import Trainer
 from captioner.training.progress import Progress
-from captioner.training.trainer import Trainer
 from captioner.words.imagenet import CLASSES
 from support import tiny_cnn
 

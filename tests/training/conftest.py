@@ -1,20 +1,4 @@
 """A data set that is learnt in seconds."""
 
-from pathlib import Path
-
-import pytest
-from support import squares
 from support.one_thread import one_thread, seeded  # noqa: F401
-
-
-@pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a data set of coloured squares."""
-    folder = tmp_path_factory.mktemp("squares")
-    squares.write(folder)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+from support.squares_data import cache, data  # noqa: F401

@@ -16,7 +16,7 @@ from captioner.model.bundle import Bundle
 from captioner.nn.attention import ATTENTIONS
 from captioner.options import CaptionOptions
 from captioner.results import Caption
-from captioner.training import checkpoint
+from captioner.training.weights import checkpoint
 from captioner_client import CaptionClient
 
 CONFIG = """

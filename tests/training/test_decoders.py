@@ -12,13 +12,13 @@ import torch
 from support import squares
 
 from captioner.captioner import Captioner
+from captioner.export.bundle import export_bundle
 from captioner.model.search import search
 from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper
 from captioner.options import MAX_WORDS, CaptionOptions
-from captioner.training import checkpoint
-from captioner.training.export import export_bundle
-from captioner.training.start import Start
+from captioner.training.weights import checkpoint
+from captioner.training.weights.start import Start
 
 MODELS = {
     "up_down": {"decoder": "up_down"},

@@ -14,15 +14,16 @@ from PIL import Image
 from support import squares, tiny_cnn
 
 from captioner.captioner import Captioner
+from captioner.export.bundle import export_bundle
 from captioner.images.letterbox import Letterbox
 from captioner.images.opening import load_pixels
 from captioner.nn.encoder import GridEncoder, build_backbone
-from captioner.training import cache, checkpoint
-from captioner.training.cache import FeatureCache, build_cache, trained_stages
-from captioner.training.data import Example, load_examples
-from captioner.training.export import export_bundle
-from captioner.training.trainer import Trainer
-from captioner.training.validation import validate
+from captioner.training.data import cache
+from captioner.training.data.cache import FeatureCache, build_cache, trained_stages
+from captioner.training.data.examples import Example, load_examples
+from captioner.training.loop.trainer import Trainer
+from captioner.training.loop.validation import validate
+from captioner.training.weights import checkpoint
 
 CPU = torch.device("cpu")
 BOX = Letterbox(8, (124, 116, 104))

@@ -13,7 +13,7 @@ from support import squares
 
 from captioner.captioner import Captioner
 from captioner.cli.main import main
-from captioner.training.export import export_bundle
+from captioner.export.bundle import export_bundle
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,7 +12,7 @@ likelihood: a model trained with the bonus would learn to undo it.
 
 A word that has been said may cost something from then on, as in CTRL (Keskar et al. 2019, arXiv:1909.05858).
 The cost depends on the word: people say "a" twice in a caption, but not "toilet"
-(`captioner.training.repetition`).
+(`captioner.training.names.repetition`).
 """
 
 from __future__ import annotations

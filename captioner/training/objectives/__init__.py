@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from captioner.training.config.options import OBJECTIVE_OPTIONS, ObjectiveOptions
 from captioner.training.objectives.attention_entropy import AttentionEntropy
 from captioner.training.objectives.bag_of_words import BagOfWords
-from captioner.training.objectives.base import Objective, Run
+from captioner.training.objectives.base import Objective
 from captioner.training.objectives.caption_retention import CaptionRetention
 from captioner.training.objectives.class_retention import ClassRetention
 from captioner.training.objectives.cross_entropy import CrossEntropy
@@ -16,7 +17,7 @@ from captioner.training.objectives.feature_distillation import FeatureDistillati
 from captioner.training.objectives.hard_attention import HardAttention
 from captioner.training.objectives.label_likelihood import LabelLikelihood
 from captioner.training.objectives.self_critical import SelfCritical
-from captioner.training.options import OBJECTIVE_OPTIONS, ObjectiveOptions
+from captioner.training.run import Run
 
 OBJECTIVES: dict[str, type[Objective[Any]]] = {
     "cross_entropy": CrossEntropy,

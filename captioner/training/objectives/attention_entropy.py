@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from captioner.training.likelihood import mean_of_words
+from captioner.training.config.options import ObjectiveOptions
 from captioner.training.objectives.base import Objective
-from captioner.training.options import ObjectiveOptions
-from captioner.training.step import Step
+from captioner.training.objectives.likelihood import mean_of_words
+from captioner.training.run import Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,10 @@ from torch import Tensor
 from captioner.errors import DataError
 from captioner.model.vocabulary import SPECIAL
 from captioner.nn.decoder import Tensors
-from captioner.training.data import CAPTIONS, LABELS, word_weights
-from captioner.training.objectives.base import Objective, Run
-from captioner.training.options import ObjectiveOptions
-from captioner.training.step import Step
+from captioner.training.config.options import ObjectiveOptions
+from captioner.training.data.batches import CAPTIONS, LABELS, word_weights
+from captioner.training.objectives.base import Objective
+from captioner.training.run import Run, Step
 
 
 @runtime_checkable

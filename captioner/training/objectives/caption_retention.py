@@ -16,13 +16,13 @@ from torch import Tensor
 
 from captioner.errors import DataError
 from captioner.nn.model import CaptionModel
-from captioner.training.cache import trained_stages
-from captioner.training.data import NAMED, Group, make_labelled_groups
-from captioner.training.likelihood import mean_of_words
-from captioner.training.objectives.base import Objective, Run
-from captioner.training.options import ObjectiveOptions, TrainOptions
-from captioner.training.sampling import logits_of, sample, without_dropout
-from captioner.training.step import Step
+from captioner.training.config.options import ObjectiveOptions, TrainOptions
+from captioner.training.data.batches import NAMED, Group, make_labelled_groups
+from captioner.training.data.cache import trained_stages
+from captioner.training.objectives.base import Objective
+from captioner.training.objectives.likelihood import mean_of_words
+from captioner.training.objectives.sampling import logits_of, sample, without_dropout
+from captioner.training.run import Run, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

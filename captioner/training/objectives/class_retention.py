@@ -15,12 +15,12 @@ from torch.nn import functional as F
 
 from captioner.errors import DataError
 from captioner.nn.encoder import pretrained_classifier
-from captioner.training.objectives.base import Objective, Run
-from captioner.training.options import ObjectiveOptions, TrainOptions
-from captioner.training.pretrained import PretrainedFeatures
-from captioner.training.step import Step
-from captioner.training.teacher_features import build_features
-from captioner.training.zoom import enlarge
+from captioner.training.config.options import ObjectiveOptions, TrainOptions
+from captioner.training.data.augment import enlarge
+from captioner.training.data.pretrained import PretrainedFeatures
+from captioner.training.data.teacher_features import build_features
+from captioner.training.objectives.base import Objective
+from captioner.training.run import Run, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

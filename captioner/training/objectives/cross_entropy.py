@@ -9,9 +9,9 @@ from torch.nn import functional as F
 
 from captioner.errors import DataError
 from captioner.model.vocabulary import Vocabulary
-from captioner.training.objectives.base import Objective, Run
-from captioner.training.options import ObjectiveOptions
-from captioner.training.step import Step
+from captioner.training.config.options import ObjectiveOptions
+from captioner.training.objectives.base import Objective
+from captioner.training.run import Run, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,12 @@ from torch import Tensor
 from captioner.errors import DataError
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
-from captioner.training.cache import trained_stages
-from captioner.training.likelihood import mean_of_words
-from captioner.training.objectives.base import Objective, Run
-from captioner.training.options import ObjectiveOptions
-from captioner.training.start import Start
-from captioner.training.step import Step
+from captioner.training.config.options import ObjectiveOptions
+from captioner.training.data.cache import trained_stages
+from captioner.training.objectives.base import Objective
+from captioner.training.objectives.likelihood import mean_of_words
+from captioner.training.run import Run, Step
+from captioner.training.weights.start import Start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

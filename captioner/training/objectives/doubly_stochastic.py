@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from captioner.model.vocabulary import Vocabulary
+from captioner.training.config.options import ObjectiveOptions
 from captioner.training.objectives.base import Objective
-from captioner.training.options import ObjectiveOptions
-from captioner.training.step import Step
+from captioner.training.run import Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

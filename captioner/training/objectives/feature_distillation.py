@@ -15,17 +15,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from captioner.errors import DataError
-from captioner.training.objectives.base import Objective, Run
-from captioner.training.options import ObjectiveOptions, TrainOptions
-from captioner.training.step import Step
-from captioner.training.teacher_features import NORMALIZATIONS, FeatureNetwork, build_features
-from captioner.training.zoom import enlarge
+from captioner.training.config.options import ObjectiveOptions, TrainOptions
+from captioner.training.data.augment import enlarge
+from captioner.training.data.teacher_features import NORMALIZATIONS, FeatureNetwork, build_features
+from captioner.training.objectives.base import Objective
+from captioner.training.run import Run, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureDistillationOptions(ObjectiveOptions):
     network: str = ""
-    """An ONNX file below the data root (`captioner.training.teacher_features.FeatureNetwork`)."""
+    """An ONNX file below the data root (`captioner.training.data.teacher_features.FeatureNetwork`)."""
     normalization: str = "imagenet"
     """Normalization of the network's input pixels: imagenet or clip."""
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from captioner.model.vocabulary import Vocabulary
-from captioner.training.likelihood import log_probs_of
+from captioner.training.config.options import ObjectiveOptions
 from captioner.training.objectives.attention_entropy import attention_entropy
-from captioner.training.objectives.base import Objective, Run
-from captioner.training.options import ObjectiveOptions
-from captioner.training.step import Step
+from captioner.training.objectives.base import Objective
+from captioner.training.objectives.likelihood import log_probs_of
+from captioner.training.run import Run, Step
 
 MOMENTUM = 0.9
 

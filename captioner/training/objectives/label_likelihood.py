@@ -14,12 +14,13 @@ from torch import Tensor
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.decoder import checklist
 from captioner.nn.model import CaptionModel
-from captioner.training.completion import Completion
-from captioner.training.data import LABELS, Example, Group
-from captioner.training.naming import draw, known_words, related_words
-from captioner.training.objectives.base import Objective, Run
+from captioner.training.data.batches import LABELS, Group
+from captioner.training.data.examples import Example
+from captioner.training.names.completion import Completion
+from captioner.training.names.phrases import draw, known_words, related_words
+from captioner.training.objectives.base import Objective
 from captioner.training.objectives.cross_entropy import CrossEntropyOptions, cross_entropy
-from captioner.training.step import Step
+from captioner.training.run import Run, Step
 from captioner.words.english import with_article
 
 FEWEST = 60

@@ -6,21 +6,38 @@ Rennie et al. 2017 (arXiv:1612.00563), with the mean reward of the image's other
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from captioner.errors import DataError
 from captioner.model.vocabulary import END, Vocabulary
-from captioner.training.data import NAMED, PHOTOS, Group
-from captioner.training.likelihood import log_probs_of, mean_of_words
+from captioner.training.config.options import ObjectiveOptions
+from captioner.training.config.tables import table
+from captioner.training.data.batches import NAMED, PHOTOS, Group, make_image_groups, make_labelled_groups
 from captioner.training.objectives.attention_entropy import attention_entropy
-from captioner.training.objectives.base import Objective, Run
-from captioner.training.options import ObjectiveOptions
-from captioner.training.rewards import Cider, Naming, Reward
-from captioner.training.sampling import logits_of, sample, without_dropout
-from captioner.training.step import Step
+from captioner.training.objectives.base import Objective
+from captioner.training.objectives.likelihood import log_probs_of, mean_of_words
+from captioner.training.objectives.rewards import REWARDS
+from captioner.training.objectives.rewards.base import RewardData, WeightedRewards
+from captioner.training.objectives.sampling import logits_of, sample, without_dropout
+from captioner.training.run import Run, Step
+
+
+def _read_rewards(values: Any, path: str) -> dict[str, float]:
+    """Weights by name, with that of `cider`. Raises `DataError`."""
+    found = {"cider": 1.0}
+    for name, weight in table(values, path).items():
+        if name not in REWARDS:
+            raise DataError(f"{path}.{name}: unknown reward; there is {', '.join(REWARDS)}")
+        if not isinstance(weight, int | float) or not weight >= 0:  # also for NaN
+            raise DataError(f"{path}.{name}: must be at least 0, got {weight!r}")
+        found[name] = float(weight)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,18 +49,9 @@ class SelfCriticalOptions(ObjectiveOptions):
     on random words: at 1 most samples contain one of them, and training would only learn to avoid them."""
     min_references: int = 1
     """Images with fewer captions are left out: their reward is mostly noise."""
-    contrast: float = 0.0
-    """Factor of a sample's mean CIDEr as a caption of any image, which is subtracted from its reward:
-    captions that suit many photos get less, so that captions become specific."""
-    objects: float = 0.0
-    """Subtracted from the reward for each object of COCO that a sample names and the photo does not have,
-    where the data list the objects (Rohrbach et al. 2018, arXiv:1809.02156)."""
-    words: float = 0.0
-    """Factor of the words that a sample shares with the closest human caption, 0 to 1 (`shared_words`), which
-    is added to its reward: captions say more of what people say."""
-    naming: float = 0.0
-    """Factor of the reward that samples for labelled photos get for naming what is there; at 0 these photos
-    are left out."""
+    rewards: Mapping[str, float] = field(default_factory=dict, metadata={"read": _read_rewards})
+    """Weights of what samples are rewarded for, by the names in `captioner.training.objectives.rewards`;
+    `cider` has weight 1 unless it is set. Kinds of photos for which no reward has a weight are left out."""
     attention_entropy: float = 0.0
     """Weight of the mean entropy of the samples' maps: rewards alone blur them."""
     entropy_above: float = 0.0
@@ -51,14 +59,21 @@ class SelfCriticalOptions(ObjectiveOptions):
 
     def __post_init__(self) -> None:
         ObjectiveOptions.__post_init__(self)
-        self.at_least(0, "contrast", "objects", "words", "naming", "attention_entropy", "entropy_above")
+        object.__setattr__(self, "rewards", _read_rewards(self.rewards, "rewards"))
+        self.at_least(0, "attention_entropy", "entropy_above")
         self.at_least(0.01, "temperature")
         self.at_least(1, "min_references")
         self.at_least(2, "samples")
 
     def sampled(self, captions: int, labelled: bool) -> int:
-        times = (captions >= self.min_references) + (labelled and self.naming > 0)
+        kinds = self.kinds
+        times = (PHOTOS in kinds and captions >= self.min_references) + (NAMED in kinds and labelled)
         return self.samples * times
+
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of images that have a reward."""
+        return {REWARDS[name].kind for name, weight in self.rewards.items() if weight}
 
 
 class SelfCritical(Objective[SelfCriticalOptions]):
@@ -70,24 +85,25 @@ class SelfCritical(Objective[SelfCriticalOptions]):
     def __init__(self, options: SelfCriticalOptions, run: Run) -> None:
         super().__init__(options, run)
         self.vocabulary, self.max_words = run.vocabulary, run.options.max_words
-        self.rewards: dict[str, Reward] = {
-            PHOTOS: Cider(
-                run.examples,
-                options.min_references,
-                options.samples,
-                stage=run.stage.name,
-                contrast=options.contrast,
-                objects=options.objects,
-                words=options.words,
-            ),
-            NAMED: Naming(run.examples, options.naming, options.samples),
+        data = RewardData(run.examples)
+        built = [(weight, REWARDS[name](data)) for name, weight in options.rewards.items() if weight]
+        self.rewards = {
+            kind: WeightedRewards([one for one in built if one[1].kind == kind]) for kind in options.kinds
         }
+        self._groups: dict[str, list[Group]] = {}
+        if PHOTOS in self.rewards:
+            found = make_image_groups(run.examples, options.min_references, options.samples)
+            if not found:
+                raise DataError(f"stage {run.stage.name}: no image has {options.min_references} captions")
+            self._groups[PHOTOS] = found
+        if NAMED in self.rewards:
+            self._groups[NAMED] = make_labelled_groups(run.examples, options.samples)
 
     def groups(self, random: np.random.Generator) -> list[Group]:
-        return [group for reward in self.rewards.values() for group in reward.groups]
+        return [group for groups in self._groups.values() for group in groups]
 
     def applies_to(self, kind: str) -> bool:
-        return kind in self.rewards and bool(self.rewards[kind].groups)
+        return bool(self._groups.get(kind))
 
     def loss(self, step: Step) -> Tensor:
         decoder, options = step.model.decoder, self.options

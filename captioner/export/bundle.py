@@ -1,0 +1,171 @@
+"""From a checkpoint to a bundle, checked against the network it came from."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from captioner.captioner import Captioner
+from captioner.errors import DataError
+from captioner.export.graphs import decoder_graph, encoder_graph
+from captioner.export.int8.add import add_int8
+from captioner.export.parity import Parity, check_parity
+from captioner.export.release import measure
+from captioner.metrics.tables import label
+from captioner.model import bundle as bundles
+from captioner.model.articles import language_of
+from captioner.model.vocabulary import SPECIAL, Vocabulary
+from captioner.nn.model import CaptionModel
+from captioner.options import BUNDLE_OPTIONS, CaptionOptions
+from captioner.training.config.options import TrainOptions
+from captioner.training.weights.checkpoint import load_model
+
+TABLE = "<!-- scores -->"
+"""The line of a model card that the table of scores replaces."""
+SHOWN = ("cider", "bleu_4", "rouge_l", "named", "exactly")
+"""Scores of validation in training that the table has."""
+
+
+def export_bundle(
+    checkpoint: Path,
+    folder: Path,
+    *,
+    name: str | None = None,
+    card: str | None = None,
+    decoding: CaptionOptions | None = None,
+    checklist_weight: float | None = None,
+    images: Sequence[Path] = (),
+    calibration: Sequence[Path] = (),
+    scores: Mapping[str, Mapping[str, float]] | None = None,
+    evaluate: Path | None = None,
+) -> Parity:
+    """Write the bundle `folder` (which must not exist) from `checkpoint`.
+
+    With `calibration` photos, of the kind that the model was trained on, the bundle also holds graphs in
+    INT8. `images` are real photos for the parity check; without any, fixed noise stands in. `decoding` and
+    `checklist_weight` override the run's search, `scores` those of its validation, by the name of their data.
+    With `evaluate`, the root of the run's data, the bundle captions the validation images: scores and
+    confidence are those of its captions. `card` is the text of the model card, in which a table of the scores
+    takes the place of `TABLE`; by default it holds what the checkpoint knows.
+
+    Raises `DataError` for a bad checkpoint, a model that has diverged or an existing folder, `ParityError` if
+    the graphs differ from the network. The bundle appears whole or not at all.
+    """
+    if folder.exists():
+        raise DataError(f"{folder} exists already; a bundle is written to a new folder")
+    model, vocabulary, options, contents = load_model(checkpoint)
+    if checklist_weight is not None:
+        changes: dict[str, Any] = {"checklist_weight": checklist_weight}
+        if not checklist_weight:  # of which these are parts
+            changes |= {"repetition_cost": 0.0, "name_proposal": 0.0}
+        architecture = dataclasses.replace(options.model, **changes)
+        options = dataclasses.replace(options, model=architecture)
+        model.decoder.checklist_weight = checklist_weight
+        if not architecture.helps_with_names:
+            model.decoder.names = None
+        elif model.decoder.names is not None:
+            model.decoder.names.proposes = architecture.name_proposal > 0
+    _round(model)
+    vocabulary = put_named_words_last(model, vocabulary)
+    language = language_of(vocabulary.words)
+    search_options = (decoding or CaptionOptions()).resolve(options.search)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as aside:
+        place = Path(aside) / "bundle"
+        place.mkdir()
+        (place / bundles.ENCODER).write_bytes(encoder_graph(model).SerializeToString(deterministic=True))
+        (place / bundles.DECODER).write_bytes(decoder_graph(model).SerializeToString(deterministic=True))
+        vocabulary.save(place / bundles.WORDS)
+        manifest = {
+            "name": name or options.name,
+            **({"language": language} if language else {}),
+            "image": bundles.image_section(options.model.image_size, model.letterbox),
+            "grid": list(options.model.grid),
+            "sentinel": model.decoder.has_sentinel,
+            "heads": model.decoder.heads,
+            "decoding": {name: getattr(search_options, name) for name in BUNDLE_OPTIONS},
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "training": options.to_dict(),
+        }
+        recorded = contents.get("scores", {}) if scores is None else scores
+        confidence, table = contents.get("confidence"), _table(recorded)
+        card = card or _card(name or options.name, options)
+        (place / bundles.CARD).write_text(card, encoding="utf-8")
+        bundles.write_manifest(place, manifest)
+        captioner = Captioner.load(place, device="cpu")
+        parity = check_parity(model, captioner, images)
+        if evaluate is not None:
+            release = measure(captioner, options.data, evaluate)
+            recorded = {**release.scores, **(scores or {})}
+            confidence, table = release.confidence or confidence, release.table
+        manifest["scores"] = recorded
+        if confidence:
+            manifest["confidence"] = confidence
+        (place / bundles.CARD).write_text(card.replace(TABLE, table), encoding="utf-8")
+        bundles.write_manifest(place, manifest)
+        if calibration:
+            add_int8(place, calibration)
+        shutil.move(place, folder)
+    return parity
+
+
+@torch.no_grad()
+def _round(model: CaptionModel) -> None:
+    """To half precision and back, as the weights in `best.pt`."""
+    for parameter in model.parameters():
+        parameter.copy_(parameter.half().float())
+
+
+@torch.no_grad()
+def put_named_words_last(model: CaptionModel, vocabulary: Vocabulary) -> Vocabulary:
+    """Bring the words that name classes to the end of the vocabulary, in the order of their classes, so that
+    a step need not look up where the gains of each go. Returns the vocabulary in the new order; a model for
+    which that cannot be is left as it is."""
+    evidence = model.decoder.evidence
+    if evidence is None:
+        return vocabulary
+    count = len(evidence.scale)
+    order = torch.argsort(torch.where(evidence.column == count, -1, evidence.column), stable=True)
+    if (
+        not torch.equal(evidence.column[order][-count:], torch.arange(count))
+        or order[: len(SPECIAL)].ne(torch.arange(len(SPECIAL))).any()
+    ):
+        return vocabulary  # two words share a class column, or none has it
+    embedding, names = model.decoder.embedding, model.decoder.names
+    for values in (
+        embedding.weight,
+        embedding.bias,
+        evidence.column,
+        model.decoder.repetition,
+        *(() if names is None else (names.following, names.following_token, names.following_gain)),
+    ):
+        if values is not None:
+            values.copy_(values[order])
+    if names is not None:
+        place = torch.argsort(order)
+        names.following_token.copy_(place[names.following_token])
+        names.proposed.copy_(place[names.proposed])
+    evidence.trailing = True
+    return Vocabulary([vocabulary.words[token] for token in order.tolist()])
+
+
+def _card(name: str, options: TrainOptions) -> str:
+    """A minimal model card; its author adds the training data and the weaknesses."""
+    lines = [f"# {name}", "", "Trained with `captioner train`; the configuration is in bundle.json.", ""]
+    data = [f"- {source.name} ({source.captions or source.labels or 'classes'})" for source in options.data]
+    return "\n".join([*lines, "## Data", "", *data, "", "## Validation scores", "", TABLE, ""])
+
+
+def _table(scores: Mapping[str, Mapping[str, float]]) -> str:
+    """The main scores of validation in training."""
+    names = [name for name in SHOWN if any(name in values for values in scores.values())]
+    rows = [["data", *(label(name) for name in names)], ["---"] * (len(names) + 1)]
+    for source, values in scores.items():
+        rows.append([source, *(f"{values[name]:.1f}" if name in values else "" for name in names)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)

@@ -1,0 +1,1 @@
+"""INT8 versions of the float32 graphs."""

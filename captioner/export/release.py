@@ -1,0 +1,66 @@
+"""The scores and the confidence that a bundle states, measured with the bundle as it is shipped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from captioner.captioner import Captioner
+from captioner.errors import CaptionerError, DataError
+from captioner.metrics import Scores, evaluate_captions
+from captioner.metrics.naming import NamingScores, score_naming
+from captioner.metrics.tables import markdown_table
+from captioner.training.config.options import SourceOptions
+from captioner.training.data.examples import Example, load_examples
+from captioner.training.loop.calibrate import calibrate
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The measurements of a bundle."""
+
+    scores: dict[str, dict[str, float]]
+    """By the name of the data set; shares times 100."""
+    confidence: Mapping[str, float | str] | None
+    """The calibration; None if there are too few images."""
+    table: str
+    """The scores with their confidence intervals, in Markdown."""
+
+
+def measure(captioner: Captioner, data: Sequence[SourceOptions], root: Path) -> Release:
+    """Caption the validation images of the data sets, whose paths are relative to `root`, and score them.
+
+    Raises `DataError` if there are none, or one cannot be read.
+    """
+    examples = load_examples(data, root, "val")
+    if not examples:
+        raise DataError("there are no validation images to evaluate the bundle on")
+    contents = (example.files.read(example.image.name) for example in examples)
+    captions: list[tuple[str, float]] = []
+    for example, outcome in zip(examples, captioner.caption_each(contents, attention=False), strict=True):
+        if isinstance(outcome, CaptionerError):
+            raise DataError(f"{example.key}: {outcome}")
+        captions.append((outcome.text, outcome.log_prob))
+    texts = {example.key: text for example, (text, _) in zip(examples, captions, strict=True)}
+    scores = {
+        source.name: _score([example for example in examples if example.source == source.name], texts)
+        for source in data
+        if any(example.source == source.name for example in examples)
+    }
+    return Release(
+        {name: values.to_dict() for name, values in scores.items()},
+        calibrate(examples, captions),
+        markdown_table(scores),
+    )
+
+
+def _score(examples: Sequence[Example], captions: Mapping[str, str]) -> Scores | NamingScores:
+    if not any(example.image.captions for example in examples):
+        return score_naming(captions, {example.key: example.image.words for example in examples})
+    objects = {example.key: example.image.objects for example in examples}
+    return evaluate_captions(
+        captions,
+        {example.key: example.image.captions for example in examples},
+        objects=objects if any(objects.values()) else None,
+    )

@@ -1,0 +1,1 @@
+"""What a run learns from: examples, batches, cached features, augmentation."""

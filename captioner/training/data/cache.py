@@ -1,0 +1,258 @@
+"""Outputs of the frozen part of the encoder, computed once and stored on disk.
+
+They are the input of the first segment that a run trains (the pixels, if nothing is frozen), for each
+view of each image, in half precision, with masks for letterboxed photos. Views are the photo, the photo
+mirrored, then each crop and the crop mirrored. An interrupted computation resumes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import onnxruntime as ort
+import torch
+from filelock import FileLock
+from torch import Tensor, nn
+
+from captioner.errors import ImageError, OutputError
+from captioner.images.letterbox import Letterbox
+from captioner.images.opening import load_pixels, open_image, to_pixels
+from captioner.nn.encoder import STRIDES, GridEncoder
+from captioner.training.data.augment import crop
+from captioner.training.data.examples import Example
+
+BATCH = 32
+
+
+class FeatureCache:
+    """Stage maps of examples by index. Files are memory-mapped, so that only what is used is in memory."""
+
+    def __init__(self, arrays: list[np.ndarray], masks: np.ndarray | None = None) -> None:
+        """`masks` bool (images, views, cells) of letterboxed photos."""
+        self._arrays, self._masks = arrays, masks
+
+    def maps(self, images: Tensor, views: Tensor, device: torch.device) -> list[Tensor]:
+        """float32 (batch, channels, rows, columns) of each stage, or [uint8 (batch, height, width, 3)]; of
+        int64 images and views, (batch,) each."""
+        taken = [torch.from_numpy(array[images.numpy(), views.numpy()]).to(device) for array in self._arrays]
+        return [maps.float() if maps.is_floating_point() else maps for maps in taken]
+
+    def masks(self, images: Tensor, views: Tensor, device: torch.device) -> Tensor | None:
+        """The photos' cells, bool (batch, rows * columns), of letterboxed photos; else None."""
+        if self._masks is None:
+            return None
+        return torch.from_numpy(self._masks[images.numpy(), views.numpy()]).to(device)
+
+
+def build_cache(
+    folder: Path,
+    encoder: GridEncoder,
+    encoder_name: str,
+    image_size: int,
+    frozen_segments: int,
+    examples: Sequence[Example],
+    device: torch.device,
+    progress: Callable[[int, int], None],
+    letterbox: Letterbox | None = None,
+    crops: int = 0,
+) -> FeatureCache:
+    """Compute what the cache in `folder` lacks; `progress(done, total)` is called after each batch.
+
+    Raises `ImageError` for an image that cannot be read, `DataError` for one that is missing, and
+    `OutputError` if there is no space for the cache.
+    """
+    identity: dict[str, Any] = {
+        "encoder": encoder_name,
+        "weights": fingerprint(encoder.backbone.segments[:frozen_segments]),
+        "image_size": image_size,
+        "stride": encoder.stride,
+        "frozen_segments": frozen_segments,
+    }
+    if letterbox is not None:
+        identity["letterbox"] = dataclasses.asdict(letterbox)
+    if crops:
+        identity["crops"] = crops
+    if encoder.colors is not None:
+        identity["colors"] = True
+    frozen = functools.cache(lambda: _frozen_part(encoder, frozen_segments, image_size, device))
+
+    def compute(part: Sequence[Example]) -> dict[str, np.ndarray]:
+        views = np.concatenate([_views(example, image_size, letterbox, crops) for example in part])
+        found = {} if letterbox is None else {"mask": letterbox.mask(views).reshape(len(views), -1)}
+        found |= {f"stage{number}": stage for number, stage in enumerate(frozen()(views[..., :3]))}
+        return {name: array.reshape(len(part), -1, *array.shape[1:]) for name, array in found.items()}
+
+    kept = fill(folder, encoder_name, identity, examples, compute, progress)
+    return FeatureCache([array for name, array in kept.items() if name != "mask"], kept.get("mask"))
+
+
+def fill(
+    folder: Path,
+    kind: str,
+    identity: Mapping[str, Any],
+    examples: Sequence[Example],
+    compute: Callable[[Sequence[Example]], dict[str, np.ndarray]],
+    progress: Callable[[int, int], None],
+) -> dict[str, np.ndarray]:
+    """Memory-mapped arrays by name, in order, with a row for each example; missing rows are computed.
+
+    `compute` returns the rows of some examples. The arrays are stored in a subfolder that is named after
+    their `kind`, their `identity`, and the names and digests of the images, so that a replaced image is
+    computed again. If several runs need the same arrays, one computes them and the others wait. Raises
+    `OutputError` if there is no space.
+    """
+    names = "\n".join(f"{example.key}\t{example.digest}" for example in examples)
+    images = hashlib.sha256(names.encode()).hexdigest()
+    identity = {**identity, "images": images}
+    name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+    folder = folder / f"{kind}-{name}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / "lock"):
+        _fill(folder, identity, examples, compute, progress)
+    return _opened(folder, "r")
+
+
+def _fill(
+    folder: Path,
+    identity: Mapping[str, Any],
+    examples: Sequence[Example],
+    compute: Callable[[Sequence[Example]], dict[str, np.ndarray]],
+    progress: Callable[[int, int], None],
+) -> None:
+    note, count = folder / "done.json", len(examples)
+    done = json.loads(note.read_text())["done"] if note.exists() else 0
+    arrays = _opened(folder, "r+") if done else {}
+    for start in range(done, count, BATCH):
+        stop = min(start + BATCH, count)
+        computed = compute(examples[start:stop])
+        arrays = arrays or {
+            name: _make_file(folder / f"{name}.npy", array.dtype, (count, *array.shape[1:]))
+            for name, array in computed.items()
+        }
+        for name, array in computed.items():
+            arrays[name][start:stop] = array
+        # The count is written after the data, so that after a kill the counted rows exist.
+        if start // BATCH % 16 == 15 or stop == count:
+            for array in arrays.values():
+                array.flush()  # type: ignore[attr-defined]
+            aside = note.with_suffix(".part")
+            aside.write_text(json.dumps({"done": stop, **identity}))
+            aside.replace(note)
+        progress(stop, count)
+
+
+def _opened(folder: Path, mode: Literal["r", "r+"]) -> dict[str, np.ndarray]:
+    return {path.stem: np.load(path, mmap_mode=mode) for path in sorted(folder.glob("*.npy"))}
+
+
+def _make_file(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """A memory-mapped array whose disk space is allocated in advance. Without that, a full disk would end the
+    process with a bus error at the first write."""
+    try:
+        array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+        if hasattr(os, "posix_fallocate"):
+            with path.open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        size = math.prod(shape) * dtype.itemsize
+        raise OutputError(f"cannot write {path}, which takes {size / 1e6:.1f} MB: {error.strerror}") from None
+    return array
+
+
+def _views(example: Example, image_size: int, letterbox: Letterbox | None, crops: int) -> np.ndarray:
+    """uint8 (views, image_size, image_size, channels)"""
+    with naming(example):
+        content = example.files.read(example.image.name)
+        found = [load_pixels(content, image_size, letterbox=letterbox)]
+        if crops:
+            photo = open_image(content, target=2 * image_size)
+            for number in range(1, crops + 1):
+                found.append(to_pixels(crop(photo, example.key, number), image_size, letterbox))
+    return np.stack([view for pixels in found for view in (pixels, pixels[:, ::-1])])
+
+
+@contextmanager
+def naming(example: Example) -> Iterator[None]:
+    """Name the image in errors raised while reading it."""
+    try:
+        yield
+    except ImageError as error:
+        raise type(error)(f"{example.key}: {error}") from None
+
+
+def fingerprint(layers: nn.Module) -> str:
+    """A digest of the weights."""
+    digest = hashlib.sha256()
+    for value in layers.state_dict().values():
+        digest.update((value + 0).cpu().numpy().tobytes())  # -0, which a mean of weights makes 0, is 0
+    return digest.hexdigest()
+
+
+def _frozen_part(
+    encoder: GridEncoder, segments: int, image_size: int, device: torch.device
+) -> Callable[[np.ndarray], list[np.ndarray]]:
+    """A function from uint8 (batch, height, width, 3) to float16 (batch, channels, rows, columns) stages.
+
+    On a CPU it uses ONNX Runtime, which ran EfficientNet-Lite2 seven times as fast as PyTorch.
+    """
+    if segments == 0:
+        return lambda pixels: [pixels]
+    frozen = _Frozen(encoder, segments).eval()
+    if device.type != "cpu":
+        return lambda pixels: [stage.cpu().numpy() for stage in frozen(torch.from_numpy(pixels).to(device))]
+    session = pixel_session(frozen, image_size)
+    return lambda pixels: session.run(None, {"pixels": pixels})
+
+
+class _Frozen(nn.Module):
+    def __init__(self, encoder: GridEncoder, segments: int) -> None:
+        super().__init__()
+        self.encoder, self.segments = encoder, segments
+
+    @torch.no_grad()
+    def forward(self, pixels: Tensor) -> list[Tensor]:
+        stages = self.encoder.stages(self.encoder.inputs(pixels), 0, self.segments)
+        return [stage.half() for stage in stages]
+
+
+def pixel_session(module: nn.Module, image_size: int) -> ort.InferenceSession:
+    """The module in ONNX Runtime; it takes "pixels", uint8 (batch, image_size, image_size, 3)."""
+    pixels = torch.zeros(2, image_size, image_size, 3, dtype=torch.uint8)
+    program = torch.onnx.export(
+        module,
+        (pixels,),
+        input_names=["pixels"],
+        dynamic_shapes=({0: torch.export.Dim.DYNAMIC},),
+        verbose=False,
+    )
+    assert program is not None
+    return ort.InferenceSession(program.model_proto.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+def trained_stages(
+    encoder: GridEncoder, maps: list[Tensor], frozen_segments: int, tuned_segments: int = 0
+) -> list[Tensor]:
+    """Output of the backbone, (batch, channels, rows, columns) of each stage, from cached maps.
+
+    Segments that the run trains but this stage does not are computed without gradients.
+    """
+    if frozen_segments == 0:
+        maps = encoder.inputs(maps[0])
+    # Convolutions are fastest in this layout, above all the backward pass.
+    maps = [stage.contiguous(memory_format=torch.channels_last) for stage in maps]
+    still = len(STRIDES) - tuned_segments
+    if still > frozen_segments:
+        with torch.no_grad():
+            maps = encoder.stages(maps, frozen_segments, still)
+    return encoder.stages(maps, still, len(STRIDES)) if tuned_segments else maps

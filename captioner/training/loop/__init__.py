@@ -1,0 +1,1 @@
+"""The training loop: stages, losses, schedules, validation, reports."""

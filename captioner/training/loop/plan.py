@@ -1,0 +1,139 @@
+"""Chooses options that were left open by the size of the data, and warns if a run cannot learn.
+
+Options that suit 50,000 captions (batches of 160, 200 steps of warm-up, an average over 1,000 steps) do not
+work for 60 captions: the model learns nothing. The search settings are those of the starting model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from captioner.errors import DataError
+from captioner.options import CaptionOptions
+from captioner.training.config.options import AUTO, DEFAULT_OBJECTIVES, StageOptions, TrainOptions
+from captioner.training.data.examples import Example
+
+LARGEST_BATCH = 160
+STEPS_OF_AN_EPOCH = 24
+"""Least batches in an epoch; batches are made smaller for it, down to `SMALLEST_BATCH`."""
+SMALLEST_BATCH = 8
+STEPS = 400
+"""Least steps in a stage; epochs are added for it, up to `MOST_EPOCHS`."""
+EPOCHS, MOST_EPOCHS = 8, 40
+WARMUP_STEPS = 200
+TAUGHT_RATE, SMALLEST_TAUGHT_RATE = 2e-4, 3e-5
+"""Learning rates of runs that start from a trained model, for the fewest captions and for many."""
+EMA_DECAY = 0.999
+
+
+def planned(
+    options: TrainOptions, examples: Sequence[Example], search: CaptionOptions | None = None
+) -> TrainOptions:
+    """The options with all open ones chosen: for the training images, or from the `search` of the start.
+
+    Raises `DataError` if there are no images."""
+    if not examples:
+        raise DataError("no images are left to train on: add photos, or lower val_fraction")
+    options = dataclasses.replace(options, search=options.search.resolve(search))
+    captions = sum(len(example.image.captions) for example in examples)
+    shown = _shown(examples)
+    stages = tuple(_stage(stage, shown, options, examples) for stage in options.stages)
+    min_count, ema_decay = options.min_count, options.ema_decay
+    if min_count == AUTO:
+        min_count = _min_count(captions, bool(options.start))
+    if ema_decay == AUTO:
+        # The average covers the last tenth of the shortest stage.
+        ema_decay = min(EMA_DECAY, max(0.5, 1 - 10 / min(_steps(stage, examples) for stage in stages)))
+    return dataclasses.replace(options, stages=stages, min_count=min_count, ema_decay=round(ema_decay, 4))
+
+
+def _stage(
+    stage: StageOptions, shown: int, options: TrainOptions, examples: Sequence[Example]
+) -> StageOptions:
+    captioned = any(example.image.captions for example in examples)
+    if options.start and not captioned and not stage.objectives:
+        stage = dataclasses.replace(stage, label_words_only=True)
+    chosen = {
+        "batch_captions": min(LARGEST_BATCH, max(SMALLEST_BATCH, shown // STEPS_OF_AN_EPOCH)),
+        "learning_rate": _taught_rate(shown) if options.start and not stage.label_words_only else 1e-3,
+    }
+    stage = _filled(stage, **chosen)
+    steps = math.ceil(shown / stage.batch_captions)
+    stage = _filled(stage, epochs=min(MOST_EPOCHS, max(EPOCHS, math.ceil(STEPS / steps))))
+    stage = _filled(stage, warmup_steps=min(WARMUP_STEPS, stage.epochs * steps // 10))
+    if stage.objectives:
+        return stage
+    # A start has maps of its own, which doubly_stochastic would level.
+    wanted = (name for name in DEFAULT_OBJECTIVES if not (options.start and name == "doubly_stochastic"))
+    names = [name for name in wanted if captioned]
+    names += ["label_likelihood"] * any(example.image.words for example in examples)
+    # Or what the checklist detects becomes outdated: it would call for new words wherever they are likely.
+    names += ["bag_of_words"] * bool(options.model.checklist_weight)
+    objectives: dict[str, Any] = {name: {} for name in names}
+    return dataclasses.replace(stage, objectives=objectives)
+
+
+def _taught_rate(shown: int) -> float:
+    """A trained model learns a few captions in a few large steps; with many it takes more steps, and these
+    must be small, or it forgets what rewards taught it."""
+    return round(
+        max(SMALLEST_TAUGHT_RATE, TAUGHT_RATE * math.sqrt(SMALLEST_BATCH / max(shown, SMALLEST_BATCH))), 6
+    )
+
+
+def _filled(stage: StageOptions, **values: float) -> StageOptions:
+    left_open = {name: value for name, value in values.items() if getattr(stage, name) == AUTO}
+    return dataclasses.replace(stage, **left_open)  # type: ignore[arg-type]
+
+
+def _min_count(captions: int, started: bool) -> int:
+    """Few captions have few words that occur twice; and a trained model should learn exactly the words it
+    does not know."""
+    if captions < (10_000 if started else 1_000):
+        return 1
+    return 2 if captions < 10_000 else 5
+
+
+def _steps(stage: StageOptions, examples: Sequence[Example]) -> int:
+    """The steps of a stage, about. Samples count for the size of a batch as captions do."""
+    shown = 0 if stage.objectives.keys() == {"self_critical"} else _shown(examples)
+    for objective in stage.objectives.values():
+        for example in examples:
+            image = example.image
+            shown += example.repeat * objective.sampled(len(image.captions), bool(image.words))
+    return stage.epochs * max(1, math.ceil(shown / stage.batch_captions))
+
+
+def _shown(examples: Sequence[Example]) -> int:
+    return sum(example.repeat * max(1, len(example.image.captions)) for example in examples)
+
+
+def warnings(options: TrainOptions, examples: Sequence[Example]) -> list[str]:
+    """Reasons why a planned run will not learn, or cannot be validated."""
+    found = []
+    for stage in options.stages:
+        steps = _steps(stage, examples)
+        if steps <= 2 * stage.warmup_steps:
+            found.append(
+                f"stage {stage.name}: {stage.warmup_steps} of about {steps} steps are warm-up, so it will"
+                " hardly learn; leave out warmup_steps, or train for more epochs or in smaller batches"
+            )
+        if options.ema_decay and steps > 1 and steps * (1 - options.ema_decay) < 1:
+            found.append(
+                f"stage {stage.name}: about {steps} steps are too few for an average of the weights with"
+                f" ema_decay {options.ema_decay}: it would stay near the first ones; leave ema_decay out"
+            )
+    return found
+
+
+def unlearnt(stage: StageOptions, losses: Sequence[float]) -> str | None:
+    """A warning if the losses of a stage's epochs show that it learnt nothing; else None."""
+    if len(losses) < 2 or "self_critical" in stage.objectives or losses[-1] < 0.98 * losses[0]:
+        return None
+    return (
+        f"stage {stage.name}: the loss hardly fell, from {losses[0]:.3f} to {losses[-1]:.3f}; if it should"
+        " learn more, raise learning_rate or epochs"
+    )

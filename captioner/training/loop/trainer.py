@@ -1,0 +1,380 @@
+"""The training loop: stages of epochs, resumable at any batch."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from captioner.errors import DataError
+from captioner.model.search import Hypothesis
+from captioner.training.config.options import StageOptions, TrainOptions
+from captioner.training.data.batches import Batch
+from captioner.training.data.cache import FeatureCache, build_cache
+from captioner.training.data.examples import Example, load_examples
+from captioner.training.loop.calibrate import calibrate
+from captioner.training.loop.losses import Losses, forward
+from captioner.training.loop.plan import planned, unlearnt, warnings
+from captioner.training.loop.report import in_words, losses_in_words, mean_losses, mean_score, plot_curves
+from captioner.training.loop.schedule import keep_other_words, make_optimizer, set_learning_rate
+from captioner.training.loop.validation import validate
+from captioner.training.names.label_classes import Deepest, fit_classes
+from captioner.training.names.phrases import label_words
+from captioner.training.progress import Progress
+from captioner.training.run import Run
+from captioner.training.weights import checkpoint
+from captioner.training.weights.averages import MovingAverage, Soup, copy_weights
+from captioner.training.weights.build import build_model
+from captioner.training.weights.start import Start
+
+
+class Trainer:
+    """One run in one folder.
+
+    The folder gets `last.pt` (to resume), `best.pt` (to export), `log.jsonl` (a line for each epoch and mean)
+    and `curves.png`. Calling `run` again on the same folder continues where the last call stopped and ends
+    with the same weights as a run that was never stopped.
+    """
+
+    def __init__(
+        self,
+        options: TrainOptions,
+        folder: Path,
+        data_root: Path,
+        cache: Path,
+        device: torch.device,
+        progress: Progress,
+        checkpoint_every_s: float = 60.0,
+    ) -> None:
+        """Raises `DataError` for data that cannot be used and for a folder of another run."""
+        start = Start.read(options.start, data_root) if options.start else None
+        if start:
+            options = dataclasses.replace(options, model=start.architecture(options.model))
+        elif options.model.label_classes:
+            raise DataError("[model] label_classes: the run chooses them; set [label_classes]")
+        self.train_examples = load_examples(options.data, data_root, "train")
+        self.val_examples = load_examples(options.data, data_root, "val")
+        options = planned(options, self.train_examples, start.search if start else None)
+        torch.manual_seed(options.seed)
+        built = build_model(options, self.train_examples, start, progress.note)
+        self.options, self.vocabulary, self.added = built.options, built.vocabulary, built.added
+        self.model = built.model.to(device)
+        self.folder, self.device, self.progress = folder, device, progress
+        self.data_root, self.cache_folder = data_root, cache
+        self.checkpoint_every_s = checkpoint_every_s
+        words = label_words(self.train_examples, self.vocabulary)
+        if not words and any(stage.label_words_only for stage in options.stages):
+            raise DataError("label_words_only needs photos with labels")
+        self.label_words = torch.tensor(words, device=device)
+        self.confidence: Mapping[str, Any] | None = start.confidence if start else None
+        self.history: list[dict[str, Any]] = []
+        self.stage = self.epoch = self.batch = 0
+        folder.mkdir(parents=True, exist_ok=True)
+        self.cache = self._cache(self.train_examples, "features of training images", options.crops)
+        self.val_cache = self._cache(self.val_examples, "features of validation images")
+        saved = self._saved()
+        if saved:
+            self.stage, self.epoch, self.batch = saved["position"]
+            self.history = saved["history"]
+        else:
+            self._fit_label_classes()
+        self.ema = MovingAverage(self.model, options.ema_decay)
+        self.soup = Soup(self.model)
+        self.losses, self.optimizer = self._prepared_stage()
+        if saved:
+            self._restore(saved)
+        for text in warnings(options, self.train_examples):
+            progress.note(text)
+
+    def run(self) -> list[dict[str, Any]]:
+        """Train to the end. Returns the history, a record an epoch, and of each mean of runs."""
+        before = self._score_start()
+        while self.stage < len(self.options.stages):
+            while self.epoch < self.current.epochs * self.current.runs:
+                self._run_epoch()
+            losses = [r["loss"] for r in self.history if r["stage"] == self.current.name and "loss" in r]
+            if text := unlearnt(self.current, losses):
+                self.progress.note(text)
+            self.stage, self.epoch = self.stage + 1, 0
+            if self.stage < len(self.options.stages):
+                self._start_stage()
+        said = {caption for example in self.val_examples for caption in example.image.captions}
+        if len(said) == 1:
+            self.progress.note(
+                "all captions for validation are the same; CIDEr is then 0, and best.pt holds the last epoch"
+            )
+        elif before is not None and max(map(mean_score, self._rivals())) <= before:
+            self.progress.note(
+                "no epoch captions the validation images better than the model that the run started from"
+            )
+        return self.history
+
+    @property
+    def current(self) -> StageOptions:
+        return self.options.stages[self.stage]
+
+    def _score_start(self) -> float | None:
+        """Say how good the model is that a new run starts from; its mean score."""
+        if not (self.options.start and self.val_examples) or self.history or self.batch:
+            return None
+        with self._shown().applied(self.model):
+            _, scores = self._caption_validation()
+        self.progress.note(in_words({"before": scores}))
+        return mean_score({"val": scores})
+
+    def _run_epoch(self) -> None:
+        stage = self.current
+        batches = self.losses.batches(self.epoch)
+        steps = len(batches)
+        started, saved = time.monotonic(), time.monotonic()
+        taken: list[dict[str, float]] = []
+        epochs = stage.epochs * stage.runs
+        with self.progress.task(f"{stage.name} {self.epoch + 1}/{epochs}", steps, self.batch) as tell:
+            while self.batch < steps:
+                done = self.epoch % stage.epochs * steps + self.batch
+                set_learning_rate(self.optimizer, stage, done, stage.epochs * steps)
+                taken.append(self._train_batch(batches[self.batch]))
+                self.batch += 1
+                tell(self.batch, losses_in_words(mean_losses(taken[-50:])))
+                if time.monotonic() - saved > self.checkpoint_every_s:
+                    self._save()
+                    saved = time.monotonic()
+        record: dict[str, Any] = {
+            "stage": stage.name,
+            "epoch": self.epoch + 1,
+            **mean_losses(taken),
+            "seconds": round(time.monotonic() - started, 1),
+        }
+        self._record(record)
+        self.epoch, self.batch = self.epoch + 1, 0
+        if stage.runs > 1 and self.epoch % stage.epochs == 0:
+            self._end_run()
+        self._save()
+
+    def _record(self, record: dict[str, Any]) -> None:
+        """Validate, and add the record to the history and its files."""
+        if self.val_examples:
+            record["val"] = self._validate()
+        self.history.append(record)
+        with (self.folder / "log.jsonl").open("w", encoding="utf-8") as log:
+            log.writelines(json.dumps(line) + "\n" for line in self.history)
+        plot_curves(self.history, self.folder / "curves.png")
+        self.progress.note(in_words(record))
+
+    def _end_run(self) -> None:
+        """One of the stage's runs is over: begin the next, or continue with the mean of all."""
+        stage = self.current
+        self.soup.add(self._shown().values)
+        if self.epoch < stage.epochs * stage.runs:
+            self._continue_from(self.soup.found)
+            self.optimizer = make_optimizer(self.model, self.losses.values(), stage)
+            return
+        self._continue_from(self.soup.mean())
+        self._record({"stage": stage.name, "mean_of": stage.runs})
+
+    def _train_batch(self, batch: Batch) -> dict[str, float]:
+        """Take a step. Returns the loss, and under the names of objectives theirs. Raises `DataError`, before
+        the step, if the loss or its gradient is not finite."""
+        self.model.train()
+        with torch.autocast(
+            self.device.type, dtype=torch.bfloat16, enabled=self.options.precision == "bfloat16"
+        ):
+            step = forward(self.losses.run, self.cache, batch)
+            loss, parts = self.losses.loss(step)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        if self.current.label_words_only:
+            keep_other_words(self.model, self.label_words)
+        trained = [p for group in self.optimizer.param_groups for p in group["params"]]
+        norm = torch.nn.utils.clip_grad_norm_(trained, self.current.gradient_norm)
+        for name, value in (("loss", loss), ("norm of the gradient", norm)):
+            if not math.isfinite(value.item()):
+                raise DataError(
+                    f"the {name} is {value.item()} at batch {self.batch}: try a smaller learning_rate,"
+                    " in another folder"
+                )
+        self.optimizer.step()
+        if self.options.ema_decay:
+            self.ema.update(self.model)
+        return {"loss": float(loss.detach()), **parts}
+
+    def _start_stage(self) -> None:
+        """Choose what is trained, with a fresh optimizer."""
+        if self.options.ema_decay:
+            copy_weights(self.model, self.ema.values)  # the average is the better model
+        self.model.strengthen_evidence(self.current.evidence_gain)
+        self._fit_label_classes()
+        self.ema = MovingAverage(self.model, self.options.ema_decay)
+        self.soup = Soup(self.model)
+        before = self.losses
+        self.losses, self.optimizer = self._prepared_stage()
+        self.losses.inherit(before)
+
+    def _fit_label_classes(self) -> None:
+        """If this is the time: when the first stage begins from which on the encoder stays as it is."""
+        if self.added and self.stage == self.options.first_frozen_stage:
+            segments = self.options.frozen_segments
+            features = Deepest(self.cache, self.model.encoder, segments, self.device)
+            fit_classes(
+                self.added, self.model, self.train_examples, features, self.options.seed, self.progress
+            )
+
+    def _prepared_stage(self) -> tuple[Losses, torch.optim.Optimizer]:
+        """The objectives of the current stage, and an optimizer of what it trains."""
+        stage, backbone = self.current, self.model.encoder.backbone
+        for index, segment in enumerate(backbone.segments):
+            segment.requires_grad_(index >= len(backbone.segments) - stage.tuned_segments)
+        backbone.set_stochastic_depth(stage.stochastic_depth)
+        losses = Losses(self._at_stage(), self.stage)
+        return losses, make_optimizer(self.model, losses.values(), stage)
+
+    def _at_stage(self) -> Run:
+        return Run(
+            options=self.options,
+            stage=self.current,
+            examples=self.train_examples,
+            vocabulary=self.vocabulary,
+            model=self.model,
+            data_root=self.data_root,
+            cache=self.cache_folder,
+            device=self.device,
+            progress=self.progress,
+            features=self.cache,
+        )
+
+    def _continue_from(self, values: Mapping[str, Tensor]) -> None:
+        """Give the model these weights, and start a new average."""
+        copy_weights(self.model, values)
+        self.ema = MovingAverage(self.model, self.options.ema_decay)
+
+    def _validate(self) -> dict[str, dict[str, float]]:
+        with self._shown().applied(self.model):
+            found, scores = self._caption_validation()
+            # A few images do not tell more than the model that was started from.
+            captions = [(" ".join(self.vocabulary.decode(one.tokens)), one.log_prob) for one in found]
+            fitted = calibrate(self.val_examples, captions)
+            self.confidence = fitted or self.confidence
+            best = max((mean_score(record) for record in self._rivals()), default=-1.0)
+            # Of equal scores the last: CIDEr is 0 throughout if all references are alike.
+            if mean_score({"val": scores}) >= best:
+                model = checkpoint.halved(self.model.state_dict())
+                checkpoint.save(
+                    self.folder / "best.pt",
+                    {**self._identity(), "model": model, "scores": scores, "history": self.history},
+                )
+        return scores
+
+    def _rivals(self) -> list[dict[str, Any]]:
+        """The records of epochs that may have been better: once label classes are fitted, those with them."""
+        first = self.options.first_frozen_stage if self.added else 0
+        if self.stage < first:
+            return self.history
+        with_classes = {stage.name for stage in self.options.stages[first:]}
+        return [record for record in self.history if record["stage"] in with_classes]
+
+    def _caption_validation(self) -> tuple[list[Hypothesis], dict[str, dict[str, float]]]:
+        return validate(
+            self.model,
+            self.val_cache,
+            self.val_examples,
+            self.vocabulary,
+            self.options.frozen_segments,
+            self.options.search,
+            self.device,
+        )
+
+    def _shown(self) -> MovingAverage:
+        """The weights to validate and keep: the moving average, or the current ones if there is none."""
+        return self.ema if self.options.ema_decay else MovingAverage(self.model, 0.0)
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "options": self.options.to_dict(),
+            "vocabulary": list(self.vocabulary.words),
+            "confidence": self.confidence,
+        }
+
+    def _save(self) -> None:
+        checkpoint.save(
+            self.folder / "last.pt",
+            {
+                **self._identity(),
+                "model": self.model.state_dict(),
+                "ema": self.ema.values,
+                "ema_updates": self.ema.updates,
+                "soup": self.soup.state() if self.current.runs > 1 else None,
+                "objectives": self.losses.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "position": [self.stage, self.epoch, self.batch],
+                "data": self._data_digest,
+                "random": torch.get_rng_state(),
+                "cuda_random": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
+                "history": self.history,
+            },
+        )
+
+    @functools.cached_property
+    def _data_digest(self) -> str:
+        """Names the photos, with what is said of them."""
+        digest = hashlib.sha256()
+        for examples in (self.train_examples, self.val_examples):
+            for one in examples:
+                digest.update(repr((one.key, one.digest, one.image.captions, one.image.words)).encode())
+            digest.update(b"\n")
+        return digest.hexdigest()
+
+    def _saved(self) -> dict[str, Any] | None:
+        """The state that the folder holds of this run, if any. Raises `DataError` for one of another run."""
+        path = self.folder / "last.pt"
+        if not path.exists():
+            return None
+        saved = checkpoint.load(path, self.device)
+        if "position" not in saved:
+            raise DataError(f"{path} is not the state of a run; it cannot be resumed from")
+        if "objectives" not in saved:
+            raise DataError(f"{path} was saved by an earlier version; only that version can resume it")
+        if TrainOptions.from_dict(saved["options"]) != self.options:
+            raise DataError(f"{self.folder} holds a run with other options; choose another folder")
+        # States of earlier versions do not say what their data was.
+        same_data = saved.get("data", self._data_digest) == self._data_digest
+        if saved["vocabulary"] != list(self.vocabulary.words) or not same_data:
+            raise DataError(f"{self.folder} holds a run on other photos or captions; choose another folder")
+        return saved
+
+    def _restore(self, saved: Mapping[str, Any]) -> None:
+        self.model.load_state_dict(saved["model"])
+        self.ema.values, self.ema.updates = saved["ema"], saved["ema_updates"]
+        if self.current.runs > 1:
+            self.soup.resume(saved["soup"])
+        self.losses.load_state_dict(saved["objectives"])
+        self.confidence = saved.get("confidence")
+        self.optimizer.load_state_dict(saved["optimizer"])
+        torch.set_rng_state(saved["random"].cpu())
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state_all([state.cpu() for state in saved["cuda_random"]])
+
+    def _cache(self, examples: list[Example], what: str, crops: int = 0) -> FeatureCache:
+        model = self.options.model
+        self.model.eval()
+        with self.progress.task(what, len(examples), 0) as tell:
+            return build_cache(
+                self.cache_folder,
+                self.model.encoder,
+                model.encoder,
+                model.image_size,
+                self.options.frozen_segments,
+                examples,
+                self.device,
+                lambda done, _total: tell(done, ""),
+                self.model.letterbox,
+                crops,
+            )

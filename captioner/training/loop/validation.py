@@ -1,0 +1,103 @@
+"""Free-running captions of the validation images, their scores, and how likely the references are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from captioner.errors import DataError
+from captioner.metrics import evaluate_captions
+from captioner.metrics.naming import has_phrase
+from captioner.model.search import Hypothesis, search
+from captioner.model.vocabulary import Vocabulary
+from captioner.nn.model import CaptionModel
+from captioner.nn.stepper import TorchStepper
+from captioner.options import CaptionOptions
+from captioner.training.data.batches import CAPTIONS_PER_GROUP, chunks, encode, pad
+from captioner.training.data.cache import FeatureCache, trained_stages
+from captioner.training.data.examples import Example
+from captioner.training.objectives.likelihood import log_likelihoods
+from captioner.words.tokens import tokenize
+
+BATCH = 64
+
+
+@torch.inference_mode()
+def validate(
+    model: CaptionModel,
+    cache: FeatureCache,
+    examples: Sequence[Example],
+    vocabulary: Vocabulary,
+    frozen_segments: int,
+    options: CaptionOptions,
+    device: torch.device,
+) -> tuple[list[Hypothesis], dict[str, dict[str, float]]]:
+    """The best hypothesis for each image of a cache, found with resolved `options`, and for each source the
+    scores of `score` and `perplexity`: that of a word of each image's first five references, by teacher
+    forcing without a checklist. Perplexity distinguishes models that CIDEr cannot.
+
+    Raises `DataError` for a model that has diverged: with log-probabilities that are not finite, an image has
+    no caption."""
+    assert options.max_words  # resolved
+    model.eval()
+    found: list[Hypothesis] = []
+    totals: dict[str, Tensor] = {}
+    for images in chunks(len(examples), BATCH):
+        as_it_is = torch.zeros_like(images)
+        maps, mask = cache.maps(images, as_it_is, device), cache.masks(images, as_it_is, device)
+        stages = trained_stages(model.encoder, maps, frozen_segments)
+        memory, state = model.prepare(stages, mask)
+        for hypotheses in search(TorchStepper(model.decoder, memory, state), len(images), options):
+            if not hypotheses:
+                raise DataError(
+                    "the model captions no validation image: try a smaller learning_rate, in another folder"
+                )
+            found.append(hypotheses[0])
+        shown = [examples[i] for i in images.tolist()]
+        if not any(example.image.captions for example in shown):
+            continue
+        captions = pad(
+            [
+                [encode(caption, vocabulary, options.max_words) for caption in captions[:CAPTIONS_PER_GROUP]]
+                for captions in (example.image.captions for example in shown)
+            ]
+        ).to(device)
+        logits, _ = model.decoder(captions[:, :, :-1], memory, state)
+        for example, total in zip(shown, log_likelihoods(logits, captions[:, :, 1:]), strict=True):
+            totals[example.source] = totals.get(example.source, torch.zeros_like(total)) + total
+    scores = score(examples, found, vocabulary)
+    for source, (log_probs, words) in totals.items():
+        if words:
+            scores[source]["perplexity"] = float(torch.exp(-log_probs / words))
+    return found, scores
+
+
+def score(
+    examples: Sequence[Example], found: Sequence[Hypothesis], vocabulary: Vocabulary
+) -> dict[str, dict[str, float]]:
+    """Scores of each source by its name, times 100, with the mean length in words. For labelled photos:
+    the share of captions with one of the words, "named", and with the most exact one, "exactly"."""
+    scores = {}
+    for source in dict.fromkeys(example.source for example in examples):
+        rows = [i for i, example in enumerate(examples) if example.source == source]
+        candidates = {examples[i].key: " ".join(vocabulary.decode(found[i].tokens)) for i in rows}
+        references = {examples[i].key: examples[i].image.captions for i in rows}
+        if any(references.values()):
+            scores[source] = evaluate_captions(candidates, references, meteor=False).to_dict()
+        else:
+            scores[source] = _naming([(examples[i], candidates[examples[i].key].split()) for i in rows])
+        scores[source]["length"] = float(np.mean([len(found[i].tokens) for i in rows]))
+    return scores
+
+
+def _naming(captions: Sequence[tuple[Example, Sequence[str]]]) -> dict[str, float]:
+    said = [
+        [has_phrase(words, tokenize(word)) for word in example.image.words] for example, words in captions
+    ]
+    return {
+        "named": 100 * float(np.mean([any(one) for one in said])),
+        "exactly": 100 * float(np.mean([one[0] for one in said])),
+    }

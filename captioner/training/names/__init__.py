@@ -1,0 +1,1 @@
+"""The words of labels and classes, and captions that contain them."""

@@ -1,0 +1,84 @@
+"""The model that a run trains: a new one, or one made from the model that it starts from."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from captioner.model.vocabulary import Vocabulary
+from captioner.nn.model import CaptionModel
+from captioner.training.config.options import TrainOptions
+from captioner.training.data.examples import Example
+from captioner.training.names.class_words import ClassWords, caption_counts
+from captioner.training.names.label_classes import choose_classes
+from captioner.training.names.phrases import build_vocabulary, related_words
+from captioner.training.names.repetition import repetition_costs
+from captioner.training.weights.start import Start, mix_backbone
+from captioner.words.imagenet import class_words
+
+
+class Built(NamedTuple):
+    """A model, with what its run has chosen for it."""
+
+    model: CaptionModel
+    vocabulary: Vocabulary
+    options: TrainOptions
+    """Their `model` says how many words name classes, and which words of labels have classes."""
+    added: tuple[str, ...]
+    """The words of labels whose classes are new and not fitted yet."""
+
+
+def build_model(
+    options: TrainOptions, examples: Sequence[Example], start: Start | None, note: Callable[[str], None]
+) -> Built:
+    """The model for a run on `examples`, the training images, with random, pretrained or the start's weights.
+
+    `options` are planned, with the architecture of the start if there is one; `note` receives what the user
+    should know. Raises `DataError` for data and options that do not fit each other.
+    """
+    model = options.model
+    # A start that has classes has their words.
+    classes = class_words() if model.classes and not (start and start.model.classes) else []
+    vocabulary = build_vocabulary(examples, options.min_count, classes)
+    if start:
+        vocabulary = start.extended(vocabulary)
+    counts = functools.cache(lambda: _caption_counts(examples, vocabulary, start))
+    added: tuple[str, ...] = ()
+    if options.label_classes.photos:
+        added = choose_classes(options.label_classes, model, examples, vocabulary, counts())
+        note(f"words of labels that get classes: {', '.join(added) or 'none'}")
+    model = dataclasses.replace(model, label_classes=(*model.label_classes, *added))
+    named = ClassWords.of(vocabulary, model) if classes or added else None
+    if named:
+        model = dataclasses.replace(model, named_words=named.count)
+    names = None
+    if start.needs_names(model) if start else model.helps_with_names:
+        names = (named or ClassWords.of(vocabulary, model)).names(counts())
+        model = dataclasses.replace(model, following_words=names.membership.shape[1])
+    weights = None if options.weights == "random" or start else options.weights
+    built = CaptionModel(model, len(vocabulary), weights)
+    if named:
+        built.name_classes(named.membership, named.column)
+    if classes:
+        built.score_pretrained_classes()
+    if start:
+        start.give(built, vocabulary, related_words(examples, classes))
+        if options.pretrained_share:
+            mix_backbone(built.encoder.backbone, model.encoder, options.pretrained_share)
+    if names:
+        built.help_with_names(names)
+    if model.repetition_cost and not (start and start.model.repetition_cost):
+        built.price_repetition(repetition_costs(examples, vocabulary))
+    built.strengthen_evidence(options.stages[0].evidence_gain)
+    return Built(built, vocabulary, dataclasses.replace(options, model=model), added)
+
+
+def _caption_counts(examples: Sequence[Example], vocabulary: Vocabulary, start: Start | None) -> Tensor:
+    """The number of captions with each word, in the data of the run or of its start."""
+    counts = caption_counts(examples, vocabulary)
+    return torch.maximum(counts, start.caption_counts(vocabulary)) if start else counts

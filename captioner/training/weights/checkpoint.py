@@ -1,0 +1,75 @@
+"""Checkpoints: a configuration plus state, written whole or not at all, never unpickled.
+
+`last.pt` has everything that resuming needs. `best.pt` has the weights of the best epoch, rounded to half
+precision as in a bundle, so that the validated weights are the shipped ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from captioner.errors import DataError, OutputError
+from captioner.model.vocabulary import Vocabulary
+from captioner.nn.model import CaptionModel
+from captioner.nn.weights import read_tensors
+from captioner.training.config.options import TrainOptions
+
+FORMAT = 1
+
+
+def save(path: Path, contents: Mapping[str, Any]) -> None:
+    """Write beside `path`, flush to the disk, rename: a kill at any moment leaves the old or the new file.
+
+    Raises `OutputError` where it cannot be written, and then leaves the old one too.
+    """
+    aside = path.with_name(path.name + ".part")
+    try:
+        with aside.open("wb") as file:
+            torch.save({"format": FORMAT, **contents}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except (OSError, RuntimeError) as error:
+        # If a write fails, PyTorch reports a fault of its own file format.
+        reason = error if isinstance(error, OSError) else error.__context__
+        if not isinstance(reason, OSError):
+            raise
+        aside.unlink(missing_ok=True)
+        raise OutputError(f"cannot write {path}: {reason.strerror}") from None
+
+
+def halved(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights in half precision, as in a bundle. Integers, such as ids of words, stay exact."""
+    return {name: value.half() if value.is_floating_point() else value for name, value in values.items()}
+
+
+def load(path: Path, device: str | torch.device = "cpu") -> dict[str, Any]:
+    """The contents of a checkpoint. Raises `DataError` for anything else, and never runs code from it."""
+    contents = read_tensors(path, device)
+    if contents.get("format") != FORMAT:
+        raise DataError(f"{path} is not a captioner checkpoint of format {FORMAT}")
+    return contents
+
+
+def load_model(path: Path) -> tuple[CaptionModel, Vocabulary, TrainOptions, dict[str, Any]]:
+    """The model of a checkpoint, ready for inference, and the checkpoint's other contents."""
+    contents = load(path)
+    try:
+        options = TrainOptions.from_dict(contents["options"])
+        vocabulary = Vocabulary(contents["vocabulary"])
+        model = CaptionModel(options.model, len(vocabulary))
+        # The average covers what is trained; statistics of batch normalisation come with the model.
+        average = contents.get("ema", {}) if options.ema_decay else {}
+        state = {**contents["model"], **average}
+        model.load_state_dict({name: value.float() for name, value in state.items()})
+    except (KeyError, RuntimeError, ValueError, AttributeError, TypeError) as error:
+        # The second line of PyTorch's message names the weight; the rest lists all others.
+        reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
+        raise DataError(f"the checkpoint {path} does not fit: {reason[:200]}") from None
+    return model.eval(), vocabulary, options, contents

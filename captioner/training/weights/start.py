@@ -1,0 +1,224 @@
+"""Weights to start from: those of a checkpoint, or of a bundle, so that a model can be taught more."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from onnx import numpy_helper
+from torch import Tensor
+
+from captioner.errors import DataError
+from captioner.model.bundle import Bundle
+from captioner.model.vocabulary import SPECIAL, Vocabulary
+from captioner.nn.decoder.evidence import UNFITTED
+from captioner.nn.encoder import Backbone, build_backbone
+from captioner.nn.model import CaptionModel, ModelOptions
+from captioner.options import FALLBACK, CaptionOptions
+from captioner.training.names.class_words import learnt_from
+from captioner.training.weights.checkpoint import load_model
+
+EMBEDDED = "default"
+TRANSPOSED = ".transposed"
+"""Suffix of the names of weights that a graph of a bundle stores transposed."""
+ADDABLE = ("color_levels", "classes", "repetition_cost", "name_continuation", "name_proposal")
+"""Parts that a model may get; one that it has stays as it is."""
+CHANGEABLE = (
+    *ADDABLE,
+    "checklist_weight",
+    "checklist_power",
+    "mean_weight",
+    "attended_detection",
+    "attention",
+    "attention_hidden",
+)
+"""What a run may set otherwise than the model that it starts from. A new attention learns from nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A trained model; its weights have the names that `CaptionModel` gives them."""
+
+    vocabulary: Vocabulary
+    model: ModelOptions
+    weights: dict[str, Tensor]
+    confidence: Mapping[str, Any] | None = None
+    """The calibration of a bundle (`captioner.model.calibration`), which holds roughly for a model that is
+    taught a little more."""
+    search: CaptionOptions = FALLBACK
+    """How the model searches for captions; resolved."""
+
+    @classmethod
+    def read(cls, name: str, root: Path) -> Start:
+        """`name` is "default" for the embedded model, or a bundle or a checkpoint below `root`.
+
+        Raises `DataError` or `BundleError` when there is nothing to start from.
+        """
+        start = cls._read(name, root)
+        bias = start.weights.get("decoder.evidence.classes.bias")
+        if bias is not None and (bias[start.model.classes :] < UNFITTED / 2).any():
+            raise DataError(f"{name} was saved before its label classes were fitted")
+        return start
+
+    @classmethod
+    def _read(cls, name: str, root: Path) -> Start:
+        path = root / name
+        if path.is_file():
+            model, vocabulary, run, contents = load_model(path)
+            search = run.search.resolve()
+            return cls(
+                vocabulary, model.options, dict(model.state_dict()), contents.get("confidence"), search
+            )
+        bundle = Bundle.load(None if name == EMBEDDED and not path.exists() else path)
+        try:
+            options = ModelOptions(**bundle.manifest["training"]["model"])
+        except (KeyError, TypeError):
+            raise DataError(f"the bundle {name} does not say how its model is built") from None
+        weights = {**_weights(bundle.encoder), **_weights(bundle.decoder)}
+        if options.named_words:  # at export, the named words became the last of the vocabulary, in order
+            others = len(bundle.vocabulary) - options.named_words
+            names = torch.arange(options.named_words)
+            weights["decoder.evidence.column"] = torch.cat([names.new_full((others,), len(names)), names])
+        return cls(bundle.vocabulary, options, weights, bundle.manifest.get("confidence"), bundle.decoding)
+
+    def architecture(self, wanted: ModelOptions) -> ModelOptions:
+        """The architecture of a run that continues from here: the model's own, with what `wanted` sets of
+        `CHANGEABLE`.
+
+        `wanted` may leave all else out. Raises `DataError` if it is of another architecture."""
+        set_ = {name: getattr(wanted, name) for name in CHANGEABLE}
+        set_ = {name: value for name, value in set_.items() if value != getattr(ModelOptions(), name)}
+        own = dataclasses.replace(self.model, **set_)
+        kept = all(
+            getattr(own, name) == getattr(self.model, name) for name in ADDABLE if getattr(self.model, name)
+        )
+        if wanted not in (own, ModelOptions(**set_)) or not kept:
+            raise DataError("[model] does not match the model to start from; leave the table [model] out")
+        return own
+
+    def extended(self, learnt: Vocabulary) -> Vocabulary:
+        """The words of the start, then those of `learnt` that it lacks."""
+        known = set(self.vocabulary.words)
+        return Vocabulary([*self.vocabulary.words, *(w for w in learnt.words if w not in known)])
+
+    @torch.no_grad()
+    def give(
+        self, model: CaptionModel, vocabulary: Vocabulary, related: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        """Copy the weights into `model`, whose `vocabulary` is that of the start, extended. New colours keep
+        their zeros. A new word gets a tenth of its random embedding and the mean embedding of the known words
+        that it is `related` to, so that it is usable before any caption had it. If it has none: of those that
+        any new word is related to, of all names of classes, or of all words. Raises `DataError` if a weight
+        is missing or of another shape."""
+        fresh = tuple(self._new_parts(model.options))
+        relatives = self._relatives(vocabulary.words[len(self.vocabulary) :], related or {})
+        old = len(self.vocabulary)
+        for name, value in model.state_dict().items():
+            if name.endswith("num_batches_tracked") or name.startswith(fresh):
+                continue
+            given = self.weights.get(name)
+            if name == "decoder.evidence.column":
+                value.fill_(model.options.named_words)  # a new word names none of the classes
+            if given is None:
+                raise DataError(f"the model to start from does not hold {name}")
+            lengths = len(given), len(value)
+            # In a graph, a vector over words may be a column.
+            by_word = lengths == (old, len(vocabulary)) and given[0].numel() == value[0].numel()
+            by_class = name.startswith("decoder.evidence.classes.")
+            rows = slice(len(given)) if by_word or by_class else slice(None)
+            if value[rows].numel() != given.numel():
+                raise DataError(f"the model to start from holds {name} of another shape")
+            value[rows] = given.view_as(value[rows])
+            if by_word and value.is_floating_point():
+                for row, known in enumerate(relatives, old):
+                    value[row] = 0.1 * value[row] + value[known].mean(dim=0)
+        if self._gets_classes(model.options):
+            self._give_scales(model)
+
+    def needs_names(self, model: ModelOptions) -> bool:
+        """Whether a model that continues from here has names to get that the start does not have."""
+        own = (self.model.name_continuation, self.model.name_proposal)
+        new = own != (model.name_continuation, model.name_proposal) or self._gets_classes(model)
+        return model.helps_with_names and new
+
+    def caption_counts(self, vocabulary: Vocabulary) -> Tensor:
+        """The number of captions with each word that the model has learnt from, float (vocabulary), of which
+        the start's is the beginning. 0 if the model does not tell: only its help with names does."""
+        counts = torch.zeros(len(vocabulary))
+        gains = self.weights.get("decoder.names.following_gain")
+        if gains is not None and self.model.name_continuation:
+            counts[: len(gains)] = learnt_from(gains.flatten() / self.model.name_continuation)
+        return counts
+
+    def _gets_classes(self, model: ModelOptions) -> bool:
+        """Whether `model` has label classes that the start, which has other classes, lacks."""
+        return bool(self.model.classes) and model.label_classes != self.model.label_classes
+
+    def _give_scales(self, model: CaptionModel) -> None:
+        """The strength of each named word's evidence; words that are named now get the median."""
+        evidence = model.decoder.evidence
+        assert evidence is not None
+        scale, column = (self.weights[f"decoder.evidence.{name}"] for name in ("scale", "column"))
+        evidence.scale.fill_(scale.median())
+        # If the list of ImageNet's names has changed, a word may no longer name a class.
+        ours = evidence.column[: len(column)].to(column.device)
+        both = (column < len(scale)) & (ours < len(evidence.scale))
+        evidence.scale[ours[both]] = scale[column[both]].to(evidence.scale.device)
+
+    def _new_parts(self, model: ModelOptions) -> Iterator[str]:
+        """Beginnings of the names of weights of `model` that the start does not have."""
+        if not self.model.color_levels:
+            yield "encoder.colors."
+        if not self.model.classes:
+            yield "decoder.evidence."
+        if self._gets_classes(model):
+            yield from (f"decoder.evidence.{name}" for name in ("membership", "column", "scale"))
+        if self.needs_names(model):
+            yield "decoder.names."
+        if not self.model.repetition_cost:
+            yield "decoder.repetition"
+        if (model.attention, model.attention_hidden) != (self.model.attention, self.model.attention_hidden):
+            yield "decoder.attention."
+
+    def _relatives(self, new: Sequence[str], related: Mapping[str, Sequence[str]]) -> list[list[int]]:
+        """For each new word, the ids of the known words whose mean embedding it starts with."""
+        numbers = {word: number for number, word in enumerate(self.vocabulary.words)}
+        found = [[numbers[word] for word in related.get(one, ()) if word in numbers] for one in new]
+        every = [number for one in found for number in one] or self._names()
+        return [one or every for one in found]
+
+    def _names(self) -> list[int]:
+        """The words that name classes, where the start has classes; else all words."""
+        column = self.weights.get("decoder.evidence.column")
+        if column is None:
+            return list(range(len(SPECIAL), len(self.vocabulary)))
+        return torch.nonzero(column < self.model.named_words).flatten().tolist()
+
+
+@torch.no_grad()
+def mix_backbone(backbone: Backbone, name: str, share: float) -> None:
+    """Take this share of the pretrained backbone of that name, and what is left of `backbone`'s own weights.
+
+    Raises `DataError` or `RuntimeMissingError` as `build_backbone` does.
+    """
+    pretrained = build_backbone(name).state_dict()
+    for key, value in backbone.state_dict().items():
+        if value.is_floating_point():
+            value.lerp_(pretrained[key].to(value.device), share)
+
+
+def _weights(graph: bytes) -> dict[str, Tensor]:
+    weights = {}
+    for tensor in onnx.load_from_string(graph).graph.initializer:
+        values = np.array(numpy_helper.to_array(tensor), dtype=np.float32)
+        name = tensor.name.removesuffix(".half").removeprefix("model.")
+        if name.endswith(TRANSPOSED):
+            name, values = name.removesuffix(TRANSPOSED), values.T.copy()
+        weights[name] = torch.from_numpy(values)
+    return weights

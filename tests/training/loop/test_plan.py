@@ -1,0 +1,212 @@
+"""A run follows the size of its data."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import squares
+
+from captioner.errors import DataError
+from captioner.export.bundle import export_bundle
+from captioner.nn.model import ModelOptions
+from captioner.options import CaptionOptions
+from captioner.training.config.options import AUTO, StageOptions, TrainOptions
+from captioner.training.data.examples import Example, load_examples
+from captioner.training.loop.plan import planned, unlearnt, warnings
+from captioner.training.loop.trainer import Trainer
+from captioner.training.objectives.bag_of_words import BagOfWords, BagOfWordsOptions
+from captioner.training.objectives.self_critical import SelfCriticalOptions
+from captioner.training.weights import checkpoint
+from captioner.training.weights.start import Start
+
+SHORT, FREE = CaptionOptions(max_words=8), CaptionOptions()
+
+DATA = squares.options().data
+OPEN = TrainOptions(name="a", data=DATA, stages=(StageOptions(name="s"),))
+
+
+@pytest.fixture
+def examples(data: Path) -> list[Example]:
+    """24 images with 5 captions each."""
+    return load_examples(DATA, data, "train")
+
+
+def test_large_data_get_large_batches(examples: list[Example]) -> None:
+    options = planned(OPEN, examples * 2000)
+    [stage] = options.stages
+    assert (stage.batch_captions, stage.epochs, stage.warmup_steps) == (160, 8, 200)
+    assert (options.ema_decay, options.min_count, stage.learning_rate) == (0.999, 5, 1e-3)
+    assert list(stage.objectives) == ["cross_entropy", "doubly_stochastic", "hard_attention"]
+    assert warnings(options, examples * 2000) == []
+    checklist = dataclasses.replace(OPEN, model=ModelOptions(checklist_weight=1.0))
+    assert list(planned(checklist, examples).stages[0].objectives)[-1] == "bag_of_words"
+
+
+def test_small_data_get_small_batches_and_many_epochs(examples: list[Example]) -> None:
+    few = examples[:12]
+    options = planned(dataclasses.replace(OPEN, start="default"), few)
+    [stage] = options.stages
+    assert (stage.batch_captions, stage.epochs, stage.warmup_steps) == (8, 40, 32)
+    assert (options.ema_decay, options.min_count, stage.learning_rate) == (0.9688, 1, 7.3e-5)
+    assert warnings(options, few) == []
+
+
+def test_a_trained_model_is_taught_gently(examples: list[Example]) -> None:
+    """Steps as large as those that train a model make one that was rewarded forget what it had learnt."""
+    start = dataclasses.replace(OPEN, start="default")
+    single = [
+        dataclasses.replace(one, image=dataclasses.replace(one.image, captions=("a",))) for one in examples
+    ]
+    rates = [planned(start, single[:8] * times).stages[0].learning_rate for times in (1, 4, 100)]
+    assert rates == [2e-4, 1e-4, 3e-5]
+    assert list(planned(start, single).stages[0].objectives) == ["cross_entropy", "hard_attention"]
+
+
+def test_a_checklist_learns_to_detect_new_words(examples: list[Example]) -> None:
+    """It reads the embeddings of words, so it would detect new ones wherever they are likely."""
+    start = dataclasses.replace(OPEN, start="default", model=ModelOptions(checklist_weight=1.0))
+    labelled = [
+        dataclasses.replace(one, image=dataclasses.replace(one.image, captions=(), words=("a",)))
+        for one in examples
+    ]
+    [stage] = planned(start, labelled).stages
+    assert stage.label_words_only and list(stage.objectives) == ["label_likelihood", "bag_of_words"]
+
+
+def test_what_is_given_is_kept(examples: list[Example]) -> None:
+    stage = StageOptions(name="s", epochs=3, batch_captions=160, warmup_steps=200, learning_rate=0.1)
+    options = dataclasses.replace(OPEN, stages=(stage,), ema_decay=0.999, min_count=7)
+    found = planned(options, examples)
+    assert (found.min_count, found.ema_decay) == (7, 0.999)
+    assert dataclasses.replace(found.stages[0], objectives={}) == stage
+
+
+def test_what_will_not_learn_is_said(data: Path, cache: Path, tmp_path: Path) -> None:
+    """The few steps of a small run with the warm-up and the average of a large one."""
+    stage = squares.stage(epochs=2, batch_captions=160, warmup_steps=200, learning_rate=1e-5)
+    trainer = squares.trainer(squares.options((stage,), ema_decay=0.999), tmp_path, data, cache)
+    trainer.run()
+    assert isinstance(trainer.progress, squares.Silent)
+    first, second, *_, last = trainer.progress.notes
+    assert first.startswith("stage words: 200 of about 2 steps are warm-up, so it will hardly learn")
+    assert "about 2 steps are too few for an average of the weights with ema_decay 0.999" in second
+    assert last.startswith("stage words: the loss hardly fell, from 2.8")
+
+
+def test_the_steps_of_a_reward_follow_its_samples(data: Path, cache: Path, tmp_path: Path) -> None:
+    """24 images with 5 captions each make 30 steps, their 240 samples 60."""
+    reward = SelfCriticalOptions(samples=10)
+    stage = squares.stage(epochs=10, batch_captions=40, objectives={"self_critical": reward})
+    trainer = squares.trainer(squares.options((stage,), ema_decay=0.98), tmp_path, data, cache)
+    assert stage.epochs * len(trainer.losses.batches(0)) == 60
+    assert warnings(trainer.options, trainer.train_examples) == []
+    slow = dataclasses.replace(trainer.options, ema_decay=0.99)
+    assert "about 60 steps are too few for an average" in warnings(slow, trainer.train_examples)[0]
+    nothing = StageOptions(name="s", objectives={"self_critical": SelfCriticalOptions(min_references=9)})
+    planned(dataclasses.replace(OPEN, stages=(nothing,)), trainer.train_examples)  # refused later, in words
+
+
+def test_what_is_left_open_is_not_warned_of(examples: list[Example]) -> None:
+    for batch in (1000, 60, 40):  # one step, two and three
+        stage = StageOptions(name="s", epochs=1, batch_captions=batch)
+        options = planned(dataclasses.replace(OPEN, stages=(stage,)), examples)
+        assert warnings(options, examples) == []
+
+
+def test_a_reward_is_no_loss_that_falls() -> None:
+    rewarded = StageOptions(name="s", objectives={"self_critical": 1.0})  # type: ignore[dict-item]
+    assert unlearnt(rewarded, [0.1, 0.2]) is None
+    assert unlearnt(StageOptions(name="s"), [0.1, 0.2]) is not None
+
+
+@pytest.mark.parametrize("changes", [{"epochs": 0}, {"learning_rate": -2.0}, {"warmup_steps": -3}])
+def test_only_one_number_means_open(changes: dict[str, float]) -> None:
+    with pytest.raises(DataError, match="must be at least"):
+        StageOptions(name="s", **changes)  # type: ignore[arg-type]
+    assert StageOptions(name="s").epochs == AUTO
+
+
+def test_few_captions_teach(data: Path, cache: Path, tmp_path: Path) -> None:
+    """A trained model learns the words of a few photos with one caption each, and says them of others."""
+    source = dataclasses.replace(DATA[0], repeat=4)
+    squares.trainer(
+        squares.options((squares.stage(epochs=4),), data=(source,)), tmp_path / "first", data, cache
+    ).run()
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "images").symlink_to(data / "images")
+    (root / "start.pt").symlink_to(tmp_path / "first" / "best.pt")
+    lines = [
+        {"image": f"{number:02}.png", "caption": "a ruby tile" if number % 3 == 0 else "a square"}
+        for number in range(30)
+    ]
+    (root / "few.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    source = dataclasses.replace(DATA[0], captions="few.jsonl", val_fraction=0.3)
+    stage = StageOptions(
+        name="s", tuned_segments=3, learning_rate=1e-3, encoder_learning_rate=1e-3, epochs=20
+    )
+    options = TrainOptions(name="few", data=(source,), stages=(stage,), start="start.pt", search=SHORT)
+    trainer = squares.trainer(options, tmp_path / "run", root, cache)
+    history = trainer.run()
+    assert set(trainer.vocabulary.words) - set(Start.read("start.pt", root).vocabulary.words) == {
+        "ruby",
+        "tile",
+    }
+    assert max(record["val"]["squares"]["cider"] for record in history) > 150
+    assert (tmp_path / "run" / "best.pt").exists()
+
+
+def taught_the_same(data: Path, cache: Path, tmp_path: Path, **stage: Any) -> Trainer:
+    """A run that teaches a trained model one caption for all photos."""
+    squares.trainer(squares.options((squares.stage(epochs=1),)), tmp_path / "first", data, cache).run()
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "images").symlink_to(data / "images")
+    (root / "start.pt").symlink_to(tmp_path / "first" / "best.pt")
+    lines = [{"image": f"{number:02}.png", "caption": "a ruby tile"} for number in range(30)]
+    (root / "alike.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    source = dataclasses.replace(DATA[0], captions="alike.jsonl", val_fraction=0.3)
+    values = {"name": "s", "tuned_segments": 3, "learning_rate": 1e-3, "encoder_learning_rate": 1e-3}
+    stages = (StageOptions(epochs=3, **(values | stage)),)
+    options = TrainOptions(name="alike", data=(source,), stages=stages, start="start.pt", search=SHORT)
+    return squares.trainer(options, tmp_path / "run", root, cache)
+
+
+def test_a_taught_word_counts_even_if_every_caption_has_it(data: Path, cache: Path, tmp_path: Path) -> None:
+    """Or it has no weight for the detector of words, and what the start detects in its place wins."""
+    trainer = taught_the_same(data, cache, tmp_path, objectives={"bag_of_words": BagOfWordsOptions()})
+    [detector] = trainer.losses.values()
+    assert isinstance(detector, BagOfWords)
+    weights = dict(zip(trainer.vocabulary.words, detector.word_weights.tolist(), strict=True))
+    assert (weights["ruby"], weights["tile"], weights["a"]) == (1, 1, 0)
+
+
+def test_the_last_of_equal_epochs_is_kept(data: Path, cache: Path, tmp_path: Path) -> None:
+    """CIDEr is 0 for captions that are all alike: people who teach one thing write the same of each photo."""
+    trainer = taught_the_same(data, cache, tmp_path)
+    history = trainer.run()
+    assert [record["val"]["squares"]["cider"] for record in history] == [0, 0, 0]
+    assert checkpoint.load(tmp_path / "run" / "best.pt")["history"] == history[:2]  # saved in the third
+    assert isinstance(trainer.progress, squares.Silent)
+    assert trainer.progress.notes[-1].startswith("all captions for validation are the same")
+
+
+def test_a_taught_model_searches_as_its_start_does(data: Path, cache: Path, tmp_path: Path) -> None:
+    stages = (squares.stage(epochs=1),)
+    first = squares.options(
+        stages,
+        search=CaptionOptions(beam_size=2, length_normalization=0.7, max_words=8, no_repeat_ngram=2),
+    )
+    squares.trainer(first, tmp_path / "first", data, cache).run()
+    export_bundle(tmp_path / "first" / "best.pt", tmp_path / "bundle")
+    for start in ("first/best.pt", "bundle"):
+        open_ = squares.options(stages, start=str(tmp_path / start), model=ModelOptions(), search=FREE)
+        options = squares.trainer(open_, tmp_path / "second", data, cache).options
+        assert options.search == first.search
+        given = dataclasses.replace(open_, search=CaptionOptions(beam_size=1))
+        options = squares.trainer(given, tmp_path / "third", data, cache).options
+        assert options.search == dataclasses.replace(first.search, beam_size=1)
