@@ -19,7 +19,7 @@ from captioner.results import Caption, Word
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1 import captioner_pb2_grpc
 from captioner_client.batch import Batch, Outcome
-from captioner_client.channel import open_channel, parse_addresses
+from captioner_client.channel import check_process, open_channel, parse_addresses
 from captioner_client.errors import ServerError, from_rpc_error, reading_answer
 from captioner_client.payload import prepare
 from captioner_client.propagation import trace_metadata
@@ -232,6 +232,7 @@ class AsyncCaptionClient:
     def _stub(self) -> Any:
         if self._closed:
             raise ServerError("the client is closed")
+        check_process()
         if self._channel is None:  # made here, because it belongs to the running event loop
             self._channel = open_channel(self._addresses, self._settings)
         return captioner_pb2_grpc.CaptionServiceStub(self._channel)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import ipaddress
 import json
 import logging
+import os
 import re
 import socket
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
 import grpc
 
 from captioner.errors import OptionsError
+from captioner_client.errors import ServerError
 from captioner_client.settings import ClientOptions
 
 log = logging.getLogger("captioner_client")
@@ -23,6 +26,11 @@ MAX_ANSWER_BYTES = 2**25
 16 MiB, and some KiB of text."""
 _HOST = re.compile(r"[\w.-]+|[\da-fA-F:.]+(%[\w.-]+)?")
 """A name, or an address of IPv4 or IPv6."""
+_opened_in: int | None = None
+"""The process in which the first channel was opened."""
+_open: weakref.WeakSet[grpc.aio.Channel] = weakref.WeakSet()
+_inherited: list[grpc.aio.Channel] = []
+"""Channels of the process from which this one was forked. To free the last would wait for its threads."""
 
 
 def parse_addresses(addresses: str | Sequence[str]) -> list[str]:
@@ -40,11 +48,38 @@ def parse_addresses(addresses: str | Sequence[str]) -> list[str]:
     return names
 
 
+def check_process() -> None:
+    """Raise `ServerError` in a process that was forked from one that had opened a channel: there, gRPC would
+    hang or crash."""
+    if _opened_in not in (None, os.getpid()):
+        raise ServerError(
+            "this process was forked from one that had used a client, which gRPC does not survive: start "
+            "processes by spawn or forkserver, or use clients in the forked processes only"
+        )
+
+
+def _kept(channel: grpc.aio.Channel) -> grpc.aio.Channel:
+    _open.add(channel)
+    return channel
+
+
+def _keep_all() -> None:
+    _inherited.extend(_open)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_keep_all)
+
+
 def open_channel(addresses: Sequence[str], options: ClientOptions) -> grpc.aio.Channel:
     """A channel over parsed addresses, for the running event loop.
 
-    Raises `OptionsError` for a host that has no address, or a certificate file that cannot be read.
+    Raises `OptionsError` for a host that has no address, or a certificate file that cannot be read, and as
+    `check_process` does.
     """
+    global _opened_in
+    check_process()
+    _opened_in = os.getpid()
     target = make_target(addresses)
     arguments = [
         (
@@ -59,16 +94,18 @@ def open_channel(addresses: Sequence[str], options: ClientOptions) -> grpc.aio.C
         ("grpc.max_reconnect_backoff_ms", 2_000),  # a server that has started is soon found
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
+        # gRPC takes http_proxy for all addresses, but a proxy cannot reach those of this machine.
+        ("grpc.enable_http_proxy", int(not any(map(_is_local, addresses)))),
     ]
     if not (options.tls or options.root_certificates or options.certificate):
-        return grpc.aio.insecure_channel(target, arguments)
+        return _kept(grpc.aio.insecure_channel(target, arguments))
     if not target.startswith(("dns:", "unix:")):  # then the name to check the certificate for is lost
         first, *others = dict.fromkeys(_split(address)[0] for address in addresses)
         if others:
             log.warning("the certificates of all servers must be valid for %s, the first host", first)
         arguments.append(("grpc.default_authority", first))
     files = (_read(options, name) for name in ("root_certificates", "key", "certificate"))
-    return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(*files), arguments)
+    return _kept(grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(*files), arguments))
 
 
 def watches_health(addresses: Sequence[str], options: ClientOptions) -> bool:
@@ -83,6 +120,17 @@ def watches_health(addresses: Sequence[str], options: ClientOptions) -> bool:
         return len(_resolve(*_split(addresses[0]))) > 1
     except OptionsError:
         return False
+
+
+def _is_local(address: str) -> bool:
+    """Whether an address is one of this machine's loopback interface."""
+    if address.startswith("unix:"):
+        return True
+    try:
+        endpoints = _resolve(*_split(address))
+    except OptionsError:
+        return False
+    return all(ipaddress.ip_address(host.partition("%")[0]).is_loopback for host, _ in endpoints)
 
 
 def _read(options: ClientOptions, name: str) -> bytes | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from typing import Any, Literal, Self, TypeVar, overload
 
 from captioner.errors import CaptionerError
@@ -16,11 +18,30 @@ from captioner.protocol import ModelDescription
 from captioner.results import Caption, Word
 from captioner_client.aio import AsyncCaptionClient
 from captioner_client.batch import Outcome
+from captioner_client.channel import check_process
 from captioner_client.errors import ServerError
 from captioner_client.settings import ClientOptions
 
 T = TypeVar("T")
 _END: Any = object()
+
+
+class _Loop:
+    """An event loop on a thread of its own."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="captioner-client", daemon=True)
+        self._thread.start()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
 
 class CaptionClient(ModelDescription):
@@ -32,13 +53,16 @@ class CaptionClient(ModelDescription):
 
     def __init__(self, addresses: str | Sequence[str], options: ClientOptions | None = None) -> None:
         """`addresses` is HOST:PORT, or several, as a sequence or separated by commas; calls take turns."""
+        self._given = addresses, options
         self._client = AsyncCaptionClient(addresses, options)
         self._info: ModelInfo | None = None
         self._lock = threading.RLock()  # the garbage collector may end a generator while it is held
         self._closed = False
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="captioner-client", daemon=True)
-        self._thread.start()
+        self._started: _Loop | None = None
+
+    def __reduce__(self) -> tuple[type[CaptionClient], tuple[Any, ...]]:
+        """A pickled client connects anew, for instance in a process that is started by spawn."""
+        return type(self), self._given
 
     def __enter__(self) -> Self:
         return self
@@ -48,14 +72,21 @@ class CaptionClient(ModelDescription):
 
     def close(self) -> None:
         """Close the connections. Later calls, and those open in other threads, raise a `ServerError`."""
+        if self._is_forked:  # the connections are those of the process that opened them
+            self._closed = True
+            return
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        if self._started is not None:
+            self._started.start(self._end()).result()
+            self._started.close()
+
+    @property
+    def _is_forked(self) -> bool:
+        """Whether the loop runs in another process, from which this one was forked."""
+        return self._started is not None and self._started.process != os.getpid()
 
     @property
     def info(self) -> ModelInfo:
@@ -169,11 +200,16 @@ class CaptionClient(ModelDescription):
         await self._client.close()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        with self._lock:  # what starts before `close` is a task that `close` ends
-            if self._closed:
-                work.close()
-                raise ServerError("the client is closed")
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            check_process()  # before the lock, which a thread of the other process may hold
+            with self._lock:  # what starts before `close` is a task that `close` ends
+                if self._closed:
+                    raise ServerError("the client is closed")
+                self._started = self._started or _Loop()
+                future = self._started.start(work)
+        except ServerError:
+            work.close()
+            raise
         try:
             return future.result()
         except CancelledError:
@@ -202,5 +238,6 @@ class CaptionClient(ModelDescription):
             while (item := self._run(step())) is not _END:
                 yield item
         finally:
-            if not self._closed:  # else there is nothing left to end
+            # Else there is nothing to end here, or no thread that could.
+            if not (self._closed or self._is_forked or sys.is_finalizing()):
                 self._run(end())
