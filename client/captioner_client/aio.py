@@ -21,7 +21,7 @@ from captioner.v1 import captioner_pb2_grpc
 from captioner_client.batch import Batch, Outcome
 from captioner_client.channel import check_process, open_channel, parse_addresses
 from captioner_client.errors import ServerError, from_rpc_error, reading_answer
-from captioner_client.payload import prepare
+from captioner_client.payload import is_ready, prepare
 from captioner_client.propagation import trace_metadata
 from captioner_client.settings import ClientOptions
 from captioner_client.waiting import Waiting
@@ -214,8 +214,8 @@ class AsyncCaptionClient:
             return model_from_proto(response)
 
     async def _prepare(self, image: ImageInput) -> tuple[ImageInput, bytes]:
-        if isinstance(image, bytes) and self._settings.shrink_to is None:
-            return prepare(image, self._settings)  # bytes are sent as they are, sooner than a thread starts
+        if is_ready(image, self._settings):
+            return prepare(image, self._settings)  # sooner than a thread starts
         return await asyncio.to_thread(prepare, image, self._settings)
 
     async def _call(self, method: str, request: Any, timeout_s: float | None) -> Any:

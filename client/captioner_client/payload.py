@@ -7,7 +7,8 @@ import io
 import numpy as np
 from PIL import Image
 
-from captioner.errors import ImageTooLargeError
+from captioner.errors import ImageTooLargeError, NotAnImageError
+from captioner.images.formats import HEAD_BYTES, SAFE_FORMATS, format_of
 from captioner.images.opening import ImageInput, ImageLimits, open_image, read_file
 from captioner.images.sources import rereadable
 from captioner_client.settings import ClientOptions
@@ -22,7 +23,7 @@ def prepare(image: ImageInput, options: ClientOptions) -> tuple[ImageInput, byte
 
 
 def make_payload(image: ImageInput, options: ClientOptions) -> bytes:
-    """The bytes of a file unchanged; Pillow images, arrays and photos to shrink are encoded.
+    """The bytes of a file unchanged; Pillow images, arrays, photos to shrink and rare formats are encoded.
 
     Raises an `ImageError` for what cannot be read, or is larger than the limit.
     """
@@ -38,7 +39,26 @@ def make_payload(image: ImageInput, options: ClientOptions) -> bytes:
             limit = f"the limit of {options.max_image_bytes} (max_image_bytes)"
             raise ImageTooLargeError(f"{len(payload)} bytes are more than {limit}; see shrink_to")
         return payload
-    return read_file(image, ImageLimits(max_bytes=options.max_image_bytes))
+    content = read_file(image, ImageLimits(max_bytes=options.max_image_bytes))
+    if not _is_rare(content):
+        return content
+    try:
+        return _encode(open_image(content), "JPEG", quality=_JPEG_QUALITY, subsampling=0)
+    except NotAnImageError:
+        return content  # cannot be read here, but maybe by the server
+
+
+def is_ready(image: ImageInput, options: ClientOptions) -> bool:
+    """Whether the image is sent as it is, without any work."""
+    return isinstance(image, bytes) and options.shrink_to is None and not _is_rare(image)
+
+
+def _is_rare(content: bytes) -> bool:
+    """Whether it is of a format that servers accept only if they are told to, such as HEIC."""
+    try:
+        return format_of(content[:HEAD_BYTES]) not in SAFE_FORMATS
+    except NotAnImageError:
+        return False
 
 
 def _encode(image: Image.Image, format: str, **parameters: int) -> bytes:

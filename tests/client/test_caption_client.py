@@ -196,6 +196,22 @@ def test_photos_are_shrunk_to_the_side_that_is_asked(side: int, sent: int, forma
     assert (payload == photo) == (side == sent)
 
 
+def test_photos_of_phones_are_sent_as_jpeg(server: RunningServer, tmp_path: Path) -> None:
+    pillow_heif = pytest.importorskip("pillow_heif")
+    photo = io.BytesIO()
+    pillow_heif.from_pillow(Image.new("RGB", (64, 48), (0, 128, 128))).save(photo)
+    (tmp_path / "photo.heic").write_bytes(photo.getvalue())
+    with CaptionClient(server.address) as client:  # whose server does not accept HEIC
+        assert client.caption(photo.getvalue()).words
+        assert client.caption([tmp_path / "photo.heic"])
+
+
+def test_what_cannot_be_read_here_is_left_to_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pillow_heif.as_plugin", None)
+    photo = b"\0\0\0\x18ftypheic" + bytes(100)
+    assert make_payload(photo, ClientOptions()) == photo
+
+
 def test_what_grpc_itself_refuses_is_too_large_too(server: RunningServer) -> None:
     options = ClientOptions(max_image_bytes=2**27, max_attempts=1)
     with CaptionClient(server.address, options) as client, pytest.raises(ImageTooLargeError):
