@@ -9,12 +9,9 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 
-from prometheus_client import start_http_server
-
 from captioner.errors import CaptionerError
 from captioner_server.captioning.model_source import ModelSource
 from captioner_server.captioning.supervisor import EXIT_STATUS
-from captioner_server.errors import ServerStartError
 from captioner_server.file_limit import raise_file_limit
 from captioner_server.heap import bound_heap
 from captioner_server.observation.log_writer import LogWriter
@@ -78,6 +75,8 @@ async def _run(
     _log("listening", address=options.address if unix else f"{options.host}:{port}")
     if server.http_url:
         _log("http", url=server.http_url)
+    if server.metrics_url:
+        _log("metrics", url=server.metrics_url)
     reloader = Reloader(
         sources, server.models, server.metrics
     )  # records the state of the files before they are loaded
@@ -109,17 +108,6 @@ async def _run(
 
 
 async def _open(server: CaptionServer, sources: Sequence[ModelSource], options: ServerOptions) -> None:
-    if options.metrics_port is not None:
-        try:
-            http, _ = start_http_server(
-                options.metrics_port, options.host.strip("[]"), registry=server.metrics.registry
-            )
-        except OSError as error:
-            reason = error.strerror or "the address is not usable"
-            raise ServerStartError(
-                f"cannot serve metrics on port {options.metrics_port}: {reason}"
-            ) from error
-        _log("metrics", url=f"http://{options.host}:{http.server_port}/metrics")
     started = time.monotonic()
     engines = {source.name: await asyncio.to_thread(source.load) for source in sources}
     loaded = time.monotonic()

@@ -83,6 +83,10 @@ class ServerOptions:
     metrics_port: int | None = _option(
         None, "port of Prometheus metrics over HTTP; none by default", 0, 65535
     )
+    metrics_host: str = _option("127.0.0.1", "address of the metrics; plaintext, and no token is needed")
+    metrics_callers: bool = _option(
+        False, "show in metrics what each caller with a token uses, by the name of the token"
+    )
     trace_endpoint: str | None = _option(
         None, "URL of a collector for traces, OTLP over gRPC, such as http://localhost:4317; none by default"
     )
@@ -94,6 +98,11 @@ class ServerOptions:
     )
     http_cors: str | None = _option(
         None, "origins whose pages may call over HTTP (CORS), separated by commas, or *; none by default"
+    )
+    http_keep_alive_s: float = _option(
+        75.0,
+        "how long an HTTP connection may rest between requests, in seconds; longer than a load balancer's",
+        0.1,
     )
     allow_urls: bool = _option(
         False, "fetch images from URLs in OpenAI requests over HTTP, from public addresses only"
@@ -116,9 +125,10 @@ class ServerOptions:
             if low is not None and value is not None and not low <= value <= high:
                 limit = f"at least {low}" if high == float("inf") else f"from {low} to {high}"
                 raise OptionsError(f"{field.name} must be {limit}, got {value}", field.name)
-        with suppress(ValueError):
-            if ipaddress.ip_address(self.host).version == 6:
-                object.__setattr__(self, "host", f"[{self.host}]")
+        for name in ("host", "metrics_host"):
+            with suppress(ValueError):
+                if ipaddress.ip_address(getattr(self, name)).version == 6:
+                    object.__setattr__(self, name, f"[{getattr(self, name)}]")
         if self.host.startswith("unix:") and self.http_port is not None:
             raise OptionsError("HTTP needs an address, which unix: has not: leave out http_port", "http_port")
         if (self.tls_certificate is None) != (self.tls_key is None):

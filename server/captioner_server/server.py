@@ -15,6 +15,7 @@ from captioner_server.captioning.models import Models
 from captioner_server.errors import ServerStartError
 from captioner_server.heap import settle_garbage
 from captioner_server.http.app import make_app
+from captioner_server.http.metrics import make_metrics_app
 from captioner_server.http.server import HttpServer
 from captioner_server.inference import grpc_predict_v2_pb2, grpc_predict_v2_pb2_grpc
 from captioner_server.intake.door import Door
@@ -55,7 +56,7 @@ class CaptionServer:
     def __init__(self, options: ServerOptions) -> None:
         """Raises `ServerStartError` if a file in the options cannot be read."""
         self.options = options
-        self.metrics = Metrics()
+        self.metrics = Metrics(options.metrics_callers)
         self.state = ServerState(_RETRY_AFTER_S)
         self.metrics.serving.set_function(lambda: float(self.state.serving))
         self.models = Models(options, self.metrics, self._report)
@@ -69,7 +70,15 @@ class CaptionServer:
         self._http: HttpServer | None = None
         if options.http_port is not None:
             app = make_app(self.models, options, self.door, journal)
-            self._http = HttpServer(app, options)
+            self._http = HttpServer(app, options.host, options.http_port, options, tls=True)
+        self.metrics_url: str | None = None
+        """Where the metrics are after the start; None without them."""
+        self._metrics_http: HttpServer | None = None
+        if options.metrics_port is not None:
+            metrics_app = make_metrics_app(self.metrics.registry, options.metrics_host)
+            self._metrics_http = HttpServer(
+                metrics_app, options.metrics_host, options.metrics_port, options, tls=False, serves="metrics"
+            )
         self._server = grpc.aio.server(interceptors=[interceptor], options=_channel_options(options))
         captioner_pb2_grpc.add_CaptionServiceServicer_to_server(
             CaptionServicer(self.models, options, self.door), self._server
@@ -100,6 +109,9 @@ class CaptionServer:
         if self._http:
             scheme = "http" if credentials is None else "https"
             self.http_url = f"{scheme}://{self.options.host}:{await self._http.start()}"
+        if self._metrics_http:
+            metrics_port = await self._metrics_http.start()
+            self.metrics_url = f"http://{self.options.metrics_host}:{metrics_port}/metrics"
         await self._server.start()
         return int(port)
 
@@ -150,8 +162,8 @@ class CaptionServer:
 
     async def stop(self, grace_s: float = 0) -> None:
         """Close the ports; calls still open are cancelled after the grace period."""
-        http = [self._http.stop(grace_s)] if self._http else []
-        await asyncio.gather(self._server.stop(grace_s), *http)
+        ports = [port for port in (self._http, self._metrics_http) if port]
+        await asyncio.gather(self._server.stop(grace_s), *(port.stop(grace_s) for port in ports))
         self.models.close()
         if self._tracing:
             await asyncio.to_thread(self._tracing.close, _LAST_SPANS_S)

@@ -18,7 +18,7 @@ from support.patience import PATIENCE_S, wait_until
 from support.processes import server_process
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from captioner_server.http import server as http_port
+from captioner_server.http import protocol
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_a_form_whose_texts_take_long_to_decode_is_refused(http, charset):
 
 
 def test_heads_that_come_byte_by_byte_are_given_up(http_server, monkeypatch):
-    monkeypatch.setattr(http_port, "_IDLE_S", 0.2)
+    monkeypatch.setattr(protocol, "HEAD_S", 0.2)
     with connect(http_server) as bare:
         bare.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nX: ")
         bare.settimeout(0.02)
@@ -301,7 +301,7 @@ def test_heads_that_come_byte_by_byte_are_given_up(http_server, monkeypatch):
 
 
 def test_an_answer_that_nobody_reads_is_given_up(monkeypatch):
-    monkeypatch.setattr(http_port, "_IDLE_S", 0.2)
+    monkeypatch.setattr(protocol, "HEAD_S", 0.2)
     with serve_http(FakeEngine(), stream_idle_s=0.5) as (server, _), socket.socket() as bare:
         bare.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         bare.settimeout(PATIENCE_S)
@@ -309,8 +309,36 @@ def test_an_answer_that_nobody_reads_is_given_up(monkeypatch):
         bare.connect((url.host, url.port))
         connections = server.server._http._server.server_state.connections
         wait_until(lambda: any(one.client == bare.getsockname() for one in connections))
-        bare.sendall(b"GET /page.js HTTP/1.1\r\nHost: a\r\n\r\n" * 200)
+        large = b"?attention=true&attention_size=64x64&alternatives=0"
+        head = POST.replace(b" HTTP", large + b" HTTP") + b"Content-Length: %d\r\n\r\n" % len(IMAGE)
+        bare.sendall(head.replace(b"Connection: close\r\n", b"") + IMAGE)
         wait_until(lambda: not any(one.client == bare.getsockname() for one in connections))
+
+
+def test_requests_that_do_not_wait_for_answers_get_one(http_server):
+    get = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+    assert exchange(http_server, get * 500).count(b"HTTP/1.1 200") == 1
+    with_body = POST.replace(b"Connection: close\r\n", b"Content-Length: 3\r\n") + b"\r\nabc"
+    assert exchange(http_server, with_body * 50).count(b"HTTP/1.1 ") == 1
+    with connect(http_server) as bare:  # one after the other, all are answered
+        for _ in range(3):
+            bare.sendall(get)
+            answer = b""
+            while not answer.endswith(b'{"status":"SERVING"}'):
+                answer += bare.recv(1000)
+
+
+def test_a_connection_rests_between_requests_for_as_long_as_is_set(monkeypatch):
+    monkeypatch.setattr(protocol, "HEAD_S", 0.05)
+    get = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+    with serve_http(FakeEngine(), http_keep_alive_s=60) as (server, _), connect(server) as bare:
+        for _ in range(2):
+            bare.sendall(get)
+            assert bare.recv(1000).startswith(b"HTTP/1.1 200")
+            time.sleep(0.5)  # ten times as long as the head of a request may take
+    with serve_http(FakeEngine(), http_keep_alive_s=0.1) as (server, _), connect(server) as bare:
+        bare.sendall(get)
+        assert bare.makefile("rb").read().startswith(b"HTTP/1.1 200")  # up to the end of the connection
 
 
 def test_a_caller_reads_why_its_upload_was_refused_though_it_is_still_sending():

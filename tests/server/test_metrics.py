@@ -38,7 +38,9 @@ def caption(server: RunningServer, metadata: Sequence[tuple[str, str]] = ()) -> 
 
 def test_shares_go_by_the_names_of_tokens(tmp_path) -> None:
     (tmp_path / "tokens").write_text("alice a-token\nbob b-token\n")
-    with serve(FakeEngine(image_s=0.01), token_file=tmp_path / "tokens", decode_workers=1) as server:
+    with serve(
+        FakeEngine(image_s=0.01), token_file=tmp_path / "tokens", metrics_callers=True, decode_workers=1
+    ) as server:
         caption(server, [("authorization", "Bearer a-token")])
         with pytest.raises(grpc.RpcError):
             caption(server, [("authorization", "Bearer wrong")])
@@ -81,7 +83,7 @@ def test_callers_without_a_token_share_a_label() -> None:
 
 
 def test_there_is_a_limit_to_the_labels() -> None:
-    metrics = Metrics()
+    metrics = Metrics(name_callers=True)
     for number in range(150):
         metrics.count_share(f"caller-{number}", 1.0)
     metrics.count_share("caller-7", 1.0)

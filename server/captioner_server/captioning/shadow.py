@@ -15,7 +15,7 @@ from captioner_server.captioning.pipeline import Pipeline
 from captioner_server.errors import BusyError
 from captioner_server.intake.ticket import Ticket
 from captioner_server.observation.call import Call, current_call
-from captioner_server.observation.metrics import Metrics
+from captioner_server.observation.metrics import SHADOW, Metrics
 from captioner_server.observation.tracing import current_trace
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class Shadow:
     async def _compare(
         self, pipeline: Pipeline, image: bytes, options: CaptionOptions, caption: Caption
     ) -> None:
-        current_call.set(Call("shadow", "", caller="shadow"))
+        current_call.set(Call(SHADOW, "", caller=SHADOW))
         ticket = Ticket("shadow", deadline_s=time.monotonic() + _PATIENCE_S)
         current_trace.set(None)  # not part of the call
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
@@ -13,16 +15,21 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from captioner.errors import clip
 from captioner_server.captioning.models import Models
 from captioner_server.errors import NotServingError, RequestError
 from captioner_server.http.body import CaptionCall
 from captioner_server.http.caption import CaptionCalls
+from captioner_server.http.dialects.ollama import show_error
 from captioner_server.http.dialects.operations import dialect_operations
+from captioner_server.http.docs_page import POLICY, docs_page
 from captioner_server.http.endpoint import Endpoint, Operation
 from captioner_server.http.errors import NotFoundError, error_response
-from captioner_server.http.openapi import describe_api
+from captioner_server.http.hints import hint
+from captioner_server.http.openapi import calls_of, describe_api
 from captioner_server.http.origin import Origins
 from captioner_server.http.page import page_routes
+from captioner_server.http.static_file import StaticFile
 from captioner_server.intake.door import Door
 from captioner_server.intake.state import Phase
 from captioner_server.intake.ticket import Kind
@@ -55,8 +62,10 @@ def make_app(models: Models, options: ServerOptions, door: Door, journal: Journa
         reason = door.state.phase.value or Phase.DRAINING.value
         return error_response(NotServingError(reason, _RETRY_AFTER_S))
 
-    async def openapi(request: Request) -> Response:
-        return JSONResponse(api)
+    def file(path: str, content: str, kind: str, policy: str) -> Route:
+        headers = {"Content-Security-Policy": policy}
+        static = StaticFile(content.encode(), kind, headers, patience_s=options.stream_idle_s)
+        return Route(path, static, methods=["GET"])
 
     def route(operation: Operation[Any]) -> Route:
         endpoint = Endpoint(operation, door, journal, origins, options.stream_idle_s)
@@ -66,13 +75,15 @@ def make_app(models: Models, options: ServerOptions, door: Door, journal: Journa
     return Starlette(
         routes=[
             *map(route, operations),
+            Route("/health", ready),
             Route("/healthz", live),
             Route("/readyz", ready),
-            Route("/openapi.json", openapi),
-            *page_routes(),
+            file("/openapi.json", json.dumps(api), "application/json", "default-src 'none'"),
+            file("/docs", docs_page(api), "text/html", POLICY),
+            *page_routes(options.stream_idle_s),
         ],
         middleware=[Middleware(_OneLength), *_cors(origins.allowed)],
-        exception_handlers={HTTPException: _not_found},
+        exception_handlers={HTTPException: _not_found(calls_of(api))},
     )
 
 
@@ -111,12 +122,18 @@ def _cors(origins: frozenset[str]) -> list[Middleware]:
     ]
 
 
-async def _not_found(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 404
-    what = "has no such method" if status == 405 else "is not here"
-    # Not `request.url`, which fails for some Host headers.
-    response = error_response(NotFoundError(f"{request.method} {request.scope['path']} {what}"))
-    response.status_code = status
-    if isinstance(error, HTTPException) and error.headers:
-        response.headers.update(error.headers)
-    return response
+def _not_found(known: Sequence[str]) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """Answers requests for an address that is not there, or not with this method. `known` are the calls."""
+
+    async def answer(request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 404
+        path = str(request.scope["path"])  # not `request.url`, which fails for some Host headers
+        what = "has no such method" if status == 405 else "is not here"
+        missing = NotFoundError(f"{request.method} {clip(path, 200)} {what}; {hint(path, known)}")
+        response = show_error(missing) if path.startswith("/api/") else error_response(missing)
+        response.status_code = status
+        if isinstance(error, HTTPException) and error.headers:
+            response.headers.update(error.headers)
+        return response
+
+    return answer

@@ -56,8 +56,15 @@ def describe_api(options: ServerOptions) -> dict[str, Any]:
                     "responses": {"200": _answer("Model"), **_errors("401", "404", "503")},
                 }
             },
+            **{
+                path: {verb.lower(): _dialect(verb, path, summary)}
+                for (verb, path), summary in _DIALECTS.items()
+            },
+            "/health": {"get": _health("Whether the server captions images", "health", "503")},
             "/healthz": {"get": _health("Whether the process answers", "healthz")},
             "/readyz": {"get": _health("Whether the server captions images", "readyz", "503")},
+            "/docs": {"get": _file("This description, to read", "docs", "text/html")},
+            "/openapi.json": {"get": _file("This description, for programs", "openapi", "application/json")},
         },
         "components": {
             "schemas": {**_SCHEMAS, "Options": _options_schema(), "Model": _model_schema()},
@@ -66,6 +73,24 @@ def describe_api(options: ServerOptions) -> dict[str, Any]:
     }
 
 
+def calls_of(api: dict[str, Any]) -> list[str]:
+    """The calls of a document, as "VERB /path"."""
+    return [f"{verb.upper()} {path}" for path, verbs in api["paths"].items() for verb in verbs]
+
+
+_DIALECTS = {
+    ("POST", "/api/generate"): "Ollama: caption an image",
+    ("POST", "/api/chat"): "Ollama: caption the latest image of a chat",
+    ("POST", "/api/show"): "Ollama: what a model can do",
+    ("GET", "/api/tags"): "Ollama: the models",
+    ("GET", "/api/ps"): "Ollama: the loaded models, which are all",
+    ("GET", "/api/version"): "Ollama: the version of the protocol",
+    ("POST", "/v1/chat/completions"): "OpenAI: caption the latest image of a chat",
+    ("POST", "/v1/responses"): "OpenAI: caption an image",
+    ("GET", "/v1/models"): "OpenAI: the models",
+    ("GET", "/v1/models/{model}"): "OpenAI: one of the models",
+}
+"""The calls of other programs' protocols, which are described elsewhere."""
 _SECURITY: list[dict[str, list[str]]] = [{}, {"token": []}]
 _MODEL = {
     "name": MODEL,
@@ -167,6 +192,31 @@ def _health(summary: str, operation: str, *errors: str) -> dict[str, Any]:
         "operationId": operation,
         "responses": {"200": _answer("Health"), **_errors(*errors)},
     }
+
+
+def _file(summary: str, operation: str, kind: str) -> dict[str, Any]:
+    content = {kind: {"schema": {"type": "string"}}}
+    return {
+        "summary": summary,
+        "operationId": operation,
+        "responses": {"200": {"description": "OK", "content": content}},
+    }
+
+
+def _dialect(verb: str, path: str, summary: str) -> dict[str, Any]:
+    anything = {"content": {"application/json": {"schema": {"type": "object"}}}}
+    call: dict[str, Any] = {
+        "summary": summary,
+        "operationId": f"{verb.lower()}{path.title().translate(str.maketrans('', '', '/{}'))}",
+        "security": _SECURITY,
+        "responses": {"200": {"description": "OK", **anything}, **_errors("401", "404", "503")},
+    }
+    if verb == "POST":
+        call["requestBody"] = {"required": True, **anything}
+        call["responses"] |= _errors("400", "413", "429")
+    if "{" in path:
+        call["parameters"] = [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}]
+    return call
 
 
 def _object(required: str, **properties: Any) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class Origins:
             foreign = site in ("cross-site", "same-site")
         elif origin is not None:
             host = headers.get("host", "")
-            foreign = not _is_at(origin, host) or (self.local and not _is_local_name(host))
+            foreign = not _is_at(origin, host) or (self.local and not is_local_name(host))
         else:
             foreign = False
         if foreign:
@@ -51,7 +51,7 @@ def _is_at(origin: str, host: str) -> bool:
     return place != "" and place.removesuffix(port) == host.lower().removesuffix(port)
 
 
-def _is_local_name(host: str) -> bool:
+def is_local_name(host: str) -> bool:
     """Whether no name server chooses what the host in a Host header means."""
     name = re.sub(r":\d*$", "", host.lower()).strip("[]")
     if name == "localhost" or name.endswith(".localhost"):

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from importlib import resources
 
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from captioner.maps.saliency import stops
@@ -14,6 +11,7 @@ from captioner.overlay import template
 from captioner.overlay.page import page_shell
 from captioner.overlay.scene import OverlayOptions
 from captioner.words.english import FUNCTION_WORDS
+from captioner_server.http.static_file import StaticFile
 
 _STYLES = ("theme.css", "view.css", "gallery.css", "page.css")
 _VIEW_SCRIPTS = ("theme.js", "field.js", "view.js", "search.js", "list.js")
@@ -28,13 +26,15 @@ _HEADERS = {
     "Permissions-Policy": "camera=(self), microphone=(), geolocation=()",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-cache",
 }
 
 
-def page_routes() -> list[Route]:
-    """The page at / and the files that it loads."""
+def page_routes(patience_s: float) -> list[Route]:
+    """The page at / and the files that it loads. A caller may read nothing for `patience_s`."""
+
+    def file(path: str, text: str, kind: str) -> Route:
+        return Route(path, StaticFile(text.encode(), kind, _HEADERS, patience_s=patience_s), methods=["GET"])
+
     view = template.fill(
         template.load("view.html"),
         {
@@ -53,25 +53,12 @@ def page_routes() -> list[Route]:
     page = template.fill(_read("page.html"), {"view": view, "settings": template.to_json(settings)})
     scripts = [template.load(*_VIEW_SCRIPTS), *(_read(name) for name in _SCRIPTS)]
     return [
-        _file("/", page, "text/html"),
-        _file("/page.css", "\n".join([template.load_style(*_STYLES), _read("page.css")]), "text/css"),
-        _file("/page.js", "\n".join(["'use strict';", *scripts]), "text/javascript"),
-        _file("/overlay.html", page_shell(), "text/html"),
+        file("/", page, "text/html"),
+        file("/page.css", "\n".join([template.load_style(*_STYLES), _read("page.css")]), "text/css"),
+        file("/page.js", "\n".join(["'use strict';", *scripts]), "text/javascript"),
+        file("/overlay.html", page_shell(), "text/html"),
     ]
 
 
 def _read(name: str) -> str:
     return (resources.files("captioner_server.http") / "static" / name).read_text(encoding="utf-8")
-
-
-def _file(path: str, text: str, kind: str) -> Route:
-    content = text.encode()
-    tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
-    headers = {**_HEADERS, "ETag": tag}
-
-    async def answer(request: Request) -> Response:
-        if request.headers.get("if-none-match") == tag:
-            return Response(status_code=304, headers=headers)
-        return Response(content, media_type=kind, headers=headers)
-
-    return Route(path, answer)

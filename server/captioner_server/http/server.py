@@ -5,42 +5,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import time
-from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
-import h11
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from captioner_server.errors import ServerStartError
+from captioner_server.http.protocol import MAX_HEAD_BYTES, bounded_protocol
 from captioner_server.options import ServerOptions
 from captioner_server.tls import server_context
-
-_IDLE_S = 10.0
-"""Longest time for the head of a request to arrive, and between the requests of a connection."""
-_MAX_HEAD_BYTES = 2**15
-_PIECE_BYTES = 2**12
-_READ_BYTES = 2**15
-_BODY_BYTES = 24 * 2**10
-"""Most bytes of a waiting call's body before reading is paused. With one more read of `_READ_BYTES`, a call
-that is not read yet takes at most 64 KiB."""
-_FEED_S = 0.002
-_LINGER_S = 1.0
-"""How long a refused request is read on, and discarded, before its connection is closed."""
 
 
 class HttpServer:
     """`start` listens; `stop` closes the port and open connections."""
 
-    def __init__(self, app: ASGIApp, options: ServerOptions) -> None:
-        self._options = options
+    def __init__(
+        self, app: ASGIApp, host: str, port: int, options: ServerOptions, *, tls: bool, serves: str = "HTTP"
+    ) -> None:
+        """`port` 0 takes a free one. With `tls`, callers use HTTPS if the options name a certificate.
+        `serves` says in errors what is served."""
+        self._host, self._port, self._serves = host, port, serves
+        self._context = partial(server_context, options) if tls else None
         self._config = uvicorn.Config(
             app,
-            http=partial(_Protocol, feeder=_Feeder(), unread_s=options.stream_idle_s),  # type: ignore[arg-type]
+            http=bounded_protocol(options.stream_idle_s),
             ws="none",
             lifespan="off",
             workers=1,  # whatever WEB_CONCURRENCY says
@@ -48,10 +38,10 @@ class HttpServer:
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            timeout_keep_alive=int(_IDLE_S),
-            h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
+            timeout_keep_alive=options.http_keep_alive_s,  # type: ignore[arg-type]
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         )
-        self._server = uvicorn.Server(self._config)
+        self._server = _Uvicorn(self._config)
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self) -> int:
@@ -59,10 +49,9 @@ class HttpServer:
         # The server has its own logs.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self._config.load()
-        self._config.ssl = server_context(self._options)
-        listening = _listen(self._options.host, self._options.http_port or 0)
-        # `serve` would install signal handlers.
-        self._serving = asyncio.create_task(self._server._serve([listening]))
+        self._config.ssl = self._context() if self._context else None
+        listening = _listen(self._host, self._port, self._serves)
+        self._serving = asyncio.create_task(self._server.serve([listening]))
         while not self._server.started:
             if self._serving.done():
                 self._serving.result()
@@ -79,155 +68,15 @@ class HttpServer:
         self._serving.cancel()
 
 
-class _Feeder:
-    """Feeds received bytes to the parsers in small pieces, taking turns between connections, for a limited
-    time in each iteration of the event loop: a body in chunks of one byte is a thousand times as expensive as
-    others of its size."""
+class _Uvicorn(uvicorn.Server):
+    """Leaves signals to the process."""
 
-    def __init__(self) -> None:
-        self._waiting: deque[_Protocol] = deque()
-        self._scheduled = False
-
-    def add(self, protocol: _Protocol) -> None:
-        if protocol not in self._waiting:
-            self._waiting.append(protocol)
-        if not self._scheduled:
-            self._scheduled = True
-            protocol.loop.call_soon(self._feed, protocol.loop)
-
-    def _feed(self, loop: asyncio.AbstractEventLoop) -> None:
-        end = time.monotonic() + _FEED_S
-        while self._waiting and time.monotonic() < end:
-            protocol = self._waiting.popleft()
-            if protocol.feed():
-                self._waiting.append(protocol)
-        self._scheduled = bool(self._waiting)
-        if self._scheduled:
-            loop.call_soon(self._feed, loop)
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
 
 
-class _Flow(FlowControl):
-    """Resumes parsing when the application accepts more."""
-
-    def __init__(self, transport: asyncio.Transport, protocol: _Protocol) -> None:
-        super().__init__(transport)
-        self._protocol = protocol
-
-    def resume_reading(self) -> None:
-        super().resume_reading()
-        self._protocol.data_received(b"")
-
-
-class _Lingering:
-    """A transport that reads on for a while when it is closed before the request has arrived: the kernel
-    drops an answer, such as that the server is busy, if bytes of the caller remain unread."""
-
-    def __init__(self, transport: asyncio.Transport, protocol: _Protocol) -> None:
-        self._transport, self._protocol = transport, protocol
-        self._lingers = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def is_closing(self) -> bool:
-        return self._lingers or self._transport.is_closing()
-
-    def close(self) -> None:
-        if self.is_closing() or not self._protocol.is_arriving():
-            self._transport.close()
-            return
-        self._lingers = True
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
-        self._protocol.discard()
-        self._transport.resume_reading()
-        self._protocol.loop.call_later(_LINGER_S, self._transport.close)
-
-
-class _Protocol(H11Protocol):
-    """Reads in small pieces, and closes idle connections, also those with an incomplete head, an unwanted
-    body, or an answer that is not read."""
-
-    def __init__(self, *args: Any, feeder: _Feeder, unread_s: float, **more: Any) -> None:
-        """`unread_s` is how long the caller may read nothing of an answer."""
-        super().__init__(*args, **more)
-        self._feeder, self._unread_s = feeder, unread_s
-        self._arrived = bytearray()
-
-    def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
-            return
-        self._arrived += data
-        if len(self._arrived) > _PIECE_BYTES:
-            self.transport.pause_reading()
-        if self._arrived:
-            self._feeder.add(self)
-
-    def feed(self) -> bool:
-        """Parse a piece; returns whether there is more to parse now."""
-        if self.transport.is_closing():
-            self._arrived.clear()
-        if self._arrived and not self.flow.read_paused:
-            piece = bytes(self._arrived[:_PIECE_BYTES])
-            del self._arrived[:_PIECE_BYTES]
-            super().data_received(piece)
-            self._limit_body()
-        if not self._arrived and not self.flow.read_paused:
-            self.transport.resume_reading()
-        return bool(self._arrived) and not self.flow.read_paused
-
-    def _limit_body(self) -> None:
-        cycle = self.cycle
-        if cycle and not cycle.response_complete and len(cycle.body) >= _BODY_BYTES:
-            self.flow.pause_reading()  # the application resumes it; uvicorn itself allows 64 KiB
-
-    def is_arriving(self) -> bool:
-        """Whether a part of the request is still to come or to be parsed, or could not be parsed."""
-        return bool(self._arrived) or self.conn.their_state in (h11.SEND_BODY, h11.ERROR)
-
-    def discard(self) -> None:
-        """Treat the request as one whose caller has gone."""
-        self._arrived.clear()
-        if self.cycle and not self.cycle.response_complete:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(_Lingering(transport, self))  # type: ignore[arg-type]
-        _read_little(transport)
-        self.flow = _Flow(transport, self)
-        self._seen: object = None
-        self._unsent, self._progress_s = 0, self.loop.time()
-        self._check = self.loop.call_later(_IDLE_S, self._close_idle)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._check.cancel()
-        super().connection_lost(exc)
-
-    def _close_idle(self) -> None:
-        idle = self.cycle is None or self.cycle.response_complete
-        if idle and self._seen is self.cycle:
-            self.transport.close()
-            return
-        unsent = self.transport.get_write_buffer_size()
-        if not unsent or unsent != self._unsent:
-            self._unsent, self._progress_s = unsent, self.loop.time()
-        elif self.loop.time() - self._progress_s >= self._unread_s:
-            self.transport.abort()
-            return
-        self._seen = self.cycle if idle else object()
-        self._check = self.loop.call_later(_IDLE_S, self._close_idle)
-
-
-def _read_little(transport: asyncio.Transport) -> None:
-    """Receive less at once than the 256 KiB of asyncio, which arrive before reading can be paused."""
-    if hasattr(transport, "max_size"):  # plaintext; no option of asyncio sets it
-        transport.max_size = _READ_BYTES
-    elif hasattr(transport, "set_read_buffer_limits"):  # TLS, which keeps a buffer of 256 KiB besides
-        transport.set_read_buffer_limits(_READ_BYTES)
-
-
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, serves: str) -> socket.socket:
     address = host.strip("[]")
     try:
         family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][0]
@@ -235,7 +84,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listening = socket.create_server((address, port), family=family, backlog=512, dualstack_ipv6=dual)
     except OSError as error:
         reason = (error.strerror or "the address is not usable").partition(" (while")[0]
-        raise ServerStartError(f"cannot serve HTTP on {host}:{port}: {reason}") from error
+        raise ServerStartError(f"cannot serve {serves} on {host}:{port}: {reason}") from error
     listening.setblocking(False)
     # Head and body of an answer are two writes; without this the second waits 40 ms for the caller's delayed
     # acknowledgement. Accepted connections inherit it; asyncio only sets it on sockets with a protocol.

@@ -13,13 +13,17 @@ _MODEL = ("name", "model", "device", "provider", "precision")
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 OTHER = "other"
 """The label of callers without a token and of those after the first hundred, which bounds the time series."""
+SHADOW = "shadow"
+"""The label of images that the shadow model captions; it is no caller."""
 _MOST_CALLERS = 100
 
 
 class Metrics:
     """The metrics of one server, in a registry of their own."""
 
-    def __init__(self) -> None:
+    def __init__(self, name_callers: bool = False) -> None:
+        """`name_callers` labels what callers use with the names of their tokens."""
+        self._name_callers = name_callers
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self.registry.register(BuildCollector())
@@ -59,7 +63,8 @@ class Metrics:
 
     def count_share(self, caller: str | None, compute_s: float) -> None:
         """Count a captioned image and its share of compute time. `caller` is the name of its token."""
-        name = OTHER if caller is None else caller
+        named = caller == SHADOW or (caller is not None and self._name_callers)
+        name = caller if caller and named else OTHER
         if name not in self._callers and len(self._callers) >= _MOST_CALLERS:
             name = OTHER
         self._callers.add(name)

@@ -118,7 +118,7 @@ class Ollama:
                 "capabilities": ["completion", "vision"],
                 "model_info": {
                     "general.architecture": "captioner",
-                    "general.name": f"{about.name}@{about.digest}",
+                    "general.name": about.model,
                     "captioner.context_length": 2**12,
                 },
                 "modified_at": self._started,

@@ -1,0 +1,201 @@
+"""HTTP/1.1 on a connection: that of uvicorn, with bounds on what a caller may send and leave unread.
+
+uvicorn has no public interface for this. `tests/server/test_private_parts.py` names what is used of it, and
+pyproject.toml the versions that have it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from functools import partial
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEAD_S = 10.0
+"""Longest time for the head of a request to arrive."""
+MAX_HEAD_BYTES = 2**15
+_PIECE_BYTES = 2**12
+_READ_BYTES = 2**15
+_BODY_BYTES = 24 * 2**10
+"""Most bytes of a waiting call's body before reading is paused. With one more read of `_READ_BYTES`, a call
+that is not read yet takes at most 64 KiB."""
+_FEED_S = 0.002
+_LINGER_S = 1.0
+"""How long a refused request is read on, and discarded, before its connection is closed."""
+
+
+def bounded_protocol(unread_s: float) -> Any:
+    """What makes the protocol of each connection of a server. A caller may read nothing of an answer for
+    `unread_s`."""
+    return partial(_Protocol, feeder=_Feeder(), unread_s=unread_s)
+
+
+class _Feeder:
+    """Feeds received bytes to the parsers in small pieces, taking turns between connections, for a limited
+    time in each iteration of the event loop: a body in chunks of one byte is a thousand times as expensive as
+    others of its size."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[_Protocol] = deque()
+        self._scheduled = False
+
+    def add(self, protocol: _Protocol) -> None:
+        if protocol not in self._waiting:
+            self._waiting.append(protocol)
+        if not self._scheduled:
+            self._scheduled = True
+            protocol.loop.call_soon(self._feed, protocol.loop)
+
+    def _feed(self, loop: asyncio.AbstractEventLoop) -> None:
+        end = time.monotonic() + _FEED_S
+        while self._waiting and time.monotonic() < end:
+            protocol = self._waiting.popleft()
+            if protocol.feed():
+                self._waiting.append(protocol)
+        self._scheduled = bool(self._waiting)
+        if self._scheduled:
+            loop.call_soon(self._feed, loop)
+
+
+class _Flow(FlowControl):
+    """Resumes parsing when the application accepts more."""
+
+    def __init__(self, transport: asyncio.Transport, protocol: _Protocol) -> None:
+        super().__init__(transport)
+        self._protocol = protocol
+
+    def resume_reading(self) -> None:
+        super().resume_reading()
+        self._protocol.data_received(b"")
+
+
+class _Lingering:
+    """A transport that reads on for a while when it is closed before the request has arrived: the kernel
+    drops an answer, such as that the server is busy, if bytes of the caller remain unread."""
+
+    def __init__(self, transport: asyncio.Transport, protocol: _Protocol) -> None:
+        self._transport, self._protocol = transport, protocol
+        self._lingers = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        return self._lingers or self._transport.is_closing()
+
+    def close(self) -> None:
+        if self.is_closing() or not self._protocol.is_arriving():
+            self._transport.close()
+            return
+        self._lingers = True
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._protocol.discard()
+        self._transport.resume_reading()
+        self._protocol.loop.call_later(_LINGER_S, self._transport.close)
+
+
+class _Protocol(H11Protocol):
+    """Reads in small pieces, and closes idle connections, also those with an incomplete head, an unwanted
+    body, or an answer that is not read."""
+
+    def __init__(self, *args: Any, feeder: _Feeder, unread_s: float, **more: Any) -> None:
+        """`unread_s` is how long the caller may read nothing of an answer."""
+        super().__init__(*args, **more)
+        self._feeder, self._unread_s = feeder, unread_s
+        self._arrived = bytearray()
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        self._arrived += data
+        if len(self._arrived) > _PIECE_BYTES:
+            self.transport.pause_reading()
+        if self._arrived:
+            self._feeder.add(self)
+
+    def feed(self) -> bool:
+        """Parse a piece; returns whether there is more to parse now."""
+        if self.transport.is_closing():
+            self._arrived.clear()
+        if self._arrived and not self.flow.read_paused:
+            piece = bytes(self._arrived[:_PIECE_BYTES])
+            del self._arrived[:_PIECE_BYTES]
+            super().data_received(piece)
+            self._limit_body()
+        if not self._arrived and not self.flow.read_paused:
+            self.transport.resume_reading()
+        return bool(self._arrived) and not self.flow.read_paused
+
+    def _limit_body(self) -> None:
+        cycle = self.cycle
+        if cycle and not cycle.response_complete and len(cycle.body) >= _BODY_BYTES:
+            self.flow.pause_reading()  # the application resumes it; uvicorn itself allows 64 KiB
+
+    def is_arriving(self) -> bool:
+        """Whether a part of the request is still to come or to be parsed, or could not be parsed."""
+        left = self._arrived or self.conn.trailing_data[0]
+        return bool(left) or self.conn.their_state in (h11.SEND_BODY, h11.ERROR)
+
+    def discard(self) -> None:
+        """Treat the request as one whose caller has gone."""
+        self._arrived.clear()
+        if self.cycle and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(_Lingering(transport, self))  # type: ignore[arg-type]
+        _read_little(transport)
+        self.flow = _Flow(transport, self)
+        self._seen: object = object()
+        self._unsent, self._progress_s = 0, self.loop.time()
+        self._check = self.loop.call_later(HEAD_S, self._watch)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._check.cancel()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        if self.conn.their_state is h11.DONE and (self._arrived or self.conn.trailing_data[0]):
+            # Requests that did not wait for this answer (pipelining, which browsers and clients have given
+            # up). Each would be a turn of its own, at no cost to the caller: it may send them again.
+            self.transport.close()
+            return
+        super().on_response_complete()
+
+    def _watch(self) -> None:
+        """Close the connection if the head of a request takes too long, or an answer is not read."""
+        unsent = self.transport.get_write_buffer_size()
+        if not unsent or unsent != self._unsent:
+            self._unsent, self._progress_s = unsent, self.loop.time()
+        elif self.loop.time() - self._progress_s >= self._unread_s:
+            self.transport.abort()
+            return
+        if not self._awaits_head():
+            self._seen = object()
+        elif self._seen is self.cycle:
+            self.transport.close()
+        else:
+            self._seen = self.cycle
+        self._check = self.loop.call_later(HEAD_S, self._watch)
+
+    def _awaits_head(self) -> bool:
+        """Whether a part of a head has arrived, or nothing yet on this connection. uvicorn closes those that
+        rest between requests."""
+        if self.cycle is None:
+            return True
+        return self.cycle.response_complete and bool(self.conn.trailing_data[0])
+
+
+def _read_little(transport: asyncio.Transport) -> None:
+    """Receive less at once than the 256 KiB of asyncio, which arrive before reading can be paused."""
+    if hasattr(transport, "max_size"):  # plaintext; no option of asyncio sets it
+        transport.max_size = _READ_BYTES
+    elif hasattr(transport, "set_read_buffer_limits"):  # TLS, which keeps a buffer of 256 KiB besides
+        transport.set_read_buffer_limits(_READ_BYTES)
