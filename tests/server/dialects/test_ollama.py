@@ -129,7 +129,8 @@ def test_what_photoprism_sends_is_answered(http, http_server, caption) -> None:
 
 def test_tokens_and_limits_hold_for_every_protocol(tmp_path) -> None:
     (tmp_path / "tokens").write_text("alice a-token calls=1\n")
-    with serve_http(FakeEngine(), token_file=tmp_path / "tokens") as (server, http):
+    options = {"token_file": tmp_path / "tokens", "metrics_callers": True}
+    with serve_http(FakeEngine(), **options) as (server, http):
         url = server.server.http_url
         with pytest.raises(ollama.ResponseError) as caught:
             ollama.Client(host=url).list()
