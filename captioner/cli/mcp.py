@@ -1,0 +1,62 @@
+"""`captioner mcp`: tools for assistants, over the Model Context Protocol."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from captioner.cli.common import add_caption_arguments, caption_options, open_captioner
+from captioner.errors import OptionsError
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "mcp",
+        help="offer captions to an assistant (MCP)",
+        description="Offer an assistant tools to caption photos, to search their captions and to show where "
+        "the model looked, over the Model Context Protocol: on stdin and stdout, or over HTTP on this "
+        "machine. It can use photos in the folders named here and below them, and no others. Needs the "
+        "extra [mcp].",
+    )
+    parser.add_argument(
+        "folders", nargs="+", type=Path, metavar="FOLDER", help="a folder whose photos the assistant may use"
+    )
+    parser.add_argument(
+        "--http-port",
+        type=int,
+        metavar="PORT",
+        help="listen at http://127.0.0.1:PORT/mcp (streamable HTTP) instead of on stdin; 0 takes a free port",
+    )
+    add_caption_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from captioner.mcp.folders import AllowedFolders
+    from captioner.mcp.library import Library
+    from captioner.mcp.tools import make_server
+
+    folders, options = AllowedFolders(args.folders), caption_options(args)
+    with open_captioner(args) as captioner:
+        server = make_server(Library(folders, captioner, options))
+        if args.http_port is None:
+            server.run("stdio")
+        else:
+            _serve(server.streamable_http_app(), args.http_port)
+    return 0
+
+
+def _serve(app: Any, port: int) -> None:
+    """Serve on loopback; the application rejects names of other machines and pages of other sites."""
+    import uvicorn
+
+    try:
+        listening = socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        raise OptionsError(f"cannot listen on 127.0.0.1:{port}: {error.strerror}", "http_port") from error
+    with listening:
+        place = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+        print(f"{place} (Ctrl-C ends)", file=sys.stderr, flush=True)
+        uvicorn.Server(uvicorn.Config(app, log_level="error")).run([listening])

@@ -1,0 +1,101 @@
+"""The captions of the photos in the folders, made when they are first asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from captioner.errors import CaptionerError, DataError
+from captioner.folder.open import open_sources
+from captioner.folder.sources import stamp_of
+from captioner.mcp.folders import AllowedFolders
+from captioner.options import CaptionOptions
+from captioner.protocol import ImageCaptioner, Outcome
+from captioner.results import Caption
+from captioner.words.plurals import plurals, singulars
+from captioner.words.tokens import tokenize
+
+
+@dataclass(frozen=True, slots=True)
+class Photo:
+    """A photo and its caption, or why it has none."""
+
+    name: str
+    """Its path, as short as the folders allow."""
+    outcome: Outcome
+
+
+class Library:
+    """Captions photos, and remembers the captions of those that have not changed. Thread-safe."""
+
+    def __init__(self, folders: AllowedFolders, captioner: ImageCaptioner, options: CaptionOptions) -> None:
+        self.folders, self.captioner, self.options = folders, captioner, options
+        self._known: dict[Path, tuple[str, Outcome]] = {}
+        self._lock = threading.Lock()
+
+    def caption(self, name: str) -> Photo:
+        """One photo. Raises `DataError`."""
+        path = self.folders.find(name)
+        if path.is_dir():
+            raise DataError(f"{name} is a folder: caption_folder captions its photos")
+        return self._caption([path])[0]
+
+    def caption_folder(self, name: str) -> list[Photo]:
+        """The photos in a folder and below it, sorted by name. Raises `DataError`."""
+        folder = self.folders.find(name)
+        if not folder.is_dir():
+            raise DataError(f"{name} is no folder: caption_image captions a photo")
+        with open_sources([folder]) as [source]:
+            return self._caption(sorted(folder / found.name for found in source.find() if found.stamp))
+
+    def search(self, words: str, name: str) -> list[Photo]:
+        """The photos of a folder whose captions have all these words, in the singular or plural. Raises
+        `DataError`."""
+        wanted = [_forms(word) for word in tokenize(words)]
+        if not wanted:
+            raise DataError("name at least one word to search for")
+        return [
+            photo
+            for photo in self.caption_folder(name)
+            if isinstance(photo.outcome, Caption) and _has(photo.outcome.text, wanted)
+        ]
+
+    def _caption(self, paths: list[Path]) -> list[Photo]:
+        with self._lock:
+            stamps = {path: _stamp(path) for path in paths}
+            new = [path for path in paths if self._known.get(path, ("",))[0] != stamps[path]]
+            for path, outcome in zip(new, self.captioner.caption_each(new, self.options), strict=True):
+                self._known[path] = (stamps[path], outcome)
+            return [Photo(self.folders.name(path), self._known[path][1]) for path in paths]
+
+
+def captioned(photos: Iterable[Photo]) -> Iterator[tuple[str, Caption]]:
+    """Names and captions of the photos that have one."""
+    for photo in photos:
+        if isinstance(photo.outcome, Caption):
+            yield photo.name, photo.outcome
+
+
+def failed(photos: Iterable[Photo]) -> Iterator[tuple[str, CaptionerError]]:
+    """Names and errors of the others."""
+    for photo in photos:
+        if isinstance(photo.outcome, CaptionerError):
+            yield photo.name, photo.outcome
+
+
+def _stamp(path: Path) -> str:
+    try:
+        return stamp_of(path.stat())
+    except OSError:  # it has just been deleted
+        return "gone"
+
+
+def _forms(word: str) -> set[str]:
+    return {word, *plurals(word), *singulars(word)}
+
+
+def _has(text: str, wanted: Iterable[set[str]]) -> bool:
+    words = set(tokenize(text))
+    return all(not forms.isdisjoint(words) for forms in wanted)
