@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import track
 
-    from captioner.folder.outputs.files import replacing
+    from captioner.files import replacing
     from captioner.images.files import ImageFiles
     from captioner.metrics import evaluate_captions
     from captioner.references import read_references

@@ -64,7 +64,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     from captioner.export.bundle import export_bundle
-    from captioner.folder.outputs.files import writing
+    from captioner.files import writing
 
     try:
         card = args.card.read_text(encoding="utf-8") if args.card else None

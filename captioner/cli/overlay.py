@@ -167,7 +167,7 @@ def _render(args: argparse.Namespace, image: ImageInput, caption: Caption, suffi
 
 
 def _write(path: Path, data: bytes) -> None:
-    from captioner.folder.outputs.files import replacing
+    from captioner.files import replacing
 
     try:
         with replacing(path) as file:  # a full disk leaves no half of a picture

@@ -239,8 +239,7 @@ class RayRun:
                 yield done
         for name in self._parts.names() - {shard.file for shard in self._shards}:
             self._parts.remove(name)
-        for name in self._parts.names(".part-"):  # of actors that died while they wrote
-            self._parts.remove(name)
+        self._parts.remove_stale()
         self._note(self._overwrites, unfinished=False)
 
     def _count_overwrites(self) -> int:

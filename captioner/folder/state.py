@@ -9,10 +9,8 @@ current run is a temporary table, so that memory does not grow with the folder.
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import sqlite3
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,20 +20,14 @@ from typing import Any, Self
 from captioner.errors import CaptionerError, OutputError
 from captioner.folder.items import Done, Found, Item
 from captioner.folder.sources import Source
+from captioner.folder.state_file import not_a_state, open_database, pack, read_record, unpack
 from captioner.results import error_to_dict
 
 FORMAT = 1
 _CHUNK = 500
 """Rows fetched or inserted at a time."""
-_COMPRESS_FROM = 2048
-"""Records of at least this many bytes are compressed; only attention maps make them so long."""
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT);
-CREATE TABLE IF NOT EXISTS results (
-    name BLOB PRIMARY KEY, stamp TEXT, digest BLOB, asked TEXT, failed INTEGER, record BLOB, published BLOB
-);
-CREATE TABLE IF NOT EXISTS targets (target BLOB PRIMARY KEY, name BLOB);
+_LISTS = """
 CREATE TEMP TABLE found (name BLOB UNIQUE, source INTEGER, rank BLOB, locator BLOB, stamp TEXT, problem TEXT);
 CREATE TEMP TABLE listing (
     number INTEGER PRIMARY KEY, name BLOB, source INTEGER, locator BLOB, stamp TEXT, problem TEXT
@@ -63,8 +55,11 @@ class Entry:
 
     @property
     def record(self) -> dict[str, Any]:
-        record: dict[str, Any] = json.loads(self.line)
-        return record
+        """Raises `OutputError` for a record that no batch wrote."""
+        try:
+            return read_record(self.line, self.name)
+        except ValueError:
+            raise OutputError(f"the state's record of {self.name} is damaged; move the state away") from None
 
 
 class State:
@@ -78,10 +73,8 @@ class State:
         With `overwrite` all results are discarded, once: an unfinished run that was started with it is
         resumed. Without a path the state is temporary."""
         self.path, self.overwrite, self._fingerprint = path, overwrite, fingerprint
-        if path is not None:
-            _check_writable(path)
         with self._guard():
-            self._connection = sqlite3.connect(path or "", timeout=0, isolation_level=None)
+            self._connection = open_database(path)
         self._query = self._connection.execute
         try:
             with self._guard():
@@ -91,10 +84,7 @@ class State:
             raise
 
     def _open(self, overwrite: bool) -> None:
-        self._query("PRAGMA locking_mode = EXCLUSIVE")
-        self._query("PRAGMA journal_mode = WAL")
-        self._query("PRAGMA synchronous = NORMAL")
-        self._connection.executescript(_SCHEMA)
+        self._connection.executescript(_LISTS)
         self._query("BEGIN IMMEDIATE")
         if self.get("format") not in (None, str(FORMAT)):
             raise OutputError(f"{self.path} is of another version of captioner; --overwrite needs it removed")
@@ -111,8 +101,9 @@ class State:
         self._connection.close()
 
     def get(self, key: str) -> str | None:
-        row = self._query("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return None if row is None else row[0]
+        with self._guard():
+            row = self._query("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+            return None if row is None else row[0]
 
     def set(self, key: str, value: str | None) -> None:
         """Set a value; None removes it."""
@@ -215,7 +206,7 @@ class State:
             "INSERT INTO results VALUES (?, ?, ?, ?, ?, ?, NULL) ON CONFLICT (name) DO UPDATE SET"
             " stamp = excluded.stamp, digest = excluded.digest, asked = excluded.asked,"
             " failed = excluded.failed, record = excluded.record",
-            (name, loaded.stamp, loaded.digest, self._fingerprint, failed, _pack(json.dumps(record))),
+            (name, loaded.stamp, loaded.digest, self._fingerprint, failed, pack(record)),
         )
 
     def ready(self, after: int) -> Iterator[Entry]:
@@ -229,7 +220,10 @@ class State:
         """Finished images behind the one numbered `after` that fulfil the SQL condition `only`."""
         query = f"SELECT l.number, l.name, r.record, r.published {_DONE}{only} AND l.number > :after"
         for number, name, record, published in self._rows(query, after):
-            yield Entry(number, os.fsdecode(name), _unpack(record), published)
+            try:
+                yield Entry(number, os.fsdecode(name), unpack(record), published)
+            except ValueError:
+                raise not_a_state(self.path) from None
 
     def _rows(self, query: str, after: int = -1) -> Iterator[tuple[Any, ...]]:
         """The rows, in order, of a query whose first column is `l.number` and that starts behind `:after`; in
@@ -256,6 +250,13 @@ class State:
             self._query("INSERT OR IGNORE INTO targets VALUES (?, ?)", (key, os.fsencode(name)))
             [owner] = self._query("SELECT name FROM targets WHERE target = ?", (key,)).fetchone()
             return os.fsdecode(owner)
+
+    def owner_of(self, target: str) -> str | None:
+        """The image that a file belongs to, if it has been claimed."""
+        with self._guard():
+            query = "SELECT name FROM targets WHERE target = ?"
+            row = self._query(query, (os.fsencode(target),)).fetchone()
+            return None if row is None else os.fsdecode(row[0])
 
     def inherit_target(self, target: str, name: str) -> bytes | None:
         """Transfer a file whose image is gone to another image; returns the digest of its content."""
@@ -289,7 +290,7 @@ class State:
         with self._guard():
             self._query(
                 "UPDATE results SET failed = ?, record = ? WHERE name = ?",
-                (failed, _pack(json.dumps(record)), os.fsencode(entry.name)),
+                (failed, pack(record), os.fsencode(entry.name)),
             )
 
     @contextmanager
@@ -309,27 +310,11 @@ class State:
             self._connection.execute("ROLLBACK")
 
     def _explain(self, error: sqlite3.Error) -> str:
-        if error.sqlite_errorname == "SQLITE_BUSY":
+        name = getattr(error, "sqlite_errorname", "")
+        if name == "SQLITE_BUSY":
             return f"another run is writing this output ({self.path} is in use)"
-        if error.sqlite_errorname == "SQLITE_NOTADB":
-            return f"{self.path} is not the state of a batch; move it away"
-        if error.sqlite_errorname == "SQLITE_FULL":
+        if name in ("SQLITE_NOTADB", "SQLITE_TOOBIG"):
+            return str(not_a_state(self.path))
+        if name == "SQLITE_FULL":
             return f"cannot write {self.path}: no space left on the device"
         return f"cannot write {self.path}: {error}"
-
-
-def _check_writable(path: Path) -> None:
-    """Raise `OutputError` with the reason, which SQLite does not give."""
-    try:
-        path.open("ab").close()
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def _pack(line: str) -> bytes:
-    data = line.encode("ascii")
-    return zlib.compress(data, 1) if len(data) >= _COMPRESS_FROM else data
-
-
-def _unpack(data: bytes) -> str:
-    return (data if data.startswith(b"{") else zlib.decompress(data)).decode("ascii")

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from captioner.errors import DataError, ImageUnreadableError, OptionsError, OutputError, RuntimeMissingError
+from captioner.files import Folder, writing
 from captioner.folder.items import Found
-from captioner.folder.outputs.files import replacing
 from captioner.folder.sources import (
     FolderSource,
     LeftOut,
@@ -209,11 +209,16 @@ class PartFolder:
         with self._reaching("write"), suppress(FileNotFoundError):
             self._filesystem.delete_file(f"{self._root}/{name}")
 
+    def remove_stale(self) -> None:
+        """Remove what actors have left that died while they wrote."""
+        if self.local is not None:
+            with writing(self.local), Folder(self.local) as folder:
+                folder.remove_stale(0)
+
     def put(self, name: str, content: bytes) -> None:
         """Write a file atomically. Object stores do so by themselves."""
         if self.local is not None:
-            # Hidden until it is complete, so that readers of the folder do not see it.
-            with replacing(self.local / name, self.local / f".{name}.partial") as file:
+            with writing(self.local / name), Folder(self.local) as folder, folder.replacing(name) as file:
                 file.write(content)
             return
         with self._reaching("write"), self._filesystem.open_output_stream(f"{self._root}/{name}") as stream:

@@ -169,13 +169,13 @@ def test_the_command_over_ray(photos, tmp_path, ray_batch, batch) -> None:
     damaged = min(times)
     (out / damaged).write_bytes((out / damaged).read_bytes()[:-20])
     (out / "part-00000-of-somebody-else.parquet").write_bytes(b"theirs")
-    (out / ".part-left-over.partial").write_bytes(b"")
+    (out / f".captioner-{'0' * 16}.partial").write_bytes(b"")
     status, said = ray_batch(photos, "-o", out, "--shard-size", "2")
     assert status == 1 and f"{damaged} is damaged, and is made again" in said
     changed = {name for name, time in _times(out).items() if times.get(name) != time}
     assert changed == {damaged} and _plain(rows_of(out)) == _plain(expected)
     assert (out / "part-00000-of-somebody-else.parquet").read_bytes() == b"theirs"
-    assert not list(out.glob(".part-*"))
+    assert not list(out.glob("*.partial"))
 
     # All again, and once only.
     assert ray_batch(photos, "-o", out, "--shard-size", "2", "--overwrite")[0] == 1

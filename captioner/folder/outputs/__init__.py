@@ -42,8 +42,8 @@ _ONLY_FOR = {
 class Output(Protocol):
     """Destination of captions. All methods raise `OutputError` if writing fails."""
 
-    state_path: Path
-    """The file of the output's `State`."""
+    state_path: Path | None
+    """The file of the output's `State`; None where nothing can be resumed."""
 
     def begin(self, state: State) -> None:
         """Inspect what an earlier run has written, and publish what is ready."""

@@ -1,27 +1,20 @@
-"""Atomic file writing."""
+"""What an output may be written to."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
-from typing import IO
+from typing import TYPE_CHECKING
 
 from captioner.errors import OutputError
+from captioner.files import Destination, beside, find_destination, writing
 from captioner.folder.sources import Selection
-from captioner.folder.state import State
+
+if TYPE_CHECKING:
+    from captioner.folder.state import State
 
 _PHOTOS = Selection(hidden=True)
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn an `OSError` into an `OutputError` that names the output."""
-    try:
-        yield
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def check_folder(path: Path) -> None:
@@ -49,47 +42,29 @@ def _is_input(path: Path, place: Path) -> bool:
         return False
 
 
-def partial_path(path: Path) -> Path:
-    """Path at which the next version of a file is written."""
-    return path.with_name(f"{path.name}.partial")
-
-
-@contextmanager
-def replacing(path: Path, partial: Path | None = None) -> Iterator[IO[bytes]]:
-    """A binary file, `partial`, that replaces `path` if the block ends without an error."""
-    partial = partial or partial_path(path)
+def find_state(path: Path) -> Path | None:
+    """The state of an output that is one file; None for a device or a pipe, which is written anew each time.
+    Raises `OutputError`."""
     with writing(path):
-        try:
-            with partial.open("wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            put_in_place(partial, path)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
+        return None if find_destination(path).is_stream else beside(path, ".state")
 
 
-def put_in_place(partial: Path, path: Path) -> None:
-    """Rename durably: also sync the folder."""
-    partial.replace(path)
-    try:
-        folder = os.open(path.parent, os.O_RDONLY)
-    except OSError:  # not possible on every system
-        return
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def claim(path: Path, state: State) -> None:
-    """Raise `OutputError` for a folder, and if the file exists, no run with this state wrote it, and it may
-    not be replaced."""
+def claim(path: Path, state: State) -> Destination:
+    """Where the output goes. Raises `OutputError` for a folder, and if something is there, no run with this
+    state wrote it, and it may not be replaced."""
     if path.is_dir():
         raise OutputError(f"cannot write {path}: it is a folder")
-    if state.get("claimed") is None and path.exists() and not state.overwrite:
+    with writing(path):
+        destination = find_destination(path)
+        place = destination.path
+        is_there = not destination.is_stream and place.exists() and place.stat().st_size > 0
+    # A link that has come to lead elsewhere makes nothing there ours.
+    owned = "yes" if place == path else str(place.absolute())
+    if is_there and state.get("claimed") != owned and not state.overwrite:
+        where = "" if place == path else f" (it leads to {place})"
         raise OutputError(
-            f"{path} is there already, and no earlier run of this command wrote it; --overwrite replaces it"
+            f"{path} is there already{where}, and no earlier run of this command wrote it; "
+            "--overwrite replaces it"
         )
-    state.set("claimed", "yes")
+    state.set("claimed", owned)
+    return destination

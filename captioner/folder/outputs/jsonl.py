@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
-from captioner.folder.outputs.files import check_folder, claim, partial_path, put_in_place, writing
+from captioner.files import Folder, Partial, open_stream, writing
+from captioner.folder.outputs.files import check_folder, claim, find_state
 from captioner.folder.outputs.options import OutputOptions, unchanged
 from captioner.folder.state import Entry, State
 
@@ -23,41 +25,51 @@ class JsonlOutput:
     def __init__(self, path: Path, options: OutputOptions) -> None:
         check_folder(path)
         self._path, self._options = path, options
-        self.state_path = path.with_name(f"{path.name}.state")
+        self.state_path = find_state(path)
         self._file: IO[bytes] | None = None
-        self._aside = False
+        self._aside: Partial | None = None
+        self._open = ExitStack()
         self._last = -1
 
     def begin(self, state: State) -> None:
-        claim(self._path, state)
+        place, is_stream = claim(self._path, state)
         with writing(self._path):
-            size = self._path.stat().st_size if self._path.exists() else 0
-            same = self._measure_same(state) if size else 0
-            self._aside = not (same == size or self._is_torn(same))
-            self._file = partial_path(self._path).open("wb") if self._aside else self._path.open("ab")
-            if self._aside:
-                self._last = -1
+            if is_stream:
+                self._file = self._open.enter_context(open_stream(place))
             else:
-                self._file.truncate(same)
+                self._begin_file(self._open.enter_context(Folder(place.parent)), place.name, state)
         self.advance(state)
 
-    def _measure_same(self, state: State) -> int:
+    def _begin_file(self, folder: Folder, name: str, state: State) -> None:
+        folder.remove_stale()
+        folder.check_replaceable(name)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+        self._file = file = self._open.enter_context(os.fdopen(folder.open(name, flags), "a+b"))
+        size, same = os.fstat(file.fileno()).st_size, self._measure_same(state, file)
+        if same == size or self._is_torn(file, same):
+            file.truncate(same)
+        else:
+            file.close()
+            self._aside, self._last = Partial(folder, name), -1
+            self._open.callback(self._aside.discard)
+            self._file = self._aside.file
+
+    def _measure_same(self, state: State, file: IO[bytes]) -> int:
         """Length of the unchanged prefix of the file, in bytes."""
         same = 0
-        with self._path.open("rb") as file:
-            for entry in state.ready(-1):
-                line = self._line(entry)
-                if file.read(len(line)) != line:
-                    break
-                same += len(line)
-                self._last = entry.number
+        file.seek(0)
+        for entry in state.ready(-1):
+            line = self._line(entry)
+            if file.read(len(line)) != line:
+                break
+            same += len(line)
+            self._last = entry.number
         return same
 
-    def _is_torn(self, same: int) -> bool:
+    def _is_torn(self, file: IO[bytes], same: int) -> bool:
         """Whether the rest is at most one line without its end."""
-        with self._path.open("rb") as file:
-            file.seek(same)
-            return not file.readline().endswith(b"\n")
+        file.seek(same)
+        return not file.readline().endswith(b"\n")
 
     def advance(self, state: State) -> None:
         assert self._file
@@ -71,17 +83,13 @@ class JsonlOutput:
         self.advance(state)
         assert self._file
         with writing(self._path):
-            os.fsync(self._file.fileno())
-            self._file.close()
-            if self._aside:
-                put_in_place(partial_path(self._path), self._path)
-                self._aside = False
+            if self._aside is not None:
+                self._aside.commit()
+            elif self.state_path is not None:
+                os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        if self._file:
-            self._file.close()
-        if self._aside:
-            partial_path(self._path).unlink(missing_ok=True)
+        self._open.close()
 
     def _line(self, entry: Entry) -> bytes:
         if self._options.transform is unchanged:

@@ -6,16 +6,19 @@ import errno
 import itertools
 import os
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from captioner.errors import OptionsError, OutputError
+from captioner.files import Folder, writing
 from captioner.folder.items import digest_of
-from captioner.folder.outputs.files import partial_path, writing
 from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.state import Entry, State
 
 _OF_ALL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 """Errors that affect all photos."""
+_MOST_BYTES = 2**20
+"""No caption is as long."""
+_MOST_CANDIDATES = 1000
 
 
 class SidecarOutput:
@@ -74,19 +77,35 @@ class SidecarOutput:
         """Write the file, or remove it if `wanted`, the digest of its content, is None."""
         target, published = self.find_target(entry, state)
         try:
-            if wanted is None:
-                if _is_ours(target, published):
-                    target.unlink(missing_ok=True)
-            elif self._may_write(target, published):
-                if not _is_ours(target, wanted):
-                    self.write(target, record)
-            elif not _is_ours(target, wanted):
-                self.kept += 1
-                wanted = published
+            written = self._put(target, record, wanted, published)
         except OSError as error:
-            self.reject(entry, f"cannot write {target}: {error.strerror or error}", state, error)
-            return
-        self.settle(entry, wanted, published, state)
+            place = self._folder / target
+            self.reject(entry, f"cannot write {place}: {error.strerror or error}", state, error)
+        else:
+            self.settle(entry, written, published, state)
+
+    def _put(
+        self, target: PurePath, record: Record, wanted: bytes | None, published: bytes | None
+    ) -> bytes | None:
+        """The digest of what is ours in the file now."""
+        if wanted is None and not (self._folder / target.parent).is_dir():
+            return None
+        with Folder(self._folder, *target.parent.parts, create=wanted is not None) as folder:
+            before = folder.read(target.name, _MOST_BYTES)
+            digest = digest_of(before) if before else None
+            is_ours = digest is not None and digest == published
+            if wanted is None:
+                if is_ours:
+                    folder.remove(target.name)
+            elif before and not (is_ours or digest == wanted or self._options.replace_existing):
+                self.kept += 1
+                return published
+            elif digest != wanted:
+                # Not synced, which would cost far more than captioning: the system keeps the order of writing
+                # and renaming, and a file that a power failure has left empty is written by the next run.
+                with folder.replacing(target.name, durable=False) as file:
+                    file.write(self.make_content(record))
+        return wanted
 
     def settle(self, entry: Entry, wanted: bytes | None, published: bytes | None, state: State) -> None:
         """Record what is written for the photo now, where `published` was; an earlier run may have failed to
@@ -96,19 +115,21 @@ class SidecarOutput:
         if "caption" in entry.record and "error" in entry.record:
             state.recover(entry)
 
-    def find_target(self, entry: Entry, state: State) -> tuple[Path, bytes | None]:
-        """The file of a photo, and the digest of what was last written there for it."""
-        own = Path(os.path.normpath(entry.name))
-        for candidate in self._candidates(own):
+    def find_target(self, entry: Entry, state: State) -> tuple[PurePath, bytes | None]:
+        """The file of a photo, below the folder, and the digest of what was last written there for it."""
+        own = PurePath(os.path.normpath(entry.name))
+        for candidate in itertools.islice(self._candidates(own), _MOST_CANDIDATES):
             key = candidate.as_posix()
             owner = state.claim_target(key, entry.name)
             if owner == entry.name:
-                return self._folder / candidate, entry.published
+                return candidate, entry.published
             if entry.published is None and self._is_gone(owner):  # as when a.png has become a.jpg
-                return self._folder / candidate, state.inherit_target(key, entry.name)
-        raise AssertionError("there is no end of candidates")
+                return candidate, state.inherit_target(key, entry.name)
+        raise OutputError(
+            f"{state.path} gives all names for the file of {entry.name} to others; move it away"
+        )
 
-    def _candidates(self, own: Path) -> Iterator[Path]:
+    def _candidates(self, own: PurePath) -> Iterator[PurePath]:
         if not self.keeps_suffix:
             yield own.with_suffix(self.suffix)
         yield own.with_name(f"{own.name}{self.suffix}")
@@ -135,21 +156,6 @@ class SidecarOutput:
     def make_content(self, record: Record) -> bytes:
         return f"{record['caption']}\n".encode("utf-8", "surrogateescape")
 
-    def write(self, target: Path, record: Record) -> None:
-        # Not synced, which would cost far more than captioning: the system keeps the order of writing and
-        # renaming, and a file that a power failure has left empty is written again by the next run.
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = partial_path(target)
-        try:
-            partial.write_bytes(self.make_content(record))
-            partial.replace(target)
-        except OSError:
-            partial.unlink(missing_ok=True)
-            raise
-
-    def _may_write(self, target: Path, published: bytes | None) -> bool:
-        return self._options.replace_existing or not _has_content(target) or _is_ours(target, published)
-
 
 class CaptionOutput(SidecarOutput):
     """The same with the suffix `.caption`."""
@@ -161,11 +167,3 @@ def _is_below(name: str) -> bool:
     """Whether the image of this name gets its file below the folder of the output."""
     path = Path(os.path.normpath(name))
     return not path.is_absolute() and path.parts[0] != ".."
-
-
-def _is_ours(target: Path, digest: bytes | None) -> bool:
-    return target.is_file() and digest_of(target.read_bytes()) == digest
-
-
-def _has_content(path: Path) -> bool:
-    return path.is_file() and path.stat().st_size > 0

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from captioner.errors import OptionsError
-from captioner.folder.outputs.files import check_folder, claim, partial_path, replacing, writing
+from captioner.files import check_writable, replacing
+from captioner.folder.outputs.files import check_folder, claim, find_state
 from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.state import State
 
@@ -25,12 +26,11 @@ class Table(ABC):
             raise OptionsError(f"{self.name} holds neither words nor alternatives; jsonl and parquet do")
         check_folder(path)
         self._path, self._options = path, options
-        self.state_path = path.with_name(f"{path.name}.state")
+        self.state_path = find_state(path)
 
     def begin(self, state: State) -> None:
         claim(self._path, state)
-        with writing(self._path), partial_path(self._path).open("wb"):
-            pass  # better to know now than after hours that it cannot be written
+        check_writable(self._path)  # better to know now than after hours
 
     def advance(self, state: State) -> None:  # noqa: B027
         """Does nothing: a table is written at the end."""
@@ -39,8 +39,8 @@ class Table(ABC):
         with replacing(self._path) as file:
             self.write(file, (self._options.transform(entry.record) for entry in state.ready(-1)))
 
-    def close(self) -> None:
-        partial_path(self._path).unlink(missing_ok=True)
+    def close(self) -> None:  # noqa: B027
+        """Does nothing: no file is open between the calls."""
 
     @abstractmethod
     def write(self, file: IO[bytes], records: Iterator[Record]) -> None:

@@ -8,37 +8,76 @@ under the GPL or support fewer formats.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple, Self
 
 from captioner.errors import ImageError, OptionsError
+from captioner.files import Folder, Partial
 from captioner.folder.items import digest_of
 from captioner.folder.outputs.exiftool import ExifTool, ExifToolError
-from captioner.folder.outputs.files import partial_path
 from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.outputs.sidecar import SidecarOutput
-from captioner.folder.sources import read_file
+from captioner.folder.sources import read_file, stamp_of
 from captioner.folder.state import Entry, State
+from captioner.images.suffixes import PICTURES, RAW
 from captioner.words.english import is_function_word
 from captioner.words.tokens import tokenize
 
 DESCRIPTION, ALT_TEXT = "XMP-dc:Description", "XMP-iptcCore:AltTextAccessibility"
-KEYWORDS = "XMP-dc:Subject"
-_OLDER = ("IPTC:Caption-Abstract", "IPTC:Keywords")
-"""Tags in which older programs store the description and the keywords."""
+KEYWORDS, WRITER = "XMP-dc:Subject", "XMP-photoshop:CaptionWriter"
+_OTHER_DESCRIPTIONS = ("IPTC:Caption-Abstract", "IFD0:ImageDescription", "XMP-tiff:ImageDescription")
+_OTHER_KEYWORDS = ("IPTC:Keywords",)
+"""Tags in which other programs store the description and the keywords."""
+_OF = "XMP-photoshop:SidecarForExtension"
+_READ = (
+    *(DESCRIPTION, f"{DESCRIPTION}-en*", ALT_TEXT, f"{ALT_TEXT}-en*", KEYWORDS, WRITER, _OF),
+    *(*_OTHER_DESCRIPTIONS, *_OTHER_KEYWORDS),
+)
+_OF_CAMERAS = re.compile(
+    r"\s*((olympus|konica|minolta|samsung|sony|kodak|casio|hp|default)?[\w ]*(digital (still )?camera|dsc)|"
+    r"sony dsc|exif_jpeg\w*|dcim[\\/].*|jpeg|default|screenshot|processed with \w+)?\s*",
+    re.IGNORECASE,
+)
+"""What cameras write as a description of every photo."""
+_MARK = re.compile(r"(?:^|; )captioner \S+$")
+"""Names captioner and its model as the writer of a description, after the writers that a person named."""
 _MAX_BYTES = 2**40
 _KEPT = b"kept"
-"""Suffix of the digest in the state if another program's text was kept, so that a rerun can report it without
-reading the file."""
+
+
+class Written(NamedTuple):
+    """What is ours in the metadata of a photo."""
+
+    digest: bytes = b""
+    """Of the caption."""
+    tags: str = ""
+    """A letter for each tag: d(escription), a(lt text), k(eywords), w(riter)."""
+    kept: bool = False
+    """Whether text of others was kept, so that a rerun can report it without reading the file."""
+
+    @classmethod
+    def parse(cls, published: bytes | None) -> Self:
+        """From the bytes in the state, in which older versions did not name the tags."""
+        if not published:
+            return cls()
+        digest, rest = published[:16], published[16:]
+        if rest.startswith(b":"):
+            tags = rest[1:].decode("ascii", "replace")
+            return cls(digest, tags, not {"d", "a"} <= set(tags))
+        return cls(digest, "dak", rest == _KEPT)
+
+    def to_bytes(self) -> bytes:
+        return self.digest + b":" + self.tags.encode()
 
 
 class XmpOutput(SidecarOutput):
-    """Writes `dogs/1.jpg.xmp` for `dogs/1.jpg`, the naming of digiKam and darktable; with `embed`, the photo
-    itself.
+    """Writes `dogs/1.jpg.xmp` for `dogs/1.jpg`, the naming of digiKam and darktable, or the `dogs/1.xmp` of
+    Lightroom where it is there; with `embed`, the photo itself.
 
-    Existing content is kept: each of the two properties is written only if it is empty or an earlier run
-    wrote it, unless `replace_existing`.
+    Existing content is kept: each property is written only if it is empty or an earlier run wrote it, unless
+    `replace_existing`. Of texts in several languages only the default is written.
     """
 
     suffix = ".xmp"
@@ -54,87 +93,182 @@ class XmpOutput(SidecarOutput):
         self._tool.close()
 
     def put(self, entry: Entry, record: Record, wanted: bytes | None, state: State) -> None:
-        text = " ".join(record["caption"].split()) if wanted else ""
-        if self._options.embed:
-            # A link is to stay a link; its photo takes the caption.
-            target, published = Path(os.path.realpath(self._folder / entry.name)), entry.published
-            if not target.is_relative_to(self._folder.resolve()):
-                self.reject(entry, f"the photo is a link out of {self._folder}", state)
-                return
-        else:
-            target, published = self.find_target(entry, state)
-        kept_before = published is not None and published.endswith(_KEPT)
-        published = published.removesuffix(_KEPT) if published else None
-        if published == wanted and target.is_file() and not (kept_before and self._options.replace_existing):
-            self.kept += kept_before
-            self.settle(entry, entry.published, entry.published, state)
-            return
+        text = one_line(record["caption"]) if wanted else ""
         try:
-            kept = self._write_tags(target, text, published)
-            self.kept += kept
             if self._options.embed:
-                content, stamp = read_file(target, _MAX_BYTES)
-                state.restamp(entry, stamp, digest_of(content))
+                target, published = self._find_photo(entry.name), entry.published
+            else:
+                target, published = self.find_target(entry, state)
+            place = self._folder / target
+            before = Written.parse(published)
+            is_done = before.digest == (wanted or b"") and place.is_file()
+            if is_done and not (before.kept and self._options.replace_existing):
+                self.kept += before.kept
+                self.settle(entry, entry.published, entry.published, state)
+                return
+            written = self._write(entry, target, text, record, before, state)
+            self.kept += written.kept
         except (ExifToolError, ImageError, OSError, ValueError) as error:
-            cause = error if isinstance(error, OSError) else _try_writing(target)
-            self.reject(entry, f"exiftool cannot write {target.name}: {_reason(error)}", state, cause)
+            name = PurePath(entry.name).name if self._options.embed else f"the {self.suffix} file"
+            cause = error if isinstance(error, OSError) else None
+            self.reject(entry, f"cannot write {name}: {_reason(error)}", state, cause)
             return
-        self.settle(entry, wanted + _KEPT if wanted and kept else wanted, entry.published, state)
+        self.settle(entry, written.to_bytes() if wanted else None, entry.published, state)
 
     def digest(self, record: Record) -> bytes:
-        return _digest(" ".join(record["caption"].split()))
+        return _digest(one_line(record["caption"]))
 
-    def _write_tags(self, target: Path, text: str, published: bytes | None) -> bool:
-        """Whether something else's words were kept."""
-        path = Path(os.path.abspath(target))  # noqa: PTH100
-        if not target.exists():
-            if text:
-                self._make_sidecar(target, text)
+    def _find_photo(self, name: str) -> PurePath:
+        """The photo below the folder: a link is to stay a link, and its photo takes the caption."""
+        root = self._folder.resolve()
+        photo = Path(os.path.realpath(root / name))
+        if not photo.is_relative_to(root):
+            raise PermissionError(0, f"the photo is a link out of {self._folder}")
+        return photo.relative_to(root)
+
+    def find_target(self, entry: Entry, state: State) -> tuple[PurePath, bytes | None]:
+        short = PurePath(os.path.normpath(entry.name)).with_suffix(self.suffix)
+        if state.owner_of(short.as_posix()) == entry.name:
+            return short, entry.published
+        return super().find_target(entry, state)
+
+    def _candidates(self, own: PurePath) -> Iterator[PurePath]:
+        # Lightroom's name for it, which other programs would no longer read if there was one of ours beside.
+        if self._is_of_lightroom(own):
+            yield own.with_suffix(self.suffix)
+        yield from super()._candidates(own)
+
+    def _is_of_lightroom(self, own: PurePath) -> bool:
+        if not own.suffix:
             return False
-        Path(f"{path}_exiftool_tmp").unlink(missing_ok=True)  # a killed run's, with which exiftool refuses
-        there = self._tool.get_tags(path, [DESCRIPTION, ALT_TEXT, KEYWORDS, *_OLDER])
-        free = {
-            DESCRIPTION: self._may_replace([there.get(DESCRIPTION), there.get(_OLDER[0])], published),
-            ALT_TEXT: self._may_replace([there.get(ALT_TEXT)], published),
-        }
-        if not text:  # only what we wrote is taken away
-            free = {tag: tag in there and _digest(str(there[tag])) == published for tag in free}
-        tags: dict[str, str | list[str]] = {
-            tag: text for tag, may in free.items() if may and there.get(tag, "") != text
-        }
-        if (keywords := self._keywords(there, text, published)) is not None:
-            tags[KEYWORDS] = keywords
-        if tags:
-            self._tool.set_tags(path, tags)
-        return bool(text) and not all(free.values())
+        try:
+            with Folder(self._folder, *own.parent.parts) as folder:
+                if folder.look(f"{own.name}{self.suffix}") is not None:
+                    return False
+                content = folder.read(own.with_suffix(self.suffix).name)
+                if content is None:
+                    return False
+                extension = self._tool.get_tags(content, self.suffix, [_OF]).get(_OF)
+                if extension:
+                    return str(extension).lower() == own.suffix[1:].lower()
+                # Of several photos of one name, none says which one it belongs to; RAW photos come first.
+                others = [own.with_suffix(f".{one}").name for one in (*RAW, *PICTURES)]
+                return not any(name != own.name and folder.look(name) is not None for name in others)
+        except (OSError, ExifToolError):
+            return False
 
-    def _keywords(self, there: Mapping[str, Any], text: str, published: bytes | None) -> list[str] | None:
-        """The keywords to write; None leaves those that are there. Those of a caption that we wrote go with
-        it."""
-        found = there.get(KEYWORDS, [])
+    def _write(
+        self, entry: Entry, target: PurePath, text: str, record: Record, before: Written, state: State
+    ) -> Written:
+        """Write what may be written; what is ours then."""
+        if not text and not (self._folder / target).exists():
+            return Written()
+        with Folder(self._folder, *target.parent.parts, create=not self._options.embed) as folder:
+            folder.check_replaceable(target.name)
+            content = folder.read(target.name)
+            if content is None and self._options.embed:
+                raise FileNotFoundError(0, "the photo is gone")
+            tags = {} if content is None else self._tool.get_tags(content, target.suffix, _READ)
+            photo = {} if self._options.embed else self._tags_of_photo(entry.name)
+            changes, written = self._choose(tags, photo, text, record, before)
+            if changes:
+                changed = self._tool.set_tags(content, target.suffix, changes)
+                partial = Partial(folder, target.name)
+                try:
+                    if folder.read(target.name) != content:
+                        raise PermissionError(0, "it has changed meanwhile")
+                    partial.file.write(changed)
+                    partial.commit(durable=self._options.embed, irreplaceable=self._options.embed)
+                finally:
+                    partial.discard()
+                if self._options.embed and (status := folder.look(target.name)) is not None:
+                    state.restamp(entry, stamp_of(status), digest_of(changed))
+        return written
+
+    def _tags_of_photo(self, name: str) -> Mapping[str, Any]:
+        """What is embedded in the photo beside the file, where it can be read."""
+        if self._options.root is None:
+            return {}
+        try:
+            content, _ = read_file(self._options.root / name, _MAX_BYTES)
+            return self._tool.get_tags(content, PurePath(name).suffix, _READ)
+        except (ImageError, ExifToolError):
+            return {}
+
+    def _choose(
+        self, tags: Mapping[str, Any], photo: Mapping[str, Any], text: str, record: Record, before: Written
+    ) -> tuple[dict[str, str | list[str]], Written]:
+        """The tags to write, and what is ours then. `tags` are those of the file, `photo` those of the photo
+        where the file is beside it."""
+        changes: dict[str, str | list[str]] = {}
+        ours = ""
+        for letter, tag in (("d", DESCRIPTION), ("a", ALT_TEXT)):
+            value = str(tags.get(tag, ""))
+            is_ours = bool(value) and letter in before.tags and _digest(value) == before.digest
+            if not text:
+                if is_ours:
+                    changes[f"{tag}-x-default"] = ""
+                continue
+            others = [] if is_ours else [value, *_others(tag, tags), *_others(tag, photo), photo.get(tag, "")]
+            if self._options.replace_existing or not any(str(other).strip() for other in others):
+                ours += letter
+                if value != text:
+                    changes[f"{tag}-x-default"] = text
+        ours += self._choose_keywords(tags, photo, text, before, changes)
+        ours += _choose_writer(tags, record if "d" in ours else {}, before, changes)
+        return changes, Written(_digest(text), ours, bool(text) and not {"d", "a"} <= set(ours))
+
+    def _choose_keywords(
+        self,
+        tags: Mapping[str, Any],
+        photo: Mapping[str, Any],
+        text: str,
+        before: Written,
+        changes: dict[str, str | list[str]],
+    ) -> str:
+        """Those of a caption that we wrote go with it."""
+        found = tags.get(KEYWORDS, [])
         found = [str(one) for one in (found if isinstance(found, list) else [found])]
+        earlier = [str(tags.get(tag, "")) for tag in (DESCRIPTION, ALT_TEXT)]
+        is_ours = "k" in before.tags and any(
+            one and _digest(one) == before.digest and found == keywords_of(one) for one in earlier
+        )
+        others = [tags.get(tag) for tag in _OTHER_KEYWORDS]
+        others += [photo.get(tag) for tag in (KEYWORDS, *_OTHER_KEYWORDS)]
+        is_free = not found and not any(others)
+        if not (is_ours or (text and self._options.keywords and is_free)):
+            return ""
         wanted = keywords_of(text) if text else [""]
-        for tag in (DESCRIPTION, ALT_TEXT):
-            before = str(there.get(tag, ""))
-            if before and _digest(before) == published and found == keywords_of(before):
-                return None if found == wanted else wanted
-        is_free = not found and not there.get(_OLDER[1])
-        return wanted if text and self._options.keywords and is_free else None
+        if found != wanted:
+            changes[KEYWORDS] = wanted
+        return "k"
 
-    def _make_sidecar(self, target: Path, text: str) -> None:
-        if self._options.embed:
-            raise FileNotFoundError("the photo is gone")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = partial_path(target).with_suffix(".partial.xmp")
-        partial.unlink(missing_ok=True)
-        words = {KEYWORDS: keywords_of(text)} if self._options.keywords else {}
-        self._tool.set_tags(partial.absolute(), {DESCRIPTION: text, ALT_TEXT: text, **words})
-        partial.replace(target)
 
-    def _may_replace(self, values: list[Any], published: bytes | None) -> bool:
-        texts = [str(value) for value in values if value is not None and str(value).strip()]
-        ours = all(_digest(text) == published for text in texts)
-        return self._options.replace_existing or ours
+def _choose_writer(
+    tags: Mapping[str, Any], record: Record, before: Written, changes: dict[str, str | list[str]]
+) -> str:
+    """Mark the description of a machine as one. `record` is empty if the description is not ours."""
+    value = str(tags.get(WRITER, ""))
+    plain = _MARK.sub("", value) if "w" in before.tags else value
+    is_of_machine = "caption" in record and "log_prob" in record  # not of a person who corrected it
+    mark = f"captioner {record.get('model') or 'unknown'}" if is_of_machine else ""
+    wanted = "; ".join(part for part in (plain, mark) if part)
+    if wanted != value:
+        changes[WRITER] = wanted
+    return "w" if mark else ""
+
+
+def _others(tag: str, tags: Mapping[str, Any]) -> list[str]:
+    """Texts of people that a text in `tag` would hide."""
+    texts = [str(value) for name, value in tags.items() if name.startswith(f"{tag}-en")]
+    if tag == DESCRIPTION:
+        texts += [str(tags.get(name, "")) for name in _OTHER_DESCRIPTIONS]
+    return [text for text in texts if not _OF_CAMERAS.fullmatch(text)]
+
+
+def one_line(caption: str) -> str:
+    """A caption as XMP holds it."""
+    return " ".join(caption.split())
 
 
 _NAMES_NOTHING = frozenset(
@@ -158,18 +292,6 @@ def _digest(text: str) -> bytes:
     return digest_of(text.encode("utf-8", "surrogateescape"))
 
 
-def _try_writing(target: Path) -> OSError | None:
-    """Why a file beside another cannot be written, which exiftool does not report."""
-    probe = partial_path(target)
-    try:
-        probe.write_bytes(bytes(2**16 + (target.stat().st_size if target.exists() else 0)))
-        return None
-    except OSError as error:
-        return error
-    finally:
-        probe.unlink(missing_ok=True)
-
-
 def _reason(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
+    lines = str(getattr(error, "strerror", None) or error).strip().splitlines()
     return lines[0].removeprefix("Error: ").partition(" - ")[0] if lines else type(error).__name__

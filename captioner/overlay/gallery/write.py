@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from captioner.errors import OptionsError
+from captioner.files import find_destination, replacing, writing
 from captioner.images.opening import DEFAULT_LIMITS, ImageLimits
 from captioner.images.suffixes import GALLERY_MARKER
 from captioner.overlay import template
@@ -52,7 +54,8 @@ def write_gallery(
     """
     page = Path(out_path)
     check_page(page)
-    files, partial = page.with_suffix(".files"), page.with_suffix(".files.partial")
+    files = page.with_suffix(".files")
+    partial = page.with_name(f".captioner-{secrets.token_hex(8)}")  # a name that nobody can guess
     try:
         _make_folders(partial, page)
         link_from = page.parent if link_photos else None
@@ -61,11 +64,11 @@ def write_gallery(
         chunks = _write_index(rows, partial)
         failed = sum(row[3] is not None for row in rows)
         name = title if title is not None else Path(image_root).resolve().name
-        made = partial / "page.html"
-        made.write_text(_page(name or "Photos", files.name, chunks), encoding="utf-8")
-        _remove(files)
+        if files.exists():
+            shutil.rmtree(files)
         partial.rename(files)
-        (files / made.name).replace(page)
+        with replacing(page) as file:
+            file.write(_page(name or "Photos", files.name, chunks).encode())
     except OSError as error:
         raise OptionsError(f"cannot write {page}: {error.strerror or error}", "output") from error
     finally:  # whatever ended it, Ctrl-C too: no half of a gallery stays behind
@@ -77,11 +80,13 @@ def check_page(page: Path) -> None:
     """Raise `OptionsError` for a path that a gallery cannot be written to, before any work is done."""
     if page.suffix.lower() not in (".html", ".htm"):
         raise OptionsError(f"a gallery is an .html file, got {page.name!r}", "output")
-    for files in (page.with_suffix(".files"), page.with_suffix(".files.partial")):
-        if files.exists() and not (files / GALLERY_MARKER).is_file():
-            raise OptionsError(f"{files} is there already and is not of a gallery", "output")
-        if (owner := _owner(files)) not in (None, page.name):
-            raise OptionsError(f"{files} belongs to the gallery {owner}; choose another name", "output")
+    with writing(page):
+        find_destination(page)
+    files = page.with_suffix(".files")
+    if files.is_symlink() or (files.exists() and not (files / GALLERY_MARKER).is_file()):
+        raise OptionsError(f"{files} is there already and is not of a gallery", "output")
+    if (owner := _owner(files)) not in (None, page.name):
+        raise OptionsError(f"{files} belongs to the gallery {owner}; choose another name", "output")
 
 
 def _owner(files: Path) -> str | None:
@@ -93,15 +98,10 @@ def _owner(files: Path) -> str | None:
     return lines[1] if len(lines) > 1 else None
 
 
-def _remove(files: Path) -> None:
-    if files.exists():
-        shutil.rmtree(files)
-
-
 def _make_folders(files: Path, page: Path) -> None:
-    _remove(files)
+    files.mkdir(parents=True)
     for name in ("thumbs", "photos", "views", "index"):
-        (files / name).mkdir(parents=True)
+        (files / name).mkdir()
     text = f"captioner gallery made this folder for this page, and may replace it:\n{page.name}\n"
     (files / GALLERY_MARKER).write_text(text, encoding="utf-8", errors="surrogateescape")
 

@@ -25,6 +25,7 @@ from filelock import FileLock
 from torch import Tensor, nn
 
 from captioner.errors import ImageError, OutputError
+from captioner.files import replacing
 from captioner.images.letterbox import Letterbox
 from captioner.images.opening import load_pixels, open_image, to_pixels
 from captioner.nn.encoder import STRIDES, GridEncoder
@@ -145,9 +146,8 @@ def _fill(
         if start // BATCH % 16 == 15 or stop == count:
             for array in arrays.values():
                 array.flush()  # type: ignore[attr-defined]
-            aside = note.with_suffix(".part")
-            aside.write_text(json.dumps({"done": stop, **identity}))
-            aside.replace(note)
+            with replacing(note) as file:
+                file.write(json.dumps({"done": stop, **identity}).encode())
         progress(stop, count)
 
 
@@ -158,6 +158,7 @@ def _opened(folder: Path, mode: Literal["r", "r+"]) -> dict[str, np.ndarray]:
 def _make_file(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     """A memory-mapped array whose disk space is allocated in advance. Without that, a full disk would end the
     process with a bus error at the first write."""
+    path.unlink(missing_ok=True)  # also a link, which would be followed
     try:
         array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
         if hasattr(os, "posix_fallocate"):

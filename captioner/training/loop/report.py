@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from captioner.files import replacing
+
 
 def mean_score(record: Mapping[str, Any]) -> float:
     """The score that selects the best epoch: CIDEr, or the share of labelled photos that are named,
@@ -81,6 +83,5 @@ def plot_curves(history: Sequence[dict[str, Any]], path: Path) -> None:
             for axes in (upper, lower):
                 axes.axvline(number + 0.5, color="tab:gray", linestyle=":")
             upper.annotate(history[number]["stage"], (number + 0.6, upper.get_ylim()[1]), va="top")
-    aside = path.with_name(path.name + ".part")
-    figure.savefig(aside, format="png", dpi=120)
-    aside.replace(path)
+    with replacing(path) as file:
+        figure.savefig(file, format="png", dpi=120)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from captioner.errors import DataError
+from captioner.files import replacing
 from captioner.model.search import Hypothesis
 from captioner.training.config.options import StageOptions, TrainOptions
 from captioner.training.data.batches import Batch
@@ -165,8 +166,8 @@ class Trainer:
         if self.val_examples:
             record["val"] = self._validate()
         self.history.append(record)
-        with (self.folder / "log.jsonl").open("w", encoding="utf-8") as log:
-            log.writelines(json.dumps(line) + "\n" for line in self.history)
+        with replacing(self.folder / "log.jsonl") as log:
+            log.write("".join(json.dumps(line) + "\n" for line in self.history).encode())
         plot_curves(self.history, self.folder / "curves.png")
         self.progress.note(in_words(record))
 

@@ -6,7 +6,6 @@ precision as in a bundle, so that the validated weights are the shipped ones.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from captioner.errors import DataError, OutputError
+from captioner.files import replacing
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.nn.weights import read_tensors
@@ -28,20 +28,14 @@ def save(path: Path, contents: Mapping[str, Any]) -> None:
 
     Raises `OutputError` where it cannot be written, and then leaves the old one too.
     """
-    aside = path.with_name(path.name + ".part")
     try:
-        with aside.open("wb") as file:
+        with replacing(path) as file:
             torch.save({"format": FORMAT, **contents}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    except (OSError, RuntimeError) as error:
+    except RuntimeError as error:
         # If a write fails, PyTorch reports a fault of its own file format.
-        reason = error if isinstance(error, OSError) else error.__context__
-        if not isinstance(reason, OSError):
+        if not isinstance(error.__context__, OSError):
             raise
-        aside.unlink(missing_ok=True)
-        raise OutputError(f"cannot write {path}: {reason.strerror}") from None
+        raise OutputError(f"cannot write {path}: {error.__context__.strerror}") from None
 
 
 def halved(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
