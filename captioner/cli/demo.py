@@ -39,7 +39,9 @@ def run(args: argparse.Namespace) -> int:
     from captioner_server.options import ServerOptions
 
     # The photos are this machine's own: HEIC of phones is accepted too, which servers leave out by default.
-    options = ServerOptions(host="127.0.0.1", port=0, http_port=args.port, lame_duck_s=0.0, formats="all")
+    options = ServerOptions(
+        host="127.0.0.1", port=0, http_port=args.port, http_hosts="localhost", lame_duck_s=0.0, formats="all"
+    )
     writer = logs.set_up("text", logging.WARNING)
 
     def load() -> Captioner:

@@ -99,6 +99,11 @@ class ServerOptions:
     http_cors: str | None = _option(
         None, "origins whose pages may call over HTTP (CORS), separated by commas, or *; none by default"
     )
+    http_hosts: str | None = _option(
+        None,
+        "names by which HTTP may be called (Host), separated by commas, beside localhost and IP addresses; "
+        "all by default",
+    )
     http_keep_alive_s: float = _option(
         75.0,
         "how long an HTTP connection may rest between requests, in seconds; longer than a load balancer's",
@@ -160,6 +165,12 @@ class ServerOptions:
         """
         powers = [2**power for power in range(self.max_batch_size.bit_length())]
         return tuple(sorted({*powers, self.max_batch_size}))
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The names in `http_hosts`, in lower case; none if all are accepted."""
+        parts = (part.strip().lower() for part in (self.http_hosts or "").split(","))
+        return frozenset(part for part in parts if part)
 
     @property
     def origins(self) -> frozenset[str]:

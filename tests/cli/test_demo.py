@@ -24,6 +24,8 @@ def test_the_page_is_served_until_it_is_interrupted():
             assert url.startswith("http://127.0.0.1:")
             assert "Captioner" in httpx.get(url, timeout=PATIENCE_S).text
             assert httpx.get(f"{url}readyz", timeout=PATIENCE_S).status_code == 200
+            foreign = httpx.get(url, headers={"host": "evil.example"}, timeout=PATIENCE_S)
+            assert (foreign.status_code, foreign.json()["error"]["code"]) == (403, "FOREIGN_ORIGIN")
             heic = io.BytesIO()
             pillow_heif.from_pillow(Image.new("RGB", (64, 64), "red")).save(heic)
             answer = httpx.post(f"{url}v1/caption", content=heic.getvalue(), headers=TYPE, timeout=PATIENCE_S)

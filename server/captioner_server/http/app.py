@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -17,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from captioner.errors import clip
 from captioner_server.captioning.models import Models
-from captioner_server.errors import NotServingError, RequestError
+from captioner_server.errors import ForeignOriginError, NotServingError, RequestError
 from captioner_server.http.body import CaptionCall
 from captioner_server.http.caption import CaptionCalls
 from captioner_server.http.dialects.ollama import show_error
@@ -27,7 +28,7 @@ from captioner_server.http.endpoint import Endpoint, Operation
 from captioner_server.http.errors import NotFoundError, error_response
 from captioner_server.http.hints import hint
 from captioner_server.http.openapi import calls_of, describe_api
-from captioner_server.http.origin import Origins
+from captioner_server.http.origin import Origins, is_local_name
 from captioner_server.http.page import page_routes
 from captioner_server.http.static_file import StaticFile
 from captioner_server.intake.door import Door
@@ -82,7 +83,7 @@ def make_app(models: Models, options: ServerOptions, door: Door, journal: Journa
             file("/docs", docs_page(api), "text/html", POLICY),
             *page_routes(options.stream_idle_s),
         ],
-        middleware=[Middleware(_OneLength), *_cors(origins.allowed)],
+        middleware=[Middleware(_OneLength), *_names(options.hosts), *_cors(origins.allowed)],
         exception_handlers={HTTPException: _not_found(calls_of(api))},
     )
 
@@ -105,6 +106,26 @@ class _OneLength:
         response = error_response(error)
         response.headers["Connection"] = "close"
         await response(scope, receive, send)
+
+
+class _KnownNames:
+    """Rejects requests under other names than these and those of this machine: a page whose name has been
+    changed to mean this server (DNS rebinding) reads nothing of it."""
+
+    def __init__(self, app: ASGIApp, names: frozenset[str]) -> None:
+        self._app, self._names = app, names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        host = Headers(scope=scope).get("host", "")
+        if is_local_name(host) or host.lower().partition(":")[0] in self._names:
+            await self._app(scope, receive, send)
+            return
+        error = ForeignOriginError("this server is not called by that name (http_hosts)")
+        await error_response(error)(scope, receive, send)
+
+
+def _names(names: frozenset[str]) -> list[Middleware]:
+    return [Middleware(_KnownNames, names=names)] if names else []
 
 
 def _cors(origins: frozenset[str]) -> list[Middleware]:

@@ -1,7 +1,9 @@
 """OpenAI's official client against a server."""
 
 import base64
+import http.server
 import json
+import threading
 
 import openai
 import pytest
@@ -163,3 +165,25 @@ def test_urls_are_fetched_where_the_server_allows_it_from_public_addresses_only(
                 model="captioner",
                 messages=asking("a", {"type": "image_url", "image_url": {"url": url}}),
             )
+
+
+def test_an_image_is_fetched_from_a_url_and_captioned(monkeypatch, caption) -> None:
+    class Site(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(IMAGE)
+
+        def log_message(self, *_: object) -> None: ...
+
+    monkeypatch.setattr("captioner.images.fetch._is_public", lambda address: True)
+    with (
+        http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site) as site,
+        serve_http(FakeEngine(), allow_urls=True) as (server, _),
+    ):
+        threading.Thread(target=site.serve_forever, daemon=True).start()
+        client = openai.OpenAI(base_url=f"{server.server.http_url}/v1", api_key="any", max_retries=0)
+        part = {"type": "input_image", "image_url": f"http://127.0.0.1:{site.server_port}/a.png"}
+        asked = [{"role": "user", "content": [part]}]
+        assert client.responses.create(model="captioner", input=asked).output_text == caption
+        site.shutdown()
