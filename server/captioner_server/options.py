@@ -69,6 +69,11 @@ class ServerOptions:
     stuck_s: float = _option(
         300.0, "longest time for a batch, in seconds; a longer one counts as failed", 0.1
     )
+    stalled_s: float = _option(
+        10.0,
+        "report NOT_SERVING while images wait and none is answered for this long, in seconds",
+        0.1,
+    )
     shadow: str | None = _option(
         None, "name of a model that also captions a share of the images of the default model, for comparison"
     )

@@ -12,6 +12,7 @@ from grpc_health.v1 import health_pb2_grpc
 from captioner.protocol import PixelModel
 from captioner.v1 import captioner_pb2, captioner_pb2_grpc
 from captioner_server.captioning.models import Models
+from captioner_server.captioning.supervisor import Condition
 from captioner_server.errors import ServerStartError
 from captioner_server.heap import settle_garbage
 from captioner_server.http.app import make_app
@@ -40,9 +41,10 @@ _RETRY_AFTER_S = 1.0
 _MAX_CONNECTION_CALLS = 100
 """Most calls at once on one connection: thousands of calls that are cancelled at once (rapid reset) delay
 health checks for seconds. Clients queue further calls."""
-_MAX_PENDING_CALLS = 4_000
-"""Calls that gRPC keeps until Python accepts them; it cancels further ones. By default it cancels from 1,000
-on: a flood of calls that are cancelled at once then costs others most of their calls."""
+_MAX_PENDING_CALLS = 1_000
+"""Calls of one method that gRPC keeps until Python accepts them, one after the other, including those that
+the caller has cancelled meanwhile; it cancels further ones. A call behind so many cancelled ones waits for a
+fraction of a second. By default, gRPC cancels some of the calls at random from 1,000 on."""
 _QUIET_S, _QUIET_LIMIT_S = 0.2, 2.0  # well under and over _RETRY_AFTER_S
 _GO_AWAY_S = 0.1  # time for callers to receive GOAWAY
 _LAST_SPANS_S = 2.0
@@ -132,12 +134,13 @@ class CaptionServer:
         """Wait until a model has failed permanently; returns the reason."""
         return await self.models.failed()
 
-    async def _report(self, works: bool) -> None:
-        """Report whether the server serves."""
+    async def _report(self, condition: Condition) -> None:
+        """Report whether callers should come."""
         if self.state.phase is Phase.DRAINING:
             return
-        self.state.phase = Phase.SERVING if works else Phase.FAILING
-        self._health.set(SERVING if works else NOT_SERVING)
+        self.state.phase = Phase.FAILING if condition is Condition.FAILS else Phase.SERVING
+        self.state.stalled = condition is Condition.STALLED
+        self._health.set(SERVING if condition is Condition.WORKS else NOT_SERVING)
 
     async def drain(self) -> bool:
         """Report NOT_SERVING, so that load balancers send calls elsewhere, and accept calls for

@@ -119,6 +119,21 @@ def test_bytes_that_are_no_http2_close_their_connection(server: RunningServer) -
                 pass
 
 
+def test_calls_that_are_cancelled_at_once_are_counted_and_hardly_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "captioner_server.calls")
+    method = "/captioner.v1.CaptionService/Caption"
+    with serve_strictly() as server:
+        attacks = [Stalling(server.address, method) for _ in range(5)]
+        for attack in attacks:
+            attack.reset(80)
+        wait_until(lambda: server.metric("calls_total", method=method, code="CANCELLED") >= 100)
+    messages = Counter(record.getMessage() for record in caplog.records)
+    assert messages["calls cancelled at once"] >= 1
+    assert messages["call"] < server.metric("calls_total", method=method, code="CANCELLED") / 2
+
+
 def test_long_lists_of_headers_leave_no_memory() -> None:
     with server_process() as running:
         before = resident_mib(running.process.pid)

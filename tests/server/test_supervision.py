@@ -3,6 +3,9 @@
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import grpc
 import numpy as np
@@ -76,6 +79,43 @@ def test_a_batch_that_hangs_is_noticed() -> None:
             engine.hold.set()
             assert held.result() != "INTERNAL"
             wait_for_health(channel, SERVING)
+
+
+def test_health_says_that_images_wait_and_none_is_answered() -> None:
+    engine = FakeEngine()
+    with (
+        serve(engine, stalled_s=0.3, http_port=0) as server,
+        grpc.insecure_channel(server.address) as channel,
+        ThreadPoolExecutor(1) as pool,
+    ):
+
+        def ready() -> bool:
+            with suppress(HTTPError):
+                return bool(urlopen(f"{server.server.http_url}/readyz").status == 200)
+            return False
+
+        assert ready()
+        engine.hold.clear()
+        held = pool.submit(caption, channel)
+        wait_for_health(channel, NOT_SERVING)
+        assert not ready()
+        # Calls are accepted: this server may be the only one.
+        assert CaptionServiceStub(channel).GetModel(pb.GetModelRequest(), timeout=PATIENCE_S).name
+        engine.hold.set()
+        assert held.result() not in ("INTERNAL", "UNAVAILABLE")
+        wait_for_health(channel, SERVING)
+        assert ready()
+
+
+def test_health_lets_callers_try_again_when_nobody_waits_any_more() -> None:
+    engine = FakeEngine()
+    with serve(engine, stalled_s=0.3) as server, grpc.insecure_channel(server.address) as channel:
+        engine.hold.clear()
+        call = CaptionServiceStub(channel).Caption.future(pb.CaptionRequest(image=make_image(1)))
+        wait_for_health(channel, NOT_SERVING)
+        call.cancel()
+        wait_for_health(channel, SERVING)
+        engine.hold.set()
 
 
 def test_a_process_whose_model_does_not_recover_ends() -> None:

@@ -12,6 +12,7 @@ from captioner.model.info import ModelInfo
 from captioner.protocol import PixelModel
 from captioner_server.captioning.pipeline import Pipeline
 from captioner_server.captioning.shadow import OUTCOMES, Shadow
+from captioner_server.captioning.supervisor import Condition
 from captioner_server.errors import ModelNotFoundError
 from captioner_server.heap import settle_garbage
 from captioner_server.intake.ticket import Ticket
@@ -28,14 +29,14 @@ class Models:
     """For use on one event loop. The first model is the default, for requests without a model name."""
 
     def __init__(
-        self, options: ServerOptions, metrics: Metrics, report: Callable[[bool], Awaitable[None]]
+        self, options: ServerOptions, metrics: Metrics, report: Callable[[Condition], Awaitable[None]]
     ) -> None:
-        """`report` receives whether all models work."""
+        """`report` receives the condition of the model that is worst off."""
         self._options, self._metrics, self._report = options, metrics, report
         self._pipelines: dict[str, Pipeline] = {}
         self._supervisors: dict[str, asyncio.Task[None]] = {}
         self._retiring: dict[Pipeline, asyncio.Task[None]] = {}
-        self._failing: set[str] = set()
+        self._conditions: dict[str, Condition] = {}
         self._failures: asyncio.Queue[str] = asyncio.Queue()
         self._past_restarts = 0
         self._shadow = Shadow(options.shadow_share, metrics)
@@ -134,14 +135,14 @@ class Models:
     async def _supervise(self, name: str, pipeline: Pipeline) -> None:
         shadow = name == self._options.shadow
 
-        async def report(works: bool) -> None:
+        async def report(condition: Condition) -> None:
             if shadow:  # callers do not depend on it
                 return
-            (self._failing.discard if works else self._failing.add)(name)
-            await self._report(not self._failing)
+            self._conditions[name] = condition
+            await self._report(max(self._conditions.values()))
 
-        if name in self._failing:
-            await report(True)  # a new model starts with a clean record
+        if self._conditions.get(name):
+            await report(Condition.WORKS)  # a new model starts with a clean record
         reason = await pipeline.supervise(report).run()
         if shadow:
             self._shadow.pipeline = None

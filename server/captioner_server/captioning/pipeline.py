@@ -22,7 +22,8 @@ from captioner.results import Caption, Word
 from captioner_server.captioning.batcher import Batcher
 from captioner_server.captioning.compute import Computed
 from captioner_server.captioning.decoders import Decoders
-from captioner_server.captioning.supervisor import Supervisor
+from captioner_server.captioning.supervisor import Condition, Supervisor
+from captioner_server.errors import BusyError, DeadlineError
 from captioner_server.intake.images import AdmittedImages
 from captioner_server.intake.ticket import Ticket
 from captioner_server.intake.turns import TurnPool
@@ -34,6 +35,8 @@ from captioner_server.options import ServerOptions
 if TYPE_CHECKING:
     from captioner_server.observation.spans import WaitSpans
 
+_STALLED_BATCHES = 4
+_NO_ANSWERS = ("cancelled", "internal", BusyError.code, DeadlineError.code)
 _LEAST_COST = 0.25  # the share of the encoder, which does not depend on the search
 
 
@@ -66,12 +69,15 @@ class Pipeline:
         )
         self._streamers = TurnPool(options.stream_workers, "stream")
         self._worker: asyncio.Task[None] | None = None
+        self._in_work = 0
+        self._unanswered_since_s: float | None = None  # since when images come and none is answered
+        self._left_s = 0.0  # when an image last left without an answer
 
     def start(self) -> None:
         self._worker = asyncio.create_task(self._batcher.run())
 
-    def supervise(self, report: Callable[[bool], Awaitable[None]]) -> Supervisor:
-        """The supervisor of the model; `report` receives whether the model works."""
+    def supervise(self, report: Callable[[Condition], Awaitable[None]]) -> Supervisor:
+        """The supervisor of the model; `report` receives its condition when that changes."""
         pixels = np.full(self.engine.preparation.shape, 128, dtype=np.uint8)
 
         async def attempt() -> None:
@@ -82,6 +88,7 @@ class Pipeline:
             self._batcher,
             attempt,
             report,
+            self._stalled,
             failing_s=self._options.failing_s,
             stuck_s=self._options.stuck_s,
         )
@@ -256,6 +263,15 @@ class Pipeline:
         current_call.get().seconds["decode"] += decode_s
         return pixels
 
+    def _stalled(self) -> bool:
+        """Whether images are in work and none has been answered for `stalled_s`, or for the time of several
+        batches where the model is slow."""
+        batch_s = self._options.max_batch_size * self._image_s()
+        limit_s, now = max(self._options.stalled_s, _STALLED_BATCHES * batch_s), time.monotonic()
+        if not self._in_work and now - self._left_s > limit_s:
+            self._unanswered_since_s = None  # nobody comes any more: let others try
+        return self._unanswered_since_s is not None and now - self._unanswered_since_s > limit_s
+
     def _image_s(self) -> float:
         """Time per image under load: that of decoding or of the model, whichever is slower."""
         return max(self._batcher.image_s, self._decoders.image_s)
@@ -301,6 +317,8 @@ class Pipeline:
         call = current_call.get()
         call.images += 1
         call.image_bytes += len(image)
+        self._in_work += 1
+        self._unanswered_since_s = self._unanswered_since_s or time.monotonic()
         trace = begin_image()
         outcome = "internal"
         try:
@@ -313,6 +331,10 @@ class Pipeline:
             outcome = "cancelled"
             raise
         finally:
+            self._in_work -= 1
+            self._left_s = time.monotonic()
+            if outcome not in _NO_ANSWERS:
+                self._unanswered_since_s = self._left_s if self._in_work else None
             call.failed += outcome != "ok"
             self._metrics.images.labels(outcome).inc()
             if trace:

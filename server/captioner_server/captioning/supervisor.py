@@ -1,5 +1,5 @@
-"""Watches the model: if it fails repeatedly or hangs, it is taken out of service, and the process exits if it
-does not recover."""
+"""Watches a model: if it fails repeatedly or hangs, it is taken out of service, and the process exits if it
+does not recover. If images are admitted and none is answered, callers are sent elsewhere meanwhile."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from enum import IntEnum
 from typing import Protocol
 
 log = logging.getLogger(__name__)
@@ -16,6 +17,15 @@ EXIT_STATUS = 70
 """Exit status when the model does not recover (EX_SOFTWARE): an orchestrator restarts the process."""
 FAILURES = 3
 """Consecutive failed batches after which the server reports NOT_SERVING."""
+
+
+class Condition(IntEnum):
+    """How a model does, the best first."""
+
+    WORKS = 0
+    STALLED = 1
+    """Images are admitted, and none has been answered for a while."""
+    FAILS = 2
 
 
 class Watched(Protocol):
@@ -35,47 +45,55 @@ class Watched(Protocol):
 
 
 class Supervisor:
-    """Reports whether the model works, and keeps trying it while it does not."""
+    """Reports the condition of the model, and keeps trying it while it fails."""
 
     def __init__(
         self,
         model: Watched,
         attempt: Callable[[], Awaitable[object]],
-        report: Callable[[bool], Awaitable[None]],
+        report: Callable[[Condition], Awaitable[None]],
+        stalled: Callable[[], bool],
         *,
         failing_s: float,
         stuck_s: float,
         interval_s: float = 0.5,
     ) -> None:
-        """`attempt` captions a test image, which counts as a batch; `report` receives whether the model
-        works. A batch that takes longer than `stuck_s` counts as failed."""
-        self._model, self._attempt, self._report = model, attempt, report
+        """`attempt` captions a test image, which counts as a batch. `report` receives a condition that is
+        new. `stalled` returns whether images wait and none is answered. A batch that takes longer than
+        `stuck_s` counts as failed."""
+        self._model, self._attempt, self._report, self._stalled = model, attempt, report, stalled
         self._failing_s, self._stuck_s, self._interval_s = failing_s, stuck_s, interval_s
 
     async def run(self) -> str:
         """Run until the model has failed for `failing_s`; returns the reason, for the process to exit."""
-        failing_since: float | None = None
+        reported, since = Condition.WORKS, 0.0
         while True:
             await asyncio.sleep(self._interval_s)
             now = time.monotonic()
             reason = self._trouble(now)
             if not self._model.running:
                 return reason
-            if reason and failing_since is None:
-                failing_since = now
-                log.error("the model fails", extra={"fields": {"reason": reason}})
-                await self._report(False)
-            if failing_since is None:
+            condition = Condition.FAILS if reason else Condition(self._stalled())
+            if condition is not reported:
+                self._log(condition, reason)
+                await self._report(condition)
+                reported, since = condition, now
+            if condition is not Condition.FAILS:
                 continue
-            if not reason:
-                failing_since = None
-                log.warning("the model has recovered")
-                await self._report(True)
-            elif now - failing_since >= self._failing_s:
+            if now - since >= self._failing_s:
                 return reason
-            elif self._model.busy_since is None:
+            if self._model.busy_since is None:
                 with suppress(Exception):  # the batcher counts failures
                     await asyncio.wait_for(self._attempt(), self._stuck_s)
+
+    @staticmethod
+    def _log(condition: Condition, reason: str) -> None:
+        if condition is Condition.FAILS:
+            log.error("the model fails", extra={"fields": {"reason": reason}})
+        elif condition is Condition.STALLED:
+            log.warning("images wait and none is answered")
+        else:
+            log.warning("the model has recovered")
 
     def _trouble(self, now: float) -> str:
         if not self._model.running:

@@ -32,7 +32,6 @@ from captioner_server.http.origin import Origins, is_local_name
 from captioner_server.http.page import page_routes
 from captioner_server.http.static_file import StaticFile
 from captioner_server.intake.door import Door
-from captioner_server.intake.state import Phase
 from captioner_server.intake.ticket import Kind
 from captioner_server.observation.journal import Journal
 from captioner_server.options import ServerOptions
@@ -58,10 +57,9 @@ def make_app(models: Models, options: ServerOptions, door: Door, journal: Journa
         return JSONResponse({"status": "SERVING"})
 
     async def ready(request: Request) -> Response:
-        if door.state.ready:
-            return JSONResponse({"status": "SERVING"})
-        reason = door.state.phase.value or Phase.DRAINING.value
-        return error_response(NotServingError(reason, _RETRY_AFTER_S))
+        if reason := door.state.not_ready:
+            return error_response(NotServingError(reason, _RETRY_AFTER_S))
+        return JSONResponse({"status": "SERVING"})
 
     def file(path: str, content: str, kind: str, policy: str) -> Route:
         headers = {"Content-Security-Policy": policy}

@@ -24,6 +24,8 @@ class ServerState:
         self.open_calls = 0
         self.leaving = False
         """The lame-duck period: calls are accepted, but the server reports that it is not ready."""
+        self.stalled = False
+        """Calls are accepted, but none with an image has been answered for a while."""
         self._retry_after_s = retry_after_s
         self._empty = asyncio.Event()
         self._empty.set()
@@ -37,9 +39,13 @@ class ServerState:
         return self.phase is Phase.SERVING
 
     @property
-    def ready(self) -> bool:
-        """Whether new callers should use this server."""
-        return self.serving and not self.leaving
+    def not_ready(self) -> str:
+        """Why new callers should not use this server; "" if they should."""
+        if not self.serving:
+            return self.phase.value
+        if self.leaving:
+            return Phase.DRAINING.value
+        return "images wait and none has been answered for a while" if self.stalled else ""
 
     def refusal(self) -> NotServingError | None:
         """The error that a new call is rejected with; None if it is accepted."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +18,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("captioner_server.calls")
 
+CANCELLED = "CANCELLED"
+_SKIPPED_S = 10.0
+
 
 class Journal:
     """Begin a call in the task that answers it."""
 
     def __init__(self, metrics: Metrics, tracing: Tracing | None) -> None:
         self._metrics, self._tracing = metrics, tracing
+        self._skipped, self._skipped_since_s = 0, -math.inf
 
     def begin(self, method: str, headers: Mapping[str, Any], peer: str, *, probe: bool = False) -> Call:
         """Make a call the current one, with a trace if calls are traced; probes are not. The caller ends the
@@ -34,6 +40,15 @@ class Journal:
     def refuse(self, error: CaptionerError) -> None:
         """Count why a call ends with an error."""
         self._metrics.refused.labels(error.code).inc()
+
+    def skip(self, method: str) -> None:
+        """Count a call that its caller has cancelled before anything was done for it. One log line stands for
+        all of these within `_SKIPPED_S`: a flood of them costs little."""
+        self._metrics.calls.labels(method, CANCELLED).inc()
+        self._skipped += 1
+        if time.monotonic() - self._skipped_since_s >= _SKIPPED_S:
+            log.info("calls cancelled at once", extra={"fields": {"count": self._skipped}})
+            self._skipped, self._skipped_since_s = 0, time.monotonic()
 
     def finish(self, call: Call, code: str, reason: str, seconds: float, *, probe: bool = False) -> None:
         """Count and log a call that has ended. `reason` says why it failed; probes are logged at level

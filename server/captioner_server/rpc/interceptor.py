@@ -34,7 +34,8 @@ from captioner_server.rpc.wire import Received, begin_stream, deadline_of, lenie
 
 log = logging.getLogger("captioner_server.calls")
 
-Behaviour = Callable[[Any, grpc.aio.ServicerContext], Awaitable[Any]]
+Behaviour = Callable[[dict[str, Any], grpc.aio.ServicerContext], Awaitable[Any]]
+"""Receives the metadata of the call."""
 
 _HEALTH = "/grpc.health.v1.Health/"
 """Answered for everyone in any state, and not logged."""
@@ -58,6 +59,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def __init__(self, door: Door, metrics: Metrics, journal: Journal, patience_s: float) -> None:
         """A caller that does not read its answer for `patience_s` loses it."""
         self._door, self._state, self._journal, self._patience_s = door, door.state, journal, patience_s
+        self._handlers: dict[str, grpc.RpcMethodHandler] = {}
         metrics.in_flight.set_function(lambda: door.state.open_calls)
 
     async def intercept_service(
@@ -65,28 +67,30 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler:
-        handler = await continuation(handler_call_details)
         method = handler_call_details.method
+        if known := self._handlers.get(method):
+            return known
+        handler = await continuation(handler_call_details)
         if handler is None:
             return handler
-        metadata = _joined(handler_call_details.invocation_metadata or ())
         if method.startswith(_REFLECTION):
-            return self._reflection(handler, metadata)
-        admitted = self._admitted(handler, method, metadata)
+            return self._reflection(handler)
+        admitted = self._admitted(handler, method)
         # Single answers are written as streams are: gRPC would wait without limit for a caller to read them.
-        return grpc.stream_stream_rpc_method_handler(
-            self._around(admitted, method, metadata),
+        self._handlers[method] = grpc.stream_stream_rpc_method_handler(
+            self._around(admitted, method),
             lenient(handler.request_deserializer or bytes),
             handler.response_serializer,
         )
+        return self._handlers[method]
 
-    def _reflection(self, handler: grpc.RpcMethodHandler, metadata: dict[str, Any]) -> grpc.RpcMethodHandler:
+    def _reflection(self, handler: grpc.RpcMethodHandler) -> grpc.RpcMethodHandler:
         """Reflection: a stream of small messages for authorised callers, which does not count as a call."""
         answers: Any = handler.stream_stream
 
         async def behaviour(_: Any, context: grpc.aio.ServicerContext) -> None:
             try:
-                caller = await self._identify(metadata, context)
+                caller = await self._identify(_metadata(context), context)
                 async with self._door.admit(caller, Kind.PROBE, math.inf) as ticket:
                     await begin_stream(context)
                     async for answer in answers(self._small_messages(ticket, context), context):
@@ -112,14 +116,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     async def _identify(self, metadata: dict[str, Any], context: grpc.aio.ServicerContext) -> str:
         return await self._door.identify(str(metadata.get("authorization", "")), context.peer())
 
-    def _admitted(self, handler: grpc.RpcMethodHandler, method: str, metadata: dict[str, Any]) -> Behaviour:
+    def _admitted(self, handler: grpc.RpcMethodHandler, method: str) -> Behaviour:
         """Admit a call before its message is read, and check again once it has arrived; from then on the call
         counts as accepted. The handler is of the streaming kind, as others start after the message."""
         kinds = (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
         behaviour: Any = next(filter(None, kinds))
         kind = _kind(method)
 
-        async def admitted(_: Any, context: grpc.aio.ServicerContext) -> Any:
+        async def admitted(metadata: dict[str, Any], context: grpc.aio.ServicerContext) -> Any:
             call = current_call.get()
             if method.startswith(_HEALTH):
                 async with (
@@ -157,18 +161,24 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         await begin_stream(context)
         await write(context, answer, self._patience_s, self._door.crowded)
 
-    def _around(self, behaviour: Behaviour, method: str, metadata: dict[str, Any]) -> Behaviour:
+    def _around(self, behaviour: Behaviour, method: str) -> Callable[..., Awaitable[None]]:
         """Turn errors into statuses, set the trailing metadata, count and log."""
         probe = _kind(method) is Kind.PROBE
 
-        async def around(request: Any, context: grpc.aio.ServicerContext) -> None:
+        async def around(_: Any, context: grpc.aio.ServicerContext) -> None:
+            try:
+                await _cancelled_calls_end()
+            except asyncio.CancelledError:
+                self._journal.skip(method)
+                raise
+            metadata = _metadata(context)
             call = self._journal.begin(method, metadata, context.peer(), probe=probe)
             if trace := current_trace.get():
                 context.add_done_callback(lambda _: trace.end())  # type: ignore[arg-type]
             started = time.monotonic()
             code, reason = "CANCELLED", ""
             try:
-                await behaviour(request, context)
+                await behaviour(metadata, context)
                 code = "OK"
                 context.set_trailing_metadata(_trailers(call))
             except CaptionerError as error:
@@ -192,11 +202,20 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return around
 
 
-def _joined(metadata: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+async def _cancelled_calls_end() -> None:
+    """Raises `asyncio.CancelledError` in nearly all calls that the caller had cancelled before the server saw
+    them: gRPC reports that within two iterations of the event loop. Nothing else is done for these, because
+    calls that are begun and cancelled at once (rapid reset) delay those behind them."""
+    for _ in range(2):
+        await asyncio.sleep(0)
+
+
+def _metadata(context: grpc.aio.ServicerContext) -> dict[str, Any]:
     """The values by key; several of one key are one list, as in HTTP, so that no part of it can be trusted
     alone: two tokens are none."""
     values: dict[str, Any] = {}
-    for key, value in metadata:
+    pairs: Iterable[tuple[str, Any]] = context.invocation_metadata() or ()
+    for key, value in pairs:
         values[key] = f"{values[key]}, {value}" if key in values else value
     return values
 
