@@ -205,6 +205,7 @@ def _output_options(
         root=args.sources[0] if len(args.sources) == 1 and args.sources[0].is_dir() else None,
         embed=args.embed,
         keywords=args.keywords,
+        hierarchy=args.hierarchy,
         replace_existing=args.replace_existing,
         image_ids=None if args.coco_ids is None else _read_image_ids(args.coco_ids),
         report=report_failure,

@@ -97,8 +97,12 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--keywords",
         action="store_true",
-        help="with xmp: also write the words of the caption that name something as keywords, unless the "
-        "photo has some",
+        help="with xmp: also write the things in the photo as keywords, unless it has some",
+    )
+    group.add_argument(
+        "--hierarchy",
+        action="store_true",
+        help="with --keywords: also what they are kinds of (animal|dog|dalmatian), for Lightroom and digiKam",
     )
     group.add_argument(
         "--corrections",

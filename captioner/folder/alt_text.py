@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from captioner.words.english import NEUTRAL
+from captioner.words.english import NEUTRAL, UNFINISHED
 
 MAX_LENGTH = 125
 """Characters, the full stop included; some screen readers break longer texts."""
@@ -27,9 +27,9 @@ _PAIRS = tuple(
         (f"{many} and {many}", many),
     )
 )
-_DANGLING = re.compile(
-    r"(?:\s+(?:an?|the|of|in|on|at|with|and|to|is|are|by|for|from|near|over|next|their))+$"
-)
+_SEVERAL = re.compile(r"\ban? (?=(?:(?!few )\w+ )?(?:people|children)\b)")
+"""An article before several, which a model that says "a women" leaves behind."""
+_DANGLING = re.compile(rf"(?:\s+(?:{'|'.join((*UNFINISHED, 'on', 'by', 'over', 'next'))}))+$")
 
 
 def alt_text(caption: str) -> str:
@@ -38,6 +38,7 @@ def alt_text(caption: str) -> str:
     text = _GENDERED.sub(lambda found: NEUTRAL[found.group().lower()], text)
     for pair, both in _PAIRS:
         text = pair.sub(both, text)
+    text = _SEVERAL.sub("", text)
     text = text.rstrip(". ")
     if len(text) >= MAX_LENGTH:
         text = _DANGLING.sub("", text[: MAX_LENGTH - 1].rpartition(" ")[0] or text[: MAX_LENGTH - 1])

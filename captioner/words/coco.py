@@ -149,7 +149,7 @@ def _entries(text: str) -> dict[str, list[str]]:
     return entries
 
 
-def _in_both_numbers(words: list[str]) -> Iterator[tuple[str, ...]]:
+def in_both_numbers(words: list[str]) -> Iterator[tuple[str, ...]]:
     """A name as it is, and its plurals: wine glasses, glasses of wine."""
     head = words.index("of") - 1 if "of" in words else len(words) - 1
     for form in (words[head], *plurals(words[head])):
@@ -160,7 +160,7 @@ def _phrases() -> dict[tuple[str, ...], str | None]:
     phrases: dict[tuple[str, ...], str | None] = {}
     for category, synonyms in CATEGORIES.items():
         for phrase in (category, *synonyms):
-            for words in _in_both_numbers(phrase.split()):
+            for words in in_both_numbers(phrase.split()):
                 phrases[words] = category
                 if category in _ANIMALS:
                     phrases.update({(kind, *words): category for kind in _OF_ANIMALS})

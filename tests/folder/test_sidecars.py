@@ -348,6 +348,29 @@ def test_a_corrected_caption_has_nothing_of_the_models(few, tmp_path, batch) -> 
 
 
 @needs_exiftool
+def test_keywords_with_what_they_are_kinds_of(few, tmp_path, batch) -> None:
+    def read(name: str) -> list[object]:
+        tags = ("-XMP-dc:Subject", "-XMP-lr:HierarchicalSubject", "-XMP-digiKam:TagsList")
+        done = subprocess.run(["exiftool", "-j", *tags, few / name], capture_output=True, check=True)
+        found = json.loads(done.stdout)[0]
+        return [found.get(tag) for tag in ("Subject", "HierarchicalSubject", "TagsList")]
+
+    def correct(caption: str) -> None:
+        line = {"image": "a.jpg", "caption": caption, "status": "edited"}
+        corrections.write_text(f"{json.dumps(line)}\n")
+        assert batch(*flags, "--corrections", corrections) == 0
+
+    corrections = tmp_path / "corrections.jsonl"
+    flags = (few, "-o", few, "--format", "xmp", "--embed", "--keywords", "--hierarchy")
+    correct("a dalmatian on a couch")
+    words = ["dalmatian", "couch"]
+    paths = ["animal/dog/dalmatian", "furniture/couch"]
+    assert read("a.jpg") == [words, [path.replace("/", "|") for path in paths], paths]
+    correct("a tiger in the grass")  # they go with their caption
+    assert read("a.jpg")[2] == ["animal/tiger", "plant/grass"]
+
+
+@needs_exiftool
 def test_keywords_of_a_caption_go_with_it(few, tmp_path, batch) -> None:
     def tags(name: str) -> dict[str, object]:
         done = subprocess.run(["exiftool", "-j", "-n", few / name], capture_output=True, check=True)
@@ -355,7 +378,10 @@ def test_keywords_of_a_caption_go_with_it(few, tmp_path, batch) -> None:
         return found
 
     def correct(status: str) -> None:
-        lines = [{"image": name, "caption": "a red kite", "status": status} for name in ("a.jpg", "b/c.jpg")]
+        lines = [
+            {"image": name, "caption": "a red kite over a hill", "status": status}
+            for name in ("a.jpg", "b/c.jpg")
+        ]
         corrections.write_text("".join(f"{json.dumps(one)}\n" for one in lines))
         assert batch(*flags, "--corrections", corrections) == 0
 
@@ -366,7 +392,7 @@ def test_keywords_of_a_caption_go_with_it(few, tmp_path, batch) -> None:
         ["exiftool", "-q", "-overwrite_original", "-XMP-dc:Subject=mine", few / "b" / "c.jpg"], check=True
     )
     correct("edited")
-    assert tags("a.jpg")["Subject"] == ["red", "kite"] and tags("b/c.jpg")["Subject"] == "mine"
+    assert tags("a.jpg")["Subject"] == ["kite", "hill"] and tags("b/c.jpg")["Subject"] == "mine"
     correct("rejected")
     assert "Subject" not in tags("a.jpg") and "Description" not in tags("a.jpg")
     assert tags("b/c.jpg")["Subject"] == "mine"

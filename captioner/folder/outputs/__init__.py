@@ -32,6 +32,7 @@ FORMATS = {
 
 _ONLY_FOR = {
     "keywords": ("--keywords", ("xmp",)),
+    "hierarchy": ("--hierarchy", ("xmp",)),
     "embed": ("--embed", ("xmp",)),
     "replace_existing": ("--replace-existing", ("txt", "caption", "xmp")),
     "image_ids": ("--coco-ids", ("coco",)),

@@ -36,6 +36,8 @@ class OutputOptions:
     """Whether to write metadata into the photo instead of a file beside it."""
     keywords: bool = False
     """Whether XMP gets keywords, where there are none."""
+    hierarchy: bool = False
+    """Whether XMP gets keywords with what they are kinds of, too."""
     replace_existing: bool = False
     """Whether to replace captions that something else has written."""
     image_ids: Mapping[str, int | None] | None = None

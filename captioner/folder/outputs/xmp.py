@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple, Self
 
@@ -22,7 +22,7 @@ from captioner.folder.outputs.sidecar import SidecarOutput
 from captioner.folder.sources import read_file, stamp_of
 from captioner.folder.state import Entry, State
 from captioner.images.suffixes import PICTURES, RAW
-from captioner.words.english import is_function_word
+from captioner.words.keywords import hierarchy_of, keywords_of
 from captioner.words.tokens import tokenize
 
 DESCRIPTION, ALT_TEXT = "XMP-dc:Description", "XMP-iptcCore:AltTextAccessibility"
@@ -30,10 +30,12 @@ KEYWORDS, WRITER = "XMP-dc:Subject", "XMP-photoshop:CaptionWriter"
 _OTHER_DESCRIPTIONS = ("IPTC:Caption-Abstract", "IFD0:ImageDescription", "XMP-tiff:ImageDescription")
 _OTHER_KEYWORDS = ("IPTC:Keywords",)
 """Tags in which other programs store the description and the keywords."""
+_PATHS = {"XMP-lr:HierarchicalSubject": "|", "XMP-digiKam:TagsList": "/"}
+"""Tags of keywords with what they are kinds of, and what is between them."""
 _OF = "XMP-photoshop:SidecarForExtension"
 _READ = (
     *(DESCRIPTION, f"{DESCRIPTION}-en*", ALT_TEXT, f"{ALT_TEXT}-en*", KEYWORDS, WRITER, _OF),
-    *(*_OTHER_DESCRIPTIONS, *_OTHER_KEYWORDS),
+    *(*_OTHER_DESCRIPTIONS, *_OTHER_KEYWORDS, *_PATHS),
 )
 _OF_CAMERAS = re.compile(
     r"\s*((olympus|konica|minolta|samsung|sony|kodak|casio|hp|default)?[\w ]*(digital (still )?camera|dsc)|"
@@ -54,6 +56,8 @@ class Written(NamedTuple):
     """Of the caption."""
     tags: str = ""
     """A letter for each tag: d(escription), a(lt text), k(eywords), w(riter)."""
+    keywords: bytes = b""
+    """Digest of the keywords."""
     kept: bool = False
     """Whether text of others was kept, so that a rerun can report it without reading the file."""
 
@@ -64,12 +68,14 @@ class Written(NamedTuple):
             return cls()
         digest, rest = published[:16], published[16:]
         if rest.startswith(b":"):
-            tags = rest[1:].decode("ascii", "replace")
-            return cls(digest, tags, not {"d", "a"} <= set(tags))
-        return cls(digest, "dak", rest == _KEPT)
+            letters, _, keywords = rest[1:].partition(b":")
+            tags = letters.decode("ascii", "replace")
+            return cls(digest, tags, keywords, not {"d", "a"} <= set(tags))
+        return cls(digest, "dak", kept=rest == _KEPT)
 
     def to_bytes(self) -> bytes:
-        return self.digest + b":" + self.tags.encode()
+        keywords = b":" + self.keywords if self.keywords else b""
+        return self.digest + b":" + self.tags.encode() + keywords
 
 
 class XmpOutput(SidecarOutput):
@@ -214,34 +220,55 @@ class XmpOutput(SidecarOutput):
                 ours += letter
                 if value != text:
                     changes[f"{tag}-x-default"] = text
-        ours += self._choose_keywords(tags, photo, text, before, changes)
+        keywords = self._choose_keywords(tags, photo, keywords_of(text), before, changes)
+        ours += "k" if keywords else ""
         ours += _choose_writer(tags, record if "d" in ours else {}, before, changes)
-        return changes, Written(_digest(text), ours, bool(text) and not {"d", "a"} <= set(ours))
+        return changes, Written(_digest(text), ours, keywords, bool(text) and not {"d", "a"} <= set(ours))
 
     def _choose_keywords(
         self,
         tags: Mapping[str, Any],
         photo: Mapping[str, Any],
-        text: str,
+        wanted: Sequence[str],
         before: Written,
         changes: dict[str, str | list[str]],
-    ) -> str:
-        """Those of a caption that we wrote go with it."""
-        found = tags.get(KEYWORDS, [])
-        found = [str(one) for one in (found if isinstance(found, list) else [found])]
-        earlier = [str(tags.get(tag, "")) for tag in (DESCRIPTION, ALT_TEXT)]
-        is_ours = "k" in before.tags and any(
-            one and _digest(one) == before.digest and found == keywords_of(one) for one in earlier
-        )
-        others = [tags.get(tag) for tag in _OTHER_KEYWORDS]
-        others += [photo.get(tag) for tag in (KEYWORDS, *_OTHER_KEYWORDS)]
+    ) -> bytes:
+        """The digest of those that are ours then. Those of a caption that we wrote go with it."""
+        found = _listed(tags, KEYWORDS)
+        others = [tags.get(tag) for tag in (*_OTHER_KEYWORDS, *_PATHS)]
+        others += [photo.get(tag) for tag in (KEYWORDS, *_OTHER_KEYWORDS, *_PATHS)]
         is_free = not found and not any(others)
-        if not (is_ours or (text and self._options.keywords and is_free)):
-            return ""
-        wanted = keywords_of(text) if text else [""]
-        if found != wanted:
-            changes[KEYWORDS] = wanted
-        return "k"
+        if not (_are_ours(found, tags, before) or (wanted and self._options.keywords and is_free)):
+            return b""
+        if found != list(wanted):
+            changes[KEYWORDS] = list(wanted) or [""]
+        for tag, slash in _PATHS.items():
+            paths = _listed(tags, tag)
+            if not paths or paths == _paths(found, slash):  # ours too
+                new = _paths(wanted, slash) if self._options.hierarchy else []
+                if paths != new:
+                    changes[tag] = new or [""]
+        return _digest("\n".join(wanted)) if wanted else b""
+
+
+def _are_ours(keywords: Sequence[str], tags: Mapping[str, Any], before: Written) -> bool:
+    """Whether an earlier run wrote these keywords."""
+    if not keywords or "k" not in before.tags:
+        return False
+    if before.keywords:
+        return _digest("\n".join(keywords)) == before.keywords
+    # Older states do not say; then they were words of the caption.
+    texts = [str(tags.get(tag, "")) for tag in (DESCRIPTION, ALT_TEXT)]
+    return any(_digest(text) == before.digest and set(keywords) <= set(tokenize(text)) for text in texts)
+
+
+def _listed(tags: Mapping[str, Any], tag: str) -> list[str]:
+    value = tags.get(tag, [])
+    return [str(one) for one in (value if isinstance(value, list) else [value])]
+
+
+def _paths(keywords: Iterable[str], slash: str) -> list[str]:
+    return [slash.join(hierarchy_of(keyword)) for keyword in keywords]
 
 
 def _choose_writer(
@@ -269,23 +296,6 @@ def _others(tag: str, tags: Mapping[str, Any]) -> list[str]:
 def one_line(caption: str) -> str:
     """A caption as XMP holds it."""
     return " ".join(caption.split())
-
-
-_NAMES_NOTHING = frozenset(
-    "top front side back middle edge group pair couple bunch piece number one two three four five six "  # noqa: SIM905
-    "several many few lot all other another each big large small little".split()
-)
-
-
-def keywords_of(text: str) -> list[str]:
-    """The words of a caption that name something, in order: not those that only join others or say where
-    and how many, nor what is done ("running")."""
-    words = (
-        word
-        for word in tokenize(text)
-        if not (is_function_word(word) or word in _NAMES_NOTHING or word.endswith("ing"))
-    )
-    return list(dict.fromkeys(words)) or [""]
 
 
 def _digest(text: str) -> bytes:

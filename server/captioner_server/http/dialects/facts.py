@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from captioner.folder.outputs.xmp import keywords_of
 from captioner.results import Caption
+from captioner.words.keywords import find_things
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,8 @@ class Facts:
 
     @classmethod
     def of(cls, caption: Caption) -> Facts:
-        chances = {word.text.lower(): word.probability for word in reversed(caption.words)}
-        keywords = (
-            Keyword(text, min(chances.get(part, 1.0) for part in text.lower().split()))
-            for text in keywords_of(caption.text)
-            if text
-        )
-        return cls(caption.text, caption.confidence, tuple(keywords))
+        keywords: dict[str, Keyword] = {}
+        for thing in find_things([word.text.lower() for word in caption.words]):
+            chance = min(word.probability for word in caption.words[thing.start : thing.end])
+            keywords.setdefault(thing.name, Keyword(thing.name, chance))
+        return cls(caption.text, caption.confidence, tuple(keywords.values()))

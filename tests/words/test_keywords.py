@@ -1,0 +1,43 @@
+"""Keywords of captions."""
+
+from __future__ import annotations
+
+import pytest
+
+from captioner.words.keywords import hierarchy_of, keywords_of
+
+
+@pytest.mark.parametrize(
+    ("caption", "keywords"),
+    [
+        ("Two cats are sitting on top of a large green couch.", ["cat", "couch"]),
+        ("A group of people in front of a train, next to the side of a road", ["person", "train", "road"]),
+        ("a man talking on a cell phone by a stop sign", ["man", "cell phone", "stop sign"]),
+        ("a tall building with a clock on the side", ["building", "clock"]),
+        ("a bowl filled with lots of food in the air", ["bowl", "food"]),
+        ("glasses of wine and slices of pizza", ["wine glass", "pizza"]),
+        ("a pair of skis and scissors", ["skis", "scissors"]),
+        ("a roll of toilet paper", ["toilet paper"]),
+        ("a guinea pig next to great white sharks", ["guinea pig", "great white shark"]),
+        ("a small tanuki in the grass", ["tanuki", "grass"]),  # a word that somebody taught
+        ("a dog with a frisbee in its mouth", ["dog", "frisbee"]),
+        ("", []),
+    ],
+)
+def test_keywords_name_what_is_to_be_seen(caption: str, keywords: list[str]) -> None:
+    assert keywords_of(caption) == keywords
+
+
+@pytest.mark.parametrize(
+    ("keyword", "path"),
+    [
+        ("dalmatian", ["animal", "dog", "dalmatian"]),
+        ("puppy", ["animal", "dog", "puppy"]),
+        ("surfer", ["person", "surfer"]),
+        ("great white shark", ["animal", "fish", "shark", "great white shark"]),
+        ("beach", ["landscape", "beach"]),
+        ("tanuki", ["tanuki"]),
+    ],
+)
+def test_what_a_keyword_is_a_kind_of(keyword: str, path: list[str]) -> None:
+    assert hierarchy_of(keyword) == path
