@@ -64,7 +64,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         if not self._quiet:
-            self._console.print(f"captioner: {text}")
+            self._console.print(f"captioner: {printable(text)}")
 
     def summarize(self, failed: int) -> None:
         """Print totals; `failed` includes the failures of earlier runs."""

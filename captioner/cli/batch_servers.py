@@ -14,6 +14,7 @@ from captioner.folder.items import Done, Item, Loaded
 from captioner.folder.pipeline import Loader
 from captioner.model.info import ModelInfo
 from captioner.options import CaptionOptions
+from captioner.printable import printable
 from captioner.results import Caption
 from captioner_client import CaptionClient, ClientOptions
 from captioner_client.errors import DeadlineExceededError, ServerError, ServerUnavailableError
@@ -125,7 +126,7 @@ def _models(addresses: str, options: ClientOptions) -> list[ModelInfo]:
         if not infos:
             raise OptionsError(f"--server: {away[0]}", "server")
     for reason in away:
-        print(f"captioner: {reason}; continuing with the others", file=sys.stderr)
+        print(f"captioner: {printable(str(reason))}; continuing with the others", file=sys.stderr)
     return infos
 
 

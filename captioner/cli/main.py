@@ -125,7 +125,7 @@ def _parse(arguments: list[str], command: str) -> argparse.Namespace:
         name = unknown[0].partition("=")[0]
         close = _suggest(name, meant._option_string_actions)
         file = f"; the file of this name is ./{unknown[0]}" if Path(unknown[0]).exists() else ""
-        meant.error(f"unknown argument {unknown[0]}{file or close}")
+        meant.error(printable(f"unknown argument {unknown[0]}{file or close}"))
     if not (args.command or args.print_completion):
         parser.error("no command given")
     return args

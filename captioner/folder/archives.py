@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
+import itertools
 import lzma
 import tarfile
 import threading
@@ -17,8 +19,24 @@ from captioner.errors import DataError, ImageUnreadableError
 from captioner.folder.items import Found
 from captioner.folder.sources import ARCHIVE_KINDS, LeftOut, Selection, Source, stamp_of, too_many_bytes
 
-_DAMAGE = (tarfile.TarError, OSError, EOFError, lzma.LZMAError, zlib.error, ValueError, OverflowError)
+_DAMAGE = (
+    *(tarfile.TarError, OSError, EOFError, lzma.LZMAError, zlib.error),
+    *(ValueError, OverflowError, RecursionError),
+)
 """Errors that reading a damaged tar archive raises."""
+MAX_HEADER_BYTES = 2**20
+"""What the header of a member of a tar archive may hold, with its long names and extended fields."""
+MAX_FIELDS = 1000
+"""Extended fields that may hold for all members of a tar archive."""
+MAX_UNFOLDING, FREE_BYTES = 200, 2**26
+"""How many times its size an archive may unfold to while it is listed, beside the first bytes. Photos hardly
+shrink at all."""
+MAX_XZ_MEMORY = 2**27
+"""Twice what the highest level of xz needs."""
+MAX_DIRECTORY_BYTES = 2**25
+"""Of a zip archive: about 300,000 members, which take some 20 times as much memory."""
+_PIECE_BYTES = 2**12
+"""Some decompressors of zip members unfold all that they are given, up to thousands of times its size."""
 
 
 def open_archive(path: Path, selection: Selection | None = None) -> Source:
@@ -42,7 +60,14 @@ class ZipSource:
     keeps_order = sequential = False
 
     def __init__(self, path: Path, selection: Selection) -> None:
-        self._archive, self._stamp = zipfile.ZipFile(path), stamp_of(path.stat())
+        self._file = file = path.open("rb")
+        try:
+            bounded = _Bounded(file, MAX_DIRECTORY_BYTES)
+            self._archive, self._stamp = zipfile.ZipFile(bounded), stamp_of(path.stat())
+        except BaseException:
+            file.close()
+            raise
+        bounded.left = None
         self._selection = selection
         self.left_out = LeftOut()
 
@@ -58,7 +83,7 @@ class ZipSource:
         member = self._archive.infolist()[int(locator)]
         try:
             with self._archive.open(member) as stream:
-                data = stream.read(max_bytes + 1)  # the size that the archive claims may be a lie
+                data = _read_member(stream, member.compress_type, max_bytes + 1)
         except Exception as error:  # zipfile and its decompressors share no base
             raise ImageUnreadableError("damaged in the archive") from error
         if len(data) > max_bytes:
@@ -67,12 +92,107 @@ class ZipSource:
 
     def close(self) -> None:
         self._archive.close()
+        self._file.close()
+
+
+def _read_member(stream: IO[bytes], kind: int, most: int) -> bytes:
+    """At most `most` bytes: the size that the archive claims may be a lie."""
+    if kind in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        return stream.read(most)
+    data = bytearray()
+    while len(data) < most and (piece := stream.read(_PIECE_BYTES)):
+        data += piece
+    return bytes(data)
+
+
+class _Bounded:
+    """A file for tarfile and zipfile, which read headers of any size. Raises `ValueError` instead."""
+
+    def __init__(self, file: IO[bytes], left: int, end: int | None = None) -> None:
+        """`left` bytes may be read; `end` is the position that may not be passed."""
+        self._file, self._end = file, end
+        self.left: int | None = left
+        """None for any number."""
+        self.seekable, self.tell, self.close = file.seekable, file.tell, file.close
+
+    def read(self, size: int = -1) -> bytes:
+        if self.left is None:
+            return self._file.read(size)
+        data = self._file.read(self.left + 1 if size < 0 else min(size, self.left + 1))
+        if len(data) > self.left:
+            raise ValueError("a table of contents or a header that is too large")
+        self.left -= len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        if self._end is not None and offset > self._end:
+            raise ValueError(f"it would unfold to more than {self._end} bytes")
+        return self._file.seek(offset, whence)
+
+
+class _XzReader(io.RawIOBase):
+    """An xz file unfolded, with a limit of memory, which `lzma.open` lacks: a file names the size of the
+    dictionary itself."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb")
+        self._rewind()
+
+    def _rewind(self) -> None:
+        self._file.seek(0)
+        self._position, self._decompressor = 0, lzma.LZMADecompressor(memlimit=MAX_XZ_MEMORY)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        room = len(buffer)
+        while room:
+            decompressor = self._decompressor
+            if decompressor.eof:  # of one stream; another may follow, after padding
+                rest = decompressor.unused_data.lstrip(b"\0")
+                while not rest and (more := self._file.read(2**16)):
+                    rest = more.lstrip(b"\0")
+                if not rest:
+                    break
+                self._decompressor = lzma.LZMADecompressor(memlimit=MAX_XZ_MEMORY)
+                data = self._decompressor.decompress(rest, room)
+            else:
+                more = self._file.read(2**16) if decompressor.needs_input else b""
+                if decompressor.needs_input and not more:
+                    raise EOFError("the compressed file ends early")
+                data = decompressor.decompress(more, room)
+            if data:
+                buffer[: len(data)] = data
+                self._position += len(data)
+                return len(data)
+        return 0
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        if whence != io.SEEK_SET:
+            raise ValueError("only from the start")
+        if offset < self._position:
+            self._rewind()
+        while self._position < offset:
+            if not self.read(min(2**16, offset - self._position)):
+                break
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 _OPENERS: tuple[tuple[bytes, Callable[[Path], Any]], ...] = (
     (b"\x1f\x8b", gzip.open),
     (b"BZh", bz2.open),
-    (b"\xfd7zXZ\0", lzma.open),
+    (b"\xfd7zXZ\0", lambda path: io.BufferedReader(_XzReader(path))),
 )
 
 
@@ -84,15 +204,28 @@ class TarSource:
 
     def __init__(self, path: Path, selection: Selection) -> None:
         self._path, self._selection = path, selection
-        tarfile.open(path).close()
+        with _decompress(path) as stream, _open_tar(_Bounded(stream, MAX_HEADER_BYTES)):
+            pass  # the first header can be read
         self._stream, self._stamp = _decompress(path), stamp_of(path.stat())
         self._turn = threading.Lock()
         self.left_out = LeftOut()
 
     def find(self) -> Iterator[Found]:
         try:
-            with _decompress(self._path) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
-                while (member := archive.next()) is not None:
+            size = self._path.stat().st_size
+            with _decompress(self._path) as stream:
+                end = None if _opener(self._path) is None else size * MAX_UNFOLDING + FREE_BYTES
+                bounded = _Bounded(stream, MAX_HEADER_BYTES, end)
+                archive = _open_tar(bounded)
+                for count in itertools.count(1):
+                    bounded.left = MAX_HEADER_BYTES
+                    if (member := archive.next()) is None:
+                        break
+                    fields = archive.pax_headers.values()
+                    if len(fields) > MAX_FIELDS or sum(map(len, fields)) > MAX_HEADER_BYTES:
+                        raise tarfile.ReadError("extended fields that are too large")
+                    if end is not None and count > 10_000 + size // 100:
+                        raise tarfile.ReadError("more members than a file of its size can hold")
                     archive.members = []  # type: ignore[attr-defined]  # or it would keep them all
                     name = member.name.removeprefix("./")
                     is_archive = self._selection.leaves_archive(name) and not member.isdir()
@@ -128,9 +261,18 @@ class TarSource:
             self._stream.close()
 
 
-def _decompress(path: Path) -> IO[bytes]:
+def _open_tar(file: _Bounded) -> tarfile.TarFile:
+    return tarfile.open(fileobj=file, mode="r:")  # type: ignore[call-overload]
+
+
+def _opener(path: Path) -> Callable[[Path], Any] | None:
+    """What unfolds the file; None if it is not compressed."""
     with path.open("rb") as file:
         head = file.read(8)
-    opener = next((opener for magic, opener in _OPENERS if head.startswith(magic)), None)
+    return next((opener for magic, opener in _OPENERS if head.startswith(magic)), None)
+
+
+def _decompress(path: Path) -> IO[bytes]:
+    opener = _opener(path)
     stream: IO[bytes] = path.open("rb") if opener is None else opener(path)
     return stream

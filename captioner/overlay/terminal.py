@@ -20,6 +20,7 @@ from captioner.overlay.render import render_overlay
 from captioner.overlay.scene import ShownWord, show_word
 from captioner.overlay.terminal_images import encode, protocol_of
 from captioner.overlay.text import clean
+from captioner.printable import printable
 from captioner.results import Caption
 
 SURE, UNSURE = 0.6, 0.3
@@ -47,10 +48,10 @@ def show_caption(
     and terminals without colours get maps of shaded blocks; a pipe or a file gets the words alone.
     """
     console = console or Console()
-    words = [(clean(word.text) or "(empty)", word.probability) for word in caption.words]
+    words = [(printable(clean(word.text)) or "(empty)", word.probability) for word in caption.words]
     columns = [_word_column(text, probability, console.width) for text, probability in words]
     if not columns:
-        console.print(Text(clean(caption.text)), highlight=False)
+        console.print(Text(printable(clean(caption.text))), highlight=False)
     _print_side_by_side(columns, console)
     shown = [show_word(word, at) for at, word in enumerate(caption.words, 1) if word.attention is not None]
     if not (shown and console.is_terminal):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -39,6 +40,25 @@ def test_json_lines_are_the_records_of_the_library(records, photos, tiny_caption
     assert first.text == expected.text and first.model == tiny_captioner.model
     assert np.allclose(first.words[0].attention, expected.words[0].attention, atol=1e-5)
     assert len(first.alternatives) == 2
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names that other systems do not have")
+def test_csv_has_no_cells_that_are_formulas(tmp_path, batch) -> None:
+    root, out = tmp_path / "photos", tmp_path / "out.csv"
+    root.mkdir()
+    names = ['=HYPERLINK("x").jpg', "+1.jpg", "-2+3.jpg", "@SUM(1).jpg", "\t=1.jpg", "\uff1d1.jpg", "a=1.jpg"]
+    for number, name in enumerate(names):
+        (root / name).write_bytes(make_image(number, format="JPEG"))
+    (root / "broken.jpg").write_bytes(b"")
+    assert batch(root, "-o", out, "--prefix", "=1+") == 1
+    with out.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert all((root / row["image"]).is_file() for row in rows)
+    assert not any(
+        row[name].startswith(tuple("=+-@\t\r\uff1d")) for row in rows for name in ("image", "caption")
+    )
+    assert all(float(row["log_prob"]) < 0 for row in rows if row["caption"])
+    assert {row["caption"][:4] for row in rows} == {"", "'=1+"}
 
 
 def test_csv(records, photos, tmp_path, batch) -> None:

@@ -1,0 +1,38 @@
+"""Text from others, such as names of files and captions, made safe for a terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+
+_SHORT = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
+_INVISIBLE = (
+    *(range(0x034F, 0x0350), range(0x115F, 0x1161), range(0x17B4, 0x17B6), range(0x180B, 0x1810)),
+    *(range(0x2800, 0x2801), range(0x3164, 0x3165), range(0xFE00, 0xFE10), range(0xFFA0, 0xFFA1)),
+    *(range(0xE0000, 0xE1000),),
+)
+"""What shows nothing although it is no control or format character; most of it has Unicode's property
+Default_Ignorable_Code_Point."""
+_CONTROLS_AS_BYTES = range(0xDC80, 0xDCA0)
+"""Bytes of names that are not UTF-8, as Python holds them, that some terminals take for controls."""
+
+
+def printable(text: str) -> str:
+    r"""`text` with what a terminal does not show as itself written as \t, \n, \r, \xNN, \uNNNN or \UNNNNNNNN:
+    control and format characters (such as those that reverse the direction), line separators, and what is
+    invisible.
+
+    A name then cannot break a line into two, add a column, look like another, or send commands to a terminal.
+    """
+    return text if text.isascii() and text.isprintable() else "".join(map(_escape, text))
+
+
+def _escape(character: str) -> str:
+    number = ord(character)
+    if number in _CONTROLS_AS_BYTES:
+        return f"\\x{number - 0xDC00:02x}"
+    is_shown = unicodedata.category(character) not in ("Cc", "Cf", "Zl", "Zp")
+    if is_shown and not any(number in invisible for invisible in _INVISIBLE):
+        return character
+    if number < 256:
+        return _SHORT.get(character) or f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
