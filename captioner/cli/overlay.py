@@ -6,29 +6,72 @@ import argparse
 import dataclasses
 import io
 import re
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from captioner.cli.common import add_caption_arguments, caption_options, image_limits, open_captioner
-from captioner.cli.inputs import add_input_arguments, caption_inputs
+from captioner.cli.arguments.inputs import Inputs, add_input_arguments
+from captioner.cli.arguments.model import LocalModel, ServedModel, add_caption_arguments, chosen_model
+from captioner.cli.arguments.search import caption_options
 from captioner.cli.output import printable, report_failure
 from captioner.errors import CaptionerError, ImageError, OptionsError, OutputError
 from captioner.images.urls import is_url
 from captioner.options import MAX_WORDS
 
 if TYPE_CHECKING:
-    from captioner.images.opening import ImageInput
+    from captioner.images.sources import ImageInput
     from captioner.options import CaptionOptions
+    from captioner.overlay.scene import OverlayOptions
+    from captioner.protocol import Outcome
     from captioner.results import Caption
 
-SUFFIXES = (".png", ".gif", ".webp", ".html")
+MEDIA = {".png": "picture", ".gif": "animation", ".webp": "animation", ".html": "page"}
+"""What an overlay is, by the suffix of its file."""
 STEM = "{stem}"
 PAGE_ALTERNATIVES = 2
 """Alternatives shown on a page unless --alternatives is given."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a command line asks for."""
+
+    inputs: Inputs
+    model: LocalModel | ServedModel
+    options: CaptionOptions
+    output: Path
+    """With `STEM` in its name, a file for each photo."""
+    style: str
+    drawing: OverlayOptions
+
+    @classmethod
+    def read(cls, args: argparse.Namespace) -> Request:
+        """Raises `OptionsError` before a model is loaded."""
+        from captioner.overlay.scene import OverlayOptions
+        from captioner.overlay.styles import check_style
+
+        inputs, suffix = Inputs.read(args), args.output.suffix.lower()
+        _check_output(args.output, inputs)
+        check_style(args.style, MEDIA[suffix])
+        options = caption_options(args, attention=True)
+        return cls(
+            inputs=inputs,
+            model=chosen_model(args, draws=True),
+            options=with_alternatives(options) if suffix == ".html" else options,
+            output=args.output,
+            style=args.style,
+            drawing=OverlayOptions(
+                words=args.words, colormap=args.colormap, alpha=args.alpha, width=args.width
+            ),
+        )
+
+
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    from captioner.maps.colors import COLORMAPS, DEFAULT_ALPHA, DEFAULT_COLORMAP
+    from captioner.overlay.styles import DEFAULT_STYLE
+
     parser = subparsers.add_parser(
         "overlay",
         help="draw where the model looked for each word",
@@ -37,7 +80,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "an interactive page.",
         epilog="Exit status: 0 done; 1 some photos could not be captioned; 2 wrong usage.",
     )
-    parser.add_argument("images", nargs="+", metavar="IMAGE", help="image file; - reads one from stdin")
     add_input_arguments(parser)
     parser.add_argument(
         "-o",
@@ -45,22 +87,36 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="OUT",
         required=True,
         type=Path,
-        help=f"a file ending in {', '.join(SUFFIXES)}; for several photos, OUT must contain {STEM}, which "
+        help=f"a file ending in {', '.join(MEDIA)}; for several photos, OUT must contain {STEM}, which "
         f"stands for the name of the photo, as in overlays/{STEM}.png",
     )
-    parser.add_argument(
-        "--style",
-        default="panels",
-        help="panels (default), heatmap, contour, spotlight, or matrix (words by cells, .png only); "
-        "a page opens with panels or spotlight",
-    )
+    parser.add_argument("--style", default=DEFAULT_STYLE, help=f"{_describe_styles()} (default: %(default)s)")
     parser.add_argument(
         "--words", metavar="LIST", type=parse_words, help="only these words, counted from 1: 3,5 or 2-4"
     )
-    parser.add_argument("--colormap", default="inferno", help="inferno (default), magma, viridis or cividis")
-    parser.add_argument("--alpha", type=float, default=0.8, help="opacity at the peak, 0 to 1 (default 0.8)")
+    parser.add_argument(
+        "--colormap", default=DEFAULT_COLORMAP, help=f"one of {', '.join(COLORMAPS)} (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--alpha",
+        type=float,
+        default=DEFAULT_ALPHA,
+        help="opacity at the peak, 0 to 1 (default: %(default)s)",
+    )
     parser.add_argument("--width", type=int, metavar="PIXELS", help="width of the picture, 200 to 4000")
     add_caption_arguments(parser)
+
+
+def _describe_styles() -> str:
+    """Each style, what it shows, and the suffixes of OUT that it is for where it is not for all."""
+    from captioner.overlay.styles import STYLES
+
+    lines = []
+    for name, style in STYLES.items():
+        suffixes = [suffix for suffix, medium in MEDIA.items() if medium in style.media]
+        only = "" if len(suffixes) == len(MEDIA) else f" ({', '.join(suffixes)})"
+        lines.append(f"{name}: {style.help}{only}".replace("%", "%%"))
+    return "; ".join(lines)
 
 
 def parse_words(text: str) -> tuple[int, ...]:
@@ -80,26 +136,20 @@ def parse_words(text: str) -> tuple[int, ...]:
 
 
 def run(args: argparse.Namespace) -> int:
-    from captioner.folder.outputs.files import check_no_input
+    return draw(Request.read(args))
 
-    suffix = args.output.suffix.lower()
-    _check(args, suffix)
-    options = dataclasses.replace(caption_options(args), attention=True)
-    if suffix == ".html":
-        options = with_alternatives(options)
-    failed, written = False, set()
-    with open_captioner(args, draws=True) as captioner:
-        for name, image, caption in caption_inputs(captioner, args, args.images, options):
+
+def draw(request: Request) -> int:
+    """Caption the photos and write their overlays; the exit status."""
+    failed, written = False, set[Path]()
+    with request.model.open() as captioner:
+        for name, image, outcome in request.inputs.caption(captioner, request.options):
             try:
-                if isinstance(caption, CaptionerError):
-                    raise caption
-                target = _target(args.output, name)
-                if target in written:
-                    raise OutputError(f"{target} is the overlay of an earlier photo of the same name")
-                check_no_input(target, (name, *args.images))
-                _write(target, _render(args, image, caption, suffix))
+                target, caption = _write_one(request, name, image, outcome, written)
             except (ImageError, OutputError, OptionsError) as error:
-                if isinstance(error, OptionsError) and (error.field != "words" or not _several(args)):
+                if isinstance(error, OptionsError) and not (
+                    error.field == "words" and request.inputs.are_several
+                ):
                     raise
                 failed = True
                 report_failure(name, error)
@@ -109,6 +159,23 @@ def run(args: argparse.Namespace) -> int:
     return int(failed)
 
 
+def _write_one(
+    request: Request, name: str, image: ImageInput | ImageError, outcome: Outcome, written: Collection[Path]
+) -> tuple[Path, Caption]:
+    """Write the overlay of one photo; its path and caption. Raises the reason why there is none."""
+    from captioner.folder.outputs.files import check_no_input
+
+    if isinstance(outcome, CaptionerError):
+        raise outcome
+    assert not isinstance(image, ImageError)
+    target = _target(request.output, name)
+    if target in written:
+        raise OutputError(f"{target} is the overlay of an earlier photo of the same name")
+    check_no_input(target, (name, *request.inputs.names))
+    _write(target, _render(request, image, outcome))
+    return target, outcome
+
+
 def _target(output: Path, name: str) -> Path:
     """The path of the overlay of the image `name`."""
     path = urlsplit(name).path if is_url(name) else name
@@ -116,33 +183,20 @@ def _target(output: Path, name: str) -> Path:
     return output.with_name(output.name.replace(STEM, stem or "photo"))
 
 
-def _several(args: argparse.Namespace) -> bool:
-    """Whether there may be several photos."""
-    return len(args.images) > 1 or args.recursive
-
-
-def _check(args: argparse.Namespace, suffix: str) -> None:
-    # Before the model is loaded: what is wrong with the options should not take time to be said.
-    from captioner.overlay.animation import ANIMATION_STYLES
-    from captioner.overlay.page import PAGE_STYLES
-    from captioner.overlay.scene import OverlayOptions, check_style
-    from captioner.overlay.styles import STYLES
-
-    for field in re.findall(r"\{[^{}]*\}", args.output.name):
+def _check_output(output: Path, inputs: Inputs) -> None:
+    suffix = output.suffix.lower()
+    for field in re.findall(r"\{[^{}]*\}", output.name):
         if field != STEM:
             raise OptionsError(f"OUT may have {STEM} in its name, not {field}", "output")
-    if STEM not in args.output.name and _several(args):
+    if STEM not in output.name and inputs.are_several:
         raise OptionsError(
             f"several photos need a file each: put {STEM} into the name, as in overlays/{STEM}{suffix}",
             "output",
         )
-    if suffix not in SUFFIXES:
-        raise OptionsError(f"OUT must end in {', '.join(SUFFIXES)}, got {args.output.name!r}", "output")
-    if not args.output.parent.is_dir():
-        raise OptionsError(f"there is no folder {args.output.parent}", "output")
-    OverlayOptions(words=args.words, colormap=args.colormap, alpha=args.alpha, width=args.width)
-    styles = {".png": STYLES, ".html": PAGE_STYLES}.get(suffix, ANIMATION_STYLES)
-    check_style(args.style, styles)
+    if suffix not in MEDIA:
+        raise OptionsError(f"OUT must end in {', '.join(MEDIA)}, got {output.name!r}", "output")
+    if not output.parent.is_dir():
+        raise OptionsError(f"there is no folder {output.parent}", "output")
 
 
 def with_alternatives(options: CaptionOptions) -> CaptionOptions:
@@ -150,20 +204,20 @@ def with_alternatives(options: CaptionOptions) -> CaptionOptions:
     return dataclasses.replace(options, alternatives=options.alternatives or PAGE_ALTERNATIVES)
 
 
-def _render(args: argparse.Namespace, image: ImageInput, caption: Caption, suffix: str) -> bytes:
+def _render(request: Request, image: ImageInput, caption: Caption) -> bytes:
     from captioner.overlay.animation import render_animation
     from captioner.overlay.page import render_html
     from captioner.overlay.render import render_overlay
 
-    how = {"words": args.words, "colormap": args.colormap, "alpha": args.alpha, "width": args.width}
-    how["limits"] = image_limits(args)
+    suffix, limits = request.output.suffix.lower(), request.inputs.limits
+    drawing = (image, caption, request.style, request.drawing)
     if suffix == ".html":
-        return render_html(image, caption, args.style, **how).encode()
+        return render_html(*drawing, limits=limits).encode()
     if suffix == ".png":
         target = io.BytesIO()
-        render_overlay(image, caption, args.style, **how).save(target, "PNG", optimize=True)
+        render_overlay(*drawing, limits=limits).save(target, "PNG", optimize=True)
         return target.getvalue()
-    return render_animation(image, caption, args.style, format="GIF" if suffix == ".gif" else "WEBP", **how)
+    return render_animation(*drawing, format="GIF" if suffix == ".gif" else "WEBP", limits=limits)
 
 
 def _write(path: Path, data: bytes) -> None:

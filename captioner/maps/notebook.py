@@ -19,7 +19,6 @@ from captioner.maps.saliency import blend, fit_photo, mute, relative
 PANEL_SIDE = 160
 """Longest side in pixels of a panel in a notebook."""
 PLOT_SIDE, PANEL_INCHES = 480, 2.6
-COLORMAP, ALPHA = "inferno", 0.8
 
 
 class WordLike(Protocol):
@@ -73,7 +72,8 @@ def _panel(photo: Image.Image | None, word: WordLike) -> str:
     if photo is not None and word.attention is not None:
         values = relative(word.attention, (photo.height, photo.width))
         picture = _image(
-            blend(mute(photo), values, COLORMAP, ALPHA), f"where the model looked for {word.text}"
+            blend(mute(photo), values),
+            f"where the model looked for {word.text}",
         )
     return (
         f"<figure style='{_FIGURE}'>{picture}<figcaption style='overflow-wrap:anywhere'>"
@@ -143,4 +143,4 @@ def plot(caption: CaptionLike, columns: int = 5) -> npt.NDArray[np.object_]:
 def _map_over(photo: Image.Image | None, attention: npt.ArrayLike) -> npt.NDArray[np.uint8]:
     ground = photo if photo is not None else Image.new("RGB", (240, 240))
     values = relative(attention, (ground.height, ground.width))
-    return np.asarray(blend(mute(ground), values, COLORMAP, ALPHA))
+    return np.asarray(blend(mute(ground), values))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,13 +15,12 @@ from PIL import Image
 from captioner.images.opening import DEFAULT_LIMITS, ImageInput, ImageLimits
 from captioner.maps.saliency import Map, fit_photo, gaze
 from captioner.overlay.canvas import INK, MUTED, Canvas, text_width
-from captioner.overlay.scene import OverlayOptions, Scene, ShownWord, check_style, make_scene
-from captioner.overlay.styles import PAINTED
+from captioner.overlay.scene import OverlayOptions, Scene, ShownWord, make_scene
+from captioner.overlay.styles import DEFAULT_STYLE, find_style
 from captioner.overlay.styles.style import Field, Style
 from captioner.overlay.text import clean, fit, font_for
 from captioner.results import Caption
 
-ANIMATION_STYLES = tuple(PAINTED)
 MAX_ASPECT = 1.5
 """Maximum height over width of the stage; taller photos are fitted into it."""
 GIF_COLORS = 64
@@ -56,26 +56,23 @@ class Frame:
 def render_animation(
     image: ImageInput,
     caption: Caption,
-    style: str = "panels",
+    style: str = DEFAULT_STYLE,
+    options: OverlayOptions | None = None,
     *,
     format: Literal["GIF", "WEBP"] = "GIF",
-    words: Sequence[int] | None = None,
-    colormap: str = "inferno",
-    alpha: float = 0.8,
-    width: int | None = None,
     limits: ImageLimits = DEFAULT_LIMITS,
+    **fields: Any,
 ) -> bytes:
-    """The bytes of an endlessly looping animation, `width` pixels wide (480, as GIF 320).
+    """The bytes of an endlessly looping animation, 480 pixels wide, as GIF 320, unless `options` say
+    otherwise.
 
     `style` is any style of `render_overlay` except "matrix"; other parameters are the same. The layout of the
     caption is fixed from the start, so that nothing jumps.
     """
-    check_style(style, ANIMATION_STYLES)
-    kind = ANIMATION_FORMATS[format]
-    width = kind.width if width is None else width
-    options = OverlayOptions(words=words, colormap=colormap, alpha=alpha, width=width)
-    scene = make_scene(image, caption, options, width, limits)
-    frames = list(draw_frames(scene, PAINTED[style], kind.steps))
+    how, kind = find_style(style, "animation"), ANIMATION_FORMATS[format]
+    options = OverlayOptions.merge(options, fields)
+    options = dataclasses.replace(options, width=options.width or kind.width)
+    frames = list(draw_frames(make_scene(image, caption, options, kind.width, limits), how, kind.steps))
     pictures = [frame.picture for frame in frames]
     if format == "GIF":
         pictures = _share_palette(pictures)
@@ -125,6 +122,7 @@ def _bayer(height: int, width: int) -> npt.NDArray[np.float32]:
 
 def draw_frames(scene: Scene, style: Style, steps: int) -> Iterator[Frame]:
     """The frames: the photo, then `steps` for each word, a transition and a still, then the photo again."""
+    assert style.paint is not None
     stage = _Stage(scene)
     yield Frame(stage.draw(stage.photo, -1, 1.0), OPENING_MS)
     before: ShownWord | None = None

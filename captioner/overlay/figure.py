@@ -74,6 +74,7 @@ def draw_figure(scene: Scene, style: Style) -> Image.Image:
         picture = photo = fit_photo(scene.photo, room, round(grid.image_height * room / grid.panel_width))
         if place > 0:
             word = scene.words[place - 1]
+            assert style.paint is not None
             field = style.field(word.attention, (photo.height, photo.width), (0.0, 0.0))
             picture = style.paint(photo, field, scene.options)
             _draw_label(canvas, x, y + grid.image_height, grid, room, word)

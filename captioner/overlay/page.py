@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from captioner.images.opening import DEFAULT_LIMITS, ImageInput, ImageLimits
 from captioner.overlay import template
 from captioner.overlay.payload import encode_photo, make_payload
-from captioner.overlay.scene import OverlayOptions, check_style, make_scene
+from captioner.overlay.scene import OverlayOptions, make_scene
+from captioner.overlay.styles import DEFAULT_STYLE, find_style
 from captioner.results import Caption
 
 PHOTO_SIDE = 1600
 """Maximum side of the photo in the page, in pixels."""
-PAGE_STYLES = ("panels", "spotlight")
 JPEG_QUALITY = 85
 
 
 def render_html(
     image: ImageInput,
     caption: Caption,
-    style: str = "panels",
+    style: str = DEFAULT_STYLE,
+    options: OverlayOptions | None = None,
     *,
     name: str | None = None,
-    words: Sequence[int] | None = None,
-    colormap: str = "inferno",
-    alpha: float = 0.8,
-    width: int | None = None,
     limits: ImageLimits = DEFAULT_LIMITS,
+    **fields: Any,
 ) -> str:
     """A self-contained HTML page: the photo, at most `width` (1600) pixels in each direction, and the
     caption, whose words show their maps.
@@ -36,14 +34,12 @@ def render_html(
     `style` is the initial style, "panels" (colours) or "spotlight". `name` is shown above the photo; the
     default is the file name. Other parameters are those of `render_overlay`.
     """
-    options = OverlayOptions(words=words, colormap=colormap, alpha=alpha, width=width)
-    check_style(style, PAGE_STYLES)
+    options, how = OverlayOptions.merge(options, fields), find_style(style, "page")
     scene = make_scene(image, caption, options, PHOTO_SIDE, limits)
     if name is None:
         name = Path(image).name if isinstance(image, str | Path) else ""
-    photo = base64.b64encode(encode_photo(scene.photo, width or PHOTO_SIDE, JPEG_QUALITY)).decode()
-    mode = "spotlight" if style == "spotlight" else "heat"
-    payload = make_payload(caption, scene.words, scene.photo.size, options, mode)
+    photo = base64.b64encode(encode_photo(scene.photo, options.width or PHOTO_SIDE, JPEG_QUALITY)).decode()
+    payload = make_payload(caption, scene.words, scene.photo.size, options, how.page_mode)
     escaped = template.escape(caption.text)
     return template.fill(
         page_shell(),

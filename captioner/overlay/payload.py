@@ -25,7 +25,7 @@ def make_payload(
     words: tuple[ShownWord, ...],
     photo_size: tuple[int, int],
     options: OverlayOptions,
-    mode: str = "heat",
+    mode: str | None = "heat",
 ) -> dict[str, Any]:
     """JSON for `createView().show`; `photo_size` is (width, height), `mode` "heat" or "spotlight"."""
     grid = _grid(words)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from PIL import Image
 
 from captioner.errors import DataError, OptionsError
 from captioner.images.opening import DEFAULT_LIMITS, ImageInput, ImageLimits, open_image
-from captioner.maps.saliency import COLORMAPS
+from captioner.maps.colors import COLORMAPS, DEFAULT_ALPHA, DEFAULT_COLORMAP
 from captioner.results import Caption, Word
 
 MIN_WIDTH, MAX_WIDTH = 200, 4000
@@ -26,9 +27,9 @@ class OverlayOptions:
 
     words: Sequence[int] | None = None
     """Positions in `caption.words` of the words to show, from 0; None shows all."""
-    colormap: str = "inferno"
-    """One of `captioner.maps.saliency.COLORMAPS`; all are perceptually uniform."""
-    alpha: float = 0.8
+    colormap: str = DEFAULT_COLORMAP
+    """One of `captioner.maps.colors.COLORMAPS`; all are perceptually uniform."""
+    alpha: float = DEFAULT_ALPHA
     """Opacity of the overlay at the peak of a map, 0 to 1."""
     width: int | None = None
     """Width of the picture in pixels, 200 to 4000; None for the default of the kind of picture."""
@@ -41,6 +42,16 @@ class OverlayOptions:
             raise OptionsError(f"alpha must be from 0 to 1, got {self.alpha}", "alpha")
         if self.width is not None and not MIN_WIDTH <= self.width <= MAX_WIDTH:
             raise OptionsError(f"width must be from {MIN_WIDTH} to {MAX_WIDTH}, got {self.width}", "width")
+
+    @classmethod
+    def merge(cls, options: OverlayOptions | None, fields: Mapping[str, Any]) -> OverlayOptions:
+        """`options` with single fields replaced: what `render_overlay(photo, caption, width=800)` asks for.
+        Raises `OptionsError` for an unknown field."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in fields:
+            if name not in known:
+                raise OptionsError(f"unknown option {name!r}; options are {', '.join(known)}", name)
+        return dataclasses.replace(options or cls(), **fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +126,3 @@ def probability(log_prob: Any) -> float:
     """The probability, 0 to 1, for a natural logarithm; 0 for NaN."""
     value = float(np.exp(min(float(log_prob), 0.0)))
     return value if np.isfinite(value) else 0.0
-
-
-def check_style(style: str, known: Sequence[str]) -> None:
-    """Raise `OptionsError` for an unknown style."""
-    if style not in known:
-        raise OptionsError(f"style must be one of {', '.join(known)}, got {style!r}", "style")

@@ -30,7 +30,6 @@ FIGURE_WIDTH = 1000
 """Pixels of the figure in terminals that show pictures."""
 MAP_COLUMNS = 16
 MAX_MAP_LINES = 10
-COLORMAP, ALPHA = "inferno", 0.85
 SHADES = " ░▒▓█"
 GAP = 2
 
@@ -111,7 +110,7 @@ def _map_column(word: ShownWord, photo: Image.Image | None, console: Console) ->
         levels = np.minimum(peaks * len(SHADES), len(SHADES) - 1).astype(int)
         return [*(Text("".join(SHADES[level] for level in row)) for row in levels), title]
     ground = photo.convert("L").convert("RGB") if photo else Image.new("RGB", (MAP_COLUMNS, height))
-    pixels = np.asarray(blend(ground, values, COLORMAP, ALPHA)).reshape(-1, 2, MAP_COLUMNS, 3).tolist()
+    pixels = np.asarray(blend(ground, values)).reshape(-1, 2, MAP_COLUMNS, 3).tolist()
     lines = []
     for upper, lower in pixels:
         line = Text()

@@ -6,6 +6,7 @@ from PIL import Image
 from support.captions import blob, lit_cell
 
 from captioner.maps import saliency
+from captioner.maps.colors import COLORMAPS
 
 
 @pytest.mark.parametrize("size", [(140, 140), (70, 280), (300, 40), (14, 14), (97, 131)])
@@ -60,7 +61,7 @@ def test_gaze_is_the_place_of_the_peak():
     assert saliency.gaze(blob(3, 10, 1.5)) == pytest.approx((3.5 / 14, 10.5 / 14), abs=0.02)
 
 
-@pytest.mark.parametrize("name", saliency.COLORMAPS)
+@pytest.mark.parametrize("name", COLORMAPS)
 def test_colours_grow_lighter_evenly(name):
     table = saliency.colorize(np.linspace(0, 1, 256), name).astype(float) / 255
     linear = np.where(table <= 0.04045, table / 12.92, ((table + 0.055) / 1.055) ** 2.4)
@@ -71,7 +72,7 @@ def test_colours_grow_lighter_evenly(name):
     assert steps.max() < 2.2 * np.median(steps)
 
 
-@pytest.mark.parametrize("name", saliency.COLORMAPS)
+@pytest.mark.parametrize("name", COLORMAPS)
 def test_colours_are_those_of_matplotlib(name):
     colormaps = pytest.importorskip("matplotlib").colormaps
     expected = np.asarray(colormaps[name].colors) * 255

@@ -10,7 +10,7 @@ from support.captions import HOSTILE_TEXTS, blob, make_caption
 
 from captioner.errors import DataError, ImageUnreadableError, OptionsError
 from captioner.overlay.figure import choose_grid
-from captioner.overlay.styles import STYLES
+from captioner.overlay.styles import ANIMATION, PAGE, PICTURE, STYLES, find_style
 from captioner.overlay.text import clean
 from captioner.results import Caption, Word
 from captioner_client import render_overlay
@@ -23,6 +23,13 @@ def perceptual_distance(one: Image.Image, other: Image.Image) -> float:
     """Largest difference, 0 to 1, that is left when details as fine as the edges of letters are blurred."""
     a, b = (picture.convert("RGB").filter(ImageFilter.GaussianBlur(5)) for picture in (one, other))
     return float(np.abs(np.asarray(a, float) - np.asarray(b, float)).mean(axis=2).max() / 255)
+
+
+def test_styles_work_where_they_say() -> None:
+    for name, listed in STYLES.items():
+        style = find_style(name, PICTURE)
+        assert (ANIMATION in listed.media) == (style.paint is not None)
+        assert (PAGE in listed.media) == (style.page_mode is not None)
 
 
 @pytest.mark.parametrize("style", STYLES)

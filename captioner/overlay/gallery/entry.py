@@ -103,7 +103,7 @@ def _read_caption(record: Mapping[str, Any]) -> Caption:
             model=str(caption.model),
             confidence=None if caption.confidence is None else float(caption.confidence),
         )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise DataError("the record is not a caption of the form that captioner writes") from error
 
 

@@ -46,8 +46,8 @@ def _distance(values: Map, level: float) -> Map:
 
 
 STYLE = Style(
-    _paint,
-    "Lines: the areas that hold 25, 50 and 75 % of the attention",
+    legend="Lines: the areas that hold 25, 50 and 75 % of the attention",
+    paint=_paint,
     shows_colormap=False,
     field=resample,  # shares are of all weight, also of what `relative` leaves out
 )

@@ -18,4 +18,7 @@ def _paint(photo: Image.Image, values: Map, options: OverlayOptions) -> Image.Im
     )
 
 
-STYLE = Style(_paint, "Colour: where the model looked, from average to most")
+STYLE = Style(
+    legend="Colour: where the model looked, from average to most",
+    paint=_paint,
+)

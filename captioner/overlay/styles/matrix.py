@@ -15,6 +15,7 @@ from PIL import Image
 from captioner.maps.saliency import colorize, fit_photo
 from captioner.overlay.canvas import MUTED, RULE, Canvas, text_width
 from captioner.overlay.scene import DEFAULT_WIDTH, Scene, ShownWord
+from captioner.overlay.styles.style import Style
 from captioner.overlay.text import clean, font_for, wrap
 
 
@@ -116,3 +117,6 @@ def _largest(scene: Scene) -> float:
 def _numbered(count: int, pitch: float, needed: float) -> range:
     """Which of `count` positions, `pitch` pixels apart, have room for a number."""
     return range(0, count, max(1, math.ceil(needed / pitch)))
+
+
+STYLE = Style(draw=draw_matrix)

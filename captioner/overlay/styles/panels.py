@@ -13,4 +13,8 @@ def _paint(photo: Image.Image, values: Map, options: OverlayOptions) -> Image.Im
     return blend(mute(photo), values, options.colormap, options.alpha)
 
 
-STYLE = Style(_paint, "Colour: where the model looked, from average to most")
+STYLE = Style(
+    legend="Colour: where the model looked, from average to most",
+    paint=_paint,
+    page_mode="heat",
+)

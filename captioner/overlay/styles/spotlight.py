@@ -18,4 +18,9 @@ def _paint(photo: Image.Image, values: Map, options: OverlayOptions) -> Image.Im
     return Image.fromarray((dark + (color - dark) * light).round().clip(0, 255).astype(np.uint8))
 
 
-STYLE = Style(_paint, "Lit: where the model looked", shows_colormap=False)
+STYLE = Style(
+    legend="Lit: where the model looked",
+    paint=_paint,
+    page_mode="spotlight",
+    shows_colormap=False,
+)
