@@ -117,10 +117,35 @@ def _public_addresses(host: str, port: int) -> list[str]:
     return addresses
 
 
+_GLOBAL = ipaddress.ip_network("2000::/3")
+"""The IPv6 addresses that may be public."""
+_SPECIAL = tuple(map(ipaddress.ip_network, ("3fff::/20", "192.0.0.0/24")))
+"""Not public, which not every version of Python knows."""
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
 def _is_public(address: str) -> bool:
     found = ipaddress.ip_address(address.partition("%")[0])
-    mapped = getattr(found, "ipv4_mapped", None)
-    return (mapped or found).is_global and not found.is_multicast
+    if isinstance(found, ipaddress.IPv6Address):
+        behind = _ipv4_behind(found)
+        if behind is None:
+            return found in _GLOBAL and _is_global(found)
+        found = behind
+    return _is_global(found)
+
+
+def _is_global(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    special = any(address in network for network in _SPECIAL)
+    return address.is_global and not address.is_multicast and not special
+
+
+def _ipv4_behind(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """The IPv4 address that packets to an IPv6 address go to in the end; None if it is none of these."""
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.sixtofour
 
 
 def _left_s(deadline: float) -> float:

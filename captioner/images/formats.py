@@ -9,14 +9,14 @@ from typing import IO, Any
 
 from PIL import Image
 
-from captioner.errors import NotAnImageError, OptionsError, clip
+from captioner.errors import NotAnImageError, OptionsError, clip, how_to_install
 from captioner.images import raw
 
 # Name: first bytes, module, what there opens a stream.
 FORMATS = {
     "RAW": (raw.SIGNATURE, "captioner.images.raw", "open_preview"),
-    "JPEG": (rb"\xff\xd8\xff", "PIL.JpegImagePlugin", "JpegImageFile"),  # MPO too: its first picture
-    "PNG": (rb"\x89PNG\r\n\x1a\n", "PIL.PngImagePlugin", "PngImageFile"),
+    "JPEG": (rb"\xff\xd8\xff", "captioner.images.jpeg", "TolerantJpegFile"),  # MPO too: its first picture
+    "PNG": (rb"\x89PNG\r\n\x1a\n", "captioner.images.png", "open_png"),
     "WebP": (rb"RIFF.{4}WEBP", "PIL.WebPImagePlugin", "WebPImageFile"),
     "AVIF": (rb".{4}ftyp(?:.{4}){0,12}?avi[fs]", "PIL.AvifImagePlugin", "AvifImageFile"),
     "GIF": (rb"GIF8[79]a", "PIL.GifImagePlugin", "GifImageFile"),
@@ -31,9 +31,9 @@ FORMATS = {
     ),
 }
 ALL_FORMATS = tuple(FORMATS)
-SAFE_FORMATS = tuple(name for name in FORMATS if name not in ("JPEG 2000", "HEIC", "RAW"))
-"""Without JPEG 2000, whose decoder takes ten times as long per pixel as the others, and without rare formats
-that other libraries or our own code read."""
+SAFE_FORMATS = ("JPEG", "PNG", "WebP", "AVIF", "GIF", "TIFF", "BMP", "PNM")
+"""What strangers may send. JPEG 2000 is not among them, because its decoder takes ten times as long per pixel
+as the others; nor are rare formats that other libraries or our own code read."""
 
 _UNSUPPORTED = {
     "JPEG XL": rb"\xff\x0a|\0\0\0\x0cJXL ",
@@ -74,7 +74,7 @@ def open_format(name: str, stream: IO[bytes]) -> Any:
         opener = getattr(importlib.import_module(module), opens)
     except ImportError:
         raise NotAnImageError(
-            f"reading {name} needs pip install 'captioner[photos]'; or convert the image to JPEG"
+            f"reading {name} needs {how_to_install('photos')}; or convert the image to JPEG"
         ) from None
     image = opener(stream)
     return raw.open_preview(stream) if name == "TIFF" and raw.is_raw(image) else image

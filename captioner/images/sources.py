@@ -14,7 +14,13 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from captioner.errors import ImageTooLargeError, ImageUnreadableError, NotAnImageError, OptionsError
+from captioner.errors import (
+    ImageError,
+    ImageTooLargeError,
+    ImageUnreadableError,
+    NotAnImageError,
+    OptionsError,
+)
 from captioner.images.formats import ALL_FORMATS
 
 
@@ -30,6 +36,8 @@ ImageInput = (
 )
 """One image: a path, the bytes of a file, a binary file object, a Pillow image, a uint8 array of shape
 (height, width, 3) in RGB, or an undecoded image of Hugging Face's `datasets`, `{"bytes": …, "path": …}`."""
+ImageOrError = ImageInput | ImageError
+"""An image, or why there is none: whoever lists images passes on what is wrong with some of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +86,22 @@ def to_image(array: npt.NDArray[Any]) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(array))
 
 
-def rereadable(image: ImageInput, limits: ImageLimits = DEFAULT_LIMITS) -> ImageInput:
+def rereadable(image: ImageOrError, limits: ImageLimits = DEFAULT_LIMITS) -> ImageInput:
     """The content of a file object as bytes; any other image unchanged. The result can be read repeatedly.
 
-    Raises an `ImageError` if the file cannot be read or exceeds `max_bytes`.
+    Raises an `ImageError` given as the image, or if the file cannot be read or exceeds `max_bytes`.
     """
+    if isinstance(image, ImageError):
+        raise image
     return _read_file_object(image, limits) if _is_file_object(image) else image
+
+
+def name_image(error: ImageError, image: Any) -> ImageError:
+    """The error, which knows the path of its image, and whose traceback names it."""
+    if error.image is None and isinstance(image, (str, os.PathLike)):
+        error.image = os.fsdecode(image)
+        error.add_note(f"image: {error.image}")
+    return error
 
 
 def read_file(source: ImageInput, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
@@ -145,13 +163,18 @@ def _read_file_object(file: Any, limits: ImageLimits) -> bytes:
     try:
         if getattr(file, "seekable", lambda: False)():
             file.seek(0)
-        data = file.read(limits.max_bytes + 1)
+        data = bytearray()
+        # Raw streams and unbuffered pipes return fewer bytes than they are asked for.
+        while part := file.read(limits.max_bytes + 1 - len(data)):
+            if not isinstance(part, bytes):
+                raise NotAnImageError("the file must be opened in binary mode")
+            data += part
+            _check_bytes(len(data), limits)
     except (OSError, ValueError) as error:  # ValueError: closed already
         raise ImageUnreadableError(getattr(error, "strerror", None) or str(error)) from error
-    if not isinstance(data, bytes):
-        raise NotAnImageError("the file must be opened in binary mode")
-    _check_bytes(len(data), limits)
-    return data
+    if part is None:
+        raise ImageUnreadableError("the file is open without blocking, and its data have not arrived yet")
+    return bytes(data)
 
 
 def _check_bytes(count: int, limits: ImageLimits) -> None:

@@ -41,7 +41,7 @@ def test_heic() -> None:
 
 def test_heic_without_the_package_says_what_to_install(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "pillow_heif.as_plugin", None)
-    with pytest.raises(NotAnImageError, match=r"pip install 'captioner\[photos\]'"):
+    with pytest.raises(NotAnImageError, match=r"pip install '\.\[photos\]'"):
         open_image(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
 
 
