@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compare `captioner.metrics` with pycocoevalcap on the same captions.
 
-    pip install 'captioner[metrics]'        # and a Java runtime on PATH
+    pip install '.[metrics]'        # and a Java runtime on PATH
     metrics_parity.py [CAPTIONS] REFERENCES [--split val]
 
 Without CAPTIONS, the first human caption of each image is scored against its others. Prints how many captions

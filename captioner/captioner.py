@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
@@ -15,7 +14,15 @@ import numpy as np
 from captioner.errors import CaptionerError, DataError, ImageError, ModelOutputError, OptionsError, clip
 from captioner.images.letterbox import Mask
 from captioner.images.preparation import Preparation
-from captioner.images.sources import DEFAULT_LIMITS, ImageInput, ImageLimits, is_single, rereadable
+from captioner.images.sources import (
+    DEFAULT_LIMITS,
+    ImageInput,
+    ImageLimits,
+    ImageOrError,
+    is_single,
+    name_image,
+    rereadable,
+)
 from captioner.model.bundle import Bundle
 from captioner.model.captions import CaptionBuilder
 from captioner.model.decoder import OnnxStepper
@@ -26,7 +33,7 @@ from captioner.model.search import search_each, stream
 from captioner.model.stages import stage
 from captioner.options import MAX_BEAM_SIZE, MAX_WORDS, CaptionOptions, merge_options
 from captioner.pipeline import DEFAULT_BATCH_SIZE, caption_loaded, run_pipeline
-from captioner.protocol import ModelDescription, Outcome, Pixels
+from captioner.protocol import ModelDescription, Outcome, Pixels, only_captions
 from captioner.results import Caption, Word
 
 
@@ -150,8 +157,9 @@ class Captioner(ModelDescription):
         """Caption one image, or any iterable of images, `batch_size` at a time.
 
         One image gives one `Caption`, an iterable a list of them in its order. Single options can be given
-        as keywords: `caption("dog.jpg", beam_size=5)`. Raises the first `ImageError`; with `return_errors`,
-        errors take the places of the captions of failed images instead.
+        as keywords: `caption("dog.jpg", beam_size=5)`. If images fail, raises the first `ImageError` when all
+        are done; its `outcomes` have the captions of the others. With `return_errors`, errors take the places
+        of the captions of failed images instead.
         """
         options = merge_options(options, fields)
         if is_single(images):
@@ -159,18 +167,14 @@ class Captioner(ModelDescription):
             if isinstance(outcome, CaptionerError) and not return_errors:
                 raise outcome
             return outcome
-        outcomes = []
         many = cast(Iterable[ImageInput], images)
         with closing(self.caption_each(many, options, batch_size=batch_size)) as found:
-            for outcome in found:
-                if isinstance(outcome, CaptionerError) and not return_errors:
-                    raise outcome
-                outcomes.append(outcome)
-        return outcomes
+            outcomes = list(found)
+        return outcomes if return_errors else only_captions(outcomes)
 
     def caption_each(
         self,
-        images: Iterable[ImageInput],
+        images: Iterable[ImageOrError],
         options: CaptionOptions | None = None,
         *,
         batch_size: int = DEFAULT_BATCH_SIZE,
@@ -178,7 +182,8 @@ class Captioner(ModelDescription):
     ) -> Generator[Outcome, None, None]:
         """The caption or the error of each image, in order, as soon as its batch is done.
 
-        `images` may be endless: it is read ahead by a few batches only. Raises `OptionsError`.
+        `images` may be endless: it is read ahead by a few batches only. An `ImageError` among them takes its
+        place among the results. Raises `OptionsError`.
         """
         if batch_size < 1:
             raise OptionsError(f"batch_size must be at least 1, got {batch_size}", "batch_size")
@@ -279,26 +284,26 @@ class Captioner(ModelDescription):
         self.check_include(resolved.include)
         return resolved
 
-    def _load(self, image: ImageInput) -> tuple[ImageInput, Pixels | ImageError]:
+    def _load(self, image: ImageOrError) -> tuple[ImageOrError, Pixels | ImageError]:
         """An image that can be read again, for its caption, and its pixels."""
         try:
             image = rereadable(image, self.limits)
             return image, self.preprocess(image)
         except ImageError as error:
-            return image, _with_path(error, image)
+            return image, name_image(error, image)
 
     def _caption_one(self, image: ImageInput, options: CaptionOptions | None) -> Outcome:
-        image, pixels = self._load(image)
+        source, pixels = self._load(image)
         [outcome] = caption_loaded(self, [pixels], options)
-        return outcome.of(image) if isinstance(outcome, Caption) else outcome
+        return outcome.of(source) if isinstance(outcome, Caption) else outcome
 
     def _caption_batches(
-        self, images: Iterator[ImageInput], options: CaptionOptions | None, batch_size: int
+        self, images: Iterator[ImageOrError], options: CaptionOptions | None, batch_size: int
     ) -> Generator[Outcome, None, None]:
-        def process(loaded: list[tuple[ImageInput, Pixels | ImageError]]) -> list[Outcome]:
+        def process(loaded: list[tuple[ImageOrError, Pixels | ImageError]]) -> list[Outcome]:
             outcomes = caption_loaded(self, [pixels for _, pixels in loaded], options)
             return [
-                outcome.of(image) if isinstance(outcome, Caption) else outcome
+                outcome.of(image) if isinstance(outcome, Caption) else name_image(outcome, image)
                 for (image, _), outcome in zip(loaded, outcomes, strict=True)
             ]
 
@@ -344,10 +349,3 @@ def preprocess_all(captioner: Captioner, images: Iterable[ImageInput]) -> Pixels
 
 def _not_finite() -> ModelOutputError:
     return ModelOutputError("the model computed no finite numbers for this image")
-
-
-def _with_path(error: ImageError, image: ImageInput) -> ImageError:
-    """The error, whose traceback names the file."""
-    if isinstance(image, (str, os.PathLike)):
-        error.add_note(f"image: {os.fspath(image)}")
-    return error

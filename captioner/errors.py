@@ -6,6 +6,10 @@ stable word for JSON). Any other exception is a defect of this project.
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
+from typing import Any, Self
+
 _MAX_QUOTED = 200
 
 
@@ -16,6 +20,12 @@ def clip(text: object, limit: int = _MAX_QUOTED) -> str:
     """
     whole = text if isinstance(text, str) else repr(text)
     return whole if len(whole) <= limit else f"{whole[:limit]}... ({len(whole)} characters)"
+
+
+def how_to_install(extra: str) -> str:
+    """What brings an optional part. The project is installed from a clone: its name on a package index may
+    be somebody else's."""
+    return f"pip install '.[{extra}]' in a clone of the project"
 
 
 class CaptionerError(Exception):
@@ -31,6 +41,22 @@ class ImageError(CaptionerError):
 
     code = "invalid_image"
     grpc_code = "INVALID_ARGUMENT"
+
+    image: str | None = None
+    """The path of the image; None if it is none or not known."""
+    index: int | None = None
+    """Where `caption` raises it for one of several images: its position among them, from 0."""
+    outcomes: Sequence[Any] = ()
+    """There too: what became of all images, the caption or the error of each."""
+
+    def among(self, outcomes: Sequence[Any], index: int) -> Self:
+        """This error as that of one of several images, named in the message."""
+        failure = copy.copy(self)
+        count = sum(isinstance(outcome, CaptionerError) for outcome in outcomes)
+        others = f" ({count} of {len(outcomes)} images failed; .outcomes has all results)"
+        failure.args = (f"{self.image or f'image {index}'}: {self}{others}",)
+        failure.index, failure.outcomes = index, outcomes
+        return failure
 
 
 class ImageUnreadableError(ImageError):

@@ -9,14 +9,14 @@ and batch them for the model.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, Protocol, Self, overload
+from typing import Any, Literal, Protocol, Self, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from captioner.errors import CaptionerError
+from captioner.errors import CaptionerError, ImageError
 from captioner.images.preparation import Preparation
-from captioner.images.sources import ImageInput
+from captioner.images.sources import ImageInput, ImageOrError
 from captioner.model.calibration import Calibration
 from captioner.model.info import ModelInfo
 from captioner.options import CaptionOptions
@@ -25,6 +25,16 @@ from captioner.results import Caption, Word
 Pixels = npt.NDArray[np.uint8]
 Outcome = Caption | CaptionerError
 """A caption, or why there is none."""
+
+
+def only_captions(outcomes: list[Outcome]) -> list[Caption]:
+    """The captions of several images. Raises the first error: an `ImageError` with all outcomes."""
+    for index, outcome in enumerate(outcomes):
+        if isinstance(outcome, ImageError):
+            raise outcome.among(outcomes, index) from outcome
+        if isinstance(outcome, CaptionerError):
+            raise outcome
+    return cast(list[Caption], outcomes)
 
 
 class ModelDescription(Protocol):
@@ -132,10 +142,10 @@ class ImageCaptioner(ModelDescription, Protocol):
     ) -> list[Outcome]: ...
 
     def caption_each(
-        self, images: Iterable[ImageInput], options: CaptionOptions | None = None, **fields: Any
+        self, images: Iterable[ImageOrError], options: CaptionOptions | None = None, **fields: Any
     ) -> Iterator[Outcome]:
         """The caption or the error of each image, in order, as soon as it is known. `images` may be
-        endless: it is read ahead by a bounded number only."""
+        endless: it is read ahead by a bounded number only. An `ImageError` among them is passed on."""
 
     def stream(
         self, image: ImageInput, options: CaptionOptions | None = None, **fields: Any

@@ -190,6 +190,29 @@ def test_the_traceback_of_an_image_error_names_the_file(tiny_captioner, tmp_path
         assert caught.value.__notes__ == [f"image: {tmp_path / 'empty.jpg'}"]
 
 
+@pytest.mark.parametrize("gone_first", [False, True])
+def test_an_error_among_several_images_names_it_and_keeps_the_captions(tiny_captioner, tmp_path, gone_first):
+    gone = str(tmp_path / "gone.jpg")
+    images = [gone, *PHOTOS[:2]] if gone_first else [*PHOTOS[:2], gone]
+    with pytest.raises(ImageUnreadableError) as caught:
+        tiny_captioner.caption(images)
+    error = caught.value
+    assert str(error).startswith(f"{gone}: No such file or directory (1 of 3 images failed")
+    assert (error.image, error.index) == (gone, images.index(gone))
+    captions = [outcome for outcome in error.outcomes if isinstance(outcome, Caption)]
+    for caption, photo in zip(captions, PHOTOS[:2], strict=True):
+        same(caption, tiny_captioner.caption(photo))
+    assert str(error.outcomes[error.index]) == "No such file or directory"
+    with pytest.raises(NotAnImageError, match=r"^image 1: the file is empty"):
+        tiny_captioner.caption([PHOTOS[0], b""])
+
+
+def test_an_error_in_the_place_of_an_image_is_passed_on(tiny_captioner):
+    error = ImageUnreadableError("left out")
+    first, second, third = tiny_captioner.caption_each([PHOTOS[0], error, PHOTOS[1]])
+    assert second is error and isinstance(first, Caption) and isinstance(third, Caption)
+
+
 def test_a_second_image_in_the_place_of_the_options(tiny_captioner):
     with pytest.raises(OptionsError, match="options must be CaptionOptions, got str"):
         tiny_captioner.caption(PHOTOS[0], str(PHOTOS[1]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from captioner.cli.score import print_table
 from captioner.errors import OptionsError
 
 if TYPE_CHECKING:
-    from captioner.metrics.faithfulness import Probe
+    from captioner.metrics.faithfulness import Probe, ProbeOptions
     from captioner.metrics.measured import Measured
     from captioner.protocol import ImageCaptioner
     from captioner.references import CaptionedImage
@@ -70,14 +71,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-class AttentionTests:
-    """The tests that the flags ask for, over a data set."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestRequest:
+    """The tests that flags ask for."""
 
-    def __init__(self, args: argparse.Namespace, images: Sequence[CaptionedImage]) -> None:
-        """Raises `OptionsError` for flags that conflict or are out of range, `DataError` for unusable
-        boxes."""
+    hiding: ProbeOptions | None
+    """How to hide cells for the test of faithfulness; None leaves it out."""
+    boxes: Path | None
+
+    @classmethod
+    def read(cls, args: argparse.Namespace) -> TestRequest:
+        """Raises `OptionsError` for flags that conflict or are out of range."""
         from captioner.metrics.faithfulness import ProbeOptions
-        from captioner.metrics.pointing import read_boxes
 
         if args.faithfulness and args.server is not None:
             raise OptionsError("--faithfulness tests a model here, not one on a --server")
@@ -85,15 +90,25 @@ class AttentionTests:
         given = {name: value for name, value in given.items() if value is not None}
         if given and not args.faithfulness:
             raise OptionsError("--hidden-share and --hidden-cells go with --faithfulness")
-        self._hiding = ProbeOptions(**given) if args.faithfulness else None
-        self._boxes = read_boxes(args.boxes, images) if args.boxes else None
-        self._probe: Probe | None = None
-        self._captions: dict[str, Caption] = {}
-        self._unprobed: list[Caption] = []
+        return cls(hiding=ProbeOptions(**given) if args.faithfulness else None, boxes=args.boxes)
 
     @property
     def need_maps(self) -> bool:
-        return self._hiding is not None or self._boxes is not None
+        return self.hiding is not None or self.boxes is not None
+
+
+class AttentionTests:
+    """Tests over a data set."""
+
+    def __init__(self, request: TestRequest, images: Sequence[CaptionedImage]) -> None:
+        """Raises `DataError` for unusable boxes."""
+        from captioner.metrics.pointing import read_boxes
+
+        self._hiding = request.hiding
+        self._boxes = read_boxes(request.boxes, images) if request.boxes else None
+        self._probe: Probe | None = None
+        self._captions: dict[str, Caption] = {}
+        self._unprobed: list[Caption] = []
 
     def start(self, captioner: ImageCaptioner) -> None:
         """Raises `BundleError` for a model that does not support the tests."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from captioner.errors import DataError
@@ -20,15 +21,31 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "checkpoints", type=Path, nargs="+", metavar="CHECKPOINT", help="best.pt or last.pt of a run"
     )
     parser.add_argument(
-        "-o", "--out", type=Path, required=True, metavar="AVERAGE.pt", help="a new checkpoint"
+        "-o", "--output", type=Path, required=True, metavar="AVERAGE.pt", help="a new checkpoint"
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a command line asks for."""
+
+    checkpoints: tuple[Path, ...]
+    output: Path
+
+    @classmethod
+    def read(cls, args: argparse.Namespace) -> Request:
+        if args.output.exists():
+            raise DataError(f"{args.output} exists already")
+        return cls(checkpoints=tuple(args.checkpoints), output=args.output)
 
 
 def run(args: argparse.Namespace) -> int:
     from captioner.training.weights.averages import average_checkpoints
 
-    if args.out.exists():
-        raise DataError(f"{args.out} exists already")
-    average_checkpoints(args.checkpoints, args.out)
-    print(f"captioner: the mean of {len(args.checkpoints)} checkpoints is in {args.out}", file=sys.stderr)
+    request = Request.read(args)
+    average_checkpoints(request.checkpoints, request.output)
+    print(
+        f"captioner: the mean of {len(request.checkpoints)} checkpoints is in {request.output}",
+        file=sys.stderr,
+    )
     return 0

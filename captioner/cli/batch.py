@@ -13,17 +13,12 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from captioner.cli.arguments.inputs import report_unknown_keywords
+from captioner.cli.arguments.model import ServedModel, chosen_model, image_limits
+from captioner.cli.arguments.search import caption_options
+from captioner.cli.arguments.values import given_flags
 from captioner.cli.batch_arguments import RAY_OPTIONS, add_parser
 from captioner.cli.batch_inputs import make_transform, read_list
-from captioner.cli.common import (
-    caption_options,
-    check_local_flags,
-    client_options,
-    given_flags,
-    image_limits,
-    open_captioner,
-    report_unknown_keywords,
-)
 from captioner.cli.output import INTERRUPTED, counted, printable, report_failure
 from captioner.errors import OptionsError
 from captioner.images.urls import is_url
@@ -244,18 +239,18 @@ def _write_gallery(args: argparse.Namespace) -> None:
 
 @contextmanager
 def _open_engine(args: argparse.Namespace) -> Iterator[Engine]:
-    if args.server:
-        check_local_flags(args)
+    model = chosen_model(args)
+    if isinstance(model, ServedModel):
         from captioner.cli.batch_servers import ServerEngine
 
-        with ServerEngine(args.server, client_options(args)) as servers:
+        with ServerEngine(model.addresses, model.options) as servers:
             yield servers
     else:
         from captioner.folder.pipeline import DEFAULT_BATCH_SIZE, LocalEngine
 
-        with open_captioner(args) as captioner:
+        with model.open() as captioner:
             engine = LocalEngine(
-                captioner,  # type: ignore[arg-type]
+                captioner,
                 args.batch_size or DEFAULT_BATCH_SIZE,
                 args.workers,
                 include_keywords=bool(args.include_keywords),

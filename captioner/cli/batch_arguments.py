@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from captioner.cli.common import add_caption_arguments, add_keywords_argument
+from captioner.cli.arguments.inputs import add_keywords_argument
+from captioner.cli.arguments.model import add_caption_arguments
+from captioner.cli.arguments.text import add_style_argument
+from captioner.cli.arguments.values import positive
 from captioner.folder.outputs import FORMATS
 
 RAY_OPTIONS = ("actors", "cpus_per_actor", "gpus_per_actor", "shard_size")
@@ -37,11 +40,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     again.add_argument("--overwrite", action="store_true", help="caption everything again; replace OUT")
     run.add_argument("--watch", action="store_true", help="keep captioning new photos until interrupted")
     run.add_argument("--retry-failed", action="store_true", help="retry images that failed before")
-    run.add_argument("--batch-size", type=_count, metavar="N", help="images per batch (32)")
-    run.add_argument("--workers", type=_count, metavar="N", help="image decoding processes (one per core)")
+    run.add_argument("--batch-size", type=positive, metavar="N", help="images per batch (32)")
+    run.add_argument("--workers", type=positive, metavar="N", help="image decoding processes (one per core)")
     run.add_argument(
         "--lanes",
-        type=_count,
+        type=positive,
         metavar="N",
         help="batches captioned at the same time, which share the threads (default: by the number of cores)",
     )
@@ -84,10 +87,10 @@ def _add_cluster(group: argparse._ArgumentGroup) -> None:
         help="ray distributes the work; FOLDER and OUT may then be s3:// or gs:// URIs, OUT is a folder "
         "of Parquet files, and RAY_ADDRESS names the cluster (default: local)",
     )
-    group.add_argument("--actors", type=_count, metavar="N", help="parallel models (2)")
+    group.add_argument("--actors", type=positive, metavar="N", help="parallel models (2)")
     group.add_argument("--cpus-per-actor", type=float, metavar="N", help="default: 1")
     group.add_argument("--gpus-per-actor", type=float, metavar="N", help="default: 0, a CPU")
-    group.add_argument("--shard-size", type=_count, metavar="N", help="images in one file of OUT (10000)")
+    group.add_argument("--shard-size", type=positive, metavar="N", help="images in one file of OUT (10000)")
 
 
 def _add_output(group: argparse._ArgumentGroup) -> None:
@@ -130,12 +133,7 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_text(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--style",
-        choices=("caption", "alt"),
-        default="caption",
-        help="alt: alt text, a sentence of at most 125 characters that does not guess people's gender",
-    )
+    add_style_argument(group)
     group.add_argument("--prefix", default="", metavar="TEXT", help="put TEXT before each caption")
     group.add_argument("--suffix", default="", metavar="TEXT", help="put TEXT after each caption")
     group.add_argument(
@@ -157,9 +155,3 @@ def _add_text(group: argparse._ArgumentGroup) -> None:
         metavar="P",
         help="leave out captions whose confidence is below P, 0 to 1",
     )
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 1, got {text!r}")
-    return int(text)

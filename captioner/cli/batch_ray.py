@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, NoReturn
 
+from captioner.cli.arguments.model import check_no_server_flags, image_limits
+from captioner.cli.arguments.search import caption_options
+from captioner.cli.arguments.values import given_flags
 from captioner.cli.batch_arguments import RAY_OPTIONS
 from captioner.cli.batch_inputs import make_transform, read_list, text_options
-from captioner.cli.common import caption_options, check_server_flags, given_flags, image_limits
 from captioner.cli.output import INTERRUPTED, printable
 from captioner.errors import OptionsError
 
@@ -50,7 +52,7 @@ def run_ray(args: argparse.Namespace) -> int:
 
     for name, flag in given_flags(args, _REJECTED):
         raise OptionsError(f"{flag} is not for --engine ray: {_REJECTED[name]}", name)
-    check_server_flags(args)
+    check_no_server_flags(args)
     if args.format not in (None, "parquet"):
         raise OptionsError(f"--engine ray writes parquet, not {args.format}", "format")
     if len(args.sources) > 1 or not (args.sources or args.files_from):

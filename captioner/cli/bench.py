@@ -7,10 +7,13 @@ import json
 import os
 import platform
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from captioner.cli.common import add_caption_arguments, caption_options, check_server_flags, image_limits
+from captioner.cli.arguments.model import LocalModel, add_caption_arguments, local_model
+from captioner.cli.arguments.search import caption_options
 from captioner.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -37,23 +40,41 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_caption_arguments(parser)
 
 
-def run(args: argparse.Namespace) -> int:
-    from captioner.captioner import Captioner
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a command line asks for."""
 
-    if args.server:
-        raise OptionsError("--server: bench measures a model on this machine")
-    check_server_flags(args)
-    options = caption_options(args)
-    if min(args.batch_sizes) < 1 or not args.seconds > 0:
-        raise OptionsError("--batch-sizes and --seconds must be positive")
+    model: LocalModel
+    options: CaptionOptions
+    images: tuple[Path, ...]
+    batch_sizes: tuple[int, ...]
+    seconds: float
+    as_json: bool
+
+    @classmethod
+    def read(cls, args: argparse.Namespace) -> Request:
+        if args.server:
+            raise OptionsError("--server: bench measures a model on this machine")
+        if min(args.batch_sizes) < 1 or not args.seconds > 0:
+            raise OptionsError("--batch-sizes and --seconds must be positive")
+        return cls(
+            model=local_model(args),
+            options=caption_options(args),
+            images=tuple(args.images),
+            batch_sizes=tuple(args.batch_sizes),
+            seconds=args.seconds,
+            as_json=args.json,
+        )
+
+
+def run(args: argparse.Namespace) -> int:
+    return bench(Request.read(args))
+
+
+def bench(request: Request) -> int:
+    """Measure, and print the figures; the exit status."""
     started = time.perf_counter()
-    captioner = Captioner.load(
-        args.model,
-        device=args.device or "auto",
-        threads=args.threads,
-        precision=args.precision or "auto",
-        limits=image_limits(args),
-    )
+    captioner = request.model.load()
     record: dict[str, Any] = {
         "model": captioner.model,
         "provider": captioner.provider,
@@ -61,11 +82,12 @@ def run(args: argparse.Namespace) -> int:
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "load_ms": round(1e3 * (time.perf_counter() - started), 1),
     }
-    record["beam_size"] = options.resolve(captioner.defaults).beam_size
+    record["beam_size"] = request.options.resolve(captioner.defaults).beam_size
     record["batches"] = [
-        _measure(captioner, args.images, size, args.seconds, options) for size in args.batch_sizes
+        _measure(captioner, request.images, size, request.seconds, request.options)
+        for size in request.batch_sizes
     ]
-    if args.json:
+    if request.as_json:
         print(json.dumps(record))
         return 0
     for name in ("model", "provider", "precision", "machine", "load_ms", "beam_size"):
@@ -77,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(
-    captioner: Captioner, images: list[Path], batch: int, seconds: float, options: CaptionOptions
+    captioner: Captioner, images: Sequence[Path], batch: int, seconds: float, options: CaptionOptions
 ) -> dict[str, Any]:
     import numpy as np
     from PIL import Image

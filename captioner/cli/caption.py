@@ -1,8 +1,7 @@
 r"""`captioner caption`: a line an image.
 
 By default a line is `IMAGE<TAB>caption`, with control characters written as `\t`, `\n`, `\xNN`, and
-`<TAB>caption` below it for each alternative;
-with `--json` it is a record in which the name is unchanged.
+`<TAB>caption` below it for each alternative; with `--json` it is a record in which the name is unchanged.
 """
 
 from __future__ import annotations
@@ -10,20 +9,66 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
-from captioner.cli.common import (
-    add_caption_arguments,
-    caption_options,
-    image_limits,
-    open_captioner,
-)
-from captioner.cli.inputs import add_input_arguments, caption_inputs
+from captioner.cli.arguments.inputs import Inputs, add_input_arguments
+from captioner.cli.arguments.model import LocalModel, ServedModel, add_caption_arguments, chosen_model
+from captioner.cli.arguments.search import caption_options
+from captioner.cli.arguments.text import add_style_argument
 from captioner.cli.output import printable, report_failure
-from captioner.errors import CaptionerError
+from captioner.errors import CaptionerError, LowConfidenceError, OptionsError
 
 if TYPE_CHECKING:
-    from captioner.protocol import Outcome
+    from captioner.options import CaptionOptions
+    from captioner.protocol import ImageCaptioner
+    from captioner.results import Caption
+
+_JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
+_OF_BATCH = (".csv", ".parquet")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a command line asks for."""
+
+    inputs: Inputs
+    model: LocalModel | ServedModel
+    options: CaptionOptions
+    style: str
+    form: str
+    """ "text", "json" or "show"."""
+    min_confidence: float | None
+    with_confidence: bool
+    output: Path | None
+
+    @classmethod
+    def read(cls, args: argparse.Namespace) -> Request:
+        form = "json" if args.json else "show" if args.show else "text"
+        if args.output is not None:
+            _check_output(args.output, args.images)
+            if args.show:
+                raise OptionsError("--show is for the terminal, not for --output", "output")
+            if args.output.suffix.lower() in _JSON_SUFFIXES:
+                form = "json"
+        if args.min_confidence is not None and not 0 <= args.min_confidence <= 1:
+            raise OptionsError(
+                f"--min-confidence must be from 0 to 1, got {args.min_confidence}", "min_confidence"
+            )
+        return cls(
+            inputs=Inputs.read(args),
+            model=chosen_model(args, draws=args.show),
+            options=caption_options(args, attention=form != "text"),
+            style=args.style,
+            form=form,
+            min_confidence=args.min_confidence,
+            with_confidence=args.confidence,
+            output=args.output,
+        )
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -33,48 +78,125 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Print a caption for each image, in the order given.",
         epilog="Exit status: 0 all captioned; 1 some images failed, each named on stderr; 2 wrong usage.",
     )
-    parser.add_argument("images", nargs="+", metavar="IMAGE", help="image file; - reads one from stdin")
     add_input_arguments(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print a JSON record per line, with maps")
     form.add_argument("--show", action="store_true", help="print words coloured by probability, and maps")
+    parser.add_argument("--confidence", action="store_true", help="print the confidence behind each caption")
+    parser.add_argument(
+        "--min-confidence",
+        type=float,
+        metavar="P",
+        help="leave out captions whose confidence is below P, 0 to 1; each is named on stderr",
+    )
+    add_style_argument(parser)
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="OUT",
+        help="write the lines to this file instead, JSON records if it ends in .jsonl; for folders and "
+        "other formats see captioner batch",
+    )
     add_caption_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    options = caption_options(args)
-    if not (args.json or args.show):
-        options = dataclasses.replace(options, attention=False)
+    return caption(Request.read(args))
+
+
+def caption(request: Request) -> int:
+    """Caption the images; the exit status."""
     failed = False
-    with open_captioner(args, draws=args.show) as captioner:
-        for name, _, outcome in caption_inputs(captioner, args, args.images, options):
+    with _opened(request.output) as file, request.model.open() as captioner:
+        _check_confidence(request, captioner)
+        for name, _, outcome in request.inputs.caption(captioner, request.options):
+            outcome = _believed(outcome, request.min_confidence)
             if isinstance(outcome, CaptionerError):
-                failed = True
                 report_failure(name, outcome)
-            _print(name, outcome, args)
-            print(end="", flush=True)  # nothing where stdout was closed before the start
+                failed = failed or not isinstance(outcome, LowConfidenceError)  # which was asked for
+            elif request.style != "caption":
+                outcome = _worded(outcome, request.style)
+            for line in _lines(name, outcome, request):
+                print(line, file=file)
+            print(end="", file=file, flush=True)  # nothing where stdout was closed before the start
     return int(failed)
 
 
-def _print(name: str, outcome: Outcome, args: argparse.Namespace) -> None:
-    if args.json:
+def _check_output(path: Path, images: list[str]) -> None:
+    """Before anything is captioned, so that no work is lost."""
+    from captioner.folder.outputs.files import check_folder, check_no_input
+
+    if path.suffix.lower() in _OF_BATCH:
+        raise OptionsError(f"captioner batch FOLDER -o {path.name} writes {path.suffix} files", "output")
+    if path.is_dir():
+        raise OptionsError(f"--output: {path} is a folder; captioner batch writes into folders", "output")
+    check_folder(path)
+    check_no_input(path, images)
+
+
+def _check_confidence(request: Request, captioner: ImageCaptioner) -> None:
+    flag = "--confidence" if request.with_confidence else "--min-confidence"
+    if (request.with_confidence or request.min_confidence is not None) and captioner.calibration is None:
+        raise OptionsError(f"this model's confidence has not been calibrated, which {flag} needs")
+
+
+@contextmanager
+def _opened(path: Path | None) -> Iterator[IO[str] | None]:
+    """stdout, or a file that is in place when the block has ended, also by an error or Ctrl-C."""
+    if path is None:
+        yield sys.stdout
+        return
+    from io import StringIO
+
+    from captioner.files import replacing
+
+    lines = StringIO()
+    try:
+        yield lines
+    finally:
+        if text := lines.getvalue():
+            with replacing(path) as file:
+                file.write(text.encode("utf-8", "surrogateescape"))
+
+
+def _believed(outcome: Caption | CaptionerError, minimum: float | None) -> Caption | CaptionerError:
+    if minimum is None or isinstance(outcome, CaptionerError) or outcome.confidence is None:
+        return outcome
+    if outcome.confidence >= minimum:
+        return outcome
+    return LowConfidenceError(f"left out: confidence {outcome.confidence:.2f} is below {minimum}")
+
+
+def _lines(name: str, outcome: Caption | CaptionerError, request: Request) -> Iterator[str]:
+    if request.form == "json":
         from captioner.results import error_to_dict
 
         if isinstance(outcome, CaptionerError):
-            record = error_to_dict(name, outcome)
+            yield json.dumps(error_to_dict(name, outcome))
         else:
-            record = outcome.to_dict(name)
-        print(json.dumps(record))
+            yield json.dumps(outcome.to_dict(name))
     elif isinstance(outcome, CaptionerError):
-        pass  # it stands on stderr
-    elif args.show:
+        return  # it stands on stderr
+    elif request.form == "show":
         from rich.console import Console
 
         from captioner.overlay.terminal import show_caption
 
         print(printable(name))
-        show_caption(outcome, Console(), limits=image_limits(args))
+        show_caption(outcome, Console(), limits=request.inputs.limits)
     else:
-        print(f"{printable(name)}\t{printable(outcome.text)}")  # a server may send any text
+        # A server may send any text.
+        sure = f"\t{outcome.confidence:.2f}" if request.with_confidence else ""
+        yield f"{printable(name)}\t{printable(outcome.text)}{sure}"
         for other in outcome.alternatives:
-            print(f"\t{printable(other.text)}")
+            yield f"\t{printable(other.text)}"
+
+
+def _worded(caption: Caption, style: str) -> Caption:
+    """The caption, and its alternatives, in this style."""
+    from captioner.folder.text import TextOptions
+
+    text = TextOptions(style=style)
+    others = (dataclasses.replace(one, text=text.apply(one.text, "")) for one in caption.alternatives)
+    return dataclasses.replace(caption, text=text.apply(caption.text, ""), alternatives=tuple(others))

@@ -3,15 +3,52 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from captioner.cli.attention_tests import AttentionTests, add_arguments, print_results
-from captioner.cli.common import REFERENCES_HELP, add_caption_arguments, caption_options, open_captioner
-from captioner.cli.score import print_scores, score_record
+from captioner.cli.arguments.model import LocalModel, ServedModel, add_caption_arguments, chosen_model
+from captioner.cli.arguments.search import caption_options
+from captioner.cli.attention_tests import AttentionTests, TestRequest, add_arguments, print_results
+from captioner.cli.score import REFERENCES_HELP, print_scores, score_record
 from captioner.errors import CaptionerError, DataError, OutputError
+
+if TYPE_CHECKING:
+    from captioner.options import CaptionOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a command line asks for."""
+
+    references: Path
+    places: tuple[Path, ...]
+    """Folders and archives of the images."""
+    split: str | None
+    model: LocalModel | ServedModel
+    options: CaptionOptions
+    tests: TestRequest
+    output: Path | None
+    as_json: bool
+
+    @classmethod
+    def read(cls, args: argparse.Namespace) -> Request:
+        own = args.references if args.references.is_dir() else args.references.parent
+        tests = TestRequest.read(args)
+        request = cls(
+            references=args.references,
+            places=tuple(args.images or [own]),
+            split=args.split,
+            model=chosen_model(args),
+            options=caption_options(args, attention=tests.need_maps, attention_size=None),
+            tests=tests,
+            output=args.output,
+            as_json=args.json,
+        )
+        if request.output is not None:
+            _check_output(request, request.output)
+        return request
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -30,13 +67,18 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="folders or zip files of the images (default: the folder of REFERENCES)",
     )
     parser.add_argument("--split", help="only the images of this split")
-    parser.add_argument("-o", "--captions", type=Path, metavar="OUT.jsonl", help="keep the captions")
+    parser.add_argument("-o", "--output", type=Path, metavar="OUT.jsonl", help="keep the captions")
     parser.add_argument("--json", action="store_true", help="print the scores as one JSON object")
     add_arguments(parser)
     add_caption_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    return evaluate(Request.read(args))
+
+
+def evaluate(request: Request) -> int:
+    """Caption and score the images, and print the scores; the exit status."""
     from rich.console import Console
     from rich.progress import track
 
@@ -45,21 +87,16 @@ def run(args: argparse.Namespace) -> int:
     from captioner.metrics import evaluate_captions
     from captioner.references import read_references
 
-    own = args.references if args.references.is_dir() else args.references.parent
-    places = args.images or [own]
-    if args.captions:
-        _check_output(args, places)
-    images = read_references(args.references, args.split)
-    files = ImageFiles(places)
-    tests = AttentionTests(args, images)
-    options = dataclasses.replace(caption_options(args), attention=tests.need_maps, attention_size=None)
+    images = read_references(request.references, request.split)
+    files = ImageFiles(request.places)
+    tests = AttentionTests(request.tests, images)
     captions: dict[str, str] = {}
     lines = []
-    with open_captioner(args) as captioner:
+    with request.model.open() as captioner:
         tests.start(captioner)
         console = Console(stderr=True)
         outcomes = track(
-            captioner.caption_each((files.read(image.name) for image in images), options),
+            captioner.caption_each((files.read(image.name) for image in images), request.options),
             "captioning",
             total=len(images),
             console=console,
@@ -74,8 +111,8 @@ def run(args: argparse.Namespace) -> int:
                 lines.append(json.dumps(caption.to_dict(image.name, words=False, alternatives=False)) + "\n")
                 tests.add(image, caption)
         finally:
-            if args.captions and lines:  # also those before an error or Ctrl-C
-                with replacing(args.captions) as file:
+            if request.output and lines:  # also those before an error or Ctrl-C
+                with replacing(request.output) as file:
                     file.write("".join(lines).encode())
     objects = {image.name: image.objects for image in images}
     scores = evaluate_captions(
@@ -84,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
         objects=objects if any(objects.values()) else None,
     )
     found = tests.results()
-    if args.json:
+    if request.as_json:
         print(json.dumps({**score_record(scores), **{name: each.to_dict() for name, each in found.items()}}))
     else:
         print_scores(scores, as_json=False)
@@ -92,16 +129,15 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check_output(args: argparse.Namespace, places: Sequence[Path]) -> None:
-    """Before anything is captioned, so that no work is lost. `places` have the images."""
+def _check_output(request: Request, output: Path) -> None:
+    """Before anything is captioned, so that no work is lost."""
     from captioner.folder.outputs.files import check_folder, check_no_input
-
-    check_folder(args.captions)
-    if args.captions.is_dir():
-        raise OutputError(f"cannot write {args.captions}: it is a folder")
     from captioner.references.tables import SIDECAR_SUFFIXES
 
+    check_folder(output)
+    if output.is_dir():
+        raise OutputError(f"cannot write {output}: it is a folder")
     # Where the references are a folder.
-    texts = (text for suffix in SIDECAR_SUFFIXES for text in args.references.rglob(f"*{suffix}"))
-    boxes = [args.boxes] if args.boxes else []
-    check_no_input(args.captions, [args.references, *texts, *places, *boxes])
+    texts = (text for suffix in SIDECAR_SUFFIXES for text in request.references.rglob(f"*{suffix}"))
+    boxes = [request.tests.boxes] if request.tests.boxes else []
+    check_no_input(output, [request.references, *texts, *request.places, *boxes])

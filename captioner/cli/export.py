@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from captioner.cli.common import add_search_arguments, caption_options
+from captioner.cli.arguments.search import add_search_arguments, caption_options
 from captioner.errors import DataError
 from captioner.options import BUNDLE_OPTIONS
 
@@ -19,7 +19,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Write a model bundle, and check that ONNX captions as PyTorch does.",
     )
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="best.pt or last.pt of a run")
-    parser.add_argument("-o", "--out", type=Path, metavar="BUNDLE", required=True, help="a new folder")
+    parser.add_argument("-o", "--output", type=Path, metavar="BUNDLE", required=True, help="a new folder")
     parser.add_argument("--name", help="name of the model (default: that of the run)")
     parser.add_argument(
         "--card",
@@ -54,11 +54,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--images", type=Path, nargs="+", metavar="IMAGE", help="real photos for the check (default: noise)"
     )
     parser.add_argument(
-        "--calibration",
+        "--int8",
         type=Path,
         nargs="+",
         metavar="IMAGE",
-        help="about 200 photos like those of the training; adds INT8 graphs to the bundle",
+        help="add INT8 graphs to the bundle, fitted to these: about 200 photos like those of the training",
     )
 
 
@@ -70,22 +70,23 @@ def run(args: argparse.Namespace) -> int:
         card = args.card.read_text(encoding="utf-8") if args.card else None
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read the model card {args.card}: {error}") from None
-    with writing(args.out):
+    with writing(args.output):
         parity = export_bundle(
             args.checkpoint,
-            args.out,
+            args.output,
             name=args.name,
             card=card,
             images=args.images or (),
-            calibration=args.calibration or (),
+            calibration=args.int8 or (),
             decoding=caption_options(args),
             checklist_weight=args.checklist_weight,
             scores=dict(map(_read_scores, args.scores)) or None,
             evaluate=args.evaluate,
         )
-    size = sum(path.stat().st_size for path in args.out.iterdir())
+    size = sum(path.stat().st_size for path in args.output.iterdir())
     print(
-        f"captioner: {args.out}: {size / 1e6:.1f} MB; {parity.captions} captions alike in ONNX and PyTorch, "
+        f"captioner: {args.output}: {size / 1e6:.1f} MB; "
+        f"{parity.captions} captions alike in ONNX and PyTorch, "
         f"log-probabilities within {parity.log_prob:.1e}, attention within {parity.attention:.1e}",
         file=sys.stderr,
     )

@@ -3,26 +3,74 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import itertools
 import json
+import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from captioner.cli.common import add_caption_arguments, caption_options, image_limits, open_captioner
+from captioner.cli.arguments.model import (
+    LocalModel,
+    ServedModel,
+    add_caption_arguments,
+    chosen_model,
+    image_limits,
+)
+from captioner.cli.arguments.search import caption_options
 from captioner.cli.output import printable, report_failure
 from captioner.cli.overlay import with_alternatives
 from captioner.errors import CaptionerError, DataError, ImageUnreadableError, OptionsError
 
 if TYPE_CHECKING:
     from captioner.folder.items import Found
+    from captioner.images.sources import ImageLimits
     from captioner.options import CaptionOptions
-    from captioner.protocol import ImageCaptioner, Outcome
 
-_LINES_TRIED = 100
+_LINES_TRIED = _RECORDS_LOOKED_AT = 100
 _NOT_A_RECORD = {"code": "invalid_data", "message": "not a record of a caption"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a command line asks for."""
+
+    source: Path
+    from_folder: bool
+    root: Path
+    """The folder that the names of photos are relative to."""
+    model: LocalModel | ServedModel
+    options: CaptionOptions
+    output: Path
+    title: str | None
+    link_photos: bool
+    limits: ImageLimits
+    quiet: bool
+
+    @classmethod
+    def read(cls, args: argparse.Namespace) -> Request:
+        from_folder = args.source.is_dir()
+        if from_folder and args.images is not None:
+            raise OptionsError("--images is for CAPTIONS.jsonl, not for a folder", "images")
+        if not from_folder and not args.source.is_file():
+            raise DataError(f"{args.source}: there is no such folder or file")
+        root = args.source if from_folder else args.images or args.source.parent
+        if not root.is_dir():
+            raise OptionsError(f"{root}: there is no such folder", "images")
+        return cls(
+            source=args.source,
+            from_folder=from_folder,
+            root=root,
+            model=chosen_model(args, draws=True),
+            options=with_alternatives(caption_options(args, attention=True)),
+            output=args.output,
+            title=args.title,
+            link_photos=args.link_photos,
+            limits=image_limits(args),
+            quiet=args.quiet,
+        )
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -56,33 +104,43 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
+    return make_gallery(Request.read(args))
+
+
+def make_gallery(request: Request) -> int:
+    """Write the page; the exit status."""
     from captioner.overlay.gallery import write_gallery
     from captioner.overlay.gallery.write import check_page
 
-    check_page(args.output)
-    if args.source.is_dir():
-        if args.images is not None:
-            raise OptionsError("--images is for CAPTIONS.jsonl, not for a folder", "images")
-        root, records = args.source, caption_folder(args, find_photos(args.source))
-    elif args.source.is_file():
-        root, records = args.images or args.source.parent, read_records(args.source)
-    else:
-        raise DataError(f"{args.source}: there is no such folder or file")
-    if not root.is_dir():
-        raise OptionsError(f"{root}: there is no such folder", "images")
+    check_page(request.output)
+    records = _caption_folder(request) if request.from_folder else _find_records(request)
     summary = write_gallery(
         records,
-        args.output,
-        root,
-        title=args.title,
-        link_photos=args.link_photos,
-        limits=image_limits(args),
+        request.output,
+        request.root,
+        title=request.title,
+        link_photos=request.link_photos,
+        limits=request.limits,
         report=report_failure,
     )
     print(printable(str(summary.page)))
     if summary.failed:
         print(f"captioner: {summary.failed} of {summary.photos} photos failed", file=sys.stderr)
     return 1 if summary.failed else 0
+
+
+def _find_records(request: Request) -> Iterator[dict[str, Any]]:
+    """The records of a JSONL file. Raises `OptionsError` where none of the first photos is there."""
+    records = read_records(request.source)
+    first = list(itertools.islice(records, _RECORDS_LOOKED_AT))
+    names = [str(record["image"]) for record in first if "caption" in record]
+    if names and not any(os.path.lexists(request.root / name) for name in names):
+        raise OptionsError(
+            f"{request.root} has none of the photos in {request.source.name}, such as {printable(names[0])}; "
+            "--images ROOT says where they are",
+            "images",
+        )
+    return itertools.chain(first, records)
 
 
 def find_photos(folder: Path) -> list[Found]:
@@ -96,35 +154,28 @@ def find_photos(folder: Path) -> list[Found]:
     return photos
 
 
-def caption_folder(args: argparse.Namespace, photos: Sequence[Found]) -> Iterator[dict[str, Any]]:
-    """Caption these photos of the folder `args.source`; one record per photo."""
+def _caption_folder(request: Request) -> Iterator[dict[str, Any]]:
+    """Caption the photos of a folder; one record per photo. What listing the folder showed to be no photo,
+    such as a pipe, is not opened."""
     from rich.console import Console
     from rich.progress import track
 
     from captioner.results import error_to_dict
 
-    options = with_alternatives(dataclasses.replace(caption_options(args), attention=True))
-    with open_captioner(args, draws=True) as captioner:
-        outcomes = _caption(captioner, args.source, photos, options)
-        console = Console(stderr=True, quiet=args.quiet)
+    photos = find_photos(request.source)
+    images = (
+        ImageUnreadableError(photo.problem) if photo.problem else request.source / photo.name
+        for photo in photos
+    )
+    with request.model.open() as captioner:
+        outcomes = captioner.caption_each(images, request.options)
+        console = Console(stderr=True, quiet=request.quiet)
         shown = track(outcomes, "Captioning", total=len(photos), console=console, transient=True)
         for photo, outcome in zip(photos, shown, strict=True):
             if isinstance(outcome, CaptionerError):
                 yield error_to_dict(photo.name, outcome)
             else:
                 yield outcome.to_dict(photo.name)
-
-
-def _caption(
-    captioner: ImageCaptioner, folder: Path, photos: Sequence[Found], options: CaptionOptions
-) -> Iterator[Outcome]:
-    """The outcome of each photo; what listing the folder showed to be no photo, such as a pipe, is not
-    opened."""
-    readable = (folder / photo.name for photo in photos if not photo.problem)
-    outcomes = captioner.caption_each(readable, options)
-    for photo in photos:
-        yield ImageUnreadableError(photo.problem) if photo.problem else next(outcomes)
-    next(outcomes, None)  # to the end: a server's answer too
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:

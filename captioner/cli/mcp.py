@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from captioner.cli.common import add_caption_arguments, caption_options, open_captioner
+from captioner.cli.arguments.model import add_caption_arguments, chosen_model
+from captioner.cli.arguments.search import caption_options
 from captioner.errors import OptionsError
 
 
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     from captioner.mcp.tools import make_server
 
     folders, options = AllowedFolders(args.folders), caption_options(args)
-    with open_captioner(args) as captioner:
+    with chosen_model(args).open() as captioner:
         server = make_server(Library(folders, captioner, options))
         if args.http_port is None:
             server.run("stdio")

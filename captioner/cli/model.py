@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from captioner.cli.common import bundle_path
+from captioner.cli.arguments.values import bundle_path
 from captioner.cli.output import printable
 from captioner.errors import RuntimeMissingError
 from captioner.options import BUNDLE_OPTIONS
@@ -40,16 +41,35 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
             )
 
 
-def run(args: argparse.Namespace) -> int:
-    from captioner.model.bundle import CARD, DEFAULT, Bundle
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a command line asks for."""
 
-    bundle = Bundle.load(args.bundle)
-    if args.action == "verify":
+    action: str
+    bundle: Path | None
+    as_json: bool
+
+    @classmethod
+    def read(cls, args: argparse.Namespace) -> Request:
+        return cls(action=args.action, bundle=args.bundle, as_json=getattr(args, "json", False))
+
+
+def run(args: argparse.Namespace) -> int:
+    from captioner.model.bundle import DEFAULT, Bundle
+
+    request = Request.read(args)
+    bundle = Bundle.load(request.bundle)
+    if request.action == "verify":
         return _verify(bundle)
-    if args.json:
+    if request.as_json:
         print(json.dumps({"model": bundle.identity, "digest": bundle.digest, **bundle.manifest}, indent=2))
         return 0
-    folder: Path = args.bundle or DEFAULT
+    return _show(bundle, request.bundle or DEFAULT)
+
+
+def _show(bundle: Bundle, folder: Path) -> int:
+    from captioner.model.bundle import CARD
+
     for name, value in _facts(bundle, folder).items():
         print(f"{name + ':':<12} {value}")
     print()

@@ -5,19 +5,66 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from captioner.cli.common import REFERENCES_HELP, given_flags
+from captioner.cli.arguments.values import given_flags
 from captioner.cli.output import printable
-from captioner.errors import OptionsError
+from captioner.errors import OptionsError, how_to_install
 
 if TYPE_CHECKING:
     from captioner.metrics import Comparison, Scores
 
+REFERENCES_HELP = (
+    "captions that people wrote: JSON of Karpathy or COCO, Flickr8k tokens, CSV with the columns image and "
+    "caption, JSON lines (corrections of a gallery, too), or a folder of photos with text files"
+)
 _SAMPLES, _MOST_SAMPLES, _SEED = 1000, 100_000, 0
 _CAPTION_OPTIONS = ("compare", "split_list", "meteor_data", "no_meteor", "samples", "seed")
 """Options for references that are captions, not labels."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a command line asks for."""
+
+    captions: str
+    compare: str | None
+    references: str
+    are_labels: bool
+    """Whether the references are words for each photo, not captions."""
+    split: str | None
+    split_list: str | None
+    meteor_data: str | None
+    meteor: bool
+    samples: int
+    seed: int
+    as_json: bool
+
+    @classmethod
+    def read(cls, args: argparse.Namespace) -> Request:
+        if args.labels:
+            for name, flag in given_flags(args, _CAPTION_OPTIONS):
+                raise OptionsError(f"--labels cannot be combined with {flag}", name)
+        samples = _SAMPLES if args.samples is None else args.samples
+        seed = _SEED if args.seed is None else args.seed
+        if not 1 <= samples <= _MOST_SAMPLES or seed < 0:
+            raise OptionsError(f"--samples must be from 1 to {_MOST_SAMPLES} and --seed at least 0")
+        return cls(
+            captions=args.captions,
+            compare=args.compare,
+            references=args.references,
+            are_labels=args.labels,
+            split=args.split,
+            split_list=args.split_list,
+            meteor_data=args.meteor_data,
+            meteor=not args.no_meteor,
+            samples=samples,
+            seed=seed,
+            as_json=args.json,
+        )
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -63,57 +110,60 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.labels:
-        return _score_names(args)
+    return score(Request.read(args))
+
+
+def score(request: Request) -> int:
+    """Score captions, and print the scores; the exit status."""
+    if request.are_labels:
+        return _score_names(request)
     from captioner.metrics import Meteor, compare_captions, evaluate_captions
     from captioner.metrics.captions import objects_by_image, read_captions, references_by_image
     from captioner.metrics.tables import label
     from captioner.references import read_references
 
-    samples = _SAMPLES if args.samples is None else args.samples
-    seed = _SEED if args.seed is None else args.seed
-    if not 1 <= samples <= _MOST_SAMPLES or seed < 0:
-        raise OptionsError(f"--samples must be from 1 to {_MOST_SAMPLES} and --seed at least 0")
-    if args.split_list:
-        images = read_references(args.references, "listed", split_lists={"listed": args.split_list})
+    if request.split_list:
+        images = read_references(request.references, "listed", split_lists={"listed": request.split_list})
     else:
-        images = read_references(args.references, args.split)
+        images = read_references(request.references, request.split)
     references = references_by_image(images)
-    systems = [read_captions(path, images) for path in (args.captions, args.compare) if path]
-    meteor = None if args.no_meteor else Meteor.load(args.meteor_data)
+    systems = [read_captions(path, images) for path in (request.captions, request.compare) if path]
+    meteor = Meteor.load(request.meteor_data) if request.meteor else None
     if meteor is not None and meteor.key != "meteor":
         variant = label(meteor.key)
-        print(f"captioner: {variant}; for METEOR 1.5: pip install 'captioner[metrics]'", file=sys.stderr)
+        print(f"captioner: {variant}; for METEOR 1.5: {how_to_install('metrics')}", file=sys.stderr)
     options: dict[str, Any] = {
         "objects": objects_by_image(images),
         "meteor": meteor or False,
-        "samples": samples,
-        "seed": seed,
+        "samples": request.samples,
+        "seed": request.seed,
     }
     if len(systems) == 1:
-        print_scores(evaluate_captions(systems[0], references, **options), as_json=args.json)
+        print_scores(evaluate_captions(systems[0], references, **options), as_json=request.as_json)
     else:
         comparison = compare_captions(systems[0], systems[1], references, **options)
-        _print_json(_comparison_record(comparison)) if args.json else _print_comparison(comparison, args)
+        names = [printable(Path(path).name) for path in (request.captions, request.compare) if path]
+        _print_json(_comparison_record(comparison)) if request.as_json else _print_comparison(
+            comparison, names
+        )
     return 0
 
 
-def _score_names(args: argparse.Namespace) -> int:
-    """Score captions against labels. Raises `OptionsError` for options that need captions."""
+def _score_names(request: Request) -> int:
+    """Score captions against labels."""
     from captioner.metrics.captions import check_keys, read_captions
     from captioner.metrics.naming import score_naming
     from captioner.metrics.tables import label
     from captioner.references import read_label_file, select_split
 
-    for name, flag in given_flags(args, _CAPTION_OPTIONS):
-        raise OptionsError(f"--labels cannot be combined with {flag}", name)
-    path = Path(args.references)
+    path = Path(request.references)
     images = read_label_file(path)
-    if args.split:
-        images = select_split(path, images, args.split)
+    if request.split:
+        images = select_split(path, images, request.split)
     check_keys(images)
-    scores = score_naming(read_captions(args.captions, images), {image.key: image.words for image in images})
-    if args.json:
+    captions = read_captions(request.captions, images)
+    scores = score_naming(captions, {image.key: image.words for image in images})
+    if request.as_json:
         _print_json(scores.to_dict())
         return 0
     rows = [[label(name), f"{value:.2f}"] for name, value in scores.to_dict().items() if name != "images"]
@@ -174,7 +224,7 @@ def _print_scores(scores: Scores) -> None:
     )
 
 
-def _print_comparison(comparison: Comparison, args: argparse.Namespace) -> None:
+def _print_comparison(comparison: Comparison, names: Sequence[str]) -> None:
     from captioner.metrics.tables import interval, label, statistics
 
     first, second = comparison.first, comparison.second
@@ -189,7 +239,6 @@ def _print_comparison(comparison: Comparison, args: argparse.Namespace) -> None:
         ]
         for name, difference in comparison.differences.items()
     ]
-    names = [printable(Path(path).name) for path in (args.captions, args.compare)]
     heads = [f"{first.images} images", *names, "change", "95% interval", "p"]
     others = statistics(second)
     print_table(heads, rows, [[name, value, others[name]] for name, value in statistics(first).items()])

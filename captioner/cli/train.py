@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from captioner.cli.common import add_device_argument, add_threads_argument
+from captioner.cli.arguments.model import add_device_argument, add_threads_argument
 from captioner.errors import DataError, DeviceError
 
 if TYPE_CHECKING:
@@ -30,7 +30,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="a TOML file, or the name of an included recipe: default, coco, encoder, reward or world",
     )
     parser.add_argument(
-        "-o", "--out", type=Path, metavar="RUN", help="folder of the run (default: runs/NAME)", default=None
+        "-o",
+        "--output",
+        type=Path,
+        metavar="RUN",
+        help="folder of the run (default: runs/NAME)",
+        default=None,
     )
     parser.add_argument(
         "--data-root",
@@ -70,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     if not config.is_file() and (RECIPES / f"{args.config}.toml").exists():
         config = RECIPES / f"{args.config}.toml"
     options = TrainOptions.read(config, _changes(args))
-    folder = args.out or Path("runs") / options.name
+    folder = args.output or Path("runs") / options.name
     with hold_local(folder):
         _train(options, folder, args.data_root or config.parent, args)
     return 0

@@ -32,6 +32,7 @@ from captioner.errors import (
     OptionsError,
     OutputError,
     RuntimeMissingError,
+    how_to_install,
 )
 from captioner.folder.items import Item
 from captioner.folder.locks import hold
@@ -376,5 +377,5 @@ def _import_ray() -> Any:
         import ray
         import ray.data
     except ImportError:
-        raise RuntimeMissingError("--engine ray needs Ray: pip install 'captioner[ray]'") from None
+        raise RuntimeMissingError(f"--engine ray needs Ray: {how_to_install('ray')}") from None
     return ray

@@ -13,7 +13,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from captioner.errors import DataError, ImageUnreadableError, OptionsError, OutputError, RuntimeMissingError
+from captioner.errors import (
+    DataError,
+    ImageUnreadableError,
+    OptionsError,
+    OutputError,
+    RuntimeMissingError,
+    how_to_install,
+)
 from captioner.files import Folder, writing
 from captioner.folder.items import Found
 from captioner.folder.sources import (
@@ -38,7 +45,7 @@ def open_filesystem(uri: str) -> tuple[Any, str]:
     try:
         from pyarrow import fs
     except ImportError:
-        raise RuntimeMissingError("URIs need pyarrow: pip install 'captioner[ray]'") from None
+        raise RuntimeMissingError(f"URIs need pyarrow: {how_to_install('ray')}") from None
     if "://" not in uri:
         return fs.LocalFileSystem(), os.path.abspath(uri)  # noqa: PTH100 (links stay links)
     try:

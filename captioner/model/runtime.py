@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from captioner.cores import available_cores, core_limit
-from captioner.errors import BundleError, DeviceError, OptionsError, RuntimeMissingError
+from captioner.errors import BundleError, DeviceError, OptionsError, RuntimeMissingError, how_to_install
 from captioner.model.bundle import DECODER, ENCODER, FORMAT, Bundle
 from captioner.model.decoder import CHOSEN, OnnxDecoder, OnnxStepper
 from captioner.model.device import check_device
@@ -138,7 +138,7 @@ class Runtime:
 
     def _why_no_cuda(self, bundle: Bundle) -> str | None:
         if _CUDA not in self._ort.get_available_providers():
-            return "this onnxruntime is built for the CPU; install 'captioner[gpu]' in its place"
+            return "this onnxruntime is built for the CPU; install '.[gpu]' in its place"
         try:
             self._ort.preload_dlls()  # CUDA and cuDNN from the wheels that [gpu] brings
             # The list of available providers only says what was compiled in; a session says what works.
@@ -235,7 +235,7 @@ def _import_onnxruntime() -> Any:
         import onnxruntime
     except ImportError:
         raise RuntimeMissingError(
-            "captioning needs ONNX Runtime: pip install 'captioner[cpu]', or 'captioner[gpu]' for CUDA"
+            f"captioning needs ONNX Runtime: {how_to_install('cpu')}, or '.[gpu]' for CUDA"
         ) from None
     onnxruntime.disable_telemetry_events()  # a program may have imported it before captioner
     return onnxruntime

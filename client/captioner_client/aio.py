@@ -10,11 +10,12 @@ from typing import Any, Literal, Self, cast, overload
 
 import grpc
 
-from captioner.errors import CaptionerError
-from captioner.images.sources import ImageInput, is_single
+from captioner.errors import CaptionerError, ImageError
+from captioner.images.sources import ImageInput, ImageOrError, is_single
 from captioner.model.info import ModelInfo
 from captioner.options import CaptionOptions, merge_options
 from captioner.protobuf import caption_from_proto, model_from_proto, options_to_proto, word_from_proto
+from captioner.protocol import only_captions
 from captioner.results import Caption, Word
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1 import captioner_pb2_grpc
@@ -115,19 +116,20 @@ class AsyncCaptionClient:
         One image gives one `Caption`, an iterable a list of them in its order. Single options can be given
         as keywords: `caption("dog.jpg", beam_size=5)`. `timeout_s` is the longest wait for the answer of one
         image; for several see `ClientOptions.timeout_s`. With `return_errors`, errors take the places of the
-        captions of failed images; otherwise the first of them, in the order of the images, is raised.
+        captions of failed images; otherwise the first of them, in the order of the images, is raised when all
+        are done, and its `outcomes` have the captions of the others.
         For several images, an error of the server itself is always raised, and finished captions are lost:
         `caption_batch` and `caption_each` yield each as it comes.
         """
         options = merge_options(options, fields)
         if not is_single(images):
-            found = []
+            found: list[Caption | CaptionerError] = []
             async with aclosing(self.caption_each(cast(Iterable[ImageInput], images), options)) as outcomes:
                 async for outcome in outcomes:
-                    if isinstance(outcome, CaptionerError) and not return_errors:
-                        raise outcome
+                    if not isinstance(outcome, Caption | ImageError) and not return_errors:
+                        raise outcome  # the others would fail too
                     found.append(outcome)
-            return found
+            return found if return_errors else only_captions(found)
         try:
             image, payload = await self._prepare(images)
             request = pb.CaptionRequest(image=payload, options=_message(options), model=self._settings.model)
@@ -178,7 +180,7 @@ class AsyncCaptionClient:
             await waiting.after(failure)
 
     async def caption_batch(
-        self, images: Iterable[ImageInput], options: CaptionOptions | None = None
+        self, images: Iterable[ImageOrError], options: CaptionOptions | None = None
     ) -> AsyncGenerator[Outcome, None]:
         """The caption or the error of each image with its position in `images`, in the order of completion.
 
@@ -194,7 +196,7 @@ class AsyncCaptionClient:
                 yield outcome
 
     async def caption_each(
-        self, images: Iterable[ImageInput], options: CaptionOptions | None = None, **fields: Any
+        self, images: Iterable[ImageOrError], options: CaptionOptions | None = None, **fields: Any
     ) -> AsyncGenerator[Caption | CaptionerError, None]:
         """The caption or the error of each image, in the order of `images`; otherwise as `caption_batch`."""
         early: dict[int, Caption | CaptionerError] = {}

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from captioner.errors import CaptionerError, ImageError
-from captioner.images.sources import ImageInput
+from captioner.images.sources import ImageInput, ImageOrError, name_image
 from captioner.protobuf import caption_from_proto
 from captioner.results import Caption
 from captioner.v1 import captioner_pb2 as pb
@@ -52,7 +52,7 @@ class Batch:
         self,
         stub: Any,
         metadata: tuple[tuple[str, str], ...],
-        images: Iterable[ImageInput],
+        images: Iterable[ImageOrError],
         options: pb.CaptionOptions | None,
         settings: ClientOptions,
         servers: str,
@@ -174,7 +174,7 @@ class Batch:
             try:
                 return index, *prepare(image, self._settings)
             except ImageError as error:
-                return index, image, error
+                return index, b"", name_image(error, image)
         return None
 
     def _outcome(self, answer: pb.CaptionBatchResponse) -> Outcome:
@@ -185,7 +185,8 @@ class Batch:
                 raise ValueError(f"it is for image {index}, which awaits none")
         image = self._unanswered.pop(index)
         if answer.HasField("error"):
-            return index, from_batch_error(answer.error, self._servers)
+            error = from_batch_error(answer.error, self._servers)
+            return index, name_image(error, image) if isinstance(error, ImageError) else error
         try:
             with reading_answer(self._servers):
                 return index, caption_from_proto(answer.caption, image)

@@ -11,7 +11,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, Literal, Self, TypeVar, overload
 
 from captioner.errors import CaptionerError
-from captioner.images.sources import ImageInput
+from captioner.images.sources import ImageInput, ImageOrError
 from captioner.model.info import ModelInfo
 from captioner.options import CaptionOptions
 from captioner.protocol import ModelDescription
@@ -153,7 +153,8 @@ class CaptionClient(ModelDescription):
         One image gives one `Caption`, an iterable a list of them in its order. Single options can be given
         as keywords: `caption("dog.jpg", beam_size=5)`. `timeout_s` is the longest wait for the answer of one
         image; for several see `ClientOptions.timeout_s`. With `return_errors`, errors take the places of the
-        captions of failed images; otherwise the first of them, in the order of the images, is raised.
+        captions of failed images; otherwise the first of them, in the order of the images, is raised when all
+        are done, and its `outcomes` have the captions of the others.
         For several images, an error of the server itself is always raised, and finished captions are lost:
         `caption_batch` and `caption_each` yield each as it comes.
         """
@@ -161,7 +162,7 @@ class CaptionClient(ModelDescription):
         return self._run(call(images, options, timeout_s=timeout_s, return_errors=return_errors, **fields))
 
     def caption_each(
-        self, images: Iterable[ImageInput], options: CaptionOptions | None = None, **fields: Any
+        self, images: Iterable[ImageOrError], options: CaptionOptions | None = None, **fields: Any
     ) -> Generator[Caption | CaptionerError, None, None]:
         """The caption or the error of each image, in the order of `images`; otherwise as `caption_batch`."""
         return self._iterate(self._client.caption_each(images, options, **fields))
@@ -178,7 +179,7 @@ class CaptionClient(ModelDescription):
         return self._iterate(self._client.stream(image, options, timeout_s=timeout_s, **fields))
 
     def caption_batch(
-        self, images: Iterable[ImageInput], options: CaptionOptions | None = None
+        self, images: Iterable[ImageOrError], options: CaptionOptions | None = None
     ) -> Generator[Outcome, None, None]:
         """The caption or the error of each image with its position in `images`, in the order of completion.
 

@@ -10,13 +10,13 @@ from PIL import Image
 from captioner.errors import ImageTooLargeError, NotAnImageError
 from captioner.images.formats import HEAD_BYTES, SAFE_FORMATS, format_of
 from captioner.images.opening import ImageInput, ImageLimits, open_image, read_file
-from captioner.images.sources import rereadable
+from captioner.images.sources import ImageOrError, rereadable
 from captioner_client.settings import ClientOptions
 
 _JPEG_QUALITY = 95
 
 
-def prepare(image: ImageInput, options: ClientOptions) -> tuple[ImageInput, bytes]:
+def prepare(image: ImageOrError, options: ClientOptions) -> tuple[ImageInput, bytes]:
     """The image, in a form that can be read again, and its payload. Raises an `ImageError`."""
     image = rereadable(image)
     return image, make_payload(image, options)

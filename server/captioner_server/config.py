@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from captioner.errors import OptionsError
+from captioner.paths import below
 from captioner_server.captioning.model_source import relative_to
 from captioner_server.settings import GROUPS, SETTINGS
 
@@ -112,7 +113,7 @@ def _from_file(file: Path) -> dict[str, Any]:
 def _relative_to(file: Path, value: Any) -> Any:
     if isinstance(value, tuple):  # models
         return tuple(relative_to(file.parent, item) for item in value)
-    return file.parent / value if isinstance(value, Path) else value
+    return below(file.parent, value) if isinstance(value, Path) else value
 
 
 def _nearest(name: str, known: Iterable[str], cutoff: float) -> str:

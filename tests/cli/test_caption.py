@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from support.photos import photo_with
 from support.serving import RunningServer
 
 from captioner.captioner import Captioner
+from captioner.cli.arguments.model import ServedModel, add_caption_arguments, chosen_model
 from captioner.cli.main import main
 from captioner.images.opening import DEFAULT_LIMITS
 from captioner.options import CaptionOptions
@@ -53,6 +55,69 @@ def test_a_line_an_image_in_the_order_given(caption, captioner, capsys) -> None:
     expected = {name: found.text for name, found in zip(PHOTOS, captioner.caption(PHOTOS), strict=True)}
     assert output.splitlines() == [f"{name}\t{expected[name]}" for name in names]
     assert errors == ""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="other permissions")
+def test_a_token_that_everybody_may_read_is_said(capsys, tmp_path) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret")
+    parser = argparse.ArgumentParser()
+    add_caption_arguments(parser)
+    for mode, said in ((0o644, 1), (0o640, 0), (0o600, 0)):
+        token.chmod(mode)
+        model = chosen_model(parser.parse_args(["--server", "localhost:1", "--token-file", str(token)]))
+        assert isinstance(model, ServedModel) and model.options.token == "secret"
+        assert capsys.readouterr().err.count(f"everybody may read {token}: chmod o-r") == said
+
+
+def test_the_confidence_stands_behind_the_caption(caption, capsys) -> None:
+    assert main(["caption", PHOTOS[0], "--confidence"]) == 0  # the embedded model has a calibration
+    name, _, confidence = capsys.readouterr().out.rstrip("\n").split("\t")
+    assert name == PHOTOS[0] and 0 < float(confidence) < 1
+    assert caption(PHOTOS[0], "--confidence") == 2
+    assert "has not been calibrated, which --confidence needs" in capsys.readouterr().err
+
+
+def test_captions_of_low_confidence_are_left_out_as_asked(capsys) -> None:
+    assert main(["caption", PHOTOS[0], "--min-confidence", "1"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "" and f"{PHOTOS[0]}: left out: confidence 0." in printed.err
+    assert main(["caption", PHOTOS[0], "--min-confidence", "0"]) == 0
+    assert capsys.readouterr().out.startswith(PHOTOS[0])
+    assert main(["caption", PHOTOS[0], "--min-confidence", "2"]) == 2
+
+
+def test_captions_as_alt_text(caption, captioner, capsys) -> None:
+    assert caption(PHOTOS[0], "--style", "alt") == 0
+    text = capsys.readouterr().out.rstrip("\n").partition("\t")[2]
+    assert text[0].isupper() and text.endswith(".")
+
+
+def test_lines_go_into_a_file(caption, captioner, capsys, tmp_path) -> None:
+    assert caption(*PHOTOS, "missing.jpg", "-o", str(tmp_path / "captions.txt")) == 1
+    printed = capsys.readouterr()
+    assert printed.out == "" and "missing.jpg: " in printed.err
+    lines = (tmp_path / "captions.txt").read_text(encoding="utf-8").splitlines()
+    assert [line.partition("\t")[0] for line in lines] == PHOTOS
+    assert caption(PHOTOS[0], "-o", str(tmp_path / "captions.jsonl")) == 0
+    record = json.loads((tmp_path / "captions.jsonl").read_text(encoding="utf-8"))
+    assert record["image"] == PHOTOS[0] and record["words"]
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        ("captions.csv", "captioner batch FOLDER -o captions.csv writes .csv files"),
+        ("", "is a folder; captioner batch writes into folders"),
+        ("nowhere/captions.txt", "there is no folder"),
+        ("photo.jpg", "is one of the inputs"),
+    ],
+)
+def test_what_cannot_be_written_is_said_before_captioning(caption, capsys, tmp_path, output, reason) -> None:
+    photo = tmp_path / "photo.jpg"
+    photo.write_bytes(Path(PHOTOS[0]).read_bytes())
+    assert caption(str(photo), "-o", str(tmp_path / output)) == 2
+    assert reason in capsys.readouterr().err and photo.read_bytes() == Path(PHOTOS[0]).read_bytes()
 
 
 def test_failures_are_named_and_the_others_captioned(caption, capsys, tmp_path) -> None:
@@ -294,7 +359,7 @@ def test_a_caption_holds_the_words_to_include(caption, captioner, capsys) -> Non
     ("gpu", "says"), [(True, "captioner: running on cpu (CPUExecutionProvider, float32)\n"), (False, "")]
 )
 def test_running_on_the_cpu_is_said_where_a_gpu_is(gpu, says, tiny_bundle, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("captioner.cli.common._has_gpu", lambda: gpu)
+    monkeypatch.setattr("captioner.cli.arguments.model._has_gpu", lambda: gpu)
     monkeypatch.setattr("captioner.model.runtime.Runtime._why_no_cuda", lambda *_: "there is none")
     assert main(["caption", "--model", str(tiny_bundle), PHOTOS[0]]) == 0
     assert capsys.readouterr().err == says

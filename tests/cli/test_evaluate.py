@@ -102,7 +102,7 @@ def test_captions_among_the_photos_are_replaced(command: list[str], tmp_path: Pa
 def test_a_folder_that_is_missing_is_named_before_anything_is_captioned(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("captioner.cli.evaluate.open_captioner", lambda _: pytest.fail("captions"))
+    monkeypatch.setattr("captioner.captioner.Captioner.load", lambda *_, **__: pytest.fail("captions"))
     assert main([*command, "-o", str(tmp_path / "none" / "out.jsonl")]) == 2
     assert "there is no folder" in capsys.readouterr().err
     assert main([*command, "-o", str(tmp_path)]) == 2

@@ -15,6 +15,26 @@ from captioner.cli.main import main
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+def test_a_wrong_root_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    captions, page = tmp_path / "captions.jsonl", tmp_path / "page.html"
+    record = {"caption": "a", "log_prob": -1.0, "words": []}
+    captions.write_text("".join(json.dumps({"image": f"{n}.jpg", **record}) + "\n" for n in range(127)))
+    assert main(["gallery", str(captions), "--images", str(EXAMPLES), "-o", str(page)]) == 2
+    errors = capsys.readouterr().err
+    assert "has none of the photos in captions.jsonl, such as 0.jpg; --images ROOT says" in errors
+    assert errors.count("\n") == 1 and not page.exists()
+
+
+@pytest.mark.parametrize("field", ["log_prob", "confidence"])
+def test_a_number_beyond_all_bounds_spoils_one_record_only(tmp_path, capsys, field) -> None:
+    captions, page = tmp_path / "captions.jsonl", tmp_path / "page.html"
+    good = {"image": "cat.jpg", "caption": "a", "log_prob": -1.0, "words": []}
+    bad = json.dumps({**good, "image": "coffee.jpg", field: 0}).replace(": 0", ": 1" + 400 * "0")
+    captions.write_text(f"{json.dumps(good)}\n{bad}\n")
+    assert main(["gallery", str(captions), "--images", str(EXAMPLES), "-o", str(page)]) == 1
+    assert "1 of 2 photos failed" in capsys.readouterr().err and page.exists()
+
+
 @pytest.mark.parametrize("content", ["", "image,caption\ncat.jpg,a cat\n" * 60, '{"a": 1}\n', "\x00" * 5000])
 def test_a_file_without_captions_is_refused(content, tmp_path, capsys) -> None:
     captions = tmp_path / "c.csv"

@@ -157,6 +157,8 @@ def test_redirects_lead_nowhere_else(web, path, reason) -> None:
             "http://169.254.169.254/",
         ),
         *("http://[::ffff:127.0.0.1]/", "http://0.0.0.0/", "http://224.0.0.1/", "http://[fe80::1]/"),
+        *("http://[64:ff9b::7f00:1]/", "http://[64:ff9b:1::a00:1]/", "http://[2002:a9fe:a9fe::1]/"),
+        *("http://[::127.0.0.1]/", "http://[fec0::1]/", "http://[2001:0:7f00:1::]/", "http://192.0.0.8/"),
     ],
 )
 def test_private_addresses_are_never_reached(url) -> None:

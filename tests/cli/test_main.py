@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -80,7 +81,7 @@ def test_a_missing_package_names_the_extra(monkeypatch, capsys) -> None:
     assert main(["train"]) == 2
     assert (
         capsys.readouterr().err
-        == "captioner: train needs the package torch: pip install 'captioner[train]'\n"
+        == "captioner: train needs the package torch: pip install '.[train]' in a clone of the project\n"
     )
 
 
@@ -94,7 +95,7 @@ sys.exit(main(sys.argv[1:]))
 """
     done = run_python(code, "caption", "--model", str(tiny_bundle), PHOTO)
     assert done.returncode == 2
-    assert "pip install 'captioner[cpu]'" in done.stderr and "Traceback" not in done.stderr
+    assert "pip install '.[cpu]'" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_an_interrupt_is_130(monkeypatch, tiny_bundle: Path) -> None:
@@ -164,6 +165,30 @@ def test_a_file_that_looks_like_an_argument(tmp_path, monkeypatch, capsys) -> No
     with pytest.raises(SystemExit):
         main(["caption", "cat.jpg", "-beach.jpg"])
     assert "unknown argument -beach.jpg; the file of this name is ./-beach.jpg" in capsys.readouterr().err
+
+
+def test_photos_stand_before_between_and_behind_options(tiny_bundle: Path, tmp_path, capsys) -> None:
+    other = str(shutil.copy(PHOTO, tmp_path / "other.jpg"))
+    model = ["--model", str(tiny_bundle), "--device", "cpu"]
+    for arguments in ([PHOTO, *model, other], [*model, PHOTO, other], [*model, "--", PHOTO, other]):
+        assert main(["caption", *arguments]) == 0
+        names = [line.partition("\t")[0] for line in capsys.readouterr().out.splitlines()]
+        assert names == [PHOTO, other]
+
+
+def test_a_photo_alone_is_captioned(tmp_path, capsys) -> None:
+    assert main([PHOTO]) == 0
+    assert capsys.readouterr().out.startswith(f"{PHOTO}\t")
+    assert main([str(tmp_path / "gone.jpg")]) == 1
+    assert "gone.jpg: No such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_completion_of_other_shells(shell: str, capsys) -> None:
+    pytest.importorskip("shtab")
+    assert main(["--print-completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert "gallery" in script and "min-confidence" in script
 
 
 def test_completion_knows_commands_and_options(capsys) -> None:

@@ -78,7 +78,7 @@ def test_a_part_of_meteor_is_called_what_it_is(
     assert main(["score", CAPTIONS, REFERENCES]) == 0
     printed = capsys.readouterr()
     assert "METEOR 1.5 (exact)" in printed.out
-    assert printed.err == "captioner: METEOR 1.5 (exact); for METEOR 1.5: pip install 'captioner[metrics]'\n"
+    assert printed.err.startswith("captioner: METEOR 1.5 (exact); for METEOR 1.5: pip install '.[metrics]'")
 
 
 @pytest.mark.parametrize(

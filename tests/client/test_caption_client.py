@@ -167,6 +167,17 @@ def test_options_that_a_server_does_not_allow_name_their_field(client: CaptionCl
     assert caught.value.field == "beam_size"
 
 
+def test_an_error_among_several_images_keeps_the_captions(client: CaptionClient, tmp_path: Path) -> None:
+    gone, broken, left_out = tmp_path / "gone.jpg", tmp_path / "broken.jpg", ImageUnreadableError("left out")
+    broken.write_bytes(b"no image")
+    with pytest.raises(ImageUnreadableError, match=r"gone\.jpg: No such .*3 of 4 images") as caught:
+        client.caption([make_image(1), gone, broken, left_out])
+    assert (caught.value.image, caught.value.index) == (str(gone), 1)
+    caption, *errors = caught.value.outcomes
+    assert caption.text == client.caption(make_image(1)).text
+    assert [error.image for error in errors] == [str(gone), str(broken), None] and errors[2] is left_out
+
+
 def test_the_model_is_described(server: RunningServer, client: CaptionClient) -> None:
     model = client.get_model()
     assert model.model == server.engine.model

@@ -372,7 +372,7 @@ def test_a_missing_package_is_named_before_the_work(photos, tmp_path, batch, cap
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setattr("captioner.captioner.Captioner.caption_pixels", lambda *_: pytest.fail("it began"))
     assert batch(photos, "-o", tmp_path / "out.parquet") == 2
-    assert "pip install 'captioner[parquet]'" in capsys.readouterr().err
+    assert "pip install '.[parquet]'" in capsys.readouterr().err
 
 
 def test_a_gallery_that_cannot_be_is_refused_before_the_work(photos, tmp_path, batch, capsys) -> None:

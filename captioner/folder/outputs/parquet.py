@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from captioner.errors import RuntimeMissingError
+from captioner.errors import RuntimeMissingError, how_to_install
 from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.outputs.table import Table, flatten
 
@@ -94,5 +94,5 @@ def _import_pyarrow() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise RuntimeMissingError("Parquet needs pyarrow: pip install 'captioner[parquet]'") from None
+        raise RuntimeMissingError(f"Parquet needs pyarrow: {how_to_install('parquet')}") from None
     return pyarrow, pyarrow.parquet

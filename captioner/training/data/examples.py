@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from captioner.images.files import ImageFiles
+from captioner.paths import below
 from captioner.references import (
     CaptionedImage,
     read_classes,
@@ -43,7 +44,7 @@ def load_examples(sources: Sequence[SourceOptions], root: Path, split: str) -> l
     examples = []
     for source in sources:
         images = _of_split(source, _read(source, root), split)
-        files = ImageFiles([_existing(root / place) for place in source.images])
+        files = ImageFiles([_existing(below(root, place)) for place in source.images])
         repeat = source.repeat if split == "train" else 1
         examples += [Example(image, source.name, repeat, files) for image in images]
     return examples
@@ -59,10 +60,10 @@ def _existing(place: Path) -> Path:
 
 def _read(source: SourceOptions, root: Path) -> list[CaptionedImage]:
     if source.captions:
-        return read_references(root / source.captions)
+        return read_references(below(root, source.captions))
     if source.labels:
-        return read_label_file(root / source.labels)
-    return read_classes([root / place for place in source.images])
+        return read_label_file(below(root, source.labels))
+    return read_classes([below(root, place) for place in source.images])
 
 
 def _of_split(source: SourceOptions, images: list[CaptionedImage], split: str) -> list[CaptionedImage]:

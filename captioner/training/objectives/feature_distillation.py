@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from captioner.errors import DataError
+from captioner.paths import below
 from captioner.training.config.options import ObjectiveOptions, TrainOptions
 from captioner.training.data.augment import enlarge
 from captioner.training.data.teacher_features import NORMALIZATIONS, FeatureNetwork, build_features
@@ -51,7 +52,7 @@ class FeatureDistillation(Objective[FeatureDistillationOptions]):
         super().__init__(options, run)
         model, crops = run.options.model, run.options.crops
         network = FeatureNetwork(
-            run.data_root / options.network, options.normalization, model.image_size, run.device
+            below(run.data_root, options.network), options.normalization, model.image_size, run.device
         )
         with run.progress.task("features of the teacher network", len(run.examples), 0) as tell:
             self.features = build_features(

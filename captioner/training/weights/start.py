@@ -21,6 +21,7 @@ from captioner.nn.decoder.evidence import UNFITTED
 from captioner.nn.encoder import Backbone, build_backbone
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.options import FALLBACK, CaptionOptions
+from captioner.paths import below
 from captioner.training.names.class_words import learnt_from
 from captioner.training.weights.checkpoint import load_model
 
@@ -68,7 +69,7 @@ class Start:
 
     @classmethod
     def _read(cls, name: str, root: Path) -> Start:
-        path = root / name
+        path = below(root, name)
         if path.is_file():
             model, vocabulary, run, contents = load_model(path)
             search = run.search.resolve()

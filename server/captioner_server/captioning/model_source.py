@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from captioner.errors import OptionsError
+from captioner.paths import below
 from captioner.protocol import PixelModel
 
 DEFAULT = "default"
@@ -44,7 +45,7 @@ def parse_models(given: Sequence[str]) -> dict[str, Path | None]:
 def relative_to(folder: Path, text: str) -> str:
     """The same model, its path relative to a folder instead of the working directory."""
     name, path = _split(text)
-    return text if path is None else f"{name}={folder / path}"
+    return text if path is None else f"{name}={below(folder, path)}"
 
 
 def _split(text: str) -> tuple[str, Path | None]:

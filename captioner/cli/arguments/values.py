@@ -1,0 +1,39 @@
+"""Kinds of values that flags take, for `type=` of argparse, and flags that were given."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from captioner.errors import OptionsError
+from captioner.model.device import check_device
+
+
+def bundle_path(text: str) -> Path | None:
+    """The folder of a bundle; None for "default", the embedded model, as in Python and for `serve`."""
+    return None if text == "default" else Path(text)
+
+
+def device(text: str) -> str:
+    """auto, cpu, cuda or cuda:N."""
+    try:
+        return check_device(text)
+    except OptionsError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def positive(text: str) -> int:
+    """A whole number from 1."""
+    if not text.isdecimal() or not text.isascii() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text!r}")
+    return int(text)
+
+
+def given_flags(args: argparse.Namespace, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Those of the options `names` that the user has set, each with its flag: ("max_pixels", "--max-pixels").
+    Their defaults must be None or False."""
+    for name in names:
+        value = getattr(args, name, None)
+        if value is not None and value is not False:
+            yield name, "--" + name.replace("_", "-")
