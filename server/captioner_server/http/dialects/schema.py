@@ -24,10 +24,14 @@ _LIST = _names(
 )
 _ONE = _names("category item keyword label name noun object subject tag text thing title topic value word")
 _CHANCE = _names("certainty confidence probability relevance score topicality")
-_KNOWN = _names(
-    """$defs $id $ref $schema additionalProperties allOf anyOf const default definitions deprecated
-    description enum examples items maxItems maxLength maximum minItems minLength minimum nullable oneOf
-    properties propertyOrdering readOnly required strict title type uniqueItems"""
+_REMARKS = _names(
+    """$defs $id $schema default definitions deprecated description examples nullable propertyOrdering
+    readOnly strict title"""
+)
+"""What a schema says without asking for anything."""
+_KNOWN = _REMARKS | _names(
+    """$ref additionalProperties allOf anyOf const enum items maxItems maxLength maximum minItems minLength
+    minimum oneOf properties required type uniqueItems"""
 )
 _MOST_DEPTH = 16
 _MOST_STEPS = 5_000
@@ -78,15 +82,9 @@ class _Filler:
             raise Unmet(f"{path or 'it'} is no schema that can be followed")
         if unknown := set(schema) - _KNOWN:
             raise Unmet(f"{path or 'it'} has {clip(min(unknown), 50)}, which is not supported")
-        if "$ref" in schema:
-            return self.value(self._target(schema["$ref"]), path, keyword, depth + 1)
-        if "const" in schema:
-            return schema["const"]
-        if "enum" in schema:
-            return self._choice(schema["enum"], path, keyword)
-        for combined in ("anyOf", "oneOf", "allOf"):
+        for combined in ("$ref", "const", "enum", "anyOf", "oneOf", "allOf"):
             if combined in schema:
-                return self._first(schema[combined], path, keyword, depth)
+                return self._combined(schema, combined, path, keyword, depth)
         kinds = schema.get("type", _kind_of(schema, path))
         if isinstance(kinds, list):
             options = [{**schema, "type": kind} for kind in sorted(kinds, key=lambda kind: kind == "null")]
@@ -103,6 +101,24 @@ class _Filler:
             case "null":
                 return None
         raise Unmet(f"nothing is known for {path or 'it'} ({clip(str(kinds), 50)})")
+
+    def _combined(
+        self, schema: dict[str, Any], combined: str, path: str, keyword: Keyword | None, depth: int
+    ) -> Any:
+        """The value of a schema that stands for others, or names values."""
+        given = schema[combined]
+        beside = set(schema) - _REMARKS - {combined}
+        if beside - ({"type"} if combined in ("const", "enum") else set()):
+            raise Unmet(f"{path or 'it'} has {clip(min(beside), 50)} beside {combined}")
+        if combined == "$ref":
+            return self.value(self._target(given), path, keyword, depth + 1)
+        if combined == "const":
+            return given
+        if combined == "enum":
+            return self._choice(given, path, keyword)
+        if combined == "allOf" and isinstance(given, list) and len(given) > 1:
+            raise Unmet(f"{path or 'it'} has allOf, which is not supported")
+        return self._first(given, path, keyword, depth)
 
     def _target(self, reference: Any) -> Any:
         found = self._root
@@ -125,19 +141,21 @@ class _Filler:
     def _choice(self, choices: Any, path: str, keyword: Keyword | None) -> Any:
         words = [keyword] if keyword else self._facts.keywords
         for choice in choices if isinstance(choices, list) else []:
-            if any(word.text == str(choice).lower() for word in words):
+            if isinstance(choice, str) and any(word.text == choice.lower() for word in words):
                 return choice
         raise Unmet(f"no keyword of this photo is a choice for {path or 'it'}")
 
     def _object(self, schema: Any, path: str, keyword: Keyword | None, depth: int) -> dict[str, Any]:
         fields, needed = schema.get("properties", {}), schema.get("required", [])
-        if not isinstance(fields, dict) or not isinstance(needed, list):
+        lists_names = isinstance(needed, list) and all(isinstance(name, str) for name in needed)
+        if not isinstance(fields, dict) or not lists_names:
             raise Unmet(f"{path or 'it'} is no schema that can be followed")
         record = {}
         for name in [*fields, *(name for name in needed if name not in fields)]:
             place = f"{path}.{name}" if path else str(name)
+            field = fields.get(name, schema.get("additionalProperties", {}))
             try:
-                record[name] = self.value(fields.get(name, {}), place, keyword, depth + 1)
+                record[name] = self.value(field, place, keyword, depth + 1)
             except Unmet:
                 if name in needed:
                     raise
@@ -158,6 +176,8 @@ class _Filler:
             found = list(self._entries(items, path, depth))
         most = schema.get("maxItems")
         found = found[:most] if isinstance(most, int) and most >= 0 else found
+        if schema.get("uniqueItems") and any(one in found[:place] for place, one in enumerate(found)):
+            raise Unmet(f"{path or 'it'} would have an item twice")
         return _within(found, schema, path, "Items", len)
 
     def _entries(self, items: Any, path: str, depth: int) -> Iterator[Any]:
@@ -193,8 +213,10 @@ class _Filler:
         scale = most if isinstance(most, (int, float)) and 1 < most <= 1000 else 1
         value = round(chance * scale) if whole else round(chance * scale, 4)
         least = schema.get("minimum", value)
-        if isinstance(least, (int, float)) and value < least:
-            raise Unmet(f"{path} is at least {least}, and it is {value}")
+        if not (
+            isinstance(least, (int, float)) and isinstance(most, (int, float)) and least <= value <= most
+        ):
+            raise Unmet(f"{path} is from {least} to {most}, and it is {value}")
         return value
 
 
