@@ -15,10 +15,10 @@ from pydantic import BaseModel, Field
 
 from captioner import __version__
 from captioner.errors import CaptionerError
-from captioner.folder.outputs.xmp import keywords_of
 from captioner.mcp.library import Library, Photo, captioned, failed
 from captioner.overlay.render import render_overlay
 from captioner.results import Caption
+from captioner.words.keywords import keywords_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -132,7 +132,7 @@ def _told(work: Callable[P, T]) -> Callable[P, T]:
 
 def _shown(name: str, caption: Caption) -> CaptionedPhoto:
     confidence = None if caption.confidence is None else round(caption.confidence, 3)
-    keywords = [word for word in keywords_of(caption.text) if word]
+    keywords = keywords_of(caption.text)
     return CaptionedPhoto(path=name, caption=caption.text, confidence=confidence, keywords=keywords)
 
 

@@ -71,8 +71,8 @@ def test_the_value_is_valid(schema: object) -> None:
 
 
 WORDS = st.sampled_from(
-    """type properties required items enum const anyOf oneOf allOf $ref $defs minimum maximum minItems maxItems
-    minLength maxLength uniqueItems additionalProperties title caption keywords""".split()  # noqa: SIM905
+    """type properties required items enum const anyOf oneOf allOf $ref $defs minimum maximum minItems
+    maxItems minLength maxLength uniqueItems additionalProperties title caption keywords""".split()  # noqa: SIM905
 )
 ANYTHING = st.recursive(
     st.none()
