@@ -1,376 +1,223 @@
-"""Attack a server as an outsider would, and see how long health and an innocent caller wait.
+"""Attack a server as an outsider would, and see how long ordinary callers wait for captions and health.
 
     python benchmarks/serving/attack.py --markdown
+    python benchmarks/serving/attack.py --markdown --front haproxy --floods
 
-Each attack runs for so long on default settings, attacker and server on a core each. It takes a machine with
-two cores that does nothing else.
+Each attack runs for so long on default settings. The server, what is in front of it and ordinary callers have
+one core, attackers another. Attackers that use plain sockets have other addresses (127.0.0.2 and so on) than
+ordinary callers. It takes a machine with two cores that does nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
+import http.client
 import multiprocessing
 import os
-import random
-import socket
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from multiprocessing.synchronize import Event
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import grpc
-from common import add_arguments, load_images, percentiles_ms, pinned, report, running_server, watched_health
+from attacks import ATTACKS, CALLERS, FLOODS, OVER_HTTP, Target
+from common import add_arguments, load_images, percentiles_ms, pinned, report, running_server
+from front import FRONTS, fronted
+from grpc_health.v1 import health_pb2
+from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
-from captioner_server.inference import grpc_predict_v2_pb2 as oip
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
-
-_HEALTH_P99_MS, _HEALTH_MAX_MS = 100, 500
+_CAPTION_P99_MS, _HEALTH_P99_MS, _HEALTH_MAX_MS = 1000, 100, 500
 _MEMORY_MIB = 4096
-CAPTION = "/captioner.v1.CaptionService/Caption"
-INFER = "/inference.GRPCInferenceService/ModelInfer"
-HEALTH = "/grpc.health.v1.Health/Check"
-
-
-Once = Callable[[grpc.Channel], object]
-"""Attacks once, over a channel of its own."""
-
-
-def unary(method: str, message: bytes) -> Once:
-    return lambda channel: channel.unary_unary(method)(message, timeout=20)
-
-
-def shapes(address: str) -> Once:
-    """A shape of 60,000 dimensions."""
-    request = oip.ModelInferRequest(model_name="captioner")
-    request.inputs.add(name="IMAGE", datatype="BYTES", shape=[2**62] * 60_000)
-    return unary(INFER, request.SerializeToString())
-
-
-def elements(address: str) -> Once:
-    """Eight million empty elements."""
-    request = oip.ModelInferRequest(model_name="captioner")
-    request.inputs.add(name="IMAGE").contents.bytes_contents.extend([b""] * 8_000_000)
-    return unary(INFER, request.SerializeToString())
-
-
-def names(address: str) -> Once:
-    """A model name of 4 KB, for logs and details."""
-    return unary(INFER, oip.ModelInferRequest(model_name="x" * 4000).SerializeToString())
-
-
-def scans(address: str) -> Once:
-    """A progressive JPEG of empty scans."""
-    from support.bombs import scan_bomb
-
-    return unary(CAPTION, pb.CaptionRequest(image=scan_bomb()).SerializeToString())
-
-
-def strips(address: str) -> Once:
-    """A TIFF of a million strips."""
-    from support.bombs import strip_bomb
-
-    return unary(CAPTION, pb.CaptionRequest(image=strip_bomb()).SerializeToString())
-
-
-def maximum(address: str) -> Once:
-    """A PNM whose values are converted in Python."""
-    image = b"P5 4000 4000 100\n" + bytes(16_000_000)
-    return unary(CAPTION, pb.CaptionRequest(image=image).SerializeToString())
-
-
-def memory(address: str) -> Once:
-    """A PNG of 121 megapixels."""
-    from support.bombs import large
-
-    return unary(CAPTION, pb.CaptionRequest(image=large("PNG", 11_000)).SerializeToString())
-
-
-def refused(address: str) -> Once:
-    """30 MB that are not an image."""
-    return unary(CAPTION, pb.CaptionRequest(image=bytes(30 * 2**20)).SerializeToString())
-
-
-def padded(address: str) -> Once:
-    """A small photo with a tail of 30 MB."""
-    return unary(
-        CAPTION, pb.CaptionRequest(image=load_images(None, 1)[0] + bytes(30 * 2**20)).SerializeToString()
-    )
-
-
-def health(address: str) -> Once:
-    """30 MB to a health check."""
-    return unary(HEALTH, b"\x0a\x80\x80\x80\x0f" + bytes(15 * 2**21))
-
-
-def uploads(address: str) -> Once:
-    """Messages that never arrive."""
-    from support.stalling import Stalling
-
-    def once(channel: grpc.Channel) -> None:
-        stalling = Stalling(address, CAPTION, 30 * 2**20)
-        with suppress(OSError):
-            for _ in range(16):
-                stalling.call(1000)
-                time.sleep(0.1)
-        stalling.socket.close()
-
-    return once
-
-
-def compressed(address: str) -> Once:
-    """A gzip message that inflates to 50 MiB."""
-    message = gzip.compress(bytes(50 * 2**20))
-    from support.stalling import Stalling
-
-    def once(channel: grpc.Channel) -> None:
-        attacker = Stalling(address, CAPTION, len(message))
-        with suppress(OSError):
-            for _ in range(16):
-                attacker.send_compressed(message)
-                attacker.wait_for_answer()
-        attacker.socket.close()
-
-    return once
-
-
-def metadata(address: str) -> Once:
-    """A PNG of 500,000 texts."""
-    from support.bombs import text_bomb
-
-    return unary(CAPTION, pb.CaptionRequest(image=text_bomb()).SerializeToString())
-
-
-def settings(address: str) -> Once:
-    """HTTP/2 settings without end."""
-    return _frames(address, lambda attacker: attacker.settle(5000))
-
-
-def opened(address: str) -> Once:
-    """New connections without end."""
-    return _frames(address, lambda attacker: attacker.settle(1))
-
-
-def headers(address: str) -> Once:
-    """A list of headers of 14 MB."""
-    return _frames(address, lambda attacker: attacker.continue_headers(1000))
-
-
-def resets(address: str) -> Once:
-    """Calls that are cancelled at once."""
-    return _frames(address, lambda attacker: attacker.reset(500))
-
-
-def probes(address: str) -> Once:
-    """Health checks whose message never arrives, over 32 connections by each caller."""
-    from support.stalling import Stalling
-
-    def once(channel: grpc.Channel) -> None:
-        with ExitStack() as opened, suppress(OSError):
-            for _ in range(32):
-                stalling = Stalling(address, HEALTH, 1000)
-                opened.enter_context(stalling.socket)
-                stalling.call(10)
-            time.sleep(1)
-
-    return once
-
-
-def connections(address: str) -> Once:
-    """Connections that say nothing, 256 by each caller."""
-    host, port = address.split(":")
-
-    def once(channel: grpc.Channel) -> None:
-        with ExitStack() as opened, suppress(OSError):
-            for _ in range(256):
-                opened.enter_context(socket.create_connection((host, int(port)), 5))
-            time.sleep(1)
-
-    return once
-
-
-def _frames(address: str, send: Callable[[Any], None]) -> Once:
-    from support.stalling import Stalling
-
-    def once(channel: grpc.Channel) -> None:
-        attacker = Stalling(address, CAPTION, 0)
-        with suppress(OSError):
-            send(attacker)
-        attacker.socket.close()
-
-    return once
-
-
-def searches(address: str) -> Once:
-    """The most expensive search, each with a length normalisation of its own."""
-    image = load_images(None, 1)[0]
-
-    def once(channel: grpc.Channel) -> None:
-        alpha = random.uniform(0, 2)
-        options = pb.CaptionOptions(beam_size=16, max_words=64, length_normalization=alpha)
-        CaptionServiceStub(channel).Caption(pb.CaptionRequest(image=image, options=options), timeout=20)
-
-    return once
-
-
-def streams(address: str) -> Once:
-    """Endless CaptionBatch streams."""
-    image = load_images(None, 1)[0]
-
-    def requests() -> Iterator[pb.CaptionBatchRequest]:
-        end = time.monotonic() + 5
-        while time.monotonic() < end:
-            yield pb.CaptionBatchRequest(id="x", image=image)
-
-    def once(channel: grpc.Channel) -> None:
-        for _ in CaptionServiceStub(channel).CaptionBatch(requests(), timeout=20):
-            pass
-
-    return once
-
-
-def silent(address: str) -> Once:
-    """Silent CaptionBatch streams."""
-
-    def requests() -> Iterator[pb.CaptionBatchRequest]:
-        time.sleep(5)
-        yield from ()
-
-    return lambda channel: list(CaptionServiceStub(channel).CaptionBatch(requests(), timeout=20))
-
-
-ATTACKS: dict[str, Callable[[str], Once]] = {
-    attack.__name__: attack
-    for attack in (
-        *(shapes, elements, names, scans, strips, maximum, memory),
-        *(
-            refused,
-            padded,
-            health,
-            uploads,
-            compressed,
-            metadata,
-            settings,
-            opened,
-            headers,
-            resets,
-            probes,
-            connections,
-            searches,
-            streams,
-            silent,
-        ),
-    )
-}
-_CALLERS = {"searches": 40, "streams": 32, "silent": 64}
+_TIMEOUT_S = 20
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=8.0, help="for each attack (default: 8)")
     parser.add_argument("--attack", choices=ATTACKS, action="append", help="default: all")
+    parser.add_argument("--floods", action="store_true", help="only floods, and what is sent over HTTP")
     parser.add_argument("--callers", type=int, default=8, help="attackers at once, where it takes no more")
+    parser.add_argument(
+        "--front", choices=FRONTS, help="what stands in front of the server, on the same core"
+    )
     parser.add_argument("--markdown", action="store_true", help="print a table")
-    parser.add_argument("--envoy", action="store_true", help="through the Envoy of deploy/, on the same core")
     add_arguments(parser)
     args = parser.parse_args()
     image = load_images(args.images, 1)[0]
-    server_core, caller_core = sorted(os.sched_getaffinity(0))[:2]
-    os.sched_setaffinity(0, {caller_core})
+    server_core, attacker_core = sorted(os.sched_getaffinity(0))[:2]
+    os.sched_setaffinity(0, {server_core})
     result: dict[str, Any] = {}
     checks: dict[str, bool] = {}
-    context = multiprocessing.get_context("spawn")
-    for name in args.attack or ATTACKS:
-        with ExitStack() as stack:
-            server = stack.enter_context(running_server(args, cores={server_core}))
-            address = server.address
-            if args.envoy:
-                address = stack.enter_context(_envoy(address, server_core))
-            times = stack.enter_context(watched_health(address))
-            stop = context.Event()
-            callers = max(args.callers, _CALLERS.get(name, 0))
-            attacker = context.Process(target=_attack, args=(address, name, callers, stop))
-            attacker.start()
-            innocent, lost = call(address, image, args.seconds)
-            stop.set()
-            attacker.join(2)
-            attacker.kill()
-            resident = server.resident_mib()
-        found = {"health_ms": percentiles_ms(times), "innocent_ms": percentiles_ms(innocent or [9e9])}
-        result[name] = {**found, "lost": lost, "memory_mib": round(resident)}
-        checks[f"{name}: health"] = (
-            found["health_ms"]["p99"] <= _HEALTH_P99_MS and found["health_ms"]["max"] <= _HEALTH_MAX_MS
-        )
-        checks[f"{name}: no innocent call is lost"] = not lost
-        checks[f"{name}: memory"] = resident <= _MEMORY_MIB
+    floods = [*FLOODS, *(attack.__name__ for attack in OVER_HTTP)] if args.floods else list(ATTACKS)
     if args.markdown:
-        return print_table(result, checks)
-    return report(result, checks)
+        print(_HEAD, flush=True)
+    for name in args.attack or floods:
+        found, resident = attacked(name, image, args, server_core, attacker_core)
+        result[name] = {**found, "memory_mib": round(resident)}
+        captions, health = found["new"]["ms"], found["health"]["ms"]
+        checks[f"{name}: captions of new callers"] = captions["p99"] <= _CAPTION_P99_MS
+        checks[f"{name}: captions of connected callers"] = found["connected"]["ms"]["p99"] <= _CAPTION_P99_MS
+        checks[f"{name}: captions over HTTP"] = found["http"]["ms"]["p99"] <= _CAPTION_P99_MS
+        checks[f"{name}: health"] = health["p99"] <= _HEALTH_P99_MS and health["max"] <= _HEALTH_MAX_MS
+        checks[f"{name}: no ordinary call is lost"] = not any(one["lost"] for one in found.values())
+        checks[f"{name}: memory"] = resident <= _MEMORY_MIB
+        if args.markdown:
+            print_row(name, result[name], checks)
+    return (0 if all(checks.values()) else 1) if args.markdown else report(result, checks)
 
 
-def print_table(result: dict[str, Any], checks: dict[str, bool]) -> int:
-    """Print the figures as a Markdown table; returns the exit status."""
-    print("| attack | health: p99, max (ms) | ordinary call: p50, p99 (ms) | lost | memory (MiB) | holds |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for name, found in result.items():
-        what = (ATTACKS[name].__doc__ or name).rstrip(".")
-        health_ms, innocent_ms = found["health_ms"], found["innocent_ms"]
-        for reason in sorted(set(found["lost"])):
-            print(f"{name}: lost: {reason}", file=sys.stderr)
-        holds = all(held for check, held in checks.items() if check.startswith(f"{name}:"))
-        print(
-            f"| {what} | {health_ms['p99']:.0f}, {health_ms['max']:.0f} "
-            f"| {innocent_ms['p50']:.0f}, {innocent_ms['p99']:.0f} | {len(found['lost'])} "
-            f"| {found['memory_mib']} | {'yes' if holds else 'no'} |"
-        )
-    return 0 if all(checks.values()) else 1
+def attacked(
+    name: str, image: bytes, args: argparse.Namespace, core: int, attacker_core: int
+) -> tuple[dict[str, dict[str, Any]], float]:
+    """How ordinary callers of each kind fared beside an attack, and the memory of the server in MiB."""
+    context = multiprocessing.get_context("spawn")
+    began, stop = context.Event(), context.Event()
+    with ExitStack() as stack:
+        server = stack.enter_context(running_server(args, "--http-port", "0", cores={core}))
+        places = server.address, server.events["http"]["url"].rpartition("/")[2]
+        if args.front:
+            places = stack.enter_context(fronted(args.front, places, core))
+        receiver, sender = context.Pipe(duplex=False)
+        callers = context.Process(target=call_all, args=(*places, image, args.seconds, began, sender))
+        callers.start()
+        receiver.recv()  # those that connect before the attack have done so
+        count = max(args.callers, CALLERS.get(name, 0))
+        with pinned({attacker_core}):
+            attackers = context.Process(target=_attack, args=(*places, name, count, began, stop))
+            attackers.start()
+        found = receiver.recv()
+        stop.set()
+        callers.join()
+        attackers.join(2)
+        attackers.kill()
+        return found, server.resident_mib()
 
 
-def call(address: str, image: bytes, seconds: float) -> tuple[list[float], list[str]]:
-    """How long each answer took, in seconds, and how calls failed."""
+_COLUMNS = (
+    "attack",
+    "new callers: p50, p99 (ms)",
+    "connected",
+    "HTTP",
+    "health: p99, max",
+    "lost",
+    "MiB",
+    "holds",
+)
+_HEAD = f"| {' | '.join(_COLUMNS)} |\n|{' --- |' * len(_COLUMNS)}"
+
+
+def print_row(name: str, found: dict[str, Any], checks: dict[str, bool]) -> None:
+    what = (ATTACKS[name].__doc__ or name).rstrip(".")
+    captions = " | ".join(
+        f"{found[kind]['ms']['p50']:.0f}, {found[kind]['ms']['p99']:.0f}"
+        for kind in ("new", "connected", "http")
+    )
+    health = found["health"]["ms"]
+    lost = [f"{kind}: {reason}" for kind in _KINDS for reason in found[kind]["lost"]]
+    for reason in sorted(set(lost)):
+        print(f"{name}: lost: {reason}", file=sys.stderr)
+    broken = [
+        check.partition(": ")[2]
+        for check, held in checks.items()
+        if check.startswith(f"{name}:") and not held
+    ]
+    held = f"no: {', '.join(broken)}" if broken else "yes"
+    waits = f"{captions} | {health['p99']:.0f}, {health['max']:.0f}"
+    print(f"| {what} | {waits} | {len(lost)} | {found['memory_mib']} | {held} |", flush=True)
+
+
+def call_all(address: str, over_http: str, image: bytes, seconds: float, began: Event, sender: Any) -> None:
+    """Ordinary callers of each kind, in a process and a session of their own."""
+    os.setsid()
+    request = pb.CaptionRequest(image=image)
+
+    def caption(channel: grpc.Channel) -> None:
+        CaptionServiceStub(channel).Caption(request, timeout=_TIMEOUT_S)
+
+    def health(channel: grpc.Channel) -> None:
+        HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=_TIMEOUT_S)
+
+    def post() -> None:
+        host, port = over_http.split(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=_TIMEOUT_S)
+        try:
+            connection.request("POST", "/v1/caption", image, {"Content-Type": "image/jpeg"})
+            answer = connection.getresponse()
+            answer.read()
+            if answer.status != 200:
+                raise OSError(answer.status)
+        finally:
+            connection.close()
+
+    def anew() -> None:
+        with _channel(address) as channel:
+            caption(channel)
+
+    with _channel(address) as connected:
+        caption(connected)
+        calls = {"new": anew, "connected": lambda: caption(connected), "http": post}
+        intervals = {"new": 0.4, "connected": 0.4, "http": 0.4, "health": 0.05}
+        watched = _channel(address)
+        calls["health"] = lambda: health(watched)
+        calls["health"]()
+        sender.send(None)
+        began.wait()
+        found: dict[str, dict[str, Any]] = {}
+        end = time.monotonic() + seconds
+        threads = [
+            threading.Thread(target=lambda k=kind: found.update({k: repeat(calls[k], intervals[k], end)}))
+            for kind in _KINDS
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    sender.send(found)
+
+
+_KINDS = ("new", "connected", "http", "health")
+
+
+def repeat(call: Callable[[], None], interval_s: float, end: float) -> dict[str, Any]:
+    """How long each answer took (a call that failed counts as the longest wait), and how calls failed."""
     times, lost = [], []
-    end = time.monotonic() + seconds
-    with grpc.insecure_channel(address, [("grpc.enable_retries", 0)]) as channel:
-        while (started := time.monotonic()) < end:
-            try:
-                CaptionServiceStub(channel).Caption(pb.CaptionRequest(image=image), timeout=20)
-                times.append(time.monotonic() - started)
-            except grpc.RpcError as error:
-                lost.append(f"{error.code().name}: {error.details()}")
-            time.sleep(0.2)
-    return times, lost
+    while (started := time.monotonic()) < end:
+        try:
+            call()
+            times.append(time.monotonic() - started)
+        except grpc.RpcError as error:
+            lost.append(f"{error.code().name}: {error.details()}")  # type: ignore[attr-defined]
+            times.append(_TIMEOUT_S)
+        except (OSError, http.client.HTTPException) as error:
+            lost.append(f"{type(error).__name__}: {error}")
+            times.append(_TIMEOUT_S)
+        time.sleep(interval_s)
+    return {"ms": percentiles_ms(times), "calls": len(times), "lost": lost}
 
 
-@contextmanager
-def _envoy(server: str, core: int) -> Iterator[str]:
-    """The address of Envoy in front of a server, on a core."""
-    from support import topology
-
-    with TemporaryDirectory() as folder, ExitStack() as stack:
-        with pinned({core}):
-            port = int(server.rpartition(":")[2])
-            address, _ = stack.enter_context(topology.envoy([port], Path(folder)))
-        yield address
+def _channel(address: str) -> grpc.Channel:
+    return grpc.insecure_channel(address, [("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)])
 
 
-def _attack(address: str, name: str, callers: int, stop: Event) -> None:
+def _attack(address: str, over_http: str, name: str, callers: int, began: Event, stop: Event) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    attack = ATTACKS[name](address)
+    os.setsid()
 
-    def one(_: int) -> None:
+    def one(number: int) -> None:
+        attack = ATTACKS[name](Target(address, over_http, f"127.0.0.{2 + number % 200}"))
         with grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
             while not stop.is_set():
-                with suppress(grpc.RpcError):
+                with suppress(grpc.RpcError, OSError):
                     attack(channel)
 
+    began.set()
     with ThreadPoolExecutor(callers) as pool:
         list(pool.map(one, range(callers)))
 

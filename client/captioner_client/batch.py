@@ -21,6 +21,7 @@ from captioner_client.errors import (
     ServerUnavailableError,
     from_batch_error,
     from_rpc_error,
+    is_reset,
     reading_answer,
 )
 from captioner_client.payload import make_payload, prepare
@@ -33,15 +34,6 @@ Taken = tuple[int, ImageInput, bytes | ImageError]
 _BROKEN_WRITE = "Internal error from Core"
 """The message of gRPC, instead of a status, if the call ends during a write."""
 _FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.1, 3.0
-
-
-def _is_reset(error: grpc.aio.AioRpcError) -> bool:
-    """Whether something on the way reset the stream, for example a proxy whose server has gone. A server that
-    ends a stream itself always sends a request id."""
-    if error.code() not in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED):
-        return False
-    trailers: dict[str, Any] = dict(iter(error.trailing_metadata() or ()))  # type: ignore[arg-type]
-    return "x-request-id" not in trailers
 
 
 class Batch:
@@ -202,7 +194,7 @@ class Batch:
             early = ServerUnavailableError(f"{self._servers}: the server ended the batch too early")
             self._outcomes.put_nowait(None if complete else early)
         except grpc.aio.AioRpcError as error:
-            if error.details() == _BROKEN_WRITE or _is_reset(error):
+            if error.details() == _BROKEN_WRITE or is_reset(error):
                 ended = ServerUnavailableError(f"{self._servers}: the server ended the call")
                 self._outcomes.put_nowait(ended)
             else:

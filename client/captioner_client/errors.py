@@ -86,6 +86,15 @@ def reading_answer(servers: str) -> Iterator[None]:
         raise ServerError(f"{servers}: the answer is malformed: {error}") from error
 
 
+def is_reset(error: grpc.aio.AioRpcError) -> bool:
+    """Whether something on the way reset the stream, for example a proxy whose server has gone. A server that
+    ends a stream itself always sends a request id."""
+    if error.code() not in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED):
+        return False
+    trailers: dict[str, Any] = dict(iter(error.trailing_metadata() or ()))  # type: ignore[arg-type]
+    return "x-request-id" not in trailers
+
+
 def from_rpc_error(error: grpc.aio.AioRpcError, servers: str, timeout_s: float) -> CaptionerError:
     """The typed error for a failed call to `servers`, addresses, which were given `timeout_s`."""
     message = error.details() or error.code().name
@@ -97,6 +106,8 @@ def from_rpc_error(error: grpc.aio.AioRpcError, servers: str, timeout_s: float) 
         if "CLIENT: Received" in message:
             return ServerError(f"{servers}: the answer is larger than this client takes")
         return ImageTooLargeError("the image is larger than the server takes")
+    if is_reset(error):
+        return ServerUnavailableError(f"{servers}: the call was broken off: {message}")
     kind = _BY_STATUS.get(error.code(), ServerError)
     if kind is ServerError:
         message = f"{servers}: {error.code().name}: {message}"

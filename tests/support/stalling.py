@@ -9,10 +9,13 @@ import struct
 class Stalling:
     """Calls whose message is announced and sent but for its last byte, over HTTP/2 as it is on the wire."""
 
-    def __init__(self, address: str, path: str, length: int = 0, *, reads: bool = True) -> None:
-        """Without `reads`, the server may send no byte of an answer: the window of each call is 0."""
+    def __init__(
+        self, address: str, path: str, length: int = 0, *, reads: bool = True, source: str = "127.0.0.1"
+    ) -> None:
+        """Without `reads`, the server may send no byte of an answer: the window of each call is 0. `source`
+        is the address of the caller."""
         host, port = address.split(":")
-        self.socket = socket.create_connection((host, int(port)), 20)
+        self.socket = socket.create_connection((host, int(port)), 20, (source, 0))
         self._path, self._length, self._stream = path, length, -1
         settings = b"" if reads else struct.pack(">HI", 4, 0)
         self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0, settings))
@@ -20,6 +23,10 @@ class Stalling:
     def settle(self, times: int) -> None:
         """Send a frame of settings so many times, each to be acknowledged."""
         self.socket.sendall(_frame(4, 0, 0, struct.pack(">HI", 3, 100)) * times)
+
+    def ping(self, times: int) -> None:
+        """Send a ping so many times, each to be answered."""
+        self.socket.sendall(_frame(6, 0, 0, bytes(8)) * times)
 
     def continue_headers(self, times: int) -> None:
         """Begin a list of headers and continue it by 14 KiB so many times."""
@@ -58,10 +65,12 @@ class Stalling:
             raise ConnectionError("the connection has ended")
         return data
 
-    def reset(self, times: int) -> None:
-        """Begin a call and cancel it so many times."""
+    def reset(self, times: int, sent: int | None = None) -> None:
+        """Begin a call and cancel it so many times, after `sent` bytes of its message."""
         for _ in range(times):
             self._begin()
+            if sent is not None:
+                self._send(struct.pack(">BI", 0, 2 * sent) + bytes(sent))
             self.socket.sendall(_frame(3, 0, self._stream, struct.pack(">I", 8)))
 
     def _begin(self, *more: tuple[str, str]) -> None:

@@ -1,14 +1,14 @@
-"""Envoy and Prometheus as processes, with the files of `deploy/` moved to free ports of this machine."""
+"""HAProxy and Prometheus as processes, with the files of `deploy/` moved to free ports of this machine."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
-import sys
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ import yaml
 from support.patience import PATIENCE_S, free_port, wait_until
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-ENVOY = Path(sys.executable).with_name("envoy")
+HAPROXY = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
+HAPROXY_CONFIGURATION = DEPLOY / "haproxy" / "haproxy.cfg"
 PROMETHEUS = shutil.which("prometheus")
 
 
@@ -40,34 +41,33 @@ def running(command: Sequence[str | Path], log: Path) -> Iterator[None]:
             process.kill()
 
 
+def haproxy_configuration(servers: Sequence[tuple[int, int]], folder: Path, moved: Mapping[int, int]) -> Path:
+    """That of `deploy/`, with servers of these ports for gRPC and HTTP, and some of its own ports moved."""
+    text = HAPROXY_CONFIGURATION.read_text()
+    for given, free in moved.items():
+        text = text.replace(f"bind :{given}", f"bind 127.0.0.1:{free}")
+    text = text.replace("http-check connect port 8080\n", "http-check connect\n")
+    for number, name in enumerate(("servers:50051", "servers:8080")):
+        template = re.search(rf"server-template server \d+ {name}(.*)", text)
+        assert template
+        places = [f"127.0.0.1:{ports[number]}{template[1]} port {ports[1]}" for ports in servers]
+        lines = [f"server server{count} {place}" for count, place in enumerate(places)]
+        text = text.replace(template[0], "\n    ".join(lines))
+    path = folder / "haproxy.cfg"
+    path.write_text(text)
+    return path
+
+
 @contextmanager
-def envoy(servers: Sequence[int], folder: Path) -> Iterator[tuple[str, str]]:
-    """Balance over servers on these ports of this machine; gives its address and that of its metrics."""
-    text = (DEPLOY / "envoy" / "envoy.yaml").read_text()
-    grpc, metrics, admin = free_port(), free_port(), free_port()
-    for port, free in ((50051, grpc), (9902, metrics), (9901, admin)):
-        text = text.replace(f"port_value: {port}", f"port_value: {free}")
-    config = yaml.safe_load(text.replace("0.0.0.0", "127.0.0.1"))
-    cluster = config["static_resources"]["clusters"][0]
-    cluster["load_assignment"]["endpoints"] = [
-        {
-            "lb_endpoints": [
-                {"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": port}}}}
-                for port in servers
-            ]
-        }
-    ]
-    path = folder / "envoy.yaml"
-    path.write_text(yaml.safe_dump(config))
-    command = [ENVOY, "-c", path, "--use-dynamic-base-id", "--concurrency", "1", "--log-level", "warn"]
-    with running(command, folder / "envoy.log"):
-        healthy = f'cluster_name="captioner"}} {len(servers)}'
-        url = f"http://127.0.0.1:{metrics}/stats/prometheus"
-        wait_until(
-            lambda: f"envoy_cluster_membership_healthy{{envoy_{healthy}" in fetch(url),
-            "Envoy finds every server healthy",
-        )
-        yield f"127.0.0.1:{grpc}", url
+def haproxy(servers: Sequence[tuple[int, int]], folder: Path) -> Iterator[tuple[str, str]]:
+    """Balance over servers with these ports for gRPC and HTTP; gives its address, and that of its metrics."""
+    assert HAPROXY
+    port, metrics = free_port(), free_port()
+    configuration = haproxy_configuration(servers, folder, {50051: port, 8404: metrics})
+    with running([HAPROXY, "-f", configuration], folder / "haproxy.log"):
+        up = f'haproxy_backend_active_servers{{proxy="grpc"}} {len(servers)}'
+        wait_until(lambda: up in fetch(f"http://127.0.0.1:{metrics}/metrics"), "HAProxy finds every server")
+        yield f"127.0.0.1:{port}", f"http://127.0.0.1:{metrics}/metrics"
 
 
 class Prometheus:

@@ -1,0 +1,180 @@
+"""What HAProxy keeps away from the servers behind it, with its configuration in `deploy/`."""
+
+import http.client
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+from support import topology
+from support.engines import FakeEngine
+from support.patience import PATIENCE_S
+from support.serving import RunningServer, make_image, serve
+from support.stalling import Stalling
+
+from captioner.v1 import captioner_pb2 as pb
+from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
+from captioner_client import CaptionClient, ClientOptions
+
+pytestmark = pytest.mark.skipif(topology.HAPROXY is None, reason="haproxy is not installed")
+CAPTION = "/captioner.v1.CaptionService/Caption"
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+STRANGER = "127.0.0.9"
+"""The address of attackers; ordinary callers have another one."""
+_SOCKETS = Path("/proc/self/net")
+
+
+@dataclass(frozen=True)
+class Front:
+    address: str
+    server: RunningServer
+
+
+@pytest.fixture(scope="module")
+def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
+    with serve(FakeEngine(), http_port=0) as server:
+        assert server.server.http_url
+        ports = int(server.address.rpartition(":")[2]), int(server.server.http_url.rpartition(":")[2])
+        with topology.haproxy([ports], tmp_path_factory.mktemp("haproxy")) as (address, _):
+            yield Front(address, server)
+
+
+def caption(address: str) -> str:
+    """A caption for somebody who connects now."""
+    with grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        stub = CaptionServiceStub(channel)
+        return stub.Caption(pb.CaptionRequest(image=make_image(1)), timeout=PATIENCE_S).caption.text
+
+
+def post(address: str) -> int:
+    """The status of a caption over HTTP."""
+    connection = http.client.HTTPConnection(address, timeout=PATIENCE_S)
+    connection.request("POST", "/v1/caption", make_image(1), {"Content-Type": "image/png"})
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def test_calls_streams_and_http_share_a_port(front: Front) -> None:
+    with CaptionClient(front.address, ClientOptions(timeout_s=PATIENCE_S)) as client:
+        assert client.caption(make_image(1)).text == client.caption([make_image(1)])[0].text
+        assert list(client.stream(make_image(1)))
+    assert post(front.address) == 200
+
+
+def test_streams_of_small_messages_are_not_held_back(front: Front) -> None:
+    """An answer comes before the stream of requests ends."""
+    with grpc.insecure_channel(front.address) as channel:
+        ended = False
+
+        def requests() -> Iterator[bytes]:
+            yield b"\x3a\x00"  # list_services
+            while not ended:
+                yield b"\x3a\x00"
+
+        call = channel.stream_stream(REFLECTION)(requests(), timeout=PATIENCE_S)
+        assert b"captioner.v1.CaptionService" in next(call)
+        ended = True
+        call.cancel()
+
+
+def test_compressed_messages_are_refused(front: Front) -> None:
+    with grpc.insecure_channel(front.address, compression=grpc.Compression.Gzip) as channel:
+        with pytest.raises(grpc.RpcError) as caught:
+            CaptionServiceStub(channel).Caption(pb.CaptionRequest(image=make_image(1)), timeout=PATIENCE_S)
+        assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_callers_keep_connections_of_their_own(front: Front) -> None:
+    """So that a server can be fair to callers without tokens."""
+    request = pb.CaptionRequest(image=make_image(1))
+    with ExitStack() as stack:
+        peers = set()
+        for _ in range(2):
+            channel = grpc.insecure_channel(front.address, [("grpc.use_local_subchannel_pool", 1)])
+            stub = CaptionServiceStub(stack.enter_context(channel))
+            before = connections(front)
+            for _ in range(3):
+                stub.Caption(request, timeout=PATIENCE_S)
+            peers.add(connections(front) - before)
+        assert peers == {1}
+
+
+def connections(front: Front) -> int:
+    """Connections to the gRPC port of the server."""
+    port = f":{int(front.server.address.rpartition(':')[2]):04X}"
+    lines = [
+        line.split() for name in ("tcp", "tcp6") for line in _SOCKETS.joinpath(name).read_text().splitlines()
+    ]
+    return sum(1 for line in lines if line[1].endswith(port) and line[3] == "01")
+
+
+def test_calls_that_are_cancelled_at_once_reach_no_server(front: Front) -> None:
+    calls = front.server.metric("calls_total", method="Caption", code="CANCELLED")
+    attacker = Stalling(front.address, CAPTION, source=STRANGER)
+    with suppress(ConnectionError):
+        attacker.reset(300)
+    assert caption(front.address)
+    attacker.socket.close()
+    assert front.server.metric("calls_total", method="Caption", code="CANCELLED") == calls
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [
+        lambda attacker: attacker.settle(5000),
+        lambda attacker: attacker.ping(5000),
+        lambda attacker: attacker.continue_headers(100),
+        lambda attacker: attacker.reset(500, 100),
+    ],
+    ids=["settings", "pings", "headers", "resets"],
+)
+def test_beside_floods_new_callers_get_captions(front: Front, flood: Callable[[Stalling], None]) -> None:
+    for _ in range(5):
+        with suppress(OSError):
+            attacker = Stalling(front.address, CAPTION, source="127.0.0.8")
+            flood(attacker)
+            assert caption(front.address)
+            attacker.socket.close()
+    assert post(front.address) == 200
+
+
+def test_an_address_has_a_limited_number_of_connections(front: Front) -> None:
+    host, port = front.address.split(":")
+    ended = 0
+    with ExitStack() as stack:
+        held = []
+        for _ in range(100):
+            try:
+                one = socket.create_connection((host, int(port)), PATIENCE_S, ("127.0.0.7", 0))
+                held.append(stack.enter_context(one))
+            except ConnectionError:
+                ended += 1
+        for one in held:
+            one.settimeout(0.02)
+            with suppress(TimeoutError):
+                try:
+                    ended += not one.recv(1)
+                except ConnectionError:
+                    ended += 1
+        assert ended == 100 - 64
+        assert caption(front.address)  # of another address
+
+
+def test_an_address_that_sends_too_many_requests_is_told_to_wait(front: Front) -> None:
+    host, port = front.address.split(":")
+    statuses = set()
+    connection = http.client.HTTPConnection(host, int(port), PATIENCE_S, ("127.0.0.6", 0))
+    for _ in range(2500):
+        connection.request("GET", "/healthz")
+        answer = connection.getresponse()
+        answer.read()
+        statuses.add(answer.status)
+        if answer.status == 429:
+            assert answer.headers["Retry-After"]
+            break
+    assert statuses == {200, 429}
+    assert post(front.address) == 200
