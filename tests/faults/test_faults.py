@@ -3,7 +3,7 @@
     CAPTIONER_FAULTS=long python -m pytest tests/faults tests/deploy/test_topology.py
 
 The long form loads the server for minutes and opens a thousand connections; CAPTIONER_SOAK_S=3600 makes the
-soak an hour. A rolling restart of several servers behind Envoy is in tests/deploy/test_topology.py, a full
+soak an hour. A rolling restart of several servers behind HAProxy is in tests/deploy/test_topology.py, a full
 disk under a batch of a folder in tests/folder/test_disks.py.
 """
 
