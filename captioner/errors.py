@@ -77,6 +77,13 @@ class ImageTooLargeError(ImageError):
     code = "too_large"
 
 
+class DecodingInterruptedError(ImageError):
+    """The process that decoded the image was killed, most likely for want of memory: it may succeed later."""
+
+    code = "interrupted"
+    grpc_code = "RESOURCE_EXHAUSTED"
+
+
 class LowConfidenceError(ImageError):
     """The confidence of the caption is below the requested minimum."""
 

@@ -28,7 +28,13 @@ from typing import Self
 import numpy as np
 
 from captioner.cores import available_cores
-from captioner.errors import CaptionerError, ImageError, ImageTooLargeError, NotAnImageError
+from captioner.errors import (
+    CaptionerError,
+    DecodingInterruptedError,
+    ImageError,
+    ImageTooLargeError,
+    NotAnImageError,
+)
 from captioner.images.preparation import Pixels, Preparation
 from captioner.images.worker import DONE, ERRORS, READY, REPLY, REQUEST, _receive
 
@@ -40,6 +46,11 @@ _SMOOTHING = 0.05  # weight of the newest image in the running estimate
 _CRASHES = frozenset(
     (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
 )
+_INHERITED = frozenset(
+    ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
+) | {"TMPDIR", "SYSTEMROOT", "TEMP", "TMP"}
+"""All that a decoder gets of the environment, which may hold keys and passwords: an image that takes over its
+decoder must not read them."""
 _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
@@ -89,8 +100,9 @@ class DecodeWorkers:
         """The model's input, as from `Preparation.load`; waits for a free process.
 
         Raises an `ImageError`, also for an image that takes too long or too much memory, or crashes its
-        decoder; `PreemptedError` once `preempt` returns True, which is called about every 50 ms with the
-        seconds of processor time used so far; `WorkersError` when no process can be started."""
+        decoder, and `DecodingInterruptedError` if its processes are killed again and again; `PreemptedError`
+        once `preempt` returns True, which is called about every 50 ms with the seconds of processor time used
+        so far; `WorkersError` when no process can be started."""
         worker = self._idle.get()
         try:
             for _ in range(_TRIES):
@@ -105,7 +117,9 @@ class DecodeWorkers:
                 except _WorkerLost:  # killed from outside: most likely it was not this image's fault
                     self.lost += 1
                     worker = self._exchange(worker)
-            raise ImageTooLargeError("the process that decoded the image was killed repeatedly")
+            raise DecodingInterruptedError(
+                "the process that decoded the image was killed repeatedly, most likely for want of memory"
+            )
         finally:
             worker.busy_since = None
             self._idle.put(worker)
@@ -243,7 +257,7 @@ class _Worker:
                     stderr=subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(), memory),
                     start_new_session=True,
-                    env={**os.environ, **_ENVIRONMENT},
+                    env=_environment(),
                 )
             opened.pop_all()
             self._memory, self._socket = memory, ours
@@ -347,6 +361,10 @@ def _command(argument: str) -> list[str]:
     paths = json.dumps([path or os.getcwd() for path in sys.path])  # noqa: PTH109
     code = f"import sys; sys.path[:] = {paths!s}; from captioner.images.worker import main; main()"
     return [sys.executable, "-P", "-c", code, argument]
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.upper() in _INHERITED} | _ENVIRONMENT
 
 
 def _cpu_s(pid: int) -> float:

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -14,7 +15,13 @@ from support import bombs
 from support.patience import PATIENCE_S, wait_until
 from support.serving import make_image
 
-from captioner.errors import ImageError, ImageTooLargeError, NotAnImageError, OptionsError
+from captioner.errors import (
+    DecodingInterruptedError,
+    ImageError,
+    ImageTooLargeError,
+    NotAnImageError,
+    OptionsError,
+)
 from captioner.images.formats import ALL_FORMATS, SAFE_FORMATS, parse_formats
 from captioner.images.letterbox import Letterbox
 from captioner.images.opening import ImageLimits
@@ -173,6 +180,30 @@ def test_a_process_that_is_killed_loses_no_image(workers: DecodeWorkers) -> None
             os.kill(pid, signal.SIGKILL)
         for _ in range(3):
             np.testing.assert_array_equal(workers.load(PHOTOS[0].read_bytes()), expected)
+
+
+def test_an_image_whose_processes_are_killed_may_succeed_later() -> None:
+    with DecodeWorkers(PREPARATION, 1, max_cpu_s=PATIENCE_S) as workers, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(workers.load, bombs.scan_bomb(FOREVER))
+        while not running.done():  # as the system does when memory is short
+            for pid in pids(workers) if busy(workers) else ():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+        with pytest.raises(DecodingInterruptedError):
+            running.result()
+        assert workers.load(make_image(1)).shape == (64, 64, 3)
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
+def test_decoders_do_not_see_the_secrets_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
+    with DecodeWorkers(PREPARATION, 1) as workers:
+        workers.warm_up()
+        [pid] = pids(workers)
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+        assert b"PATH=" in environment and b"hunter2" not in environment
+        assert workers.load(make_image(1)).shape == (64, 64, 3)
 
 
 def test_a_crash_is_the_fault_of_the_image() -> None:

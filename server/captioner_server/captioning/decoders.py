@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
+from captioner.errors import DecodingInterruptedError
 from captioner.images.preparation import Preparation
 from captioner.images.workers import DecodeWorkers, PreemptedError
 from captioner.protocol import Pixels
@@ -36,7 +37,7 @@ class Decoders:
 
     async def load(self, image: bytes, ticket: Ticket) -> Pixels:
         """The model's input. Raises as `DecodeWorkers.load`, and `BusyError` for a slow image if too many
-        others wait."""
+        others wait, or if the processes are killed."""
 
         def preempt(used_s: float) -> bool:
             return used_s >= self._slice_s and self._ordinary.turns.others_wait(ticket.caller)
@@ -92,7 +93,12 @@ class _Pool:
     async def load(
         self, image: bytes, ticket: Ticket, preempt: Callable[[float], bool] | None = None
     ) -> Pixels:
-        return await self._threads.run(ticket, partial(self.workers.load, image, preempt), 1.0, self._cost)
+        try:
+            return await self._threads.run(
+                ticket, partial(self.workers.load, image, preempt), 1.0, self._cost
+            )
+        except DecodingInterruptedError as error:
+            raise BusyError(str(error), _RETRY_AFTER_S) from None
 
     def _cost(self, seconds: float) -> float:
         """Cost of decoding an image that took so many seconds, in units of an average image."""

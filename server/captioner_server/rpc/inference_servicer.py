@@ -131,7 +131,10 @@ def _options(request: pb.ModelInferRequest) -> CaptionOptions:
             if is_text != (choice == "string_param"):
                 kind = "words separated by spaces" if is_text else "a number"
                 raise RequestError(f"the parameter {name} must be {kind}", f"parameters.{name}")
-            values[name] = OPTION_SPECS[name].parse(value) if is_text else value
+            try:
+                values[name] = OPTION_SPECS[name].parse(value) if is_text else value
+            except ValueError as error:
+                raise RequestError(f"the parameter {name} has {error}", f"parameters.{name}") from None
     return CaptionOptions(**values, attention=False)
 
 
