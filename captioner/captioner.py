@@ -26,6 +26,7 @@ from captioner.images.sources import (
 from captioner.model.bundle import Bundle
 from captioner.model.captions import CaptionBuilder
 from captioner.model.decoder import OnnxStepper
+from captioner.model.detection import Detection
 from captioner.model.graph_cache import GraphCache
 from captioner.model.info import ModelInfo
 from captioner.model.runtime import Runtime
@@ -242,7 +243,13 @@ class Captioner(ModelDescription):
             found = search_each(encoded, resolved, include)
         if not all(found):
             raise _not_finite()
-        return [self._builder.caption(*several) for several in zip(found, masks, resolved, strict=True)]
+        detection = Detection.of(self.bundle, encoded) if any(one.keywords for one in resolved) else None
+        return [
+            self._builder.caption(
+                *several, partial(detection.keywords, image) if detection and several[2].keywords else None
+            )
+            for image, several in enumerate(zip(found, masks, resolved, strict=True))
+        ]
 
     def encode(self, pixels: Pixels) -> OnnxStepper:
         """Encode a batch, uint8 (batch, size, size, channels), for `captioner.model.search` to decode.

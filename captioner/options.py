@@ -160,6 +160,11 @@ class CaptionOptions:
     )
     """Words that a caption must contain, in singular or plural: at most 4, each known to the model. The
     search keeps a beam for each subset of them (Anderson et al. 2017, arXiv:1612.00576)."""
+    keywords: bool = _option(
+        default=False, kind=bool, help="return the things in the photo as keywords", changes_text=False
+    )
+    """Whether captions carry keywords: things that the caption names and the photo supports, and others that
+    the model detects."""
     attention: bool = _option(
         default=True, kind=bool, help="return attention maps with words", changes_text=False
     )

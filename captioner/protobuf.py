@@ -55,6 +55,7 @@ def caption_to_proto(caption: Caption) -> pb.Caption:
         ],
         model=caption.model,
         confidence=caption.confidence,
+        keywords=caption.keywords,
     )
 
 
@@ -68,6 +69,7 @@ def caption_from_proto(message: pb.Caption, source: Any = None) -> Caption:
         model=message.model,
         source=source,
         confidence=message.confidence if message.HasField("confidence") else None,
+        keywords=tuple(message.keywords),
     )
 
 

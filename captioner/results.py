@@ -101,6 +101,9 @@ class Caption:
     confidence: float | None = None
     """Calibrated probability, 0 to 1, that the caption is good; None where the bundle has no calibration."""
 
+    keywords: tuple[str, ...] = ()
+    """Names of things in the photo, if they were requested: first those of the caption."""
+
     def __str__(self) -> str:
         return self.text
 
@@ -139,6 +142,8 @@ class Caption:
             record["alternatives"] = [
                 {"caption": other.text, "log_prob": _short(other.log_prob)} for other in self.alternatives
             ]
+        if self.keywords:
+            record["keywords"] = list(self.keywords)
         if self.confidence is not None:
             record["confidence"] = round(self.confidence, 4)
         record["model"] = self.model
@@ -158,6 +163,7 @@ class Caption:
             model=record.get("model", ""),
             source=record.get("image"),
             confidence=record.get("confidence"),
+            keywords=tuple(record.get("keywords", ())),
         )
 
 

@@ -21,8 +21,13 @@ from captioner.protobuf import (
 )
 from captioner.v1 import captioner_pb2 as pb
 
-VALUES: dict[type, object] = {int: 2, float: 0.5, bool: False, tuple: (3, 5), str: ("dog", "cat")}
-FULL = CaptionOptions(**{name: VALUES[spec.kind] for name, spec in OPTION_SPECS.items()})  # type: ignore
+VALUES: dict[type, object] = {int: 2, float: 0.5, tuple: (3, 5), str: ("dog", "cat")}
+FULL = CaptionOptions(
+    **{
+        name: not spec.default if spec.kind is bool else VALUES[spec.kind]  # type: ignore
+        for name, spec in OPTION_SPECS.items()
+    }
+)
 MODEL = ModelInfo(
     name="m",
     digest="0123456789ab",

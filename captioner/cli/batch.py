@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_here(args: argparse.Namespace) -> int:
-    options = dataclasses.replace(caption_options(args), attention=args.attention)
+    options = dataclasses.replace(caption_options(args), attention=args.attention, keywords=args.keywords)
     if args.gallery:
         _check_gallery(args)
     names = _check_inputs(args, read_list(args))

@@ -100,7 +100,7 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--keywords",
         action="store_true",
-        help="with xmp: also write the things in the photo as keywords, unless it has some",
+        help="with xmp and jsonl: also write the things in the photo as keywords (xmp: unless it has some)",
     )
     group.add_argument(
         "--hierarchy",

@@ -64,7 +64,7 @@ def run_ray(args: argparse.Namespace) -> int:
         args.output,
         bundle=None if args.model is None else str(args.model.absolute()),
         model=bundle.identity,
-        options=dataclasses.replace(caption_options(args), attention=args.attention),
+        options=dataclasses.replace(caption_options(args), attention=args.attention, keywords=args.keywords),
         selection=Selection(
             patterns=args.pattern or IMAGE_PATTERNS, exclude=args.exclude, hidden=args.hidden
         ),

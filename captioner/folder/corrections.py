@@ -16,7 +16,7 @@ from captioner.overlay.text import clean
 STATUSES = ("approved", "edited", "rejected")
 REJECTED = "rejected"
 """The error code of a caption that a person rejected; it does not count as a failure."""
-_OF_MODEL = frozenset(("error", "words", "alternatives", "log_prob", "confidence"))
+_OF_MODEL = frozenset(("error", "words", "alternatives", "keywords", "log_prob", "confidence"))
 """Fields that describe the model's caption, not the one that a person wrote instead."""
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from captioner.errors import OptionsError
 from captioner.folder.alt_text import alt_text
+from captioner.words.english import NEUTRAL
 
 # Openings without content: "a photo of a dog", "there is a dog", "a close up of a dog".
 _OPENING = re.compile(
@@ -73,4 +74,8 @@ class TextOptions:
         """The record with its caption reworded; failures are unchanged."""
         if "caption" not in record:
             return record
-        return {**record, "caption": self.apply(record["caption"], record["image"])}
+        changed = {**record, "caption": self.apply(record["caption"], record["image"])}
+        if self.style == "alt" and "keywords" in record:
+            neutral = (NEUTRAL.get(keyword, keyword) for keyword in record["keywords"])
+            changed["keywords"] = list(dict.fromkeys(neutral))
+        return changed

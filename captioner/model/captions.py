@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -27,9 +27,15 @@ class CaptionBuilder:
         self._bundle = bundle
         self.calibration = Calibration.of(bundle.manifest)
 
-    def caption(self, ranked: Sequence[Hypothesis], mask: Mask, options: CaptionOptions) -> Caption:
+    def caption(
+        self,
+        ranked: Sequence[Hypothesis],
+        mask: Mask,
+        options: CaptionOptions,
+        keywords: Callable[[Sequence[str]], tuple[str, ...]] | None = None,
+    ) -> Caption:
         """The caption of an image; all hypotheses but the first become its alternatives, less those that
-        only differed by an article."""
+        only differed by an article. `keywords` makes those of the caption from its words."""
         texts: dict[str, Hypothesis] = {}
         for hypothesis in ranked:
             texts.setdefault(self._text(hypothesis, options), hypothesis)
@@ -43,6 +49,7 @@ class CaptionBuilder:
             alternatives=tuple(Alternative(text, other.log_prob) for text, other in others),
             model=self._bundle.identity,
             confidence=self._confidence(text, first.log_prob),
+            keywords=keywords(text.split()) if keywords else (),
         )
 
     def of_words(self, words: Sequence[Word], log_prob: float) -> Caption:

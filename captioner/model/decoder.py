@@ -139,6 +139,11 @@ class OnnxStepper:
         heads = None if self._heads is None else self._heads[images]
         return OnnxStepper(self._decoder, len(images), memory, state, heads)
 
+    def fetch(self, name: str) -> npt.NDArray[Any] | None:
+        """An output of the encoder (images, …), by its name; None if the model does not have it."""
+        value = {**self._memory, **self._state}.get(name)
+        return None if value is None else _fetch(value)
+
     @property
     def memory(self) -> dict[str, npt.NDArray[Any]]:
         """A copy of the encoded images, by the decoder's input names, each (images, …)."""

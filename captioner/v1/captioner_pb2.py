@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63\x61ptioner/v1/captioner.proto\x12\x0c\x63\x61ptioner.v1\x1a\x1egoogle/protobuf/duration.proto\"\xf7\x02\n\x0e\x43\x61ptionOptions\x12\x16\n\tbeam_size\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12!\n\x14length_normalization\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x16\n\tmax_words\x18\x03 \x01(\x05H\x02\x88\x01\x01\x12\x1c\n\x0fno_repeat_ngram\x18\x04 \x01(\x05H\x03\x88\x01\x01\x12\x14\n\x0c\x61lternatives\x18\x05 \x01(\x05\x12\x16\n\tattention\x18\x06 \x01(\x08H\x04\x88\x01\x01\x12.\n\x0e\x61ttention_size\x18\x07 \x01(\x0b\x32\x16.captioner.v1.GridSize\x12\x1b\n\x0e\x61ttention_head\x18\x08 \x01(\rH\x05\x88\x01\x01\x12\x0f\n\x07include\x18\t \x03(\tB\x0c\n\n_beam_sizeB\x17\n\x15_length_normalizationB\x0c\n\n_max_wordsB\x12\n\x10_no_repeat_ngramB\x0c\n\n_attentionB\x11\n\x0f_attention_head\")\n\x08GridSize\x12\x0c\n\x04rows\x18\x01 \x01(\x05\x12\x0f\n\x07\x63olumns\x18\x02 \x01(\x05\"\xb4\x01\n\x07\x43\x61ption\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x10\n\x08log_prob\x18\x02 \x01(\x01\x12!\n\x05words\x18\x03 \x03(\x0b\x32\x12.captioner.v1.Word\x12/\n\x0c\x61lternatives\x18\x04 \x03(\x0b\x32\x19.captioner.v1.Alternative\x12\r\n\x05model\x18\x05 \x01(\t\x12\x17\n\nconfidence\x18\x06 \x01(\x01H\x00\x88\x01\x01\x42\r\n\x0b_confidence\"y\n\x04Word\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x10\n\x08log_prob\x18\x02 \x01(\x01\x12-\n\tattention\x18\x03 \x01(\x0b\x32\x1a.captioner.v1.AttentionMap\x12\x15\n\x08sentinel\x18\x04 \x01(\x01H\x00\x88\x01\x01\x42\x0b\n\t_sentinel\">\n\x0c\x41ttentionMap\x12\x0c\n\x04rows\x18\x01 \x01(\x05\x12\x0f\n\x07\x63olumns\x18\x02 \x01(\x05\x12\x0f\n\x07weights\x18\x03 \x03(\x02\"-\n\x0b\x41lternative\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x10\n\x08log_prob\x18\x02 \x01(\x01\"]\n\x0e\x43\x61ptionRequest\x12\r\n\x05image\x18\x01 \x01(\x0c\x12-\n\x07options\x18\x02 \x01(\x0b\x32\x1c.captioner.v1.CaptionOptions\x12\r\n\x05model\x18\x03 \x01(\t\"9\n\x0f\x43\x61ptionResponse\x12&\n\x07\x63\x61ption\x18\x01 \x01(\x0b\x32\x15.captioner.v1.Caption\"c\n\x14StreamCaptionRequest\x12\r\n\x05image\x18\x01 \x01(\x0c\x12-\n\x07options\x18\x02 \x01(\x0b\x32\x1c.captioner.v1.CaptionOptions\x12\r\n\x05model\x18\x03 \x01(\t\"n\n\x15StreamCaptionResponse\x12\"\n\x04word\x18\x01 \x01(\x0b\x32\x12.captioner.v1.WordH\x00\x12(\n\x07\x63\x61ption\x18\x02 \x01(\x0b\x32\x15.captioner.v1.CaptionH\x00\x42\x07\n\x05\x65vent\"n\n\x13\x43\x61ptionBatchRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05image\x18\x02 \x01(\x0c\x12-\n\x07options\x18\x03 \x01(\x0b\x32\x1c.captioner.v1.CaptionOptions\x12\r\n\x05model\x18\x04 \x01(\t\"}\n\x14\x43\x61ptionBatchResponse\x12\n\n\x02id\x18\x01 \x01(\t\x12(\n\x07\x63\x61ption\x18\x02 \x01(\x0b\x32\x15.captioner.v1.CaptionH\x00\x12$\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x13.captioner.v1.ErrorH\x00\x42\t\n\x07outcome\"w\n\x05\x45rror\x12\x0e\n\x06status\x18\x01 \x01(\x05\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\r\n\x05\x66ield\x18\x04 \x01(\t\x12.\n\x0bretry_after\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\" \n\x0fGetModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\"\xb1\x03\n\x10GetModelResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12$\n\x04grid\x18\x03 \x01(\x0b\x32\x16.captioner.v1.GridSize\x12\x0e\n\x06\x64\x65vice\x18\x04 \x01(\t\x12\x10\n\x08provider\x18\x05 \x01(\t\x12.\n\x08\x64\x65\x66\x61ults\x18\x06 \x01(\x0b\x32\x1c.captioner.v1.CaptionOptions\x12\x17\n\x0fmax_image_bytes\x18\x07 \x01(\x03\x12\x18\n\x10max_image_pixels\x18\x08 \x01(\x03\x12\x15\n\rmax_beam_size\x18\t \x01(\x05\x12\x11\n\tmax_words\x18\n \x01(\x05\x12\x16\n\x0eserver_version\x18\x0b \x01(\t\x12\x17\n\x0f\x61ttention_heads\x18\x0c \x01(\x05\x12\x13\n\x0bgrid_varies\x18\r \x01(\x08\x12.\n\x0b\x63\x61libration\x18\x0e \x01(\x0b\x32\x19.captioner.v1.Calibration\x12\x11\n\tserved_as\x18\x0f \x01(\t\x12\x0e\n\x06models\x18\x10 \x03(\t\x12\x11\n\tprecision\x18\x11 \x01(\t\">\n\x0b\x43\x61libration\x12\r\n\x05slope\x18\x01 \x01(\x01\x12\x11\n\tintercept\x18\x02 \x01(\x01\x12\r\n\x05\x65vent\x18\x03 \x01(\t2\xda\x02\n\x0e\x43\x61ptionService\x12\x46\n\x07\x43\x61ption\x12\x1c.captioner.v1.CaptionRequest\x1a\x1d.captioner.v1.CaptionResponse\x12Z\n\rStreamCaption\x12\".captioner.v1.StreamCaptionRequest\x1a#.captioner.v1.StreamCaptionResponse0\x01\x12Y\n\x0c\x43\x61ptionBatch\x12!.captioner.v1.CaptionBatchRequest\x1a\".captioner.v1.CaptionBatchResponse(\x01\x30\x01\x12I\n\x08GetModel\x12\x1d.captioner.v1.GetModelRequest\x1a\x1e.captioner.v1.GetModelResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63\x61ptioner/v1/captioner.proto\x12\x0c\x63\x61ptioner.v1\x1a\x1egoogle/protobuf/duration.proto\"\x89\x03\n\x0e\x43\x61ptionOptions\x12\x16\n\tbeam_size\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12!\n\x14length_normalization\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x16\n\tmax_words\x18\x03 \x01(\x05H\x02\x88\x01\x01\x12\x1c\n\x0fno_repeat_ngram\x18\x04 \x01(\x05H\x03\x88\x01\x01\x12\x14\n\x0c\x61lternatives\x18\x05 \x01(\x05\x12\x16\n\tattention\x18\x06 \x01(\x08H\x04\x88\x01\x01\x12.\n\x0e\x61ttention_size\x18\x07 \x01(\x0b\x32\x16.captioner.v1.GridSize\x12\x1b\n\x0e\x61ttention_head\x18\x08 \x01(\rH\x05\x88\x01\x01\x12\x0f\n\x07include\x18\t \x03(\t\x12\x10\n\x08keywords\x18\n \x01(\x08\x42\x0c\n\n_beam_sizeB\x17\n\x15_length_normalizationB\x0c\n\n_max_wordsB\x12\n\x10_no_repeat_ngramB\x0c\n\n_attentionB\x11\n\x0f_attention_head\")\n\x08GridSize\x12\x0c\n\x04rows\x18\x01 \x01(\x05\x12\x0f\n\x07\x63olumns\x18\x02 \x01(\x05\"\xc6\x01\n\x07\x43\x61ption\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x10\n\x08log_prob\x18\x02 \x01(\x01\x12!\n\x05words\x18\x03 \x03(\x0b\x32\x12.captioner.v1.Word\x12/\n\x0c\x61lternatives\x18\x04 \x03(\x0b\x32\x19.captioner.v1.Alternative\x12\r\n\x05model\x18\x05 \x01(\t\x12\x17\n\nconfidence\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x08keywords\x18\x07 \x03(\tB\r\n\x0b_confidence\"y\n\x04Word\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x10\n\x08log_prob\x18\x02 \x01(\x01\x12-\n\tattention\x18\x03 \x01(\x0b\x32\x1a.captioner.v1.AttentionMap\x12\x15\n\x08sentinel\x18\x04 \x01(\x01H\x00\x88\x01\x01\x42\x0b\n\t_sentinel\">\n\x0c\x41ttentionMap\x12\x0c\n\x04rows\x18\x01 \x01(\x05\x12\x0f\n\x07\x63olumns\x18\x02 \x01(\x05\x12\x0f\n\x07weights\x18\x03 \x03(\x02\"-\n\x0b\x41lternative\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x10\n\x08log_prob\x18\x02 \x01(\x01\"]\n\x0e\x43\x61ptionRequest\x12\r\n\x05image\x18\x01 \x01(\x0c\x12-\n\x07options\x18\x02 \x01(\x0b\x32\x1c.captioner.v1.CaptionOptions\x12\r\n\x05model\x18\x03 \x01(\t\"9\n\x0f\x43\x61ptionResponse\x12&\n\x07\x63\x61ption\x18\x01 \x01(\x0b\x32\x15.captioner.v1.Caption\"c\n\x14StreamCaptionRequest\x12\r\n\x05image\x18\x01 \x01(\x0c\x12-\n\x07options\x18\x02 \x01(\x0b\x32\x1c.captioner.v1.CaptionOptions\x12\r\n\x05model\x18\x03 \x01(\t\"n\n\x15StreamCaptionResponse\x12\"\n\x04word\x18\x01 \x01(\x0b\x32\x12.captioner.v1.WordH\x00\x12(\n\x07\x63\x61ption\x18\x02 \x01(\x0b\x32\x15.captioner.v1.CaptionH\x00\x42\x07\n\x05\x65vent\"n\n\x13\x43\x61ptionBatchRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05image\x18\x02 \x01(\x0c\x12-\n\x07options\x18\x03 \x01(\x0b\x32\x1c.captioner.v1.CaptionOptions\x12\r\n\x05model\x18\x04 \x01(\t\"}\n\x14\x43\x61ptionBatchResponse\x12\n\n\x02id\x18\x01 \x01(\t\x12(\n\x07\x63\x61ption\x18\x02 \x01(\x0b\x32\x15.captioner.v1.CaptionH\x00\x12$\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x13.captioner.v1.ErrorH\x00\x42\t\n\x07outcome\"w\n\x05\x45rror\x12\x0e\n\x06status\x18\x01 \x01(\x05\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\r\n\x05\x66ield\x18\x04 \x01(\t\x12.\n\x0bretry_after\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\" \n\x0fGetModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\"\xb1\x03\n\x10GetModelResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12$\n\x04grid\x18\x03 \x01(\x0b\x32\x16.captioner.v1.GridSize\x12\x0e\n\x06\x64\x65vice\x18\x04 \x01(\t\x12\x10\n\x08provider\x18\x05 \x01(\t\x12.\n\x08\x64\x65\x66\x61ults\x18\x06 \x01(\x0b\x32\x1c.captioner.v1.CaptionOptions\x12\x17\n\x0fmax_image_bytes\x18\x07 \x01(\x03\x12\x18\n\x10max_image_pixels\x18\x08 \x01(\x03\x12\x15\n\rmax_beam_size\x18\t \x01(\x05\x12\x11\n\tmax_words\x18\n \x01(\x05\x12\x16\n\x0eserver_version\x18\x0b \x01(\t\x12\x17\n\x0f\x61ttention_heads\x18\x0c \x01(\x05\x12\x13\n\x0bgrid_varies\x18\r \x01(\x08\x12.\n\x0b\x63\x61libration\x18\x0e \x01(\x0b\x32\x19.captioner.v1.Calibration\x12\x11\n\tserved_as\x18\x0f \x01(\t\x12\x0e\n\x06models\x18\x10 \x03(\t\x12\x11\n\tprecision\x18\x11 \x01(\t\">\n\x0b\x43\x61libration\x12\r\n\x05slope\x18\x01 \x01(\x01\x12\x11\n\tintercept\x18\x02 \x01(\x01\x12\r\n\x05\x65vent\x18\x03 \x01(\t2\xda\x02\n\x0e\x43\x61ptionService\x12\x46\n\x07\x43\x61ption\x12\x1c.captioner.v1.CaptionRequest\x1a\x1d.captioner.v1.CaptionResponse\x12Z\n\rStreamCaption\x12\".captioner.v1.StreamCaptionRequest\x1a#.captioner.v1.StreamCaptionResponse0\x01\x12Y\n\x0c\x43\x61ptionBatch\x12!.captioner.v1.CaptionBatchRequest\x1a\".captioner.v1.CaptionBatchResponse(\x01\x30\x01\x12I\n\x08GetModel\x12\x1d.captioner.v1.GetModelRequest\x1a\x1e.captioner.v1.GetModelResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,37 +33,37 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'captioner.v1.captioner_pb2'
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CAPTIONOPTIONS']._serialized_start=79
-  _globals['_CAPTIONOPTIONS']._serialized_end=454
-  _globals['_GRIDSIZE']._serialized_start=456
-  _globals['_GRIDSIZE']._serialized_end=497
-  _globals['_CAPTION']._serialized_start=500
-  _globals['_CAPTION']._serialized_end=680
-  _globals['_WORD']._serialized_start=682
-  _globals['_WORD']._serialized_end=803
-  _globals['_ATTENTIONMAP']._serialized_start=805
-  _globals['_ATTENTIONMAP']._serialized_end=867
-  _globals['_ALTERNATIVE']._serialized_start=869
-  _globals['_ALTERNATIVE']._serialized_end=914
-  _globals['_CAPTIONREQUEST']._serialized_start=916
-  _globals['_CAPTIONREQUEST']._serialized_end=1009
-  _globals['_CAPTIONRESPONSE']._serialized_start=1011
-  _globals['_CAPTIONRESPONSE']._serialized_end=1068
-  _globals['_STREAMCAPTIONREQUEST']._serialized_start=1070
-  _globals['_STREAMCAPTIONREQUEST']._serialized_end=1169
-  _globals['_STREAMCAPTIONRESPONSE']._serialized_start=1171
-  _globals['_STREAMCAPTIONRESPONSE']._serialized_end=1281
-  _globals['_CAPTIONBATCHREQUEST']._serialized_start=1283
-  _globals['_CAPTIONBATCHREQUEST']._serialized_end=1393
-  _globals['_CAPTIONBATCHRESPONSE']._serialized_start=1395
-  _globals['_CAPTIONBATCHRESPONSE']._serialized_end=1520
-  _globals['_ERROR']._serialized_start=1522
-  _globals['_ERROR']._serialized_end=1641
-  _globals['_GETMODELREQUEST']._serialized_start=1643
-  _globals['_GETMODELREQUEST']._serialized_end=1675
-  _globals['_GETMODELRESPONSE']._serialized_start=1678
-  _globals['_GETMODELRESPONSE']._serialized_end=2111
-  _globals['_CALIBRATION']._serialized_start=2113
-  _globals['_CALIBRATION']._serialized_end=2175
-  _globals['_CAPTIONSERVICE']._serialized_start=2178
-  _globals['_CAPTIONSERVICE']._serialized_end=2524
+  _globals['_CAPTIONOPTIONS']._serialized_end=472
+  _globals['_GRIDSIZE']._serialized_start=474
+  _globals['_GRIDSIZE']._serialized_end=515
+  _globals['_CAPTION']._serialized_start=518
+  _globals['_CAPTION']._serialized_end=716
+  _globals['_WORD']._serialized_start=718
+  _globals['_WORD']._serialized_end=839
+  _globals['_ATTENTIONMAP']._serialized_start=841
+  _globals['_ATTENTIONMAP']._serialized_end=903
+  _globals['_ALTERNATIVE']._serialized_start=905
+  _globals['_ALTERNATIVE']._serialized_end=950
+  _globals['_CAPTIONREQUEST']._serialized_start=952
+  _globals['_CAPTIONREQUEST']._serialized_end=1045
+  _globals['_CAPTIONRESPONSE']._serialized_start=1047
+  _globals['_CAPTIONRESPONSE']._serialized_end=1104
+  _globals['_STREAMCAPTIONREQUEST']._serialized_start=1106
+  _globals['_STREAMCAPTIONREQUEST']._serialized_end=1205
+  _globals['_STREAMCAPTIONRESPONSE']._serialized_start=1207
+  _globals['_STREAMCAPTIONRESPONSE']._serialized_end=1317
+  _globals['_CAPTIONBATCHREQUEST']._serialized_start=1319
+  _globals['_CAPTIONBATCHREQUEST']._serialized_end=1429
+  _globals['_CAPTIONBATCHRESPONSE']._serialized_start=1431
+  _globals['_CAPTIONBATCHRESPONSE']._serialized_end=1556
+  _globals['_ERROR']._serialized_start=1558
+  _globals['_ERROR']._serialized_end=1677
+  _globals['_GETMODELREQUEST']._serialized_start=1679
+  _globals['_GETMODELREQUEST']._serialized_end=1711
+  _globals['_GETMODELRESPONSE']._serialized_start=1714
+  _globals['_GETMODELRESPONSE']._serialized_end=2147
+  _globals['_CALIBRATION']._serialized_start=2149
+  _globals['_CALIBRATION']._serialized_end=2211
+  _globals['_CAPTIONSERVICE']._serialized_start=2214
+  _globals['_CAPTIONSERVICE']._serialized_end=2560
 # @@protoc_insertion_point(module_scope)

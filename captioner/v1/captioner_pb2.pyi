@@ -10,7 +10,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class CaptionOptions(_message.Message):
-    __slots__ = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram", "alternatives", "attention", "attention_size", "attention_head", "include")
+    __slots__ = ("beam_size", "length_normalization", "max_words", "no_repeat_ngram", "alternatives", "attention", "attention_size", "attention_head", "include", "keywords")
     BEAM_SIZE_FIELD_NUMBER: _ClassVar[int]
     LENGTH_NORMALIZATION_FIELD_NUMBER: _ClassVar[int]
     MAX_WORDS_FIELD_NUMBER: _ClassVar[int]
@@ -20,6 +20,7 @@ class CaptionOptions(_message.Message):
     ATTENTION_SIZE_FIELD_NUMBER: _ClassVar[int]
     ATTENTION_HEAD_FIELD_NUMBER: _ClassVar[int]
     INCLUDE_FIELD_NUMBER: _ClassVar[int]
+    KEYWORDS_FIELD_NUMBER: _ClassVar[int]
     beam_size: int
     length_normalization: float
     max_words: int
@@ -29,7 +30,8 @@ class CaptionOptions(_message.Message):
     attention_size: GridSize
     attention_head: int
     include: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, beam_size: _Optional[int] = ..., length_normalization: _Optional[float] = ..., max_words: _Optional[int] = ..., no_repeat_ngram: _Optional[int] = ..., alternatives: _Optional[int] = ..., attention: bool = ..., attention_size: _Optional[_Union[GridSize, _Mapping]] = ..., attention_head: _Optional[int] = ..., include: _Optional[_Iterable[str]] = ...) -> None: ...
+    keywords: bool
+    def __init__(self, beam_size: _Optional[int] = ..., length_normalization: _Optional[float] = ..., max_words: _Optional[int] = ..., no_repeat_ngram: _Optional[int] = ..., alternatives: _Optional[int] = ..., attention: bool = ..., attention_size: _Optional[_Union[GridSize, _Mapping]] = ..., attention_head: _Optional[int] = ..., include: _Optional[_Iterable[str]] = ..., keywords: bool = ...) -> None: ...
 
 class GridSize(_message.Message):
     __slots__ = ("rows", "columns")
@@ -40,20 +42,22 @@ class GridSize(_message.Message):
     def __init__(self, rows: _Optional[int] = ..., columns: _Optional[int] = ...) -> None: ...
 
 class Caption(_message.Message):
-    __slots__ = ("text", "log_prob", "words", "alternatives", "model", "confidence")
+    __slots__ = ("text", "log_prob", "words", "alternatives", "model", "confidence", "keywords")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     LOG_PROB_FIELD_NUMBER: _ClassVar[int]
     WORDS_FIELD_NUMBER: _ClassVar[int]
     ALTERNATIVES_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
+    KEYWORDS_FIELD_NUMBER: _ClassVar[int]
     text: str
     log_prob: float
     words: _containers.RepeatedCompositeFieldContainer[Word]
     alternatives: _containers.RepeatedCompositeFieldContainer[Alternative]
     model: str
     confidence: float
-    def __init__(self, text: _Optional[str] = ..., log_prob: _Optional[float] = ..., words: _Optional[_Iterable[_Union[Word, _Mapping]]] = ..., alternatives: _Optional[_Iterable[_Union[Alternative, _Mapping]]] = ..., model: _Optional[str] = ..., confidence: _Optional[float] = ...) -> None: ...
+    keywords: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, text: _Optional[str] = ..., log_prob: _Optional[float] = ..., words: _Optional[_Iterable[_Union[Word, _Mapping]]] = ..., alternatives: _Optional[_Iterable[_Union[Alternative, _Mapping]]] = ..., model: _Optional[str] = ..., confidence: _Optional[float] = ..., keywords: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Word(_message.Message):
     __slots__ = ("text", "log_prob", "attention", "sentinel")

@@ -193,7 +193,7 @@ def _is_running(pid: int) -> bool:
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-@pytest.mark.parametrize("flag", ["--embed", "--keywords"])
+@pytest.mark.parametrize("flag", ["--embed", "--hierarchy"])
 def test_what_is_for_xmp_is_refused_elsewhere(few, tmp_path, batch, capsys, flag) -> None:
     for output in (("-o", few, "--format", "txt"), ("-o", tmp_path / "out.jsonl")):
         assert batch(few, *output, flag) == 2

@@ -31,7 +31,7 @@ FORMATS = {
 
 
 _ONLY_FOR = {
-    "keywords": ("--keywords", ("xmp",)),
+    "keywords": ("--keywords", ("xmp", "jsonl")),
     "hierarchy": ("--hierarchy", ("xmp",)),
     "embed": ("--embed", ("xmp",)),
     "replace_existing": ("--replace-existing", ("txt", "caption", "xmp")),

@@ -220,7 +220,7 @@ class XmpOutput(SidecarOutput):
                 ours += letter
                 if value != text:
                     changes[f"{tag}-x-default"] = text
-        keywords = self._choose_keywords(tags, photo, keywords_of(text), before, changes)
+        keywords = self._choose_keywords(tags, photo, _keywords(record, text), before, changes)
         ours += "k" if keywords else ""
         ours += _choose_writer(tags, record if "d" in ours else {}, before, changes)
         return changes, Written(_digest(text), ours, keywords, bool(text) and not {"d", "a"} <= set(ours))
@@ -249,6 +249,11 @@ class XmpOutput(SidecarOutput):
                 if paths != new:
                     changes[tag] = new or [""]
         return _digest("\n".join(wanted)) if wanted else b""
+
+
+def _keywords(record: Record, text: str) -> Sequence[str]:
+    """Those of the photo, or of a caption that a person wrote."""
+    return (record.get("keywords") or keywords_of(text)) if text else []
 
 
 def _are_ours(keywords: Sequence[str], tags: Mapping[str, Any], before: Written) -> bool:

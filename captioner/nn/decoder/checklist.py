@@ -21,13 +21,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from captioner.model.detection import MARGIN
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.decoder.base import Step, Tensors
 
 STATE = "checklist"
 """The entry of a decoder's state with the bonuses."""
-MARGIN = 6.0
-"""In nats: words with less than exp(-6), or 1/400, of the detected probability get no bonus."""
 
 
 def write(detected: Tensor, weight: float, power: float = 1.0) -> Tensor:

@@ -259,6 +259,11 @@ _SCHEMAS: dict[str, Any] = {
             "maximum": 1,
             "description": "calibrated probability that the caption is good",
         },
+        keywords={
+            "type": "array",
+            "items": _TEXT,
+            "description": "things in the photo, if requested: first those that the caption names",
+        },
         model=_TEXT,
     ),
     "Health": _object("status", status=_TEXT),
