@@ -113,7 +113,7 @@ def make_gallery(request: Request) -> int:
     from captioner.overlay.gallery.write import check_page
 
     check_page(request.output)
-    records = _caption_folder(request) if request.from_folder else _find_records(request)
+    records = _make_records(request) if request.from_folder else _find_records(request)
     summary = write_gallery(
         records,
         request.output,
@@ -154,7 +154,7 @@ def find_photos(folder: Path) -> list[Found]:
     return photos
 
 
-def _caption_folder(request: Request) -> Iterator[dict[str, Any]]:
+def _make_records(request: Request) -> Iterator[dict[str, Any]]:
     """Caption the photos of a folder; one record per photo. What listing the folder showed to be no photo,
     such as a pipe, is not opened."""
     from rich.console import Console

@@ -167,7 +167,7 @@ class FolderSource:
                         yield _look(name, Path(entry.path), os.fsencode(name), self._stamp)
 
     def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
-        return read_file(self.root / os.fsdecode(locator), max_bytes)
+        return read_stamped(self.root / os.fsdecode(locator), max_bytes)
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -204,7 +204,7 @@ class ListSource:
             yield _look(name, self.root / name, os.fsencode(name), self._stamp)
 
     def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
-        return read_file(self.root / os.fsdecode(locator), max_bytes)
+        return read_stamped(self.root / os.fsdecode(locator), max_bytes)
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -232,7 +232,7 @@ def _split(stream: Iterable[bytes], separator: bytes) -> Iterator[bytes]:
     yield rest
 
 
-def read_file(path: Path, max_bytes: int) -> tuple[bytes, str]:
+def read_stamped(path: Path, max_bytes: int) -> tuple[bytes, str]:
     """The content and the stamp of a file, both of the same moment: a file that is being written gets
     another stamp next time."""
     try:

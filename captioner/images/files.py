@@ -11,6 +11,15 @@ from unicodedata import normalize
 from captioner.errors import DataError
 
 
+def open_zip(path: Path) -> zipfile.ZipFile:
+    """A zip file with images of a data set. Raises `DataError`."""
+    try:
+        return zipfile.ZipFile(path)
+    except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "neither a folder nor a zip file, or damaged"
+        raise DataError(f"{path}: {reason}") from None
+
+
 class ImageFiles:
     """The bytes of images by name, from folders and zip files."""
 
@@ -23,11 +32,7 @@ class ImageFiles:
             if path.is_dir():
                 self._folders.append(path)
                 continue
-            try:
-                archive = zipfile.ZipFile(path)
-            except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-                reason = getattr(error, "strerror", None) or "neither a folder nor a zip file, or damaged"
-                raise DataError(f"{path}: {reason}") from None
+            archive = open_zip(path)
             for member in archive.namelist():
                 if not member.endswith("/"):
                     self._members[PurePosixPath(member).name].append(_Member(archive, member))

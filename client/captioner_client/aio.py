@@ -21,8 +21,8 @@ from captioner.v1 import captioner_pb2 as pb
 from captioner.v1 import captioner_pb2_grpc
 from captioner_client.batch import Batch, Outcome
 from captioner_client.channel import check_process, open_channel, parse_addresses
+from captioner_client.encoding import is_ready, prepare
 from captioner_client.errors import ServerError, from_rpc_error, reading_answer
-from captioner_client.payload import is_ready, prepare
 from captioner_client.propagation import trace_metadata
 from captioner_client.settings import ClientOptions
 from captioner_client.waiting import Waiting

@@ -14,6 +14,7 @@ from captioner.images.sources import ImageInput, ImageOrError, name_image
 from captioner.protobuf import caption_from_proto
 from captioner.results import Caption
 from captioner.v1 import captioner_pb2 as pb
+from captioner_client.encoding import encode_image, prepare
 from captioner_client.errors import (
     DeadlineExceededError,
     ServerBusyError,
@@ -24,7 +25,6 @@ from captioner_client.errors import (
     is_reset,
     reading_answer,
 )
-from captioner_client.payload import make_payload, prepare
 from captioner_client.settings import ClientOptions
 from captioner_client.waiting import Waiting
 
@@ -117,7 +117,7 @@ class Batch:
         try:
             for index, image in list(self._unanswered.items()):
                 try:
-                    payload = await asyncio.to_thread(make_payload, image, self._settings)
+                    payload = await asyncio.to_thread(encode_image, image, self._settings)
                 except ImageError as error:  # deleted or changed since it was first sent
                     del self._unanswered[index]
                     self._outcomes.put_nowait((index, error))

@@ -30,7 +30,7 @@ from captioner_client import (
     CaptionClient,
     ClientOptions,
 )
-from captioner_client.payload import make_payload
+from captioner_client.encoding import encode_image
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +202,7 @@ def test_large_photos_are_shrunk_when_asked(server: RunningServer, tmp_path: Pat
 @pytest.mark.parametrize("format", ["JPEG", "PNG"])
 def test_photos_are_shrunk_to_the_side_that_is_asked(side: int, sent: int, format: str) -> None:
     photo = make_image(1, (side, side), format=format)
-    payload = make_payload(photo, ClientOptions(shrink_to=256))
+    payload = encode_image(photo, ClientOptions(shrink_to=256))
     assert Image.open(io.BytesIO(payload)).size == (sent, sent)
     assert (payload == photo) == (side == sent)
 
@@ -220,7 +220,7 @@ def test_photos_of_phones_are_sent_as_jpeg(server: RunningServer, tmp_path: Path
 def test_what_cannot_be_read_here_is_left_to_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pillow_heif.as_plugin", None)
     photo = b"\0\0\0\x18ftypheic" + bytes(100)
-    assert make_payload(photo, ClientOptions()) == photo
+    assert encode_image(photo, ClientOptions()) == photo
 
 
 def test_what_grpc_itself_refuses_is_too_large_too(server: RunningServer) -> None:

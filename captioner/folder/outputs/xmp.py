@@ -19,7 +19,7 @@ from captioner.folder.items import digest_of
 from captioner.folder.outputs.exiftool import ExifTool, ExifToolError
 from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.outputs.sidecar import SidecarOutput
-from captioner.folder.sources import read_file, stamp_of
+from captioner.folder.sources import read_stamped, stamp_of
 from captioner.folder.state import Entry, State
 from captioner.images.suffixes import PICTURES, RAW
 from captioner.words.keywords import hierarchy_of, keywords_of
@@ -196,7 +196,7 @@ class XmpOutput(SidecarOutput):
         if self._options.root is None:
             return {}
         try:
-            content, _ = read_file(self._options.root / name, _MAX_BYTES)
+            content, _ = read_stamped(self._options.root / name, _MAX_BYTES)
             return self._tool.get_tags(content, PurePath(name).suffix, _READ)
         except (ImageError, ExifToolError):
             return {}

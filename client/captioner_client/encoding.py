@@ -19,10 +19,10 @@ _JPEG_QUALITY = 95
 def prepare(image: ImageOrError, options: ClientOptions) -> tuple[ImageInput, bytes]:
     """The image, in a form that can be read again, and its payload. Raises an `ImageError`."""
     image = rereadable(image)
-    return image, make_payload(image, options)
+    return image, encode_image(image, options)
 
 
-def make_payload(image: ImageInput, options: ClientOptions) -> bytes:
+def encode_image(image: ImageInput, options: ClientOptions) -> bytes:
     """The bytes of a file unchanged; Pillow images, arrays, photos to shrink and rare formats are encoded.
 
     Raises an `ImageError` for what cannot be read, or is larger than the limit.
