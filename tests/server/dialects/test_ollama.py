@@ -9,6 +9,7 @@ import pytest
 from support.engines import FakeEngine
 from support.http_serving import IMAGE, expected, keywords, serve_http
 
+EMOJI = "\N{RACCOON}"
 PROMPT = "Describe the image in one sentence. Avoid text formatting, meta-language, and filler words."
 
 
@@ -146,3 +147,24 @@ def test_before_it_serves_errors_have_the_form_of_ollama() -> None:
         answer: httpx.Response = http.get("/api/tags")
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
         assert "loading" in answer.json()["error"]
+
+
+def test_a_question_about_a_model_is_small(http) -> None:
+    answer = http.post("/api/show", json={"model": "captioner", "system": "a" * 70_000})
+    assert answer.status_code == 413 and "65536" in answer.json()["error"]
+
+
+def test_a_large_image_among_other_texts_is_captioned(http, caption) -> None:
+    images = [base64.encodebytes(IMAGE + bytes(100_000)).decode()]
+    body = {
+        "system": EMOJI,
+        "prompt": "a" * 10_000,
+        "images": images,
+        "options": {"stop": [EMOJI]},
+        "stream": False,
+    }
+    assert http.post("/api/generate", json=body).json()["response"] == caption
+    answer = http.post("/api/generate", json={**body, "prompt": "a" * 20_000})
+    assert answer.status_code == 400 and "no image has at most 16384 bytes" in answer.json()["error"]
+    answer = http.post("/api/generate", json={**body, "options": {"stop": ["a" * 100] * 3000}})
+    assert answer.status_code == 400 and "beside images" in answer.json()["error"]

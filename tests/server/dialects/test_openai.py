@@ -9,7 +9,8 @@ import openai
 import pytest
 from pydantic import BaseModel
 from support.engines import FakeEngine
-from support.http_serving import IMAGE, expected, keywords, serve_http
+from support.http_serving import IMAGE, expected, keywords, post_later, serve_http
+from support.patience import PATIENCE_S, wait_until
 
 URL = "data:image/png;base64," + base64.b64encode(IMAGE).decode()
 PART = {"type": "image_url", "image_url": {"url": URL, "detail": "low"}}
@@ -187,3 +188,18 @@ def test_an_image_is_fetched_from_a_url_and_captioned(monkeypatch, caption) -> N
         asked = [{"role": "user", "content": [part]}]
         assert client.responses.create(model="captioner", input=asked).output_text == caption
         site.shutdown()
+
+
+def test_a_full_server_says_when_to_come_again() -> None:
+    engine = FakeEngine()
+    with serve_http(engine, queue_size=1) as (server, _):
+        engine.hold.clear()
+        waiting = server.start(post_later(server))
+        wait_until(lambda: server.metric("admitted_images") == 1)
+        client = openai.OpenAI(base_url=f"{server.server.http_url}/v1", api_key="any", max_retries=0)
+        with pytest.raises(openai.RateLimitError) as caught:
+            client.chat.completions.create(model="captioner", messages=asking("a"))
+        assert int(caught.value.response.headers["retry-after"]) >= 1
+        assert (caught.value.type, caught.value.code) == ("rate_limit_error", "busy")
+        engine.hold.set()
+        assert waiting.result(PATIENCE_S).status_code == 200

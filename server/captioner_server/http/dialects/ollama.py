@@ -99,7 +99,7 @@ class Ollama:
 
     async def read_name(self, request: Request) -> str:
         """The model that /api/show asks about."""
-        record = (await self._questions.read(request)).record
+        record = (await self._questions.read(request, image=False)).record
         return take(record, "model", str, "") or take(record, "name", str, "")
 
     async def tags(self, nothing: str, ticket: Ticket) -> Response:

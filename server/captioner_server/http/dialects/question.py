@@ -21,6 +21,7 @@ from captioner_server.http.aside import run_aside
 from captioner_server.http.body import read_body
 from captioner_server.http.dialects.reply import Reply, text_of
 from captioner_server.http.json_body import LONG_TEXT_BYTES, JsonBody, parse_json
+from captioner_server.intake.door import MAX_SMALL_BYTES
 from captioner_server.intake.ticket import Ticket
 from captioner_server.observation.call import current_call
 from captioner_server.options import ServerOptions
@@ -67,11 +68,13 @@ class Questions:
         self._models, self._options = models, options
         self._fetchers = ThreadPoolExecutor(_FETCHERS, "fetch") if options.allow_urls else None
 
-    async def read(self, request: Request) -> JsonBody:
-        """The body of a request, an object. Raises a `RequestError` or an `ImageError`."""
+    async def read(self, request: Request, *, image: bool = True) -> JsonBody:
+        """The body of a request with an `image` or without, an object. Raises a `RequestError` or an
+        `ImageError`."""
         limits = self._options
-        most = min(limits.max_image_bytes * 4 // 3 + _REST_BYTES, limits.max_message_bytes)
-        content = await read_body(request, most, limits.max_image_bytes)
+        largest = limits.max_image_bytes if image else MAX_SMALL_BYTES
+        most = min(largest * 4 // 3 + _REST_BYTES, limits.max_message_bytes) if image else largest
+        content = await read_body(request, most, largest)
         parse = (content, _MOST_VALUES, _REST_BYTES)
         body = parse_json(*parse) if len(content) <= LONG_TEXT_BYTES else await run_aside(parse_json, *parse)
         if not isinstance(body.record, dict):
@@ -86,7 +89,7 @@ class Questions:
         if not isinstance(text, str):
             raise RequestError(f"{field} must be a text", field)
         if not is_url(text):
-            return body.image(text, field)
+            return await run_aside(body.image, text, field) if body.is_long(text) else body.image(text, field)
         if self._fetchers is None:
             raise RequestError(
                 "images come as base64 or data URLs; this server fetches no URLs (--allow-urls)", field
