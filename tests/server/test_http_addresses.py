@@ -6,6 +6,8 @@ import httpx
 import pytest
 from support.http_serving import serve_http
 
+from captioner_server.http import static_file
+
 
 def test_every_address_of_the_description_is_there(http):
     for path, verbs in http.get("/openapi.json").json()["paths"].items():
@@ -31,6 +33,14 @@ def test_files_are_sent_once_and_in_full(http, path):
     assert (again.status_code, again.content) == (304, b"")
     assert http.head(path).headers["content-length"] == file.headers["content-length"]
     assert http.post(path).status_code == 405
+
+
+def test_so_many_files_are_sent_at_once(http, monkeypatch):
+    monkeypatch.setattr(static_file, "MOST_AT_ONCE", 0)
+    answer = http.get("/page.js")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (429, "BUSY")
+    monkeypatch.undo()
+    assert http.get("/page.js").status_code == 200
 
 
 def test_health_says_whether_images_are_captioned(http):
