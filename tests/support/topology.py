@@ -46,11 +46,10 @@ def haproxy_configuration(servers: Sequence[tuple[int, int]], folder: Path, move
     text = HAPROXY_CONFIGURATION.read_text()
     for given, free in moved.items():
         text = text.replace(f"bind :{given}", f"bind 127.0.0.1:{free}")
-    text = text.replace("http-check connect port 8080\n", "http-check connect\n")
     for number, name in enumerate(("servers:50051", "servers:8080")):
         template = re.search(rf"server-template server \d+ {name}(.*)", text)
         assert template
-        places = [f"127.0.0.1:{ports[number]}{template[1]} port {ports[1]}" for ports in servers]
+        places = [f"127.0.0.1:{ports[number]}{template[1]}" for ports in servers]
         lines = [f"server server{count} {place}" for count, place in enumerate(places)]
         text = text.replace(template[0], "\n    ".join(lines))
     path = folder / "haproxy.cfg"
