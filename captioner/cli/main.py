@@ -23,7 +23,7 @@ import captioner
 from captioner.cli.output import INTERRUPTED, printable
 from captioner.errors import CaptionerError, OutputError, RuntimeMissingError, how_to_install
 from captioner.images.suffixes import PICTURES, RAW
-from captioner.images.urls import is_url
+from captioner.images.urls import is_data_url, is_url
 
 COMMANDS = {
     "caption": "caption images",
@@ -125,7 +125,8 @@ def _run(arguments: list[str]) -> int:
 def _is_image(word: str) -> bool:
     """Whether a word in place of a command is an image to caption."""
     suffix = Path(word).suffix.lower().removeprefix(".")
-    return word == "-" or is_url(word) or suffix in (*PICTURES, *RAW) or os.path.exists(word)  # noqa: PTH110
+    named = word == "-" or is_url(word) or is_data_url(word) or suffix in (*PICTURES, *RAW)
+    return named or os.path.exists(word)  # noqa: PTH110 (names that are no paths are False)
 
 
 def _parse(arguments: list[str], command: str) -> argparse.Namespace:

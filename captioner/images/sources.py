@@ -22,6 +22,7 @@ from captioner.errors import (
     OptionsError,
 )
 from captioner.images.formats import ALL_FORMATS
+from captioner.images.urls import is_data_url, read_data_url
 
 
 @runtime_checkable
@@ -34,8 +35,9 @@ class BinaryFile(Protocol):
 ImageInput = (
     str | os.PathLike[str] | bytes | BinaryFile | Image.Image | npt.NDArray[np.uint8] | Mapping[str, Any]
 )
-"""One image: a path, the bytes of a file, a binary file object, a Pillow image, a uint8 array of shape
-(height, width, 3) in RGB, or an undecoded image of Hugging Face's `datasets`, `{"bytes": …, "path": …}`."""
+"""One image: a path or data URL, the bytes of a file, a binary file object, a Pillow image, a uint8 array of
+shape (height, width, 3) in RGB, or an undecoded image of Hugging Face's `datasets`, a dict with its
+`bytes` and its `path`."""
 ImageOrError = ImageInput | ImageError
 """An image, or why there is none: whoever lists images passes on what is wrong with some of them."""
 
@@ -87,18 +89,21 @@ def to_image(array: npt.NDArray[Any]) -> Image.Image:
 
 
 def rereadable(image: ImageOrError, limits: ImageLimits = DEFAULT_LIMITS) -> ImageInput:
-    """The content of a file object as bytes; any other image unchanged. The result can be read repeatedly.
+    """The content of a file object or a data URL as bytes; any other image unchanged. The result can be read
+    repeatedly.
 
     Raises an `ImageError` given as the image, or if the file cannot be read or exceeds `max_bytes`.
     """
     if isinstance(image, ImageError):
         raise image
+    if isinstance(image, str) and is_data_url(image):
+        return read_data_url(image)
     return _read_file_object(image, limits) if _is_file_object(image) else image
 
 
 def name_image(error: ImageError, image: Any) -> ImageError:
     """The error, which knows the path of its image, and whose traceback names it."""
-    if error.image is None and isinstance(image, (str, os.PathLike)):
+    if error.image is None and isinstance(image, (str, os.PathLike)) and not is_data_url(os.fsdecode(image)):
         error.image = os.fsdecode(image)
         error.add_note(f"image: {error.image}")
     return error
@@ -120,6 +125,8 @@ def open_stream(source: Any, limits: ImageLimits) -> Iterator[IO[bytes]]:
         source = _content(source)
     if _is_file_object(source):
         source = _read_file_object(source, limits)
+    if isinstance(source, str) and is_data_url(source):
+        source = read_data_url(source)
     if isinstance(source, (bytes, bytearray, memoryview)):
         _check_bytes(len(source), limits)
         yield io.BytesIO(source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import os
 import struct
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import zlib
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from PIL.PngImagePlugin import PngInfo
 from captioner.errors import ImageUnreadableError, NotAnImageError
 from captioner.images.keywords import read_keywords
 from captioner.images.opening import load_pixels, open_image
+from captioner.images.sources import rereadable
 
 CAT = Path(__file__).parents[2] / "examples" / "cat.jpg"
 
@@ -99,6 +102,16 @@ def test_a_jpeg_may_lack_its_end_marker(options: dict[str, object], missing: int
     for cut in (3, 6, 40, len(whole) // 2):
         with pytest.raises(NotAnImageError, match="JPEG data are damaged, cut short"):
             open_image(whole[:-cut])
+
+
+def test_a_data_url_is_an_image() -> None:
+    expected = open_image(CAT)
+    data = base64.encodebytes(CAT.read_bytes()).decode()  # in lines
+    for url in (f"data:image/jpeg;base64,{data}", f"DATA:;BASE64,{quote(data)}"):
+        assert np.array_equal(open_image(url), expected)
+        assert rereadable(url) == CAT.read_bytes()
+    with pytest.raises(NotAnImageError, match="not valid base64"):
+        open_image("data:image/png;base64,?")
 
 
 class Raw(io.RawIOBase):

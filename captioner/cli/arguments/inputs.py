@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from captioner.cli.arguments.model import image_limits
 from captioner.cli.output import printable
 from captioner.errors import DataError, ImageError, ImageUnreadableError
-from captioner.images.urls import is_url
+from captioner.images.urls import is_data_url, is_url
 from captioner.options import MAX_INCLUDE
 
 if TYPE_CHECKING:
@@ -109,7 +109,8 @@ class Inputs:
                 for image in images()
             )
         for outcome in outcomes:
-            yield *taken.popleft(), outcome
+            name, image = taken.popleft()
+            yield name.partition(",")[0] if is_data_url(name) else name, image, outcome
 
     def _with_keywords(
         self,
