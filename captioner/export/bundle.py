@@ -61,16 +61,7 @@ def export_bundle(
         raise DataError(f"{folder} exists already; a bundle is written to a new folder")
     model, vocabulary, options, contents = load_model(checkpoint)
     if checklist_weight is not None:
-        changes: dict[str, Any] = {"checklist_weight": checklist_weight}
-        if not checklist_weight:  # of which these are parts
-            changes |= {"repetition_cost": 0.0, "name_proposal": 0.0}
-        architecture = dataclasses.replace(options.model, **changes)
-        options = dataclasses.replace(options, model=architecture)
-        model.decoder.checklist_weight = checklist_weight
-        if not architecture.helps_with_names:
-            model.decoder.names = None
-        elif model.decoder.names is not None:
-            model.decoder.names.proposes = architecture.name_proposal > 0
+        options = with_checklist(model, options, checklist_weight)
     _round(model)
     vocabulary = put_named_words_last(model, vocabulary)
     language = language_of(vocabulary.words)
@@ -122,12 +113,24 @@ def _round(model: CaptionModel) -> None:
         parameter.copy_(parameter.half().float())
 
 
+def with_checklist(model: CaptionModel, options: TrainOptions, weight: float) -> TrainOptions:
+    """Give the model another checklist, or none if `weight` is 0. Returns the options with it."""
+    before = options.model.bonus
+    changes: dict[str, Any] = {"checklist_weight": weight}
+    if not weight:  # of which these are parts
+        changes |= {"repetition_cost": 0.0, "name_proposal": 0.0}
+    bonus = dataclasses.replace(before, **changes)
+    architecture = dataclasses.replace(options.model, bonus=bonus)
+    model.change_bonus(bonus)
+    return dataclasses.replace(options, model=architecture)
+
+
 @torch.no_grad()
 def put_named_words_last(model: CaptionModel, vocabulary: Vocabulary) -> Vocabulary:
     """Bring the words that name classes to the end of the vocabulary, in the order of their classes, so that
     a step need not look up where the gains of each go. Returns the vocabulary in the new order; a model for
     which that cannot be is left as it is."""
-    evidence = model.decoder.evidence
+    evidence = model.evidence
     if evidence is None:
         return vocabulary
     count = len(evidence.scale)
@@ -137,12 +140,12 @@ def put_named_words_last(model: CaptionModel, vocabulary: Vocabulary) -> Vocabul
         or order[: len(SPECIAL)].ne(torch.arange(len(SPECIAL))).any()
     ):
         return vocabulary  # two words share a class column, or none has it
-    embedding, names = model.decoder.embedding, model.decoder.names
+    embedding, names = model.decoder.embedding, model.names
     for values in (
         embedding.weight,
         embedding.bias,
         evidence.column,
-        model.decoder.repetition,
+        model.repetition,
         *(() if names is None else (names.following, names.following_token, names.following_gain)),
     ):
         if values is not None:

@@ -32,3 +32,9 @@ def sinusoids(positions: Tensor, features: int) -> Tensor:
     index = torch.arange(half, dtype=torch.float32, device=positions.device)
     angles = positions.float().unsqueeze(1) * torch.pow(10000.0, -2.0 * index / features)
     return torch.cat([torch.sin(angles), torch.cos(angles)], dim=1)[:, :features]
+
+
+def masked_mean(grid: Tensor, mask: Tensor) -> Tensor:
+    """Mean of (batch, cells, features) over the cells where the (batch, cells) mask is True."""
+    share = mask.to(grid.dtype)
+    return (grid * share.unsqueeze(-1)).sum(dim=1) / share.sum(dim=1, keepdim=True).clamp(min=1)

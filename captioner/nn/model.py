@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +13,10 @@ from torch import Tensor, nn
 from captioner.errors import DataError
 from captioner.images.letterbox import Letterbox
 from captioner.nn.attention import ATTENTIONS
-from captioner.nn.decoder import DECODERS, Decoder, DecoderSizes, LSTMDecoder, Tensors
-from captioner.nn.decoder.evidence import WordEvidence
-from captioner.nn.decoder.names import NameHelp, Names
+from captioner.nn.decoder import DECODERS, Decoder, DecoderSizes, Tensors
+from captioner.nn.decoder.bonus import Bonuses, BonusOptions, ClassSizes
+from captioner.nn.decoder.bonus.evidence import WordEvidence
+from captioner.nn.decoder.bonus.names import NameHelp, Names
 from captioner.nn.encoder import STRIDES, GridEncoder, GridRefiner, build_backbone, pretrained_classifier
 
 RESIZES = ("squash", "letterbox")
@@ -49,42 +51,13 @@ class ModelOptions:
     hidden: int = 512
     embedding: int = 512
     dropout: float = 0.5
-    checklist_weight: float = 0.0
-    """Bonus added to detected words until they appear in the caption; 0 disables
-    (`captioner.nn.decoder.checklist`). For the decoders `lstm` and `two_lstm`, trained with the objective
-    `bag_of_words`."""
-    checklist_power: float = 1.0
-    """Exponent of that bonus, above 0 and up to 1. Below 1, certain words gain little more than likely
-    ones."""
-    repetition_cost: float = 0.0
-    """Factor of the cost of words that have been said (`captioner.training.names.repetition`); 0 for none.
-    Needs a checklist."""
     mean_weight: float = 1.0
     """Factor of the photo's mean in the input of the LSTM, at least 0. Below 1, words depend more on the
-    cells they attend to; the checklist detects the same words. For the decoders `lstm` and `two_lstm`."""
-    attended_detection: float = 0.0
-    """Factor of the bonus for words that are detected in the attended cells, but not in the photo as a whole;
-    at least 0. Words then depend more on their maps. For the decoders `lstm` and `two_lstm`, trained with the
-    objective `bag_of_words`."""
-    classes: int = 0
-    """Classes scored at each cell of the encoder's deepest stage (`captioner.nn.decoder.evidence`); 0 for
-    none. Needs the decoder `lstm` or `two_lstm`."""
-    label_classes: tuple[str, ...] = ()
-    """Words of labels with a class of their own, which is scored beside those of `classes`; `captioner train`
-    chooses them (`captioner.training.names.label_classes`). Needs classes."""
-    named_words: int = 0
-    """Number of vocabulary words that name classes; `captioner train` counts them."""
-    name_continuation: float = 0.0
-    """Factor of the bonus for the next word of a name of several words, by the class evidence
-    (`captioner.nn.decoder.names`); 0 for none. Needs classes."""
-    name_proposal: float = 0.0
-    """Bonus in nats, in the checklist, for the name of what the photo certainly shows; 0 for none. Needs
-    classes and a checklist."""
-    following_words: int = 0
-    """Number of words that go on with a name, and one for none; `captioner train` counts them."""
+    cells they attend to; the same words are detected. For the decoders `lstm` and `two_lstm`."""
+    bonus: BonusOptions = field(default_factory=BonusOptions)
+    """What is added to the scores of words. For the decoders `lstm` and `two_lstm`."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "label_classes", tuple(self.label_classes))  # JSON has lists
         for name, registry in (("attention", ATTENTIONS), ("decoder", DECODERS)):
             if getattr(self, name) not in registry:
                 raise DataError(f"unknown {name} {getattr(self, name)!r}; there is {', '.join(registry)}")
@@ -101,45 +74,13 @@ class ModelOptions:
             raise DataError(f"color_levels must be 0 or at least 2, got {self.color_levels}")
         if self.refiner_layers < 0:
             raise DataError(f"refiner_layers must be at least 0, got {self.refiner_layers}")
-        for name in (
-            "checklist_weight",
-            "repetition_cost",
-            "mean_weight",
-            "attended_detection",
-            "name_continuation",
-            "name_proposal",
-        ):
-            value = getattr(self, name)
-            if not 0 <= value < math.inf:  # also false for NaN
-                raise DataError(f"{name} must be at least 0 and finite, got {value}")
-        for name, without in (("checklist_weight", 0), ("mean_weight", 1), ("attended_detection", 0)):
-            if getattr(self, name) != without and not issubclass(DECODERS[self.decoder], LSTMDecoder):
-                raise DataError(f"{name} needs the decoder lstm or two_lstm")
-        if not 0 < self.checklist_power <= 1:
-            raise DataError(f"checklist_power must be above 0 and up to 1, got {self.checklist_power}")
-        if self.repetition_cost and not self.checklist_weight:
-            raise DataError("repetition_cost needs a checklist_weight above 0")
-        if min(self.classes, self.named_words) < 0 or (self.named_words and not self.classes):
-            raise DataError("classes and named_words must be at least 0, and named_words needs classes")
-        if self.label_classes and not self.classes:
-            raise DataError("label_classes need classes")
-        if self.helps_with_names and not self.classes:
-            raise DataError("name_continuation and name_proposal need classes")
-        if self.name_proposal and not self.checklist_weight:
-            raise DataError("name_proposal needs a checklist_weight above 0")
-        if self.classes and not issubclass(DECODERS[self.decoder], LSTMDecoder):
-            raise DataError("classes need the decoder lstm or two_lstm")
+        if not 0 <= self.mean_weight < math.inf:  # also false for NaN
+            raise DataError(f"mean_weight must be at least 0 and finite, got {self.mean_weight}")
+        if not DECODERS[self.decoder].detects and (self.mean_weight != 1 or self.bonus.wanted):
+            name = "mean_weight" if self.mean_weight != 1 else "bonus"
+            raise DataError(f"{name} needs the decoder lstm or two_lstm")
         if not 0 <= self.dropout < 1:
             raise DataError(f"dropout must be at least 0 and below 1, got {self.dropout}")
-
-    @property
-    def helps_with_names(self) -> bool:
-        return bool(self.name_continuation or self.name_proposal)
-
-    @property
-    def scored_classes(self) -> int:
-        """The number of classes that are scored at each cell."""
-        return self.classes + len(self.label_classes)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -173,54 +114,67 @@ class CaptionModel(nn.Module):
         attention = ATTENTIONS[options.attention](
             options.hidden, options.features, options.attention_hidden, options.attention_heads
         )
-        self.decoder = DECODERS[options.decoder](
-            attention,
-            DecoderSizes(
-                vocabulary,
-                options.features,
-                options.hidden,
-                options.embedding,
-                options.dropout,
-                options.layers,
-                options.attention_heads,
-            ),
+        sizes = DecoderSizes(
+            vocabulary,
+            options.features,
+            options.hidden,
+            options.embedding,
+            options.dropout,
+            options.layers,
+            options.attention_heads,
+            options.mean_weight,
         )
-        self.decoder.checklist_weight = options.checklist_weight
-        self.decoder.checklist_power = options.checklist_power
-        self.decoder.mean_weight = options.mean_weight
-        self.decoder.attended_detection = options.attended_detection
-        costs = torch.zeros(vocabulary) if options.repetition_cost else None
-        self.decoder.register_buffer("repetition", costs)
-        self.decoder.evidence = self.decoder.names = None
-        if options.classes:
-            self.decoder.evidence = WordEvidence(
-                self.encoder.backbone.channels[-1],
-                options.scored_classes,
-                options.named_words,
-                vocabulary,
-                options.hidden + options.features,
-                options.grid,
-                STRIDES[-1] // options.stride,
-            )
-            self.decoder.evidence.leave_open(options.classes)
-        if options.helps_with_names:
-            self.decoder.names = NameHelp(options.scored_classes, options.following_words, vocabulary)
-            self.decoder.names.proposes = options.name_proposal > 0
+        self.decoder = DECODERS[options.decoder](attention, sizes)
+        if options.bonus.wanted:
+            self.decoder.bonus = self._bonuses()
+
+    def _bonuses(self) -> Bonuses:
+        options = self.options
+        classes = ClassSizes(
+            self.encoder.backbone.channels[-1],
+            options.hidden + options.features,
+            options.grid,
+            STRIDES[-1] // options.stride,
+        )
+        return Bonuses(options.bonus, self.decoder.embedding.num_embeddings, classes)
+
+    @property
+    def evidence(self) -> WordEvidence | None:
+        """The class evidence, if the model has classes."""
+        return None if self.decoder.bonus is None else self.decoder.bonus.evidence
+
+    @property
+    def names(self) -> NameHelp | None:
+        """The help with names, if the model has it."""
+        return None if self.decoder.bonus is None else self.decoder.bonus.names
+
+    @property
+    def repetition(self) -> Tensor | None:
+        """The costs of words that have been said, float (vocabulary,) in nats, if there are any."""
+        return None if self.decoder.bonus is None else self.decoder.bonus.repetition
+
+    def change_bonus(self, options: BonusOptions) -> None:
+        """Use the bonuses otherwise, without new weights: with another checklist, or without parts."""
+        before, self.options = self.decoder.bonus, dataclasses.replace(self.options, bonus=options)
+        self.decoder.bonus = None
+        if options.wanted:
+            self.decoder.bonus = self._bonuses()
+            self.decoder.bonus.load_state_dict(before.state_dict() if before else {}, strict=False)
 
     @torch.no_grad()
     def name_classes(self, membership: Tensor, column: Tensor) -> None:
         """Set which words name which classes: `membership` float (classes, named words) and `column` int64
-        (vocabulary), as in `WordEvidence`. For models with `ModelOptions.classes`."""
-        evidence = self.decoder.evidence
+        (vocabulary), as in `WordEvidence`. For models with `BonusOptions.classes`."""
+        evidence = self.evidence
         assert evidence is not None
         evidence.membership.copy_(membership)
         evidence.column.copy_(column)
 
     @torch.no_grad()
     def score_pretrained_classes(self) -> None:
-        """Score the classes of `ModelOptions.classes` as the encoder's pretrained classifier does. Raises
+        """Score the classes of `BonusOptions.classes` as the encoder's pretrained classifier does. Raises
         `DataError` for an encoder without one."""
-        evidence = self.decoder.evidence
+        evidence = self.evidence
         assert evidence is not None
         weight, bias = pretrained_classifier(self.options.encoder)
         evidence.classes.weight[: len(weight)] = weight
@@ -228,22 +182,22 @@ class CaptionModel(nn.Module):
 
     def help_with_names(self, names: Names) -> None:
         """Set which words follow each other in names, and which names to propose, with the gains of
-        `ModelOptions.name_continuation` and `name_proposal`, one of which must be above 0."""
-        assert self.decoder.names is not None
-        self.decoder.names.set(names, self.options.name_continuation, self.options.name_proposal)
+        `BonusOptions.name_continuation` and `name_proposal`, one of which must be above 0."""
+        assert self.names is not None
+        self.names.set(names, self.options.bonus.name_continuation, self.options.bonus.name_proposal)
 
     @torch.no_grad()
     def price_repetition(self, costs: Tensor) -> None:
         """Set what each word costs once it has been said: `costs` float (vocabulary,), in nats, times
-        `ModelOptions.repetition_cost`, which must be above 0."""
-        assert self.decoder.repetition is not None
-        self.decoder.repetition.copy_(self.options.repetition_cost * costs)
+        `BonusOptions.repetition_cost`, which must be above 0."""
+        assert self.repetition is not None
+        self.repetition.copy_(self.options.bonus.repetition_cost * costs)
 
     @torch.no_grad()
     def strengthen_evidence(self, gain: float) -> None:
         """Multiply the class evidence of all words by `gain`."""
-        if self.decoder.evidence is not None:
-            self.decoder.evidence.scale.mul_(gain)
+        if self.evidence is not None:
+            self.evidence.scale.mul_(gain)
 
     @property
     def letterbox(self) -> Letterbox | None:

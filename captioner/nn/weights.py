@@ -24,3 +24,10 @@ def read_tensors(path: Path, device: str | torch.device = "cpu") -> dict[str, An
     if not isinstance(contents, dict):
         raise DataError(f"{path} holds no named tensors")
     return contents
+
+
+def current_name(name: str) -> str:
+    """The name that a weight of a `CaptionModel` has today: the parts of the bonus were the decoder's."""
+    part = name.removeprefix("decoder.")
+    moved = part != name and part.startswith(("evidence.", "names.", "repetition"))
+    return f"decoder.bonus.{part}" if moved else name

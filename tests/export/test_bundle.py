@@ -33,7 +33,9 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of a network that knows nothing, but is sure of it."""
     torch.manual_seed(0)
     options = squares.options()
-    model_options = dataclasses.replace(options.model, decoder="two_lstm", attended_detection=0.5)
+    model_options = squares.with_bonus(
+        dataclasses.replace(options.model, decoder="two_lstm"), attended_detection=0.5
+    )
     options = dataclasses.replace(options, model=model_options)
     model = CaptionModel(options.model, len(WORDS))
     with torch.no_grad():
@@ -136,14 +138,14 @@ def test_a_bundle_can_be_given_a_checklist(saved: Path, exported: Path, tmp_path
     """Which changes captions, in ONNX as in PyTorch, and no weight."""
     export_bundle(saved, tmp_path / "bundle", checklist_weight=0.5)
     captioner = Captioner.load(tmp_path / "bundle", device="cpu", threads=1)
-    assert captioner.bundle.manifest["training"]["model"]["checklist_weight"] == 0.5
+    assert captioner.bundle.manifest["training"]["model"]["bonus"]["checklist_weight"] == 0.5
     model = network(saved)
     pixels = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3), dtype=np.uint8)
     plain = [c.text for c in Captioner.load(exported, device="cpu", threads=1).caption_pixels(pixels)]
     assert [c.text for c in captioner.caption_pixels(pixels)] != plain
-    model.decoder.checklist_weight = 0.5
+    model.change_bonus(dataclasses.replace(model.options.bonus, checklist_weight=0.5))
     check_parity(model, captioner)
-    model.decoder.checklist_weight = 0.4
+    model.change_bonus(dataclasses.replace(model.options.bonus, checklist_weight=0.4))
     with pytest.raises(ParityError):
         check_parity(model, captioner)
 

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from captioner.nn.attention import ScaledDotProductAttention
 from captioner.nn.decoder import DecoderSizes, LSTMDecoder, TwoLSTMDecoder
+from captioner.nn.decoder.bonus import Bonuses, BonusOptions
 
 KINDS = pytest.mark.parametrize("kind", [LSTMDecoder, TwoLSTMDecoder])
 
@@ -22,7 +23,7 @@ def test_what_the_attended_cells_show_beyond_the_photo_is_added(kind: type[LSTMD
     decoder, grid, mask = _decoder(kind), torch.randn(2, 9, 6), torch.rand(2, 9) > 0.3
     tokens = torch.tensor([[1], [1]])
     before = decoder.step(tokens, *decoder.prepare(grid, mask))
-    decoder.attended_detection = 0.5
+    decoder.bonus = Bonuses(BonusOptions(attended_detection=0.5), 9)
     memory, state = decoder.prepare(grid, mask)
     after = decoder.step(tokens, memory, state)
     shown = mask.float() / mask.sum(dim=1, keepdim=True)
@@ -36,7 +37,7 @@ def test_what_the_attended_cells_show_beyond_the_photo_is_added(kind: type[LSTMD
 @KINDS
 def test_known_captions_and_single_steps_agree(kind: type[LSTMDecoder]) -> None:
     decoder = _decoder(kind)
-    decoder.attended_detection = 0.5
+    decoder.bonus = Bonuses(BonusOptions(attended_detection=0.5), 9)
     memory, state = decoder.prepare(torch.randn(2, 9, 6))
     tokens = torch.tensor([[[1, 4, 5]], [[1, 6, 7]]])
     logits, _ = decoder(tokens, memory, state)

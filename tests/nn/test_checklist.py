@@ -9,8 +9,8 @@ from captioner.errors import DataError
 from captioner.model.search import search
 from captioner.model.vocabulary import SPECIAL
 from captioner.nn.attention import AdditiveAttention
-from captioner.nn.decoder import DECODERS, DecoderSizes, LSTMDecoder, checklist, expand_beams
-from captioner.nn.model import ModelOptions
+from captioner.nn.decoder import DECODERS, DecoderSizes, LSTMDecoder, expand_beams
+from captioner.nn.decoder.bonus import Bonuses, BonusOptions, checklist
 from captioner.nn.stepper import TorchStepper
 from captioner.options import CaptionOptions
 
@@ -21,8 +21,14 @@ WORDS = 40
 def decoder(request: pytest.FixtureRequest) -> LSTMDecoder:
     made = DECODERS[request.param](AdditiveAttention(10, 8, 5), DecoderSizes(WORDS, 8, 10, 7, 0.5)).eval()
     assert isinstance(made, LSTMDecoder)
-    made.checklist_weight = 0.5
+    made.bonus = Bonuses(BonusOptions(checklist_weight=0.5), WORDS)
     return made
+
+
+def costly(costs: torch.Tensor | None) -> Bonuses:
+    bonus = Bonuses(BonusOptions(checklist_weight=0.5), WORDS)
+    bonus.repetition = costs
+    return bonus
 
 
 def grid() -> torch.Tensor:
@@ -46,9 +52,10 @@ def test_a_step_adds_what_was_not_said(decoder: LSTMDecoder) -> None:
     with torch.inference_mode():
         memory, state = decoder.prepare(grid())
         assert state["checklist"].shape == (2, 1, WORDS)
-        decoder.checklist_weight = 0.0
+        decoder.bonus = None
         _, plain = decoder.prepare(grid())
         assert "checklist" not in plain
+        decoder.bonus = Bonuses(BonusOptions(checklist_weight=0.5), WORDS)
         said = [int(gains.argmax()) for gains in state["checklist"]]
         tokens = torch.tensor([[1, word] for word in said])
         state = expand_beams(state, 2)
@@ -68,7 +75,7 @@ def test_words_that_were_said_cost_something(decoder: LSTMDecoder) -> None:
         memory, state = decoder.prepare(grid())
         tokens = torch.tensor([[5], [6]])
         before = decoder.step(tokens, memory, state).logits
-        decoder.repetition = torch.arange(WORDS) / 10
+        decoder.bonus = costly(torch.arange(WORDS) / 10)
         step = decoder.step(tokens, memory, state)
         again = decoder.step(torch.tensor([[7], [7]]), memory, step.state)
     gain = state["checklist"][0, 0, 5]
@@ -83,7 +90,7 @@ def test_known_captions_have_the_gains_of_the_search(
     costs: torch.Tensor | None, decoder: LSTMDecoder
 ) -> None:
     """What self-critical training is taught is what was searched for, or sampled, word by word."""
-    decoder.repetition = costs
+    decoder.bonus = costly(costs)
     with torch.inference_mode():
         memory, state = decoder.prepare(grid())
         options = CaptionOptions(beam_size=3, alternatives=2, max_words=6, length_normalization=0.0)
@@ -93,7 +100,7 @@ def test_known_captions_have_the_gains_of_the_search(
             for hypothesis in found:
                 said = torch.tensor([[[1, *hypothesis.tokens]]])
                 logits, _ = decoder(said, one, first)
-                gained = checklist.add_to_all(logits, said, first, costs)
+                gained = decoder.as_searched(logits, said, one, first)
                 targets = torch.tensor([*hypothesis.tokens, 2])
                 expected = torch.log_softmax(gained[0, 0], -1).gather(1, targets[:, None])[:, 0]
                 torch.testing.assert_close(torch.tensor(hypothesis.log_probs), expected, rtol=1e-4, atol=1e-4)
@@ -106,12 +113,12 @@ def test_rewards_do_not_teach_what_to_detect(decoder: LSTMDecoder) -> None:
 
 def test_costs_of_repetition_need_a_checklist() -> None:
     with pytest.raises(DataError, match="repetition_cost needs a checklist_weight above 0"):
-        ModelOptions(repetition_cost=2.0)
+        BonusOptions(repetition_cost=2.0)
     with pytest.raises(DataError, match="repetition_cost must be at least 0 and finite"):
-        ModelOptions(repetition_cost=float("nan"), checklist_weight=1.0)
+        BonusOptions(repetition_cost=float("nan"), checklist_weight=1.0)
 
 
 @pytest.mark.parametrize("power", [0.0, 1.1, float("nan")])
 def test_a_power_out_of_range_is_rejected(power: float) -> None:
     with pytest.raises(DataError, match="checklist_power must be above 0 and up to 1"):
-        ModelOptions(checklist_power=power)
+        BonusOptions(checklist_power=power)

@@ -3,7 +3,8 @@
 import torch
 
 from captioner.model.vocabulary import Vocabulary
-from captioner.nn.decoder.evidence import WordEvidence
+from captioner.nn.decoder.bonus import BonusOptions
+from captioner.nn.decoder.bonus.evidence import WordEvidence
 from captioner.nn.model import CaptionModel, ModelOptions
 
 OPTIONS = ModelOptions(
@@ -14,8 +15,7 @@ OPTIONS = ModelOptions(
     features=16,
     hidden=16,
     embedding=16,
-    classes=3,
-    named_words=2,
+    bonus=BonusOptions(classes=3, named_words=2),
 )
 
 
@@ -54,7 +54,7 @@ def test_only_the_words_of_classes_at_attended_cells_gain() -> None:
 def test_steps_and_teacher_forcing_agree() -> None:
     torch.manual_seed(0)
     model = CaptionModel(OPTIONS, 12).eval()
-    evidence = model.decoder.evidence
+    evidence = model.evidence
     evidence.membership.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]))
     evidence.column[5], evidence.column[6] = 0, 1
     pixels = torch.randint(0, 256, (2, 64, 64, 3), dtype=torch.uint8)
@@ -72,11 +72,11 @@ def test_evidence_can_be_made_stronger() -> None:
     model = CaptionModel(OPTIONS, 12)
     deepest = torch.randn(1, 1280, 2, 2)
     with torch.no_grad():
-        model.decoder.evidence.membership.fill_(1.0)
-        scores = model.decoder.evidence.class_logits(deepest)
-        before = model.decoder.evidence(scores)
+        model.evidence.membership.fill_(1.0)
+        scores = model.evidence.class_logits(deepest)
+        before = model.evidence(scores)
         model.strengthen_evidence(2.5)
-        torch.testing.assert_close(model.decoder.evidence(scores), 2.5 * before)
+        torch.testing.assert_close(model.evidence(scores), 2.5 * before)
 
 
 def test_a_model_without_classes_has_no_evidence_to_strengthen() -> None:

@@ -9,6 +9,7 @@ from support import tiny_cnn
 from captioner.errors import DataError
 from captioner.images.letterbox import Letterbox
 from captioner.nn.decoder import DECODERS
+from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.model import CaptionModel, ModelOptions
 
 
@@ -32,20 +33,21 @@ def test_what_cannot_be_is_refused(values: dict, reason: str) -> None:
         ModelOptions(**values)
 
 
-FACTORS = ("checklist_weight", "mean_weight", "attended_detection")
-
-
-@pytest.mark.parametrize("name", FACTORS)
 @pytest.mark.parametrize("value", [-0.1, float("inf"), float("nan")])
-def test_a_factor_is_finite_and_not_negative(name: str, value: float) -> None:
-    with pytest.raises(DataError, match=f"{name} must be at least 0 and finite"):
-        ModelOptions(**{name: value})
+def test_a_factor_is_finite_and_not_negative(value: float) -> None:
+    for name in ("checklist_weight", "attended_detection"):
+        with pytest.raises(DataError, match=f"{name} must be at least 0 and finite"):
+            BonusOptions(**{name: value})
+    with pytest.raises(DataError, match="mean_weight must be at least 0 and finite"):
+        ModelOptions(mean_weight=value)
 
 
-@pytest.mark.parametrize("name", FACTORS)
-def test_other_decoders_than_lstms_have_no_such_factor(name: str) -> None:
-    with pytest.raises(DataError, match=f"{name} needs the decoder lstm or two_lstm"):
-        ModelOptions(decoder="transformer", **{name: 0.5})
+@pytest.mark.parametrize("name", ["checklist_weight", "attended_detection", "classes"])
+def test_other_decoders_than_lstms_have_no_bonus(name: str) -> None:
+    with pytest.raises(DataError, match="bonus needs the decoder lstm or two_lstm"):
+        ModelOptions(decoder="transformer", bonus=BonusOptions(**{name: 1}))
+    with pytest.raises(DataError, match="mean_weight needs the decoder lstm or two_lstm"):
+        ModelOptions(decoder="transformer", mean_weight=0.5)
 
 
 @pytest.mark.parametrize(("stride", "side"), [(8, 8), (16, 4), (32, 2)])

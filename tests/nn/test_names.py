@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -9,8 +10,8 @@ import torch
 
 from captioner.errors import DataError
 from captioner.model.vocabulary import Vocabulary
-from captioner.nn.decoder import checklist
-from captioner.nn.decoder.names import FOLLOWERS, SURE, Names
+from captioner.nn.decoder.bonus import BonusOptions
+from captioner.nn.decoder.bonus.names import FOLLOWERS, SURE, Names
 from captioner.nn.model import CaptionModel, ModelOptions
 
 WORDS = 12
@@ -23,11 +24,10 @@ SMALL = {
     "features": 16,
     "hidden": 16,
     "embedding": 16,
-    "checklist_weight": 0.2,
-    "classes": 3,
-    "named_words": 3,
 }
-OPTIONS = ModelOptions(**SMALL, name_continuation=2.0, name_proposal=8.0, following_words=2)
+SOME = {"checklist_weight": 0.2, "classes": 3, "named_words": 3}
+CONTINUED = BonusOptions(**SOME, name_continuation=2.0, following_words=2)
+OPTIONS = ModelOptions(**SMALL, bonus=dataclasses.replace(CONTINUED, name_proposal=8.0))
 
 
 def names() -> Names:
@@ -59,7 +59,7 @@ def scores(*classes: int) -> torch.Tensor:
 
 
 def test_a_name_goes_on_where_its_map_shows_the_class() -> None:
-    help_ = helped().decoder.names
+    help_ = helped().names
     parts = help_(scores(0, 1, 1, 2))["parts"]
     seen = torch.eye(4)[[0, 1]].unsqueeze(0)  # the map of one word on each of the first two cells
     tokens = torch.tensor([[GUINEA, GUINEA]])
@@ -72,7 +72,7 @@ def test_a_name_goes_on_where_its_map_shows_the_class() -> None:
 
 
 def test_the_name_of_a_certain_class_is_proposed() -> None:
-    help_ = helped().decoder.names
+    help_ = helped().names
     proposals = help_(scores(1, 1, 1, 1))["proposals"]
     assert proposals.shape == (1, 1, WORDS)
     assert proposals[0, 0, TOUCAN].item() == pytest.approx(8 * 0.5, abs=1e-3)
@@ -105,7 +105,7 @@ def test_steps_and_known_captions_get_the_same_help() -> None:
     memory["proposals"] = torch.zeros(2, 1, WORDS).index_fill(2, torch.tensor([GUINEA, PIG, TOUCAN]), 3.0)
     tokens = torch.tensor([[[Vocabulary.start_id, 5, GUINEA, PIG]]]).expand(2, 1, -1)
     logits, _ = model.decoder(tokens, memory, state)
-    logits = checklist.add_to_all(logits, tokens, state, None, memory["proposals"])
+    logits = model.decoder.as_searched(logits, tokens, memory, state)
     for position in range(tokens.shape[2]):
         step = model.decoder.step(tokens[:, :, position], memory, state)
         torch.testing.assert_close(step.logits, logits[:, :, position])
@@ -113,7 +113,7 @@ def test_steps_and_known_captions_get_the_same_help() -> None:
 
 
 def test_without_proposals_the_memory_has_none() -> None:
-    model = helped(ModelOptions(**SMALL, name_continuation=2.0, following_words=2))
+    model = helped(ModelOptions(**SMALL, bonus=CONTINUED))
     memory, _ = model.encode(torch.zeros(1, 64, 64, 3, dtype=torch.uint8))
     assert "parts" in memory and "proposals" not in memory
 
@@ -129,4 +129,4 @@ def test_without_proposals_the_memory_has_none() -> None:
 )
 def test_help_that_cannot_be_given_is_refused(options: dict[str, float], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        ModelOptions(**(SMALL | options))
+        BonusOptions(**(SOME | options))

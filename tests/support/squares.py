@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.model import ModelOptions
 from captioner.options import CaptionOptions
 from captioner.training.config.options import SourceOptions, StageOptions, TrainOptions
@@ -31,9 +33,13 @@ CLASSIFYING = ModelOptions(
     embedding=16,
     decoder="two_lstm",
     attention="scaled_dot_product",
-    classes=CLASSES,
+    bonus=BonusOptions(classes=CLASSES),
 )
 """A small model with class evidence, which needs a pretrained encoder."""
+
+
+def with_bonus(model: ModelOptions, **changes: Any) -> ModelOptions:
+    return dataclasses.replace(model, bonus=dataclasses.replace(model.bonus, **changes))
 
 
 def draw(color: str, side: str, number: int) -> Image.Image:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from captioner.nn.decoder.evidence import WordEvidence
-from captioner.nn.decoder.names import NameHelp
+from captioner.nn.attention import Attention
+from captioner.nn.decoder.bonus import Bonuses
 from captioner.nn.decoder.words import TiedEmbedding
 
 Tensors = dict[str, Tensor]
@@ -30,6 +30,8 @@ class DecoderSizes:
     layers: int = 1
     heads: int = 8
     """Heads of the attention among words."""
+    mean_weight: float = 1.0
+    """Factor of the photo's mean in the input of an LSTM."""
 
 
 class Step(NamedTuple):
@@ -55,22 +57,16 @@ class Decoder(nn.Module, ABC):
     """Whether part of the attention may go to no cell."""
     heads = 1
     """Number of maps per word; their mean is its attention."""
-    checklist_weight = 0.0
-    """Bonus added to detected words until they appear in the caption; 0 disables
-    (`captioner.nn.decoder.checklist`)."""
-    checklist_power = 1.0
-    """Exponent of the bonus. Below 1, certain words gain little more than likely ones."""
-    repetition: Tensor | None
-    """Cost of each word once it has been said, float (vocabulary,) in nats; None for no costs."""
-    mean_weight = 1.0
-    """Factor of the photo's mean in the input of an LSTM."""
-    attended_detection = 0.0
-    """Factor of the bonus for words that are detected in the attended cells (`LSTMDecoder`)."""
+    detects: ClassVar[bool] = False
+    """Whether it detects words in the mean of the photo, as the bonuses and the objective `bag_of_words`
+    need."""
     embedding: TiedEmbedding
-    evidence: WordEvidence | None
-    """Class scores of cells; None in models without classes."""
-    names: NameHelp | None
-    """Help with names that hardly any caption has; None for none."""
+
+    def __init__(self, attention: Attention, sizes: DecoderSizes) -> None:
+        super().__init__()
+        self.has_sentinel, self.heads = attention.has_sentinel, attention.heads
+        self.bonus: Bonuses | None = None
+        """What is added to the scores of words; may be set for a decoder that `detects`."""
 
     @abstractmethod
     def prepare(
@@ -79,7 +75,7 @@ class Decoder(nn.Module, ABC):
         """Compute what is needed once per image.
 
         `grid` (batch, cells, features), `mask` bool (batch, cells) or None, `deepest` (batch, channels, rows,
-        columns) the encoder's deepest stage, which a decoder with `evidence` needs. Returns the memory, each
+        columns) the encoder's deepest stage, which class evidence needs. Returns the memory, each
         (batch, …), and the state before the first word, each (batch, 1, …): one beam, which the caller
         repeats. The memory's "mask", bool (batch, cells), marks the cells that may be attended to: a caller
         can hide cells from the decoder through it, in PyTorch and in an exported graph alike.
@@ -94,7 +90,7 @@ class Decoder(nn.Module, ABC):
 
         Returns logits (batch, captions, length, vocabulary) and attention (batch, captions, length, cells).
         A decoder whose steps can be computed at once overrides this; the result is the same. It does not
-        include the bonus of a checklist, which `checklist.add_to_all` adds.
+        include the bonus of a checklist, which `as_searched` adds.
         """
         state = expand_beams(state, tokens.shape[1])
         steps = []
@@ -106,6 +102,15 @@ class Decoder(nn.Module, ABC):
             torch.stack([step.attention for step in steps], dim=2),
         )
 
+    @property
+    def detectors(self) -> list[nn.Module]:
+        """The layers, besides the embedding, that detect words in the mean of the photo."""
+        return []
+
+    def as_searched(self, logits: Tensor, tokens: Tensor, memory: Tensors, state: Tensors) -> Tensor:
+        """The logits of `forward` with the bonuses of a checklist, as a search has them."""
+        return logits if self.bonus is None else self.bonus.searched_all(logits, tokens, memory, state)
+
 
 def expand_beams(state: Tensors, beams: int) -> Tensors:
     """A state of one beam (batch, 1, …) repeated for `beams` hypotheses."""
@@ -115,9 +120,3 @@ def expand_beams(state: Tensors, beams: int) -> Tensors:
 def every_cell(grid: Tensor) -> Tensor:
     """The mask of a grid (batch, cells, features) without padding: bool (batch, cells), all True."""
     return torch.ones(grid.shape[:2], dtype=torch.bool, device=grid.device)
-
-
-def masked_mean(grid: Tensor, mask: Tensor) -> Tensor:
-    """Mean of (batch, cells, features) over the cells where the (batch, cells) mask is True."""
-    share = mask.to(grid.dtype)
-    return (grid * share.unsqueeze(-1)).sum(dim=1) / share.sum(dim=1, keepdim=True).clamp(min=1)

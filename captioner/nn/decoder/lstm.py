@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from captioner.nn.attention import Attention, Sentinel
-from captioner.nn.decoder import checklist
-from captioner.nn.decoder.base import Decoder, DecoderSizes, Step, Tensors, every_cell, masked_mean
+from captioner.nn.blocks import masked_mean
+from captioner.nn.decoder.base import Decoder, DecoderSizes, Step, Tensors, every_cell
+from captioner.nn.decoder.bonus import Spoken
 from captioner.nn.decoder.words import TiedEmbedding
 
 
@@ -18,12 +19,13 @@ class Look(NamedTuple):
     """Where words look, and what they see there."""
 
     context: Tensor
-    """Gated, (batch, queries, features)."""
+    """(batch, queries, features)"""
+    gate: Tensor
+    """How much of it the words need, (batch, queries, features)."""
+    seen: Tensor
+    """The gated context."""
     attention: Tensor
     """(batch, queries, cells)"""
-    detail: Tensor | None
-    """With `attended_detection`: how the context differs from the mean of all cells, gated, (batch, queries,
-    features)."""
 
 
 class LSTMDecoder(Decoder):
@@ -37,18 +39,17 @@ class LSTMDecoder(Decoder):
         o[t] = tanh(O [h[t]; z[t]])                 the deep output
         p(y[t]) = softmax(E o[t] + b)               embeddings tied, see `TiedEmbedding`
 
-    With `attended_detection` = d > 0, words that M detects in the attended cells, but not in the photo as a
-    whole, get a bonus:
-
-        p(y[t]) = softmax(E (o[t] + d M (sigmoid(B h[t]) * (c[t] - mean(V g)))) + b)      V g: values
+    M also detects words in the photo as a whole, E M mean(g) + b, which bonuses need.
 
     Neither a[t] nor y[t] enters h[t+1] other than as a word, so all steps of a known caption are one call.
     """
 
+    detects = True
+
     def __init__(self, attention: Attention, sizes: DecoderSizes) -> None:
-        super().__init__()
+        super().__init__(attention, sizes)
+        self.mean_weight = sizes.mean_weight
         self.attention = attention
-        self.has_sentinel, self.heads = attention.has_sentinel, attention.heads
         self.sentinel = Sentinel(sizes.embedding, sizes.hidden) if attention.has_sentinel else None
         self.embedding = TiedEmbedding(sizes.vocabulary, sizes.embedding)
         self.mean = nn.Linear(sizes.features, sizes.embedding)
@@ -57,9 +58,6 @@ class LSTMDecoder(Decoder):
         self.gate = nn.Linear(sizes.hidden, sizes.features)
         self.output = nn.Linear(sizes.hidden + sizes.features, sizes.embedding)
         self.dropout = nn.Dropout(sizes.dropout)
-        self.evidence = None
-        self.names = None
-        self.register_buffer("repetition", None)
 
     def prepare(
         self, grid: Tensor, mask: Tensor | None = None, deepest: Tensor | None = None
@@ -72,19 +70,11 @@ class LSTMDecoder(Decoder):
             "mean": self.mean(mean),
             "mask": mask,
         }
-        if self.attended_detection:
-            memory["everywhere"] = masked_mean(memory["values"], mask)
-        if self.evidence is not None and deepest is not None:
-            scores = self.evidence.class_logits(deepest)
-            memory["evidence"] = self.evidence(scores)
-            if self.names is not None:
-                memory |= self.names(scores)
         hidden, cell = torch.tanh(self.initial(mean)).unsqueeze(1).chunk(2, dim=-1)
         state = {"hidden": hidden, "cell": cell}
-        if self.checklist_weight:
-            state[checklist.STATE] = checklist.write(
-                self.detect(memory), self.checklist_weight, self.checklist_power
-            )
+        if self.bonus is not None:
+            memory |= self.bonus.remember(memory["values"], mask, deepest)
+            state |= self.bonus.begin(self.detect(memory))
         return memory, state
 
     def step(self, tokens: Tensor, memory: Tensors, state: Tensors) -> Step:
@@ -93,8 +83,9 @@ class LSTMDecoder(Decoder):
         look = self._look(hidden, memory, sentinel)
         maps = self.attention.maps(hidden, memory["keys"], memory["mask"])
         logits = self._logits(tokens, hidden, look, memory)
-        step = Step(logits, {"hidden": hidden, "cell": cell}, look.attention, maps)
-        return checklist.add_to_step(step, tokens, state, self.repetition, memory.get("proposals"))
+        return self._searched(
+            Step(logits, {"hidden": hidden, "cell": cell}, look.attention, maps), tokens, memory, state
+        )
 
     def forward(self, tokens: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor]:
         shape = tokens.shape
@@ -105,6 +96,10 @@ class LSTMDecoder(Decoder):
             self._logits(tokens.flatten(1), hidden, look, memory).unflatten(1, shape[1:]),
             look.attention.unflatten(1, shape[1:]),
         )
+
+    @property
+    def detectors(self) -> list[nn.Module]:
+        return [self.mean]
 
     def detect(self, memory: Tensors) -> Tensor:
         """Logits (batch, vocabulary) of the words that the image as a whole suggests, in no order: M mean(g)
@@ -139,24 +134,23 @@ class LSTMDecoder(Decoder):
             hidden, memory["keys"], memory["values"], memory["mask"], sentinel
         )
         gate = torch.sigmoid(self.gate(hidden))
-        detail = None
-        if self.attended_detection:
-            detail = gate * (context - memory["everywhere"].unsqueeze(1))
-        return Look(gate * context, attention, detail)
+        return Look(context, gate, gate * context, attention)
 
     def _logits(self, tokens: Tensor, hidden: Tensor, look: Look, memory: Tensors) -> Tensor:
-        query = self.dropout(torch.cat([hidden, look.context], dim=-1))
+        query = self.dropout(torch.cat([hidden, look.seen], dim=-1))
         output = self.dropout(torch.tanh(self.output(query)))
-        if look.detail is not None:
-            output = output + self.attended_detection * F.linear(look.detail, self.mean.weight)
-        logits = self.embedding.logits(output)
-        if self.evidence is None:
-            return logits
-        seen = self.evidence.seen(look.attention)
-        logits = self.evidence.add(logits, tokens, query, seen, memory["evidence"])
-        if self.names is None:
-            return logits
-        return self.names.go_on(logits, tokens, seen, memory["parts"])
+        if self.bonus is None:
+            return self.embedding.logits(output)
+        spoken = Spoken(output, query, look.context, look.gate, look.attention)
+        logits = self.embedding.logits(self.bonus.attended(spoken, self.mean.weight, memory))
+        return self.bonus.named(logits, tokens, spoken, memory)
+
+    def _searched(self, step: Step, tokens: Tensor, memory: Tensors, before: Tensors) -> Step:
+        """A step of the search, with the bonuses of a checklist."""
+        if self.bonus is None:
+            return step
+        logits, state = self.bonus.searched(step.logits, tokens, memory, before)
+        return step._replace(logits=logits, state=step.state | state)
 
 
 def lstm_step(lstm: nn.LSTM, inputs: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from captioner.errors import DataError
 from captioner.nn.attention import Attention
-from captioner.nn.blocks import feed_forward, join_heads, sinusoids, split_heads
+from captioner.nn.blocks import feed_forward, join_heads, masked_mean, sinusoids, split_heads
 from captioner.nn.decoder.base import (
     Decoder,
     DecoderSizes,
@@ -18,7 +18,6 @@ from captioner.nn.decoder.base import (
     Tensors,
     every_cell,
     expand_beams,
-    masked_mean,
 )
 from captioner.nn.decoder.words import TiedEmbedding
 
@@ -50,7 +49,7 @@ class TransformerDecoder(Decoder):
     """
 
     def __init__(self, attention: Attention, sizes: DecoderSizes) -> None:
-        super().__init__()
+        super().__init__(attention, sizes)
         if attention.has_sentinel:
             raise DataError(
                 "a visual sentinel needs the cell of an LSTM, which the transformer does not have"
@@ -59,7 +58,6 @@ class TransformerDecoder(Decoder):
             raise DataError(
                 f"hidden must be a multiple of attention_heads, got {sizes.hidden} and {sizes.heads}"
             )
-        self.heads = attention.heads
         self.embedding = TiedEmbedding(sizes.vocabulary, sizes.embedding)
         self.input = nn.Linear(sizes.embedding, sizes.hidden)
         # All layers start with equal weights, as in PyTorch's `nn.TransformerDecoder`; their inputs differ.

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from captioner.nn.attention import Attention
-from captioner.nn.decoder import checklist
 from captioner.nn.decoder.base import DecoderSizes, Step, Tensors
 from captioner.nn.decoder.lstm import LSTMDecoder, lstm_sequence, lstm_step
 
@@ -42,7 +41,7 @@ class TwoLSTMDecoder(LSTMDecoder):
         look = self._look(hidden, memory, sentinel)
         language_hidden, language_cell = lstm_step(
             self.language_lstm,
-            self.dropout(torch.cat([look.context, hidden], dim=-1)),
+            self.dropout(torch.cat([look.seen, hidden], dim=-1)),
             state["language_hidden"],
             state["language_cell"],
         )
@@ -57,7 +56,7 @@ class TwoLSTMDecoder(LSTMDecoder):
             look.attention,
             self.attention.maps(hidden, memory["keys"], memory["mask"]),
         )
-        return checklist.add_to_step(step, tokens, state, self.repetition, memory.get("proposals"))
+        return self._searched(step, tokens, memory, state)
 
     def forward(self, tokens: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor]:
         shape = tokens.shape
@@ -66,7 +65,7 @@ class TwoLSTMDecoder(LSTMDecoder):
         look = self._look(hidden, memory, sentinel)
         language = lstm_sequence(
             self.language_lstm,
-            self.dropout(torch.cat([look.context, hidden], dim=-1)),
+            self.dropout(torch.cat([look.seen, hidden], dim=-1)),
             shape,
             state["language_hidden"],
             state["language_cell"],

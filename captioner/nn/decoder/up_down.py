@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from captioner.nn.attention import Attention, Sentinel
+from captioner.nn.blocks import masked_mean
 from captioner.nn.decoder.base import (
     Decoder,
     DecoderSizes,
@@ -13,7 +14,6 @@ from captioner.nn.decoder.base import (
     Tensors,
     every_cell,
     expand_beams,
-    masked_mean,
 )
 from captioner.nn.decoder.lstm import lstm_cell
 from captioner.nn.decoder.words import TiedEmbedding
@@ -38,9 +38,8 @@ class UpDownDecoder(Decoder):
     """
 
     def __init__(self, attention: Attention, sizes: DecoderSizes) -> None:
-        super().__init__()
+        super().__init__(attention, sizes)
         self.attention = attention
-        self.has_sentinel, self.heads = attention.has_sentinel, attention.heads
         self.sentinel = (
             Sentinel(sizes.hidden + sizes.embedding, sizes.hidden) if attention.has_sentinel else None
         )

@@ -13,7 +13,7 @@ from captioner.errors import DataError, OptionsError
 from captioner.nn.encoder import STRIDES
 from captioner.nn.model import ModelOptions
 from captioner.options import BUNDLE_OPTIONS, CaptionOptions
-from captioner.training.config.renamed import renamed
+from captioner.training.config.renamed import renamed, with_bonus
 from captioner.training.config.tables import build, change, table
 
 PRECISIONS = ("float32", "bfloat16")
@@ -178,7 +178,7 @@ class StageOptions:
     zoom: float = 1.0
     """Half of the images are enlarged to a random part of at least this share of their area."""
     evidence_gain: float = 1.0
-    """Factor of the class evidence (`ModelOptions.classes`) when the stage begins. Rewards decide better
+    """Factor of the class evidence (`BonusOptions.classes`) when the stage begins. Rewards decide better
     where a name belongs than how strong its evidence should be."""
     frozen_evidence: bool = False
     """Keep the class evidence and its gate as they are. Captions rarely contain the exact names, so rewards
@@ -257,8 +257,8 @@ class TrainOptions:
         if self.ema_decay != AUTO and not 0 <= self.ema_decay < 1:
             raise DataError(f"ema_decay must be at least 0 and below 1, got {self.ema_decay}")
         if self.label_classes.photos:
-            if not self.model.classes and not self.start:
-                raise DataError("label_classes need [model] classes")
+            if not self.model.bonus.classes and not self.start:
+                raise DataError("label_classes need [model.bonus] classes")
             if self.first_frozen_stage == len(self.stages):
                 raise DataError(
                     "label_classes are fitted before a stage with tuned_segments = 0: let the last be one"
@@ -321,3 +321,9 @@ def _at_least(options: Any, low: float, *names: str) -> None:
         left_open = value == AUTO and type(options).__dataclass_fields__[name].default == AUTO
         if not (value >= low or left_open):  # also for NaN
             raise DataError(f"{name} must be at least {low}, got {value}")
+
+
+def read_model(values: Any, path: str = "model") -> ModelOptions:
+    """An architecture from the table of a checkpoint or a bundle, whose names may be those of earlier
+    versions. Raises `DataError`."""
+    return build(ModelOptions, with_bonus(values), path)

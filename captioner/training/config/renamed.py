@@ -1,14 +1,17 @@
 """Option names of earlier versions, as in older configurations, checkpoints and bundles.
 
 In earlier versions, the options of all objectives were options of the stage, and the search and the networks
-that objectives learn from were options of the run. Rewards were options of `self_critical`.
+that objectives learn from were options of the run. Rewards were options of `self_critical`,
+and bonuses options of the model.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from captioner.nn.decoder.bonus import BonusOptions
 from captioner.options import BUNDLE_OPTIONS
 
 _LEFT_OPEN = -1
@@ -34,6 +37,8 @@ RUN_OPTIONS = {
     "hint_normalization": ("feature_distillation", "normalization"),
 }
 """Old option of a run -> the objective, in every stage that has it, and the option there."""
+BONUSES = tuple(field.name for field in dataclasses.fields(BonusOptions))
+"""Bonuses that were options of the model."""
 REWARDS = ("contrast", "objects", "words", "naming")
 """Rewards that were options of `self_critical`."""
 OF_OBJECTIVE: dict[str, tuple[str, ...]] = {
@@ -58,11 +63,25 @@ def renamed(values: Any) -> Any:
     if not isinstance(values, Mapping) or not isinstance(values.get("stages"), list | tuple):
         return values
     values = _with_search(values)
+    if "model" in values:
+        values = {**values, "model": with_bonus(values["model"])}
     stages = values["stages"]
     of_run = {target: values[old] for old, target in RUN_OPTIONS.items() if old in values}
     kept = {name: value for name, value in values.items() if name not in RUN_OPTIONS}
     kept["stages"] = [_stage(stage, of_run) if isinstance(stage, Mapping) else stage for stage in stages]
     return kept
+
+
+def with_bonus(model: Any) -> Any:
+    """The table of a model, with the bonuses that were its own options in its table `bonus`, over what is
+    there; invalid ones are returned unchanged."""
+    if not isinstance(model, Mapping):
+        return model
+    old = {name: value for name, value in model.items() if name in BONUSES}
+    given = model.get("bonus", {})
+    if not old or not isinstance(given, Mapping):
+        return model
+    return {**{name: value for name, value in model.items() if name not in old}, "bonus": {**given, **old}}
 
 
 def _with_search(values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -71,7 +71,7 @@ def _stage(
     names = [name for name in wanted if captioned]
     names += ["label_likelihood"] * any(example.image.words for example in examples)
     # Or what the checklist detects becomes outdated: it would call for new words wherever they are likely.
-    names += ["bag_of_words"] * bool(options.model.checklist_weight)
+    names += ["bag_of_words"] * bool(options.model.bonus.checklist_weight)
     objectives: dict[str, Any] = {name: {} for name in names}
     return dataclasses.replace(stage, objectives=objectives)
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
-from captioner.nn.decoder import LSTMDecoder
 from captioner.nn.model import CaptionModel
 from captioner.training.config.options import StageOptions
 
@@ -40,13 +39,12 @@ def make_optimizer(
 def _frozen(model: CaptionModel, stage: StageOptions) -> Iterator[nn.Module]:
     """The parts of the model, besides segments of the backbone, that the stage does not train."""
     decoder = model.decoder
-    if decoder.evidence is not None and (stage.frozen_evidence or stage.frozen_detection):
-        yield decoder.evidence
+    if model.evidence is not None and (stage.frozen_evidence or stage.frozen_detection):
+        yield model.evidence
     if stage.frozen_detection:
         yield model.encoder
         yield decoder.embedding
-        if isinstance(decoder, LSTMDecoder):
-            yield decoder.mean
+        yield from decoder.detectors
 
 
 def keep_other_words(model: CaptionModel, words: Tensor) -> None:

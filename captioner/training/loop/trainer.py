@@ -60,8 +60,8 @@ class Trainer:
         start = Start.read(options.start, data_root) if options.start else None
         if start:
             options = dataclasses.replace(options, model=start.architecture(options.model))
-        elif options.model.label_classes:
-            raise DataError("[model] label_classes: the run chooses them; set [label_classes]")
+        elif options.model.bonus.label_classes:
+            raise DataError("[model.bonus] label_classes: the run chooses them; set [label_classes]")
         self.train_examples = load_examples(options.data, data_root, "train")
         self.val_examples = load_examples(options.data, data_root, "val")
         options = planned(options, self.train_examples, start.search if start else None)

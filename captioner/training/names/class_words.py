@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from captioner.errors import DataError
 from captioner.model.vocabulary import Vocabulary
-from captioner.nn.decoder.names import FOLLOWERS, Names
-from captioner.nn.model import ModelOptions
+from captioner.nn.decoder.bonus import BonusOptions
+from captioner.nn.decoder.bonus.names import FOLLOWERS, Names
 from captioner.training.data.examples import Example
 from captioner.words.imagenet import CLASSES, class_words
 from captioner.words.plurals import plurals
@@ -48,9 +48,9 @@ class ClassWords:
         return self.membership.shape[1]
 
     @classmethod
-    def of(cls, vocabulary: Vocabulary, model: ModelOptions) -> ClassWords:
-        """The words of all classes that `model` scores. Singular and plural forms count alike. Raises
-        `DataError` if `ModelOptions.classes` is not the number of ImageNet's or no class has a word."""
+    def of(cls, vocabulary: Vocabulary, bonus: BonusOptions) -> ClassWords:
+        """The words of all classes that are scored. Singular and plural forms count alike. Raises
+        `DataError` if `BonusOptions.classes` is not the number of ImageNet's or no class has a word."""
         numbers = {word: number for number, word in enumerate(vocabulary.words)}
         phrases = tuple(
             tuple(
@@ -59,12 +59,12 @@ class ClassWords:
                 for form in forms_of_name(tokenize(name))
                 if all(token in numbers for token in form)
             )
-            for names in class_names(model)
+            for names in class_names(bonus)
         )
         first = [{phrase[0] for phrase in names} for names in phrases]
         named = sorted(set().union(*first))
         if not named:
-            raise DataError("[model] classes: the vocabulary has no word for any of them")
+            raise DataError("[model.bonus] classes: the vocabulary has no word for any of them")
         column = torch.full((len(vocabulary),), len(named))
         column[named] = torch.arange(len(named))
         return cls(_membership(first, named), column, vocabulary, phrases)
@@ -118,12 +118,12 @@ def caption_counts(examples: Sequence[Example], vocabulary: Vocabulary) -> Tenso
     return counts
 
 
-def class_names(model: ModelOptions) -> list[list[str]]:
-    """The names of each class that the model scores. Raises `DataError` if `ModelOptions.classes` is neither
+def class_names(bonus: BonusOptions) -> list[list[str]]:
+    """The names of each class that is scored. Raises `DataError` if `BonusOptions.classes` is neither
     0 nor the number of ImageNet's."""
-    if model.classes not in (0, CLASSES):
-        raise DataError(f"[model] classes must be 0 or {CLASSES}, got {model.classes}")
-    return [*(class_words() if model.classes else []), *([word] for word in model.label_classes)]
+    if bonus.classes not in (0, CLASSES):
+        raise DataError(f"[model.bonus] classes must be 0 or {CLASSES}, got {bonus.classes}")
+    return [*(class_words() if bonus.classes else []), *([word] for word in bonus.label_classes)]
 
 
 def _membership(sets: Sequence[set[int]], tokens: Sequence[int]) -> Tensor:

@@ -2,9 +2,9 @@
 
 ImageNet has no class for an octopus, and captions hardly mention one, so the captioner never learns to say
 the word. With the options `LabelClassOptions`, such words get classes in the class evidence
-(`captioner.nn.decoder.evidence`): new rows of the classifier (W, b) on the deepest features. Only the new
-rows are fitted; the existing rows do not change. With p(S | f) the share of a set of classes S in the softmax
-of W f + b, the loss is
+(`captioner.nn.decoder.bonus.evidence`): new rows of the classifier (W, b) on the deepest features. Only
+the new rows are fitted; the existing rows do not change. With p(S | f) the share of a set of classes S in
+the softmax of W f + b, the loss is
 
     mean of -log p(right classes | mean feature)                        over labelled photos
     + NEGATIVES * mean of -log p(old classes, and new ones whose word
@@ -26,8 +26,9 @@ from torch import Tensor, nn
 
 from captioner.errors import DataError
 from captioner.model.vocabulary import Vocabulary
+from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.encoder import GridEncoder
-from captioner.nn.model import CaptionModel, ModelOptions
+from captioner.nn.model import CaptionModel
 from captioner.training.config.options import LabelClassOptions
 from captioner.training.data.cache import FeatureCache, trained_stages
 from captioner.training.data.examples import Example
@@ -49,7 +50,7 @@ _NONE = -1e4
 
 def choose_classes(
     options: LabelClassOptions,
-    model: ModelOptions,
+    bonus: BonusOptions,
     examples: Sequence[Example],
     vocabulary: Vocabulary,
     captions: Tensor,
@@ -58,7 +59,7 @@ def choose_classes(
     number of captions with each word."""
     if not options.photos:
         return ()
-    names = [name for names in class_names(model) for name in names]
+    names = [name for names in class_names(bonus) for name in names]
     taken = {form for name in (*names, *options.excluded) for form in _forms(name)}
     photos = Counter(example.image.words[0] for example in examples if example.image.words)
     chosen = []
@@ -120,12 +121,12 @@ def fit_classes(
     seed: int,
     progress: Progress,
 ) -> None:
-    """Fit the classes of the words `added`, the last of `ModelOptions.label_classes` of `model`, on training
+    """Fit the classes of the words `added`, the last of `BonusOptions.label_classes` of `model`, on training
     `examples` with their `features`. Raises `DataError` if no photo has captions."""
-    evidence = model.decoder.evidence
+    evidence = model.evidence
     assert evidence is not None and added
     model.eval()
-    photos = _photos(added, model.options, examples, features, seed, progress)
+    photos = _photos(added, model.options.bonus, examples, features, seed, progress)
     _fit(evidence.classes, photos, torch.Generator().manual_seed(seed))
     # The evidence of words that no other class has is as strong as that of the median word.
     old = evidence.membership[: -len(added)].sum(dim=0) > 0
@@ -173,13 +174,13 @@ def _log_sum(new: Tensor, old: Tensor) -> Tensor:
 
 def _photos(
     added: Sequence[str],
-    model: ModelOptions,
+    bonus: BonusOptions,
     examples: Sequence[Example],
     features: Deepest,
     seed: int,
     progress: Progress,
 ) -> Photos:
-    names = [{tuple(tokenize(name)) for name in names} for names in class_names(model)]
+    names = [{tuple(tokenize(name)) for name in names} for names in class_names(bonus)]
     first = len(names) - len(added)
     classes: dict[tuple[str, ...], list[int]] = {}
     for number, own in enumerate(names):

@@ -35,8 +35,8 @@ class ClassRetentionOptions(ObjectiveOptions):
         self.at_least(0, "features", "classes")
 
     def check(self, run: TrainOptions) -> None:
-        if not run.model.classes and not run.start:
-            raise DataError("class_retention needs [model] classes")
+        if not run.model.bonus.classes and not run.start:
+            raise DataError("class_retention needs [model.bonus] classes")
         if run.model.resize != "squash":
             raise DataError("class_retention needs squashed photos, as the pretrained encoder sees them")
 
@@ -64,7 +64,7 @@ class ClassRetention(Objective[ClassRetentionOptions]):
     bias: Tensor
 
     def loss(self, step: Step) -> Tensor:
-        evidence = step.model.decoder.evidence
+        evidence = step.model.evidence
         assert evidence is not None  # the options have been checked
         [wanted] = self.features.take(step.batch.images, step.batch.views, self.device)
         if step.part is not None:

@@ -32,7 +32,7 @@ class CrossEntropy(Objective[CrossEntropyOptions]):
 
     def __init__(self, options: CrossEntropyOptions, run: Run) -> None:
         super().__init__(options, run)
-        if run.model.decoder.checklist_weight and "bag_of_words" not in run.stage.objectives:
+        if run.model.options.bonus.checklist_weight and "bag_of_words" not in run.stage.objectives:
             run.progress.note(
                 f"stage {run.stage.name}: without the objective bag_of_words, the words that the checklist"
                 " detects become outdated"

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from captioner.model.vocabulary import Vocabulary
-from captioner.nn.decoder import checklist
 from captioner.nn.model import CaptionModel
 from captioner.training.data.batches import LABELS, Group
 from captioner.training.data.examples import Example
@@ -106,7 +105,7 @@ class LabelLikelihood(Objective[LabelLikelihoodOptions]):
         logits = step.logits
         if self.run.stage.label_words_only:
             # Nothing but new words can be unlearnt here, and these must stand the bonus that they will get.
-            logits = checklist.add_to_all(logits, step.tokens, step.state)
+            logits = step.model.decoder.as_searched(logits, step.tokens, step.memory, step.state)
         named = cross_entropy(logits, step.targets, self.options.label_smoothing)
         if not self.options.continuation or not len(self.following):
             return named

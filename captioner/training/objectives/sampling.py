@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from captioner.model.vocabulary import Vocabulary
-from captioner.nn.decoder import Decoder, Tensors, checklist, expand_beams
+from captioner.nn.decoder import Decoder, Tensors, expand_beams
 
 
 @torch.no_grad()
@@ -46,7 +46,7 @@ def logits_of(decoder: Decoder, captions: Tensor, memory: Tensors, state: Tensor
     cells)."""
     tokens = captions[:, :, :-1]
     logits, attention = decoder(tokens, memory, state)
-    return checklist.add_to_all(logits, tokens, state, decoder.repetition, memory.get("proposals")), attention
+    return decoder.as_searched(logits, tokens, memory, state), attention
 
 
 @contextmanager

@@ -43,23 +43,25 @@ def build_model(
     """
     model = options.model
     # A start that has classes has their words.
-    classes = class_words() if model.classes and not (start and start.model.classes) else []
+    bonus = model.bonus
+    classes = class_words() if bonus.classes and not (start and start.model.bonus.classes) else []
     vocabulary = build_vocabulary(examples, options.min_count, classes)
     if start:
         vocabulary = start.extended(vocabulary)
     counts = functools.cache(lambda: _caption_counts(examples, vocabulary, start))
     added: tuple[str, ...] = ()
     if options.label_classes.photos:
-        added = choose_classes(options.label_classes, model, examples, vocabulary, counts())
+        added = choose_classes(options.label_classes, bonus, examples, vocabulary, counts())
         note(f"words of labels that get classes: {', '.join(added) or 'none'}")
-    model = dataclasses.replace(model, label_classes=(*model.label_classes, *added))
-    named = ClassWords.of(vocabulary, model) if classes or added else None
+    bonus = dataclasses.replace(bonus, label_classes=(*bonus.label_classes, *added))
+    named = ClassWords.of(vocabulary, bonus) if classes or added else None
     if named:
-        model = dataclasses.replace(model, named_words=named.count)
+        bonus = dataclasses.replace(bonus, named_words=named.count)
     names = None
-    if start.needs_names(model) if start else model.helps_with_names:
-        names = (named or ClassWords.of(vocabulary, model)).names(counts())
-        model = dataclasses.replace(model, following_words=names.membership.shape[1])
+    if start.needs_names(bonus) if start else bonus.helps_with_names:
+        names = (named or ClassWords.of(vocabulary, bonus)).names(counts())
+        bonus = dataclasses.replace(bonus, following_words=names.membership.shape[1])
+    model = dataclasses.replace(model, bonus=bonus)
     weights = None if options.weights == "random" or start else options.weights
     built = CaptionModel(model, len(vocabulary), weights)
     if named:
@@ -72,7 +74,7 @@ def build_model(
             mix_backbone(built.encoder.backbone, model.encoder, options.pretrained_share)
     if names:
         built.help_with_names(names)
-    if model.repetition_cost and not (start and start.model.repetition_cost):
+    if bonus.repetition_cost and not (start and start.model.bonus.repetition_cost):
         built.price_repetition(repetition_costs(examples, vocabulary))
     built.strengthen_evidence(options.stages[0].evidence_gain)
     return Built(built, vocabulary, dataclasses.replace(options, model=model), added)

@@ -17,10 +17,12 @@ from captioner.errors import DataError, OutputError
 from captioner.files import replacing
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
-from captioner.nn.weights import read_tensors
+from captioner.nn.weights import current_name, read_tensors
 from captioner.training.config.options import TrainOptions
 
 FORMAT = 1
+_WEIGHTS = ("model", "ema", "soup")
+"""Entries with weights by name."""
 
 
 def save(path: Path, contents: Mapping[str, Any]) -> None:
@@ -48,7 +50,14 @@ def load(path: Path, device: str | torch.device = "cpu") -> dict[str, Any]:
     contents = read_tensors(path, device)
     if contents.get("format") != FORMAT:
         raise DataError(f"{path} is not a captioner checkpoint of format {FORMAT}")
-    return contents
+    return {**contents, **{name: _renamed(contents[name]) for name in _WEIGHTS if name in contents}}
+
+
+def _renamed(values: Any) -> Any:
+    """Tables of weights, at any depth, with the names that weights have today."""
+    if not isinstance(values, dict):
+        return values
+    return {current_name(name): _renamed(value) for name, value in values.items()}
 
 
 def load_model(path: Path) -> tuple[CaptionModel, Vocabulary, TrainOptions, dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,28 +17,25 @@ from torch import Tensor
 from captioner.errors import DataError
 from captioner.model.bundle import Bundle
 from captioner.model.vocabulary import SPECIAL, Vocabulary
-from captioner.nn.decoder.evidence import UNFITTED
+from captioner.nn.decoder.bonus import BonusOptions
+from captioner.nn.decoder.bonus.evidence import UNFITTED
 from captioner.nn.encoder import Backbone, build_backbone
 from captioner.nn.model import CaptionModel, ModelOptions
+from captioner.nn.weights import current_name
 from captioner.options import FALLBACK, CaptionOptions
 from captioner.paths import below
+from captioner.training.config.options import read_model
 from captioner.training.names.class_words import learnt_from
 from captioner.training.weights.checkpoint import load_model
 
 EMBEDDED = "default"
 TRANSPOSED = ".transposed"
 """Suffix of the names of weights that a graph of a bundle stores transposed."""
-ADDABLE = ("color_levels", "classes", "repetition_cost", "name_continuation", "name_proposal")
+ADDABLE = ("color_levels",)
+ADDABLE_BONUSES = ("classes", "repetition_cost", "name_continuation", "name_proposal")
 """Parts that a model may get; one that it has stays as it is."""
-CHANGEABLE = (
-    *ADDABLE,
-    "checklist_weight",
-    "checklist_power",
-    "mean_weight",
-    "attended_detection",
-    "attention",
-    "attention_hidden",
-)
+CHANGEABLE = (*ADDABLE, "mean_weight", "attention", "attention_hidden")
+CHANGEABLE_BONUSES = (*ADDABLE_BONUSES, "checklist_weight", "checklist_power", "attended_detection")
 """What a run may set otherwise than the model that it starts from. A new attention learns from nothing."""
 
 
@@ -62,8 +59,8 @@ class Start:
         Raises `DataError` or `BundleError` when there is nothing to start from.
         """
         start = cls._read(name, root)
-        bias = start.weights.get("decoder.evidence.classes.bias")
-        if bias is not None and (bias[start.model.classes :] < UNFITTED / 2).any():
+        bias = start.weights.get("decoder.bonus.evidence.classes.bias")
+        if bias is not None and (bias[start.model.bonus.classes :] < UNFITTED / 2).any():
             raise DataError(f"{name} was saved before its label classes were fitted")
         return start
 
@@ -78,28 +75,25 @@ class Start:
             )
         bundle = Bundle.load(None if name == EMBEDDED and not path.exists() else path)
         try:
-            options = ModelOptions(**bundle.manifest["training"]["model"])
-        except (KeyError, TypeError):
+            options = read_model(bundle.manifest["training"]["model"])
+        except (KeyError, TypeError, DataError):
             raise DataError(f"the bundle {name} does not say how its model is built") from None
         weights = {**_weights(bundle.encoder), **_weights(bundle.decoder)}
-        if options.named_words:  # at export, the named words became the last of the vocabulary, in order
-            others = len(bundle.vocabulary) - options.named_words
-            names = torch.arange(options.named_words)
-            weights["decoder.evidence.column"] = torch.cat([names.new_full((others,), len(names)), names])
+        if named := options.bonus.named_words:  # at export they became the last of the vocabulary, in order
+            others = torch.full((len(bundle.vocabulary) - named,), named)
+            weights["decoder.bonus.evidence.column"] = torch.cat([others, torch.arange(named)])
         return cls(bundle.vocabulary, options, weights, bundle.manifest.get("confidence"), bundle.decoding)
 
     def architecture(self, wanted: ModelOptions) -> ModelOptions:
         """The architecture of a run that continues from here: the model's own, with what `wanted` sets of
-        `CHANGEABLE`.
+        `CHANGEABLE` and `CHANGEABLE_BONUSES`.
 
         `wanted` may leave all else out. Raises `DataError` if it is of another architecture."""
-        set_ = {name: getattr(wanted, name) for name in CHANGEABLE}
-        set_ = {name: value for name, value in set_.items() if value != getattr(ModelOptions(), name)}
-        own = dataclasses.replace(self.model, **set_)
-        kept = all(
-            getattr(own, name) == getattr(self.model, name) for name in ADDABLE if getattr(self.model, name)
-        )
-        if wanted not in (own, ModelOptions(**set_)) or not kept:
+        changes, bonuses = _set(wanted, CHANGEABLE), _set(wanted.bonus, CHANGEABLE_BONUSES)
+        bonus = dataclasses.replace(self.model.bonus, **bonuses)
+        own = dataclasses.replace(self.model, **changes, bonus=bonus)
+        kept = _keeps(own, self.model, ADDABLE) and _keeps(bonus, self.model.bonus, ADDABLE_BONUSES)
+        if wanted not in (own, ModelOptions(**changes, bonus=BonusOptions(**bonuses))) or not kept:
             raise DataError("[model] does not match the model to start from; leave the table [model] out")
         return own
 
@@ -124,14 +118,14 @@ class Start:
             if name.endswith("num_batches_tracked") or name.startswith(fresh):
                 continue
             given = self.weights.get(name)
-            if name == "decoder.evidence.column":
-                value.fill_(model.options.named_words)  # a new word names none of the classes
+            if name == "decoder.bonus.evidence.column":
+                value.fill_(model.options.bonus.named_words)  # a new word names none of the classes
             if given is None:
                 raise DataError(f"the model to start from does not hold {name}")
             lengths = len(given), len(value)
             # In a graph, a vector over words may be a column.
             by_word = lengths == (old, len(vocabulary)) and given[0].numel() == value[0].numel()
-            by_class = name.startswith("decoder.evidence.classes.")
+            by_class = name.startswith("decoder.bonus.evidence.classes.")
             rows = slice(len(given)) if by_word or by_class else slice(None)
             if value[rows].numel() != given.numel():
                 raise DataError(f"the model to start from holds {name} of another shape")
@@ -139,33 +133,33 @@ class Start:
             if by_word and value.is_floating_point():
                 for row, known in enumerate(relatives, old):
                     value[row] = 0.1 * value[row] + value[known].mean(dim=0)
-        if self._gets_classes(model.options):
+        if self._gets_classes(model.options.bonus):
             self._give_scales(model)
 
-    def needs_names(self, model: ModelOptions) -> bool:
+    def needs_names(self, bonus: BonusOptions) -> bool:
         """Whether a model that continues from here has names to get that the start does not have."""
-        own = (self.model.name_continuation, self.model.name_proposal)
-        new = own != (model.name_continuation, model.name_proposal) or self._gets_classes(model)
-        return model.helps_with_names and new
+        own = (self.model.bonus.name_continuation, self.model.bonus.name_proposal)
+        new = own != (bonus.name_continuation, bonus.name_proposal) or self._gets_classes(bonus)
+        return bonus.helps_with_names and new
 
     def caption_counts(self, vocabulary: Vocabulary) -> Tensor:
         """The number of captions with each word that the model has learnt from, float (vocabulary), of which
         the start's is the beginning. 0 if the model does not tell: only its help with names does."""
         counts = torch.zeros(len(vocabulary))
-        gains = self.weights.get("decoder.names.following_gain")
-        if gains is not None and self.model.name_continuation:
-            counts[: len(gains)] = learnt_from(gains.flatten() / self.model.name_continuation)
+        gains = self.weights.get("decoder.bonus.names.following_gain")
+        if gains is not None and self.model.bonus.name_continuation:
+            counts[: len(gains)] = learnt_from(gains.flatten() / self.model.bonus.name_continuation)
         return counts
 
-    def _gets_classes(self, model: ModelOptions) -> bool:
-        """Whether `model` has label classes that the start, which has other classes, lacks."""
-        return bool(self.model.classes) and model.label_classes != self.model.label_classes
+    def _gets_classes(self, bonus: BonusOptions) -> bool:
+        """Whether there are label classes that the start, which has other classes, lacks."""
+        return bool(self.model.bonus.classes) and bonus.label_classes != self.model.bonus.label_classes
 
     def _give_scales(self, model: CaptionModel) -> None:
         """The strength of each named word's evidence; words that are named now get the median."""
-        evidence = model.decoder.evidence
+        evidence = model.evidence
         assert evidence is not None
-        scale, column = (self.weights[f"decoder.evidence.{name}"] for name in ("scale", "column"))
+        scale, column = (self.weights[f"decoder.bonus.evidence.{name}"] for name in ("scale", "column"))
         evidence.scale.fill_(scale.median())
         # If the list of ImageNet's names has changed, a word may no longer name a class.
         ours = evidence.column[: len(column)].to(column.device)
@@ -176,14 +170,14 @@ class Start:
         """Beginnings of the names of weights of `model` that the start does not have."""
         if not self.model.color_levels:
             yield "encoder.colors."
-        if not self.model.classes:
-            yield "decoder.evidence."
-        if self._gets_classes(model):
-            yield from (f"decoder.evidence.{name}" for name in ("membership", "column", "scale"))
-        if self.needs_names(model):
-            yield "decoder.names."
-        if not self.model.repetition_cost:
-            yield "decoder.repetition"
+        if not self.model.bonus.classes:
+            yield "decoder.bonus.evidence."
+        if self._gets_classes(model.bonus):
+            yield from (f"decoder.bonus.evidence.{name}" for name in ("membership", "column", "scale"))
+        if self.needs_names(model.bonus):
+            yield "decoder.bonus.names."
+        if not self.model.bonus.repetition_cost:
+            yield "decoder.bonus.repetition"
         if (model.attention, model.attention_hidden) != (self.model.attention, self.model.attention_hidden):
             yield "decoder.attention."
 
@@ -196,10 +190,10 @@ class Start:
 
     def _names(self) -> list[int]:
         """The words that name classes, where the start has classes; else all words."""
-        column = self.weights.get("decoder.evidence.column")
+        column = self.weights.get("decoder.bonus.evidence.column")
         if column is None:
             return list(range(len(SPECIAL), len(self.vocabulary)))
-        return torch.nonzero(column < self.model.named_words).flatten().tolist()
+        return torch.nonzero(column < self.model.bonus.named_words).flatten().tolist()
 
 
 @torch.no_grad()
@@ -214,11 +208,23 @@ def mix_backbone(backbone: Backbone, name: str, share: float) -> None:
             value.lerp_(pretrained[key].to(value.device), share)
 
 
+def _set(options: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Those of the options with these names that are not the default."""
+    default = type(options)()
+    values = {name: getattr(options, name) for name in names}
+    return {name: value for name, value in values.items() if value != getattr(default, name)}
+
+
+def _keeps(ours: Any, before: Any, names: Iterable[str]) -> bool:
+    """Whether options with these names that were set before are the same."""
+    return all(getattr(ours, name) == getattr(before, name) for name in names if getattr(before, name))
+
+
 def _weights(graph: bytes) -> dict[str, Tensor]:
     weights = {}
     for tensor in onnx.load_from_string(graph).graph.initializer:
         values = np.array(numpy_helper.to_array(tensor), dtype=np.float32)
-        name = tensor.name.removesuffix(".half").removeprefix("model.")
+        name = current_name(tensor.name.removesuffix(".half").removeprefix("model."))
         if name.endswith(TRANSPOSED):
             name, values = name.removesuffix(TRANSPOSED), values.T.copy()
         weights[name] = torch.from_numpy(values)

@@ -8,6 +8,7 @@ import pytest
 
 from captioner.errors import DataError
 from captioner.model.bundle import Bundle
+from captioner.nn.decoder.bonus import BonusOptions
 from captioner.options import CaptionOptions
 from captioner.training.config.options import DEFAULT_OBJECTIVES, TrainOptions
 
@@ -38,6 +39,12 @@ def test_rewards_were_options_of_their_objective() -> None:
     assert objectives({"objectives": {"self_critical": flat}}) == objectives(
         {"objectives": {"self_critical": {"samples": 8, "rewards": {"objects": 0.35, "naming": 1}}}}
     )
+
+
+def test_bonuses_were_options_of_the_model() -> None:
+    """As `--set model.checklist_weight=1` does."""
+    flat = {"decoder": "two_lstm", "checklist_weight": 1.0, "classes": 5, "bonus": {"classes": 4}}
+    assert read({}, model=flat).model.bonus == BonusOptions(checklist_weight=1.0, classes=5)
 
 
 def test_networks_to_learn_from_were_options_of_the_run() -> None:

@@ -12,6 +12,7 @@ from support import squares
 
 from captioner.errors import DataError
 from captioner.export.bundle import export_bundle
+from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.model import ModelOptions
 from captioner.options import CaptionOptions
 from captioner.training.config.options import AUTO, StageOptions, TrainOptions
@@ -42,7 +43,7 @@ def test_large_data_get_large_batches(examples: list[Example]) -> None:
     assert (options.ema_decay, options.min_count, stage.learning_rate) == (0.999, 5, 1e-3)
     assert list(stage.objectives) == ["cross_entropy", "doubly_stochastic", "hard_attention"]
     assert warnings(options, examples * 2000) == []
-    checklist = dataclasses.replace(OPEN, model=ModelOptions(checklist_weight=1.0))
+    checklist = dataclasses.replace(OPEN, model=ModelOptions(bonus=BonusOptions(checklist_weight=1.0)))
     assert list(planned(checklist, examples).stages[0].objectives)[-1] == "bag_of_words"
 
 
@@ -68,7 +69,9 @@ def test_a_trained_model_is_taught_gently(examples: list[Example]) -> None:
 
 def test_a_checklist_learns_to_detect_new_words(examples: list[Example]) -> None:
     """It reads the embeddings of words, so it would detect new ones wherever they are likely."""
-    start = dataclasses.replace(OPEN, start="default", model=ModelOptions(checklist_weight=1.0))
+    start = dataclasses.replace(
+        OPEN, start="default", model=ModelOptions(bonus=BonusOptions(checklist_weight=1.0))
+    )
     labelled = [
         dataclasses.replace(one, image=dataclasses.replace(one.image, captions=(), words=("a",)))
         for one in examples

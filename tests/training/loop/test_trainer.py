@@ -224,7 +224,7 @@ def test_a_stage_without_any_image_is_refused(data: Path, cache: Path, tmp_path:
 def test_self_critical_training_raises_the_reward(
     checklist_weight: float, rise: float, data: Path, cache: Path, tmp_path: Path
 ) -> None:
-    model = dataclasses.replace(squares.options().model, checklist_weight=checklist_weight)
+    model = squares.with_bonus(squares.options().model, checklist_weight=checklist_weight)
     options = squares.options(
         (
             squares.stage(epochs=2),

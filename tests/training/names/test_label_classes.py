@@ -29,7 +29,7 @@ from captioner.training.names.phrases import build_vocabulary
 from captioner.training.weights.start import Start
 from captioner.words.imagenet import CLASSES
 
-MODEL = dataclasses.replace(
+MODEL = squares.with_bonus(
     squares.CLASSIFYING, checklist_weight=0.2, name_continuation=3.0, name_proposal=8.0
 )
 CAPTIONED = squares.options().data[0]
@@ -93,7 +93,7 @@ def test_which_words_get_classes() -> None:
     wanted = LabelClassOptions(photos=2, captions=4, excluded=("boxing",))
 
     def chosen(changed: LabelClassOptions, words: Vocabulary = vocabulary) -> tuple[str, ...]:
-        return choose_classes(changed, MODEL, examples, words, counts[: len(words)])
+        return choose_classes(changed, MODEL.bonus, examples, words, counts[: len(words)])
 
     assert chosen(wanted) == ("squid", "stop sign")  # ImageNet has the snail
     assert chosen(dataclasses.replace(wanted, captions=5)) == ("squid", "stop sign", "kitchen")
@@ -107,7 +107,7 @@ def shares(model: CaptionModel, examples: Sequence[Example]) -> torch.Tensor:
     pixels = np.stack([load_pixels(e.files.read(e.image.name), squares.SIZE) for e in examples])
     with torch.no_grad():
         stages = model.eval().encoder.stages(model.encoder.inputs(torch.from_numpy(pixels)), 0, 3)
-        scores = model.decoder.evidence.class_logits(stages[-1]).mean(dim=1)
+        scores = model.evidence.class_logits(stages[-1]).mean(dim=1)
     return torch.softmax(scores, dim=1)[:, CLASSES:]
 
 
@@ -141,11 +141,11 @@ def test_a_model_gets_classes_and_its_bundle_keeps_them(data: Path, cache: Path,
     examples = trainer.train_examples
     assert torch.allclose(shares(again, examples), shares(trainer.model, examples), atol=1e-2)
     number = {word: number for number, word in enumerate(start.vocabulary.words)}
-    column = again.decoder.evidence.column
-    assert again.decoder.evidence.membership[CLASSES, column[number["octopus"]]] == 1
-    assert again.decoder.evidence.membership[CLASSES + 1, column[number["stop"]]] == 1
-    assert number["sign"] in again.decoder.names.following_token[number["stop"]]
-    assert again.decoder.names.proposed[CLASSES:].tolist() == [number["octopus"], number["stop"]]
+    column = again.evidence.column
+    assert again.evidence.membership[CLASSES, column[number["octopus"]]] == 1
+    assert again.evidence.membership[CLASSES + 1, column[number["stop"]]] == 1
+    assert number["sign"] in again.names.following_token[number["stop"]]
+    assert again.names.proposed[CLASSES:].tolist() == [number["octopus"], number["stop"]]
 
 
 def test_a_run_stopped_before_its_second_stage_ends_the_same(data: Path, cache: Path, tmp_path: Path) -> None:
@@ -176,10 +176,10 @@ def test_a_trained_model_gets_more_classes_and_keeps_its_own(data: Path, cache: 
     ]
     assert completed[0] and completed[0] == completed[1]
     ours, theirs = trainer.model.state_dict(), before.weights
-    for name in ("decoder.evidence.classes.weight", "decoder.evidence.classes.bias"):
+    for name in ("decoder.bonus.evidence.classes.weight", "decoder.bonus.evidence.classes.bias"):
         assert torch.equal(ours[name][:CLASSES], theirs[name].float())
     # The evidence of a word that had some is as strong as it was.
-    strength = "decoder.evidence.scale", "decoder.evidence.column"
+    strength = "decoder.bonus.evidence.scale", "decoder.bonus.evidence.column"
     (our_scale, our_column), (scale, column) = ([own[n] for n in strength] for own in (ours, theirs))
     named = (column < len(scale)).nonzero().flatten()
     assert torch.equal(our_scale[our_column[named]], scale[column[named]].float())
@@ -193,7 +193,7 @@ def test_what_cannot_be_fitted_is_refused(data: Path, cache: Path, tmp_path: Pat
     with pytest.raises(DataError, match="fitted before a stage with tuned_segments = 0"):
         options(0, 1)
     with pytest.raises(DataError, match="the run chooses them"):
-        named = dataclasses.replace(MODEL, label_classes=("octopus",))
+        named = squares.with_bonus(MODEL, label_classes=("octopus",))
         squares.trainer(options(0, model=named), tmp_path, data, cache)
     with pytest.raises(DataError, match=r"need \[model\] classes"):
         options(0, model=ModelOptions())

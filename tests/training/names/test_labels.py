@@ -15,7 +15,7 @@ from support import squares
 from captioner.errors import DataError
 from captioner.model.search import search
 from captioner.model.vocabulary import Vocabulary
-from captioner.nn.decoder import checklist
+from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.nn.stepper import TorchStepper
 from captioner.references import read_classes, read_label_file
@@ -316,7 +316,7 @@ def test_new_words_are_learnt_with_the_bonus_that_a_search_will_give_them(
     options = TrainOptions(
         name="words",
         start="start.pt",
-        model=ModelOptions(checklist_weight=1.0),
+        model=ModelOptions(bonus=BonusOptions(checklist_weight=1.0)),
         weights="random",
         stages=(StageOptions(name="words", epochs=1),),
         data=(source(),),
@@ -326,7 +326,7 @@ def test_new_words_are_learnt_with_the_bonus_that_a_search_will_give_them(
     trainer.model.eval()
     step = forward(trainer.losses.run, trainer.cache, trainer.losses.batches(0)[0])
     learnt = trainer.losses["label_likelihood"]
-    with_bonus = checklist.add_to_all(step.logits, step.tokens, step.state)
+    with_bonus = step.model.decoder.as_searched(step.logits, step.tokens, step.memory, step.state)
     assert not torch.equal(with_bonus, step.logits)
     expected = cross_entropy(with_bonus, step.targets, learnt.options.label_smoothing)
     torch.testing.assert_close(learnt.loss(step), expected)

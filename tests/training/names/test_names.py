@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from support import squares
 
 from captioner.export.bundle import export_bundle
 from captioner.model.vocabulary import Vocabulary
+from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.training.config.options import TrainOptions
 from captioner.training.names.class_words import ClassWords, caption_counts
@@ -18,7 +18,7 @@ from captioner.training.weights.checkpoint import load_model
 from captioner.training.weights.start import Start
 from captioner.words.imagenet import CLASSES
 
-MODEL = dataclasses.replace(
+MODEL = squares.with_bonus(
     squares.CLASSIFYING,
     checklist_weight=0.2,
     repetition_cost=2.0,
@@ -43,8 +43,8 @@ def test_a_bundle_holds_the_names_and_a_run_from_it_keeps_them(
     trainer = squares.trainer(options(), tmp_path / "run", data, cache)
     words = ClassWords.of(trainer.vocabulary, trainer.options.model)
     expected = words.names(caption_counts(trainer.train_examples, trainer.vocabulary))
-    names = trainer.model.decoder.names
-    assert trainer.options.model.following_words == expected.membership.shape[1] > 100
+    names = trainer.model.names
+    assert trainer.options.model.bonus.following_words == expected.membership.shape[1] > 100
     assert torch.equal(names.proposed_gain, 8 * expected.proposed_gain)
     trainer.run()
     export_bundle(tmp_path / "run" / "best.pt", tmp_path / "bundle")  # compares the graphs with the network
@@ -55,13 +55,13 @@ def test_a_bundle_holds_the_names_and_a_run_from_it_keeps_them(
     ours, vocabulary, *_ = load_model(tmp_path / "run" / "best.pt")
 
     def followers(model: CaptionModel, words: tuple[str, ...]) -> set[tuple[str, str]]:
-        after = model.decoder.names.following_token.tolist()
+        after = model.names.following_token.tolist()
         return {(words[i], words[j]) for i, row in enumerate(after) for j in row if j}
 
     found = followers(again, start.vocabulary.words)
     assert found == followers(ours, vocabulary.words)
     assert ("guinea", "pig") in found
-    assert [start.vocabulary.words[i] for i in again.decoder.names.proposed[338:339]] == ["guinea"]
+    assert [start.vocabulary.words[i] for i in again.names.proposed[338:339]] == ["guinea"]
 
     # It can learn more words.
     more = Vocabulary([*start.vocabulary.words, "crimson"])
@@ -73,17 +73,17 @@ def test_a_bundle_holds_the_names_and_a_run_from_it_keeps_them(
         assert torch.equal(after[:-1], before)
 
     export_bundle(tmp_path / "run" / "best.pt", tmp_path / "plain", checklist_weight=0.0)
-    assert Start.read("plain", tmp_path).model.name_proposal == 0
+    assert Start.read("plain", tmp_path).model.bonus.name_proposal == 0
 
 
 def test_names_can_be_added_to_a_trained_model(data: Path, cache: Path, tmp_path: Path) -> None:
-    plain = dataclasses.replace(MODEL, name_continuation=0.0, name_proposal=0.0)
+    plain = squares.with_bonus(MODEL, name_continuation=0.0, name_proposal=0.0)
     squares.trainer(options(plain), tmp_path / "run", data, cache).run()
     for name in ("captions.json", "images"):
         (tmp_path / name).symlink_to(data / name)
-    added = ModelOptions(classes=CLASSES, name_continuation=2.0)
+    added = ModelOptions(bonus=BonusOptions(classes=CLASSES, name_continuation=2.0))
     more = squares.options((squares.stage(epochs=1),), start="run/best.pt", model=added)
     trainer = squares.trainer(more, tmp_path / "more", tmp_path, cache)
-    assert trainer.model.decoder.names.following_gain.max() == 2
-    assert trainer.model.decoder.names.proposed_gain.max() == 0
+    assert trainer.model.names.following_gain.max() == 2
+    assert trainer.model.names.proposed_gain.max() == 0
     trainer.run()

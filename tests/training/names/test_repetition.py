@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from captioner.errors import DataError
 from captioner.export.bundle import export_bundle
 from captioner.images.files import ImageFiles
 from captioner.model.vocabulary import Vocabulary
+from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.references import CaptionedImage
 from captioner.training.data.examples import Example
@@ -46,11 +46,11 @@ def test_photos_without_captions_do_not_tell(data: Path) -> None:
 
 def test_a_run_computes_the_costs_and_its_bundle_holds_them(data: Path, cache: Path, tmp_path: Path) -> None:
     """Also where a run adds them to a trained model; a later run keeps those of its start."""
-    model = dataclasses.replace(squares.options().model, checklist_weight=0.2, repetition_cost=2.0)
+    model = squares.with_bonus(squares.options().model, checklist_weight=0.2, repetition_cost=2.0)
     options = squares.options((squares.stage(epochs=1),), model=model)
     trainer = squares.trainer(options, tmp_path / "run", data, cache)
     expected = 2 * repetition_costs(trainer.train_examples, trainer.vocabulary)
-    assert torch.equal(trainer.model.decoder.repetition, expected)
+    assert torch.equal(trainer.model.repetition, expected)
     assert expected.max() > 1
     trainer.run()
     export_bundle(tmp_path / "run" / "best.pt", tmp_path / "bundle")  # compares the graphs with the network
@@ -58,9 +58,9 @@ def test_a_run_computes_the_costs_and_its_bundle_holds_them(data: Path, cache: P
     ours, vocabulary, *_ = load_model(tmp_path / "run" / "best.pt")
     again = CaptionModel(start.model, len(vocabulary))
     start.give(again, vocabulary)
-    assert torch.equal(again.decoder.repetition, ours.decoder.repetition.half().float())
+    assert torch.equal(again.repetition, ours.repetition.half().float())
     export_bundle(tmp_path / "run" / "best.pt", tmp_path / "plain", checklist_weight=0.0)
-    assert Start.read("plain", tmp_path).model.repetition_cost == 0
+    assert Start.read("plain", tmp_path).model.bonus.repetition_cost == 0
 
 
 def test_costs_can_be_added_to_a_trained_model(data: Path, cache: Path, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_costs_can_be_added_to_a_trained_model(data: Path, cache: Path, tmp_path
     squares.trainer(plain, tmp_path / "run", data, cache).run()
     for name in ("captions.json", "images"):
         (tmp_path / name).symlink_to(data / name)
-    added = ModelOptions(checklist_weight=0.2, repetition_cost=1.0)
+    added = ModelOptions(bonus=BonusOptions(checklist_weight=0.2, repetition_cost=1.0))
     options = squares.options((squares.stage(epochs=1),), start="run/best.pt", model=added)
     trainer = squares.trainer(options, tmp_path / "more", tmp_path, cache)
-    assert trainer.model.decoder.repetition.max() > 1
+    assert trainer.model.repetition.max() > 1

@@ -10,6 +10,7 @@ import torch
 from support import squares
 
 from captioner.errors import DataError
+from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.encoder import pretrained_classifier
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.training.config.options import TrainOptions
@@ -47,10 +48,10 @@ def test_the_pretrained_encoder_loses_nothing_and_a_changed_one_does(
     data: Path, cache: Path, tmp_path: Path
 ) -> None:
     trainer = squares.trainer(options(), tmp_path / "run", data, cache)
-    evidence = trainer.model.decoder.evidence
+    evidence = trainer.model.evidence
     weight, _ = pretrained_classifier(MODEL.encoder)
     assert torch.equal(evidence.classes.weight, weight)
-    assert trainer.options.model.named_words == evidence.membership.shape[1] > 0
+    assert trainer.options.model.bonus.named_words == evidence.membership.shape[1] > 0
     trainer.model.eval()
     batch = trainer.losses.batches(0)[0]
     retention = trainer.losses["class_retention"]
@@ -66,15 +67,15 @@ def test_the_pretrained_encoder_loses_nothing_and_a_changed_one_does(
 
 def test_it_needs_classes() -> None:
     with pytest.raises(DataError, match="class_retention needs"):
-        options(model=dataclasses.replace(MODEL, classes=0))
+        options(model=dataclasses.replace(MODEL, bonus=BonusOptions()))
 
 
 def test_a_start_may_get_classes_and_another_attention(data: Path, cache: Path, tmp_path: Path) -> None:
-    plain = dataclasses.replace(MODEL, classes=0, attention="additive")
+    plain = dataclasses.replace(MODEL, bonus=BonusOptions(), attention="additive")
     first = squares.options((squares.stage(epochs=1),), model=plain, weights="imagenet")
     squares.trainer(first, tmp_path / "first", data, cache).run()
     start = str(tmp_path / "first" / "last.pt")
-    changed = ModelOptions(classes=CLASSES, attention="scaled_dot_product")
+    changed = ModelOptions(bonus=BonusOptions(classes=CLASSES), attention="scaled_dot_product")
     second = squares.trainer(options(start=start, model=changed), tmp_path / "second", data, cache)
     assert second.options.model.attention == "scaled_dot_product"
     second.run()
@@ -85,7 +86,7 @@ def test_a_start_may_get_classes_and_another_attention(data: Path, cache: Path, 
         data,
         cache,
     )
-    ours, theirs = third.model.decoder.evidence, second.model.decoder.evidence
+    ours, theirs = third.model.evidence, second.model.evidence
     assert torch.equal(ours.column, theirs.column) and torch.equal(ours.membership, theirs.membership)
 
 
@@ -106,7 +107,7 @@ def test_the_evidence_of_classes_can_be_frozen(data: Path, cache: Path, tmp_path
 
 def test_hidden_means_leave_what_is_attended() -> None:
     torch.manual_seed(0)
-    model = CaptionModel(dataclasses.replace(MODEL, classes=0), 9).eval()
+    model = CaptionModel(dataclasses.replace(MODEL, bonus=BonusOptions()), 9).eval()
     memory, state = model.encode(torch.randint(0, 256, (8, 32, 32, 3), dtype=torch.uint8))
     hidden, first = hide_means(memory, state, 0.5)
     gone = (hidden["mean"] == 0).all(dim=1)

@@ -14,6 +14,7 @@ from captioner.errors import BundleError, DataError
 from captioner.export.bundle import export_bundle
 from captioner.model.bundle import Bundle, change_manifest
 from captioner.model.vocabulary import SPECIAL, Vocabulary
+from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.encoder import build_backbone
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.training.config.options import TrainOptions
@@ -108,14 +109,14 @@ def test_a_checklist_can_be_added_and_is_kept(trained: Path, data: Path, cache: 
     options = squares.options(
         (squares.stage(epochs=1, learning_rate=1e-9, objectives={"cross_entropy": 1.0}),),
         start="start",
-        model=ModelOptions(checklist_weight=0.2),
+        model=ModelOptions(bonus=BonusOptions(checklist_weight=0.2)),
     )
     trainer = run(options, tmp_path / "run", tmp_path, cache)
-    assert trainer.model.decoder.checklist_weight == 0.2
+    assert trainer.model.options.bonus.checklist_weight == 0.2
     assert isinstance(trainer.progress, squares.Silent)
     assert any("without the objective bag_of_words" in note for note in trainer.progress.notes)
     again = dataclasses.replace(options, start="run/best.pt", model=ModelOptions())
-    assert run(again, tmp_path / "2", tmp_path, cache).options.model.checklist_weight == 0.2
+    assert run(again, tmp_path / "2", tmp_path, cache).options.model.bonus.checklist_weight == 0.2
 
 
 def test_another_architecture_is_refused(trained: Path, data: Path, cache: Path, tmp_path: Path) -> None:
@@ -185,12 +186,16 @@ def test_a_bundle_with_class_evidence_gives_it_to_a_run_with_new_words(tmp_path:
         "embedding": 16,
         "attention": "scaled_dot_product",
     }
-    classes = {"encoder": "efficientnet_lite0", "decoder": "two_lstm", "classes": 3, "named_words": 2}
+    classes = {
+        "encoder": "efficientnet_lite0",
+        "decoder": "two_lstm",
+        "bonus": BonusOptions(classes=3, named_words=2),
+    }
     options = dataclasses.replace(options, model=ModelOptions(**small, **classes))
     words = Vocabulary([*SPECIAL, "a", "cat", "sits", "dog", "on"])
     model = CaptionModel(options.model, len(words)).eval()
-    model.decoder.evidence.membership.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]))
-    model.decoder.evidence.column[words.encode("dog cat")] = torch.tensor([0, 1])
+    model.evidence.membership.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]))
+    model.evidence.column[words.encode("dog cat")] = torch.tensor([0, 1])
     contents = {"options": options.to_dict(), "vocabulary": list(words.words), "model": model.state_dict()}
     checkpoint.save(tmp_path / "model.pt", contents)
     export_bundle(tmp_path / "model.pt", tmp_path / "bundle")

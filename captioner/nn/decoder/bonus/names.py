@@ -1,6 +1,6 @@
 """Help with names of classes that hardly any caption has.
 
-The class evidence of a word (`captioner.nn.decoder.evidence`) says that it names what its map covers.
+The class evidence of a word (`captioner.nn.decoder.bonus.evidence`) says that it names what its map covers.
 Captions teach two other things, but only for frequent words:
 
 - **How a name of several words goes on.** After "guinea", the word "pig" gets a bonus from the class scores
@@ -10,8 +10,7 @@ Captions teach two other things, but only for frequent words:
 
   for each word w that follows y[t-1] in a name.
 - **That the name should be said at all.** If the whole photo certainly shows class c, the most exact name of
-  the class gets a bonus in the checklist (`captioner.nn.decoder.checklist`), from the second word of the
-  caption until it is said:
+  the class gets a bonus in the checklist, from the second word of the caption until it is said:
 
       g[c] max(0, p[c] - SURE) / (1 - SURE)
 """
@@ -25,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from captioner.model.vocabulary import Vocabulary
-from captioner.nn.decoder.evidence import evidence_of
+from captioner.nn.decoder.bonus.evidence import evidence_of
 
 FOLLOWERS = 9
 """Words that may follow one word in names; "water" has the most."""

@@ -23,7 +23,6 @@ from torch.nn import functional as F
 
 from captioner.model.detection import MARGIN
 from captioner.model.vocabulary import SPECIAL, Vocabulary
-from captioner.nn.decoder.base import Step, Tensors
 
 STATE = "checklist"
 """The entry of a decoder's state with the bonuses."""
@@ -39,32 +38,34 @@ def write(detected: Tensor, weight: float, power: float = 1.0) -> Tensor:
 
 
 def add_to_step(
-    step: Step,
+    logits: Tensor,
     tokens: Tensor,
-    before: Tensors,
+    before: dict[str, Tensor],
     costs: Tensor | None = None,
     proposals: Tensor | None = None,
-) -> Step:
-    """A step that read the words int64 (batch, beams) in the state `before`, with the bonuses left after
-    them. `costs`, float (vocabulary,), are subtracted from words that have been said. `proposals`, float
-    (batch, 1, vocabulary), are bonuses from the second word on (`captioner.nn.decoder.names`): names do not
-    begin a caption, articles do. Unchanged if the state has no checklist."""
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The logits (batch, beams, vocabulary) of a step that read the words int64 (batch, beams) in the state
+    `before`, with the bonuses left after them, and the entry of its new state.
+
+    `costs`, float (vocabulary,), are subtracted from words that have been said. `proposals`, float (batch, 1,
+    vocabulary), are bonuses from the second word on (`captioner.nn.decoder.bonus.names`): names do not begin
+    a caption, articles do. Nothing changes if the state has no checklist."""
     if STATE not in before:
-        return step
+        return logits, {}
     if costs is None:
         gains = before[STATE].scatter(-1, tokens.unsqueeze(-1), 0.0)
     else:
         gains = before[STATE].scatter(-1, tokens.unsqueeze(-1), -F.embedding(tokens, costs.unsqueeze(-1)))
-    logits = step.logits + gains
+    logits = logits + gains
     if proposals is not None:
         gains = gains + proposals * (tokens == Vocabulary.start_id).unsqueeze(-1)
-    return step._replace(logits=logits, state=step.state | {STATE: gains})
+    return logits, {STATE: gains}
 
 
 def add_to_all(
     logits: Tensor,
     tokens: Tensor,
-    first: Tensors,
+    first: dict[str, Tensor],
     costs: Tensor | None = None,
     proposals: Tensor | None = None,
 ) -> Tensor:
