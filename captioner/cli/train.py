@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,6 +65,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
+    config, changes = _config(args), _changes(args)  # before PyTorch is imported, which takes seconds
+
     import torch
 
     from captioner.folder.locks import hold_local
@@ -71,10 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.threads is not None:
         torch.set_num_threads(args.threads)
-    config = Path(args.config)
-    if not config.is_file() and (RECIPES / f"{args.config}.toml").exists():
-        config = RECIPES / f"{args.config}.toml"
-    options = TrainOptions.read(config, _changes(args))
+    options = TrainOptions.read(config, changes)
     folder = args.output or Path("runs") / options.name
     with hold_local(folder):
         _train(options, folder, args.data_root or config.parent, args)
@@ -102,6 +102,26 @@ def _train(options: TrainOptions, folder: Path, data_root: Path, args: argparse.
             "there is no best.pt: the data have no images for validation (val_fraction = 0.1 takes a tenth)"
         )
     progress.note(f"the {what} weights are in {kept}: captioner export {kept} -o BUNDLE{release}")
+
+
+def _config(args: argparse.Namespace) -> Path:
+    """The file of the configuration. Raises `DataError` if it cannot be read or the data are not there."""
+    given, recipe = Path(args.config), RECIPES / f"{args.config}.toml"
+    config = recipe if recipe.exists() and not given.is_file() else given
+    try:
+        tomllib.loads(config.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        names = sorted(path.stem for path in RECIPES.glob("*.toml"))
+        raise DataError(
+            f"there is no configuration {given}; included recipes are {', '.join(names)}"
+        ) from None
+    except OSError as error:
+        raise DataError(f"cannot read the configuration {config}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{config} is not valid TOML: {error}") from None
+    if args.data_root is not None and not args.data_root.is_dir():
+        raise DataError(f"--data-root: there is no folder {args.data_root}")
+    return config
 
 
 def _changes(args: argparse.Namespace) -> dict[str, str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -150,12 +152,20 @@ def test_what_cannot_be_trained_is_refused_at_once(data, tmp_path, capsys, argum
 
 @pytest.mark.parametrize(
     ("config", "reason"),
-    [("nowhere.toml", "cannot read the configuration"), ("captions.json", "not valid TOML")],
+    [("nowhere.toml", "there is no configuration"), ("captions.json", "not valid TOML")],
 )
 def test_a_configuration_that_is_none(data, tmp_path, capsys, config, reason) -> None:
     assert train(data, tmp_path, config=config) == 2
     errors = told(capsys)
     assert reason in errors and errors.count("\n") == 1
+
+
+def test_what_is_not_there_is_said_without_loading_pytorch() -> None:
+    code = "import sys; from captioner.cli.main import main; s = main(['train', 'nope.toml']);"
+    code += " sys.exit(s if 'torch' not in sys.modules else 'loaded')"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert "there is no configuration nope.toml; included recipes are coco, default," in ended.stderr
 
 
 def test_the_recipe_that_comes_along_is_known(tmp_path, capsys, monkeypatch) -> None:

@@ -122,7 +122,8 @@ TWO_STAGES = (
 
 def trainer(options: TrainOptions, folder: Path, data: Path, cache: Path, **changes: Any) -> Trainer:
     """On the CPU, without a word."""
-    return Trainer(options, folder, data, cache, torch.device("cpu"), Silent(), **changes)
+    changes = {"progress": Silent(), **changes}
+    return Trainer(options, folder, data, cache, torch.device("cpu"), **changes)
 
 
 class Silent(Progress):

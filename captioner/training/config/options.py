@@ -231,6 +231,9 @@ class TrainOptions:
     crops: int = 0
     """Crops of each training photo with changed lighting, each used as often as the photo itself; each
     takes the space of a photo in the cache."""
+    damaged_share: float = 0.05
+    """Share of the photos that may be missing or damaged: these are named and left out. With more, the run
+    ends."""
     precision: str = "float32"
     min_count: int = AUTO
     """Words seen less often than this in the training captions become unknown."""
@@ -249,6 +252,8 @@ class TrainOptions:
             raise DataError("zoom needs photos that are squashed: of others, a part may be all padding")
         if not 0 <= self.seed < 2**63:
             raise DataError(f"seed must be at least 0 and below 2^63, got {self.seed}")
+        if not 0 <= self.damaged_share <= 1:
+            raise DataError(f"damaged_share must be from 0 to 1, got {self.damaged_share}")
         if self.crops < 0:
             raise DataError(f"crops must be at least 0, got {self.crops}")
         _at_least(self, 1, "min_count")

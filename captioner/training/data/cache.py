@@ -33,26 +33,45 @@ from captioner.training.data.augment import crop
 from captioner.training.data.examples import Example
 
 BATCH = 32
+_DAMAGED = "damaged"
 
 
 class FeatureCache:
     """Stage maps of examples by index. Files are memory-mapped, so that only what is used is in memory."""
 
-    def __init__(self, arrays: list[np.ndarray], masks: np.ndarray | None = None) -> None:
-        """`masks` bool (images, views, cells) of letterboxed photos."""
-        self._arrays, self._masks = arrays, masks
+    def __init__(
+        self,
+        arrays: list[np.ndarray],
+        masks: np.ndarray | None = None,
+        damaged: Mapping[int, str] | None = None,
+        rows: np.ndarray | None = None,
+    ) -> None:
+        """`masks` bool (images, views, cells) of letterboxed photos; `damaged`: what is wrong with images
+        that have no features, by index; `rows` int64 (images,): where each image is, by default in order."""
+        self._arrays, self._masks, self._rows = arrays, masks, rows
+        self.damaged = damaged or {}
+
+    def select(self, rows: Sequence[int]) -> FeatureCache:
+        """The cache of these images."""
+        if not self.damaged:
+            return self
+        return FeatureCache(self._arrays, self._masks, rows=np.array(rows, dtype=np.int64))
+
+    def _place(self, images: Tensor) -> np.ndarray:
+        return images.numpy() if self._rows is None else self._rows[images.numpy()]
 
     def maps(self, images: Tensor, views: Tensor, device: torch.device) -> list[Tensor]:
         """float32 (batch, channels, rows, columns) of each stage, or [uint8 (batch, height, width, 3)]; of
         int64 images and views, (batch,) each."""
-        taken = [torch.from_numpy(array[images.numpy(), views.numpy()]).to(device) for array in self._arrays]
+        rows = self._place(images)
+        taken = [torch.from_numpy(array[rows, views.numpy()]).to(device) for array in self._arrays]
         return [maps.float() if maps.is_floating_point() else maps for maps in taken]
 
     def masks(self, images: Tensor, views: Tensor, device: torch.device) -> Tensor | None:
         """The photos' cells, bool (batch, rows * columns), of letterboxed photos; else None."""
         if self._masks is None:
             return None
-        return torch.from_numpy(self._masks[images.numpy(), views.numpy()]).to(device)
+        return torch.from_numpy(self._masks[self._place(images), views.numpy()]).to(device)
 
 
 def build_cache(
@@ -69,8 +88,8 @@ def build_cache(
 ) -> FeatureCache:
     """Compute what the cache in `folder` lacks; `progress(done, total)` is called after each batch.
 
-    Raises `ImageError` for an image that cannot be read, `DataError` for one that is missing, and
-    `OutputError` if there is no space for the cache.
+    Images that cannot be read have no features (`FeatureCache.damaged`). Raises `DataError` for one that is
+    missing, and `OutputError` if there is no space for the cache.
     """
     identity: dict[str, Any] = {
         "encoder": encoder_name,
@@ -88,13 +107,19 @@ def build_cache(
     frozen = functools.cache(lambda: _frozen_part(encoder, frozen_segments, image_size, device))
 
     def compute(part: Sequence[Example]) -> dict[str, np.ndarray]:
-        views = np.concatenate([_views(example, image_size, letterbox, crops) for example in part])
+        read = [_views(example, image_size, letterbox, crops) for example in part]
+        blank = np.zeros((2 + 2 * crops, image_size, image_size, 3 + (letterbox is not None)), dtype=np.uint8)
+        views = np.concatenate([blank if isinstance(one, ImageError) else one for one in read])
         found = {} if letterbox is None else {"mask": letterbox.mask(views).reshape(len(views), -1)}
         found |= {f"stage{number}": stage for number, stage in enumerate(frozen()(views[..., :3]))}
-        return {name: array.reshape(len(part), -1, *array.shape[1:]) for name, array in found.items()}
+        rows = {name: array.reshape(len(part), -1, *array.shape[1:]) for name, array in found.items()}
+        return rows | {_DAMAGED: np.array([isinstance(one, ImageError) for one in read])}
 
     kept = fill(folder, encoder_name, identity, examples, compute, progress)
-    return FeatureCache([array for name, array in kept.items() if name != "mask"], kept.get("mask"))
+    rows = np.flatnonzero(kept.get(_DAMAGED, ())).tolist()
+    damaged = {row: str(_views(examples[row], image_size, letterbox, crops)) for row in rows}
+    stages = [array for name, array in kept.items() if name not in ("mask", _DAMAGED)]
+    return FeatureCache(stages, kept.get("mask"), damaged)
 
 
 def fill(
@@ -171,15 +196,19 @@ def _make_file(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarra
     return array
 
 
-def _views(example: Example, image_size: int, letterbox: Letterbox | None, crops: int) -> np.ndarray:
-    """uint8 (views, image_size, image_size, channels)"""
-    with naming(example):
-        content = example.files.read(example.image.name)
+def _views(
+    example: Example, image_size: int, letterbox: Letterbox | None, crops: int
+) -> np.ndarray | ImageError:
+    """uint8 (views, image_size, image_size, channels), or what is wrong with the photo."""
+    content = example.files.read(example.image.name)
+    try:
         found = [load_pixels(content, image_size, letterbox=letterbox)]
         if crops:
             photo = open_image(content, target=2 * image_size)
             for number in range(1, crops + 1):
                 found.append(to_pixels(crop(photo, example.key, number), image_size, letterbox))
+    except ImageError as error:
+        return error
     return np.stack([view for pixels in found for view in (pixels, pixels[:, ::-1])])
 
 

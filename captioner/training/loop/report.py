@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from captioner.files import replacing
+from captioner.training.config.options import TrainOptions
 
 
 def mean_score(record: Mapping[str, Any]) -> float:
@@ -42,7 +43,17 @@ def in_words(record: Mapping[str, Any]) -> str:
     if "mean_of" in record:
         return f"{record['stage']}, mean of {record['mean_of']}: {', '.join(scores)}"
     parts = [losses_in_words(record), f"{record['seconds']:.0f} s", *scores]
-    return f"{record['stage']} {record['epoch']}: {', '.join(parts)}"
+    of = f" of {record['epochs']}" if "epochs" in record else ""
+    return f"{record['stage']} {record['epoch']}{of}: {', '.join(parts)}"
+
+
+def position_in_words(options: TrainOptions, saved: Mapping[str, Any]) -> str:
+    """Where a saved run is."""
+    number, epoch, _ = saved["position"]
+    if number >= len(options.stages):
+        return "which has ended"
+    stage = options.stages[number]
+    return f"{stage.name} {epoch + 1} of {stage.epochs * stage.runs}"
 
 
 def _scores_in_words(source: str, values: Mapping[str, float]) -> str:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,23 @@ from captioner.training.config.options import StageOptions, TrainOptions
 from captioner.training.data.batches import Batch
 from captioner.training.data.cache import FeatureCache, build_cache
 from captioner.training.data.examples import Example, load_examples
+from captioner.training.data.usable import usable
 from captioner.training.loop.calibrate import calibrate
 from captioner.training.loop.losses import Losses, forward
 from captioner.training.loop.plan import planned, unlearnt, warnings
-from captioner.training.loop.report import in_words, losses_in_words, mean_losses, mean_score, plot_curves
+from captioner.training.loop.report import (
+    in_words,
+    losses_in_words,
+    mean_losses,
+    mean_score,
+    plot_curves,
+    position_in_words,
+)
 from captioner.training.loop.schedule import keep_other_words, make_optimizer, set_learning_rate
 from captioner.training.loop.validation import validate
 from captioner.training.names.label_classes import Deepest, fit_classes
 from captioner.training.names.phrases import label_words
-from captioner.training.progress import Progress
+from captioner.training.progress import Progress, duration
 from captioner.training.run import Run
 from captioner.training.weights import checkpoint
 from captioner.training.weights.averages import MovingAverage, Soup, copy_weights
@@ -80,12 +88,13 @@ class Trainer:
         self.history: list[dict[str, Any]] = []
         self.stage = self.epoch = self.batch = 0
         folder.mkdir(parents=True, exist_ok=True)
-        self.cache = self._cache(self.train_examples, "features of training images", options.crops)
-        self.val_cache = self._cache(self.val_examples, "features of validation images")
+        self.train_examples, self.cache = self._usable(self.train_examples, "training", options.crops)
+        self.val_examples, self.val_cache = self._usable(self.val_examples, "validation")
         saved = self._saved()
         if saved:
             self.stage, self.epoch, self.batch = saved["position"]
             self.history = saved["history"]
+            progress.note(f"resuming from {folder / 'last.pt'}, {position_in_words(self.options, saved)}")
         else:
             self._fit_label_classes()
         self.ema = MovingAverage(self.model, options.ema_decay)
@@ -139,7 +148,8 @@ class Trainer:
         started, saved = time.monotonic(), time.monotonic()
         taken: list[dict[str, float]] = []
         epochs = stage.epochs * stage.runs
-        with self.progress.task(f"{stage.name} {self.epoch + 1}/{epochs}", steps, self.batch) as tell:
+        what = f"{stage.name} {self.epoch + 1} of {epochs}"
+        with self.progress.task(what, steps, self.batch) as tell:
             while self.batch < steps:
                 done = self.epoch % stage.epochs * steps + self.batch
                 set_learning_rate(self.optimizer, stage, done, stage.epochs * steps)
@@ -152,6 +162,7 @@ class Trainer:
         record: dict[str, Any] = {
             "stage": stage.name,
             "epoch": self.epoch + 1,
+            "epochs": epochs,
             **mean_losses(taken),
             "seconds": round(time.monotonic() - started, 1),
         }
@@ -169,7 +180,13 @@ class Trainer:
         with replacing(self.folder / "log.jsonl") as log:
             log.write("".join(json.dumps(line) + "\n" for line in self.history).encode())
         plot_curves(self.history, self.folder / "curves.png")
-        self.progress.note(in_words(record))
+        self.progress.note(in_words(record) + self._time_left(record))
+
+    def _time_left(self, record: Mapping[str, Any]) -> str:
+        """How long the rest of the run takes, if its epochs are as long as this one."""
+        epochs = [stage.epochs * stage.runs for stage in self.options.stages]
+        left = sum(epochs[self.stage :]) - self.epoch - 1
+        return f", about {duration(left * record['seconds'])} left" if left and "seconds" in record else ""
 
     def _end_run(self) -> None:
         """One of the stage's runs is over: begin the next, or continue with the mean of all."""
@@ -363,7 +380,18 @@ class Trainer:
         if self.device.type == "cuda":
             torch.cuda.set_rng_state_all([state.cpu() for state in saved["cuda_random"]])
 
-    def _cache(self, examples: list[Example], what: str, crops: int = 0) -> FeatureCache:
+    def _usable(
+        self, examples: list[Example], what: str, crops: int = 0
+    ) -> tuple[list[Example], FeatureCache]:
+        """The examples whose photos can be read, and their features."""
+        return usable(
+            examples,
+            lambda there: self._cache(there, f"features of {what} images", crops),
+            self.options.damaged_share,
+            self.progress.note,
+        )
+
+    def _cache(self, examples: Sequence[Example], what: str, crops: int) -> FeatureCache:
         model = self.options.model
         self.model.eval()
         with self.progress.task(what, len(examples), 0) as tell:
