@@ -4,20 +4,49 @@ from __future__ import annotations
 
 import argparse
 import logging
+import sys
 import threading
 import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-from captioner.cli.arguments.model import add_device_argument, add_model_argument
+from captioner.cli.arguments.model import LocalModel, add_device_argument, add_model_argument
+from captioner.cli.output import printable
+from captioner.cli.overlay import with_alternatives
+from captioner.errors import OptionsError
+
+if TYPE_CHECKING:
+    from captioner.images.sources import ImageLimits
+    from captioner_server.http.gallery import Gallery
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "demo",
         help="caption photos in the browser",
-        description="Open a page in the browser that captions photos and camera pictures. Only this machine "
-        "can reach it. Ctrl-C ends it.",
+        description="Open a page in the browser that captions photos and camera pictures, or a gallery of a "
+        "folder to review and correct its captions in. Only this machine can reach it. Ctrl-C ends it.",
+    )
+    parser.add_argument(
+        "source",
+        metavar="FOLDER|CAPTIONS.jsonl",
+        type=Path,
+        nargs="?",
+        help="photos to review, or the output of captioner batch --attention (default: none)",
+    )
+    parser.add_argument(
+        "--images",
+        metavar="ROOT",
+        type=Path,
+        help="folder that names in CAPTIONS.jsonl are relative to (default: that of the file)",
+    )
+    parser.add_argument(
+        "--corrections",
+        metavar="FILE",
+        type=Path,
+        help="where decisions are kept (default: corrections.jsonl in FOLDER, or beside CAPTIONS.jsonl)",
     )
     add_model_argument(parser)
     add_device_argument(parser)
@@ -31,6 +60,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 class Request:
     """What a command line asks for."""
 
+    source: Path | None
+    """Photos or captions to review; None for the page without any."""
+    images: Path | None
+    corrections: Path | None
     bundle: Path | None
     device: str
     port: int
@@ -38,7 +71,12 @@ class Request:
 
     @classmethod
     def read(cls, args: argparse.Namespace) -> Request:
+        if args.source is None and (args.images or args.corrections):
+            raise OptionsError("--images and --corrections need a FOLDER or CAPTIONS.jsonl", "source")
         return cls(
+            source=args.source,
+            images=args.images,
+            corrections=args.corrections,
             bundle=args.model,
             device=args.device or "auto",
             port=args.port,
@@ -58,6 +96,7 @@ def demonstrate(request: Request) -> int:
     from captioner.captioner import Captioner
     from captioner_server.captioning.model_source import ModelSource
     from captioner_server.errors import ServerStartError
+    from captioner_server.http.gallery import GALLERY_PATH
     from captioner_server.main import run as serve
     from captioner_server.observation import logs
     from captioner_server.options import ServerOptions
@@ -76,13 +115,54 @@ def demonstrate(request: Request) -> int:
     def load() -> Captioner:
         return Captioner.load(request.bundle, device=request.device, limits=options.image_limits)
 
-    def ready(url: str) -> None:
-        print(f"{url}/ (Ctrl-C ends)", flush=True)
-        if request.opens_browser:
-            # A text browser runs in the foreground, and would keep the server from answering it.
-            threading.Thread(target=webbrowser.open, args=(f"{url}/",), daemon=True).start()
+    with TemporaryDirectory(prefix="captioner-gallery-") as folder:
+        gallery = make_gallery(request, Path(folder), options.image_limits) if request.source else None
 
-    try:
-        return serve([ModelSource("default", load, request.bundle)], options, writer, ready)
-    except ServerStartError as error:
-        raise ServerStartError(f"{error}; --port 0 takes a free port") from error
+        def ready(url: str) -> None:
+            address = url + (GALLERY_PATH if gallery else "/")
+            print(f"{address} (Ctrl-C ends)", flush=True)
+            if request.opens_browser:
+                # A text browser runs in the foreground, and would keep the server from answering it.
+                threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+
+        try:
+            return serve([ModelSource("default", load, request.bundle)], options, writer, ready, gallery)
+        except ServerStartError as error:
+            raise ServerStartError(f"{error}; --port 0 takes a free port") from error
+
+
+def make_gallery(request: Request, folder: Path, limits: ImageLimits) -> Gallery:
+    """Write the gallery of the photos into a folder, and open the file of decisions."""
+    from captioner.cli import gallery
+    from captioner.folder.corrections import CorrectionsFile
+    from captioner.options import CaptionOptions
+    from captioner_server.http.gallery import DECISIONS, Gallery
+
+    assert request.source
+    from_folder, root = gallery.find_source(request.source, request.images)
+    place = request.source if from_folder else request.source.parent
+    decisions = CorrectionsFile(request.corrections or place / "corrections.jsonl")
+    model = LocalModel(
+        bundle=request.bundle,
+        device=request.device,
+        threads=None,
+        lanes=1,
+        precision="auto",
+        limits=limits,
+        announced=False,
+    )
+    asked = gallery.Request(
+        source=request.source,
+        from_folder=from_folder,
+        root=root,
+        model=model,
+        options=with_alternatives(CaptionOptions(attention=True)),
+        output=folder / "gallery.html",
+        title=None,
+        link_photos=False,
+        limits=limits,
+        quiet=False,
+    )
+    summary = gallery.write_page(asked, saves_to=DECISIONS)
+    print(f"captioner: decisions are kept in {printable(str(decisions.path))}", file=sys.stderr)
+    return Gallery(summary.page, decisions)

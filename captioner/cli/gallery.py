@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from captioner.folder.items import Found
     from captioner.images.sources import ImageLimits
     from captioner.options import CaptionOptions
+    from captioner.overlay.gallery import GallerySummary
 
 _LINES_TRIED = _RECORDS_LOOKED_AT = 100
 _NOT_A_RECORD = {"code": "invalid_data", "message": "not a record of a caption"}
@@ -51,14 +52,7 @@ class Request:
 
     @classmethod
     def read(cls, args: argparse.Namespace) -> Request:
-        from_folder = args.source.is_dir()
-        if from_folder and args.images is not None:
-            raise OptionsError("--images is for CAPTIONS.jsonl, not for a folder", "images")
-        if not from_folder and not args.source.is_file():
-            raise DataError(f"{args.source}: there is no such folder or file")
-        root = args.source if from_folder else args.images or args.source.parent
-        if not root.is_dir():
-            raise OptionsError(f"{root}: there is no such folder", "images")
+        from_folder, root = find_source(args.source, args.images)
         return cls(
             source=args.source,
             from_folder=from_folder,
@@ -71,6 +65,20 @@ class Request:
             limits=image_limits(args),
             quiet=args.quiet,
         )
+
+
+def find_source(source: Path, images: Path | None) -> tuple[bool, Path]:
+    """Whether `source` is a folder, and the folder that the names of photos are relative to, `images` or that
+    of the captions. Raises `DataError` and `OptionsError`."""
+    from_folder = source.is_dir()
+    if from_folder and images is not None:
+        raise OptionsError("--images is for CAPTIONS.jsonl, not for a folder", "images")
+    if not from_folder and not source.is_file():
+        raise DataError(f"{source}: there is no such folder or file")
+    root = source if from_folder else images or source.parent
+    if not root.is_dir():
+        raise OptionsError(f"{root}: there is no such folder", "images")
+    return from_folder, root
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -109,12 +117,21 @@ def run(args: argparse.Namespace) -> int:
 
 def make_gallery(request: Request) -> int:
     """Write the page; the exit status."""
+    summary = write_page(request)
+    print(printable(str(summary.page)))
+    if summary.failed:
+        print(f"captioner: {summary.failed} of {summary.photos} photos failed", file=sys.stderr)
+    return 1 if summary.failed else 0
+
+
+def write_page(request: Request, saves_to: str | None = None) -> GallerySummary:
+    """Write the page; `saves_to` is as `write_gallery` has it."""
     from captioner.overlay.gallery import write_gallery
     from captioner.overlay.gallery.write import check_page
 
     check_page(request.output)
     records = _make_records(request) if request.from_folder else _find_records(request)
-    summary = write_gallery(
+    return write_gallery(
         records,
         request.output,
         request.root,
@@ -122,11 +139,8 @@ def make_gallery(request: Request) -> int:
         link_photos=request.link_photos,
         limits=request.limits,
         report=report_failure,
+        saves_to=saves_to,
     )
-    print(printable(str(summary.page)))
-    if summary.failed:
-        print(f"captioner: {summary.failed} of {summary.photos} photos failed", file=sys.stderr)
-    return 1 if summary.failed else 0
 
 
 def _find_records(request: Request) -> Iterator[dict[str, Any]]:
@@ -190,8 +204,7 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
         if len(first) == _LINES_TRIED:
             break
     raise DataError(
-        f"{path}: there are no captions in this file; a gallery is made of a folder of photos or of the "
-        ".jsonl file that captioner batch wrote"
+        f"{path}: there are no captions in this file; they are in the .jsonl file that captioner batch wrote"
     )
 
 

@@ -7,12 +7,19 @@ skim it, and does not guess the gender of people.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from captioner.words.english import NEUTRAL, UNFINISHED
 
 MAX_LENGTH = 125
 """Characters, the full stop included; some screen readers break longer texts."""
 
+OPENING = re.compile(
+    r"(?:there (?:is|are)|this is|(?:an? |the )?(?:(?:black and white|colou?r|blurry|close|closeup) )*"
+    r"(?:photo|photograph|picture|image|view|shot|close[- ]up|up|closeup) (?:of|showing))\s+",
+    re.IGNORECASE,
+)
+"""Openings without content: "a photo of a dog", "there is a dog", "a close up of a dog"."""
 _GENDERED = re.compile(rf"\b(?:{'|'.join(sorted(NEUTRAL, key=len, reverse=True))})\b", re.IGNORECASE)
 _HERS = re.compile(
     r"\bher(?=$|[.,]|\s+(?:in|on|at|with|while|from|to|by|near|and|as|up|down|off)\b)", re.IGNORECASE
@@ -43,3 +50,15 @@ def alt_text(caption: str) -> str:
     if len(text) >= MAX_LENGTH:
         text = _DANGLING.sub("", text[: MAX_LENGTH - 1].rpartition(" ")[0] or text[: MAX_LENGTH - 1])
     return f"{text[:1].upper()}{text[1:]}{'.' if text[-1:].isalnum() else ''}"
+
+
+def alt_text_rules() -> dict[str, Any]:
+    """The rules of `alt_text` as JSON, with patterns that Python and JavaScript read alike."""
+    return {
+        "opening": OPENING.pattern,
+        "neutral": NEUTRAL,
+        "hers": _HERS.pattern,
+        "pairs": [[pair.pattern, together] for pair, together in (*_PAIRS, (_SEVERAL, ""))],
+        "dangling": _DANGLING.pattern,
+        "longest": MAX_LENGTH,
+    }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from captioner.errors import DataError
+from captioner.files import check_writable, replacing
 from captioner.folder.outputs.options import Record
 from captioner.overlay.text import clean
 
@@ -31,16 +32,7 @@ class Corrections:
     def read(cls, path: Path) -> Self:
         """Read lines {"image", "caption", "status"}; the later of two lines about a photo counts.
         Raises `DataError`."""
-        decisions: dict[str, tuple[str, str]] = {}
-        try:
-            lines = path.read_text(encoding="utf-8-sig").split("\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"{path}: {getattr(error, 'strerror', None) or 'not a text file'}") from error
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                image, decision = _read_line(line, f"{path}, line {number}")
-                decisions[image] = decision
-        return cls(decisions)
+        return cls({key: decision for key, decision, _ in _read_file(path)})
 
     def unmatched(self, names: Iterable[str]) -> list[str]:
         """The names of corrections that are none of these, in order."""
@@ -66,7 +58,50 @@ class Corrections:
         return {**kept, "caption": caption, **unwritten}
 
 
-def _read_line(line: str, place: str) -> tuple[str, tuple[str, str]]:
+class CorrectionsFile:
+    """A file of decisions that changes while somebody reviews captions. Lines of other photos stay."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises `DataError` if there is a file without decisions, and `OutputError` if it could not be
+        written."""
+        self.path = path
+        check_writable(path)
+        self._lines = {key: line for key, _, line in _read_file(path)} if path.exists() else {}
+
+    def list(self) -> list[dict[str, str]]:
+        """Decisions as {"image", "caption", "status"}."""
+        return [*self._lines.values()]
+
+    def change(self, changes: Iterable[Mapping[str, Any]]) -> None:
+        """Write decisions; those without a status are taken back. Raises `DataError` for what is no decision,
+        and `OutputError`; nothing has changed then."""
+        lines = dict(self._lines)
+        for change in changes:
+            if change.get("status") is None:
+                lines.pop(_key(change["image"]), None)
+            else:
+                key, _, line = _read_line(json.dumps(dict(change)), "a decision")
+                lines[key] = line
+        with replacing(self.path) as file:
+            file.writelines(json.dumps(line).encode() + b"\n" for line in lines.values())
+        self._lines = lines
+
+
+_Line = tuple[str, tuple[str, str], dict[str, str]]
+"""The key of a photo, the status and caption, and the line itself."""
+
+
+def _read_file(path: Path) -> Iterator[_Line]:
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: {getattr(error, 'strerror', None) or 'not a text file'}") from error
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield _read_line(line, f"{path}, line {number}")
+
+
+def _read_line(line: str, place: str) -> _Line:
     try:
         record = json.loads(line)
         image, caption, status = record["image"], record["caption"], record["status"]
@@ -76,7 +111,7 @@ def _read_line(line: str, place: str) -> tuple[str, tuple[str, str]]:
         raise DataError(f"{place}: the status must be one of {', '.join(STATUSES)}, image and caption text")
     if status != REJECTED and not caption.strip():
         raise DataError(f"{place}: the caption is empty")
-    return _key(image), (status, caption)
+    return _key(image), (status, caption), {"image": image, "caption": caption, "status": status}
 
 
 def _key(name: str) -> str:

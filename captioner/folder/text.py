@@ -3,7 +3,6 @@ changing the wording needs no captioning."""
 
 from __future__ import annotations
 
-import re
 import string
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,15 +10,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from captioner.errors import OptionsError
-from captioner.folder.alt_text import alt_text
+from captioner.folder.alt_text import OPENING, alt_text
 from captioner.words.english import NEUTRAL
 
-# Openings without content: "a photo of a dog", "there is a dog", "a close up of a dog".
-_OPENING = re.compile(
-    r"(?:there (?:is|are)|this is|(?:an? |the )?(?:(?:black and white|colou?r|blurry|close|closeup) )*"
-    r"(?:photo|photograph|picture|image|view|shot|close[- ]up|up|closeup) (?:of|showing))\s+",
-    re.IGNORECASE,
-)
 STYLES = ("caption", "alt")
 _FIELDS = ("caption", "name", "stem", "folder")
 
@@ -57,7 +50,7 @@ class TextOptions:
     def apply(self, text: str, name: str) -> str:
         """The text to write for the caption of the image `name`."""
         if self.drop_openings or self.style == "alt":
-            while (opening := _OPENING.match(text)) and opening.end() < len(text):
+            while (opening := OPENING.match(text)) and opening.end() < len(text):
                 text = text[opening.end() :]
         if self.style == "alt":
             text = alt_text(text)

@@ -58,7 +58,7 @@ def page_shell() -> str:
     """The page without its photo: {{title}}, {{name}}, {{caption}}, {{photo}}, {{heading}} and {{data}} are
     left to be filled in, as escaped HTML and as JSON (`template.to_json`)."""
     css = template.load_style("theme.css", "view.css", "page.css")
-    script = "'use strict';\n" + template.load("theme.js", "field.js", "view.js", "page.js")
+    script = "'use strict';\n" + template.load("theme.js", "field.js", "copy.js", "view.js", "page.js")
     policy = (
         f"default-src 'none'; img-src data:; font-src data:; style-src {template.content_hash(css)}; "
         f"script-src {template.content_hash(script)}; base-uri 'none'; form-action 'none'; "

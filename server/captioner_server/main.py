@@ -14,6 +14,7 @@ from captioner_server.captioning.model_source import ModelSource
 from captioner_server.captioning.supervisor import EXIT_STATUS
 from captioner_server.file_limit import raise_file_limit
 from captioner_server.heap import bound_heap
+from captioner_server.http.gallery import Gallery
 from captioner_server.observation.log_writer import LogWriter
 from captioner_server.options import ServerOptions
 from captioner_server.reload import Reloader
@@ -29,17 +30,18 @@ def run(
     options: ServerOptions,
     writer: LogWriter | None = None,
     ready: Callable[[str], None] | None = None,
+    gallery: Gallery | None = None,
 ) -> int:
     """Serve models until SIGTERM or SIGINT; returns the exit status. SIGHUP loads the models again.
 
     The first signal drains: 0 if all work in flight was finished within the grace period, else 1. A second
     signal ends the process at once with 128 + its number; a model that fails permanently ends it with
     `EXIT_STATUS`. Raises a `CaptionerError` if the server cannot start. `writer` is that of `logs.set_up`;
-    `ready` is called with the HTTP URL once the server captions images.
+    `ready` is called with the HTTP URL once the server captions images. A `gallery` is served over HTTP.
     """
     raise_file_limit(options)
     bound_heap()
-    return asyncio.run(_run(sources, options, writer, ready))
+    return asyncio.run(_run(sources, options, writer, ready, gallery))
 
 
 async def _run(
@@ -47,6 +49,7 @@ async def _run(
     options: ServerOptions,
     writer: LogWriter | None,
     ready: Callable[[str], None] | None,
+    gallery: Gallery | None,
 ) -> int:
     def end(status: int) -> None:
         if writer is not None:
@@ -67,7 +70,7 @@ async def _run(
     # From the start, as SIGHUP ends a process that does not handle it.
     hung_up = asyncio.Event()
     loop.add_signal_handler(signal.SIGHUP, hung_up.set)
-    server = CaptionServer(options)
+    server = CaptionServer(options, gallery)
     if writer is not None:
         server.metrics.log_lines_dropped.set_function(lambda: writer.dropped)
     port = await server.start()

@@ -12,10 +12,12 @@ from grpc_health.v1 import health_pb2_grpc
 from captioner.protocol import PixelModel
 from captioner.v1 import captioner_pb2, captioner_pb2_grpc
 from captioner_server.captioning.models import Models
+from captioner_server.captioning.pictures import Pictures
 from captioner_server.captioning.supervisor import Condition
 from captioner_server.errors import ServerStartError
 from captioner_server.heap import settle_garbage
 from captioner_server.http.app import make_app
+from captioner_server.http.gallery import Gallery
 from captioner_server.http.metrics import make_metrics_app
 from captioner_server.http.server import HttpServer
 from captioner_server.inference import grpc_predict_v2_pb2, grpc_predict_v2_pb2_grpc
@@ -55,7 +57,7 @@ _FLUSH_S = 2.0  # to send the last rejections; streams that watch health take al
 class CaptionServer:
     """`start` listens, `open` begins to serve models, `drain` shuts down. For use on one event loop."""
 
-    def __init__(self, options: ServerOptions) -> None:
+    def __init__(self, options: ServerOptions, gallery: Gallery | None = None) -> None:
         """Raises `ServerStartError` if a file in the options cannot be read."""
         self.options = options
         self.metrics = Metrics(options.metrics_callers)
@@ -70,8 +72,9 @@ class CaptionServer:
         self.http_url: str | None = None
         """The HTTP address after the start; None without HTTP."""
         self._http: HttpServer | None = None
+        self._pictures = Pictures(options)
         if options.http_port is not None:
-            app = make_app(self.models, options, self.door, journal)
+            app = make_app(self.models, self._pictures, options, self.door, journal, gallery)
             self._http = HttpServer(app, options.host, options.http_port, options, tls=True)
         self.metrics_url: str | None = None
         """Where the metrics are after the start; None without them."""
@@ -168,6 +171,7 @@ class CaptionServer:
         ports = [port for port in (self._http, self._metrics_http) if port]
         await asyncio.gather(self._server.stop(grace_s), *(port.stop(grace_s) for port in ports))
         self.models.close()
+        self._pictures.close()
         if self._tracing:
             await asyncio.to_thread(self._tracing.close, _LAST_SPANS_S)
 

@@ -1,17 +1,22 @@
 """`captioner demo` as a process: it prints where the page is, and ends on Ctrl-C."""
 
 import io
+import json
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import httpx
 import pillow_heif
 from PIL import Image
-from support.patience import PATIENCE_S
+from support.browser import launch_browser, new_page
+from support.patience import PATIENCE_S, wait_until
 from support.processes import child_environment
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 TYPE = {"Content-Type": "application/octet-stream"}
 
 
@@ -34,6 +39,60 @@ def test_the_page_is_served_until_it_is_interrupted():
             assert process.wait(PATIENCE_S) == 0
         finally:
             process.kill()
+
+
+def test_a_gallery_that_keeps_decisions_by_itself(tiny_bundle, tmp_path):
+    for name in ("a.jpg", "b.jpg"):
+        shutil.copy(EXAMPLES / "cat.jpg", tmp_path / name)
+    corrections = tmp_path / "corrections.jsonl"
+    earlier = {"image": "b.jpg", "caption": "a person's words", "status": "edited"}
+    corrections.write_text(json.dumps(earlier))
+    command = [sys.executable, "-m", "captioner", "demo", str(tmp_path), "--port", "0", "--no-browser"]
+    command += ["--model", str(tiny_bundle), "--device", "cpu"]
+
+    def kept() -> list[dict]:
+        return [json.loads(line) for line in corrections.read_text().splitlines()]
+
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=child_environment()) as process,
+        launch_browser() as browser,
+    ):
+        try:
+            assert process.stdout
+            url = process.stdout.readline().split()[0]
+            page = new_page(browser)
+            page.goto(url)
+            page.get_by_text("a person's words").wait_for()
+            page.locator(".card").first.click()
+            page.wait_for_selector(".word")
+            page.keyboard.press("r")
+            wait_until(lambda: len(kept()) == 2)
+            assert kept()[0] == earlier
+            assert (kept()[1]["image"], kept()[1]["status"]) == ("a.jpg", "rejected")
+            page.keyboard.press("u")
+            wait_until(lambda: len(kept()) == 1)
+            page.keyboard.press("e")
+            page.keyboard.type("my cat")
+            page.keyboard.press("Enter")
+            wait_until(lambda: len(kept()) == 2)
+            page.reload()
+            page.get_by_text("my cat").wait_for()
+            for headers, body, status in (
+                ({"origin": "https://evil.example"}, "[]", 403),
+                ({"sec-fetch-site": "cross-site"}, "[]", 403),
+                ({"host": "evil.example"}, "[]", 403),
+                ({}, "no list", 400),
+                ({}, '[{"image": "a.jpg", "caption": "x", "status": "nonsense"}]', 400),
+                ({}, '[{"image": "a.jpg"}]', 200),  # taken back
+            ):
+                answer = httpx.post(f"{url}decisions", content=body, headers=headers, timeout=PATIENCE_S)
+                assert answer.status_code == status, answer.text
+            assert kept() == [earlier]
+            read = httpx.get(url, headers={"host": "evil.example"}, timeout=PATIENCE_S)
+            assert read.status_code == 403
+            assert httpx.get(f"{url}gallery.files/../../corrections.jsonl").status_code == 404
+        finally:
+            process.terminate()
 
 
 def test_a_port_that_is_taken(tiny_bundle):

@@ -16,11 +16,25 @@ from captioner.images.opening import DEFAULT_LIMITS, ImageLimits
 from captioner.images.suffixes import GALLERY_MARKER
 from captioner.overlay import template
 from captioner.overlay.gallery.entry import Entry, make_entry
+from captioner.words import forms
 
 CHUNK = 1000
 """Photos per script file of the index."""
 STYLES = ("theme.css", "view.css", "gallery.css")
-SCRIPTS = ("theme.js", "field.js", "view.js", "search.js", "list.js", "review.js", "gallery.js")
+DESK = (
+    "theme.js",
+    "copy.js",
+    "field.js",
+    "view.js",
+    "search.js",
+    "list.js",
+    "decisions.js",
+    "review.js",
+    "save.js",
+    "replacer.js",
+    "desk.js",
+)
+"""The scripts of every page with many photos."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +55,7 @@ def write_gallery(
     link_photos: bool = False,
     limits: ImageLimits = DEFAULT_LIMITS,
     report: Callable[[str, str], None] | None = None,
+    saves_to: str | None = None,
 ) -> GallerySummary:
     """Write OUT.html and the folder OUT.files beside it; both must be moved together.
 
@@ -48,7 +63,8 @@ def write_gallery(
     one by one, so that they may be produced while the gallery is written. `image` in a record is relative to
     `image_root`; photos outside it are rejected. With `link_photos` the views show the original files where a
     browser can, instead of copies of at most 1280 pixels. Photos beyond `limits` become failures.
-    `report` is called with the name of each photo that failed and the reason.
+    `report` is called with the name of each photo that failed and the reason. `saves_to` is the address, on
+    the server of the page, that decisions are read from and sent to; without one they stay in the browser.
 
     An existing gallery is replaced. Raises `OptionsError` if the files cannot be written.
     """
@@ -68,7 +84,7 @@ def write_gallery(
             shutil.rmtree(files)
         partial.rename(files)
         with replacing(page) as file:
-            file.write(_page(name or "Photos", files.name, chunks).encode())
+            file.write(_page(name or "Photos", files.name, chunks, saves_to).encode())
     except OSError as error:
         raise OptionsError(f"cannot write {page}: {error.strerror or error}", "output") from error
     finally:  # whatever ended it, Ctrl-C too: no half of a gallery stays behind
@@ -152,16 +168,17 @@ def _chunked(rows: list[list[Any]]) -> Iterator[list[list[Any]]]:
         yield rows[start : start + CHUNK]
 
 
-def _page(title: str, files_name: str, chunks: int) -> str:
+def _page(title: str, files_name: str, chunks: int, saves_to: str | None) -> str:
     css = template.load_style(*STYLES)
-    script = "'use strict';\n" + template.load(*SCRIPTS)
+    script = "'use strict';\n" + template.load(*DESK, "gallery.js")
     base = quote(files_name, errors="surrogateescape")
     policy = (
         f"default-src 'none'; img-src 'self' data:; font-src data:; style-src {template.content_hash(css)}; "
         f"script-src 'self' {template.content_hash(script)}; base-uri 'none'; form-action 'none'"
     )
+    if saves_to is not None:
+        policy += "; connect-src 'self'"
     heading = '<h2 class="unseen view-title"></h2>'
-    view = template.fill(template.load("view.html"), {"photo": '<img alt="">', "heading": heading})
     index = "\n".join(f'<script src="{base}/index/{number}.js"></script>' for number in range(chunks))
     return template.fill(
         template.load("gallery.html"),
@@ -169,8 +186,12 @@ def _page(title: str, files_name: str, chunks: int) -> str:
             "policy": policy,
             "title": template.escape(title),
             "base": base,
+            "saving": "" if saves_to is None else f' data-saves="{template.escape(saves_to)}"',
             "style": css,
-            "view": view,
+            "tools": template.fill(template.load("tools.html"), {"saves": ""}),
+            "review": template.load("review.html"),
+            "view": template.fill(template.load("view.html"), {"photo": '<img alt="">', "heading": heading}),
+            "forms": template.to_json(forms.table()),
             "script": script,
             "index": index,
         },

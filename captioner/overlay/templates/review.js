@@ -1,48 +1,42 @@
-// Approving, editing and rejecting captions. What was decided stays in the browser, as far as it allows that for
-// pages from disk, and is taken away as a file of JSON lines, {"image", "caption", "status"}.
-function createReview(root, { storageKey, onChange, onNext }) {
+// Approving, editing and rejecting the caption of the photo that is open, by key and by mouse.
+function createReview(root, { decisions, onNext }) {
   const find = (selector) => root.querySelector(selector);
   const editor = find(".editor"), field = find(".editor textarea"), state = find(".review-state");
   const NAMES = { approved: "Approved", edited: "Edited", rejected: "Rejected" };
-  const decided = new Map(); // file name of the photo -> {caption, status}
   let photo = null;
 
-  try {
-    for (const [name, decision] of JSON.parse(localStorage.getItem(storageKey) ?? "[]"))
-      if (NAMES[decision?.status]) decided.set(name, { caption: String(decision.caption), status: decision.status });
-  } catch { /* a browser that keeps nothing for pages from disk, or something else's data */ }
+  const said = () => decisions.of(photo.file)?.caption ?? photo.caption;
 
-  function keep() {
-    try { localStorage.setItem(storageKey, JSON.stringify([...decided])); } catch { /* as above */ }
-  }
-
+  // The same decision once more takes it back.
   function decide(status, caption) {
-    const known = decided.get(photo.file);
-    if (status) decided.set(photo.file, { caption: caption ?? known?.caption ?? photo.caption, status });
-    else decided.delete(photo.file);
-    keep();
-    onChange(photo);
-    showState();
+    const known = decisions.of(photo.file);
+    const again = known?.status === status && known.caption === caption;
+    decisions.decide([[photo.file, again ? null : { caption, status }]], again ? `No longer ${status}` : NAMES[status]);
+    if (!again) onNext();
   }
 
-  function showState() {
-    const decision = decided.get(photo.file);
-    state.textContent = decision ? `${NAMES[decision.status]}${decision.status === "edited" ? `: ${decision.caption}` : ""}` : "";
-    find(".undo").disabled = !decision;
-    find(".approve").disabled = find(".reject").disabled = photo.error !== null;
+  function show() {
+    const decision = photo && decisions.of(photo.file), open = Boolean(photo && photo.error === null && photo.caption);
+    state.textContent = decision ? NAMES[decision.status] : "";
+    find(".undo").disabled = !decisions.canUndo;
+    for (const name of [".approve", ".reject"]) find(name).disabled = !open;
+    find(".edit").disabled = !photo;
+    find(".approve").setAttribute("aria-pressed", String(decision?.status === "approved"));
+    find(".reject").setAttribute("aria-pressed", String(decision?.status === "rejected"));
   }
 
   function open(next) {
     photo = next;
     editor.hidden = true;
-    showState();
+    show();
   }
 
-  function approve() { if (photo.error === null) { decide("approved", photo.caption); onNext(); } }
-  function reject() { if (photo.error === null) { decide("rejected", photo.caption); onNext(); } }
+  const approve = () => { if (!find(".approve").disabled) decide("approved", said()); };
+  const reject = () => { if (!find(".reject").disabled) decide("rejected", said()); };
   function edit() {
+    if (!photo) return;
     editor.hidden = false;
-    field.value = decided.get(photo.file)?.caption ?? photo.caption;
+    field.value = said() ?? "";
     field.focus();
     field.select();
   }
@@ -50,18 +44,22 @@ function createReview(root, { storageKey, onChange, onNext }) {
     editor.hidden = true;
     find(".edit").focus();
   }
+  function use(text) {
+    if (text === said()) return onNext();
+    decisions.decide([[photo.file, { caption: text, status: text === photo.caption ? "approved" : "edited" }]], "Edited");
+    return onNext();
+  }
   function save() {
     const text = field.value.trim().replace(/\s+/g, " ");
     if (!text) return field.focus();
-    editor.hidden = true;
-    decide(text === photo.caption ? "approved" : "edited", text);
-    onNext();
+    cancel();
+    return use(text);
   }
 
   find(".approve").addEventListener("click", approve);
   find(".reject").addEventListener("click", reject);
   find(".edit").addEventListener("click", edit);
-  find(".undo").addEventListener("click", () => decide(null));
+  find(".undo").addEventListener("click", decisions.undo);
   find(".cancel").addEventListener("click", cancel);
   editor.addEventListener("submit", (event) => { event.preventDefault(); save(); });
   field.addEventListener("keydown", (event) => {
@@ -72,21 +70,12 @@ function createReview(root, { storageKey, onChange, onNext }) {
   // Returns whether the key meant something.
   function handleKey(event) {
     if (event.altKey || event.ctrlKey || event.metaKey || event.target.matches("input, select, textarea")) return false;
-    const action = { a: approve, e: edit, r: reject, u: () => decide(null) }[event.key.toLowerCase()];
-    if (!action) return false;
+    const action = { a: approve, e: edit, r: reject }[event.key.toLowerCase()];
+    if (!action || !photo) return false;
     event.preventDefault();
     action();
     return true;
   }
 
-  function download(fileName) {
-    const lines = [...decided].map(([image, { caption, status }]) => `${JSON.stringify({ image, caption, status })}\n`);
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob(lines, { type: "application/jsonl" }));
-    link.download = fileName;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
-  }
-
-  return { open, handleKey, download, of: (name) => decided.get(name), count: () => decided.size };
+  return { open, show, use, handleKey, get editing() { return !editor.hidden; } };
 }

@@ -5,38 +5,126 @@ function fold(text) {
   return text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
 }
 
-// What finds a word of the query: at the start of words, so that "dog" finds "dogs" but not "hotdogs", and
-// anywhere in scripts that do not divide words.
-const UNDIVIDED = /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}]/u;
-function termPattern(term) {
-  const letters = term.replace(/[.*+?^${}()|[\]\\\/]/g, "\\$&");
-  if (UNDIVIDED.test(term)) return letters;
-  return /^\p{L}/u.test(term) ? `(?<!\\p{L})${letters}` : /^\p{N}/u.test(term) ? `(?<!\\p{N})${letters}` : letters;
+const WORD = /[\p{L}\p{N}]+(?:['’][\p{L}]+)*/gu;
+const wordsOf = (text) => fold(text).match(WORD) ?? [];
+
+// `small` are the words that name nothing; `stems`, `bases` and `kinds` are those of captioner/words/forms.py.
+function createSearch({ small, stems, bases, kinds }) {
+  const smallWords = new Set(small), known = new Map(Object.entries(bases));
+  const rules = stems.map(([pattern, ending]) => [new RegExp(`^${pattern}$`, "u"), ending]);
+  const UNDIVIDED = /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}]/u;
+  const TERM = /(-?)(?:"([^"]*)"?|(\S+))/g;
+  let vocabulary = null;
+
+  function baseOf(word) {
+    if (known.has(word)) return known.get(word);
+    let stem = word;
+    for (const [pattern, ending] of rules) {
+      const found = stem.match(pattern);
+      if (found) stem = found[1] + ending;
+    }
+    return known.get(stem) ?? stem;
+  }
+
+  // What is looked at in a photo; to be called anew when its caption changes.
+  function index(photo, said) {
+    photo.haystack = fold(`${said ?? ""} ${photo.error ?? ""}`).replace(/\s+/g, " ");
+    photo.names = fold(photo.name);
+    photo.bases = new Map(wordsOf(said ?? "").map((word) => [baseOf(word), word]));
+    vocabulary = null;
+  }
+
+  // Letters at the start of words, so that "dog" finds "doggy" but not "hotdogs", and anywhere in scripts that do
+  // not divide words.
+  function pattern(letters, whole) {
+    const plain = letters.replace(/[.*+?^${}()|[\]\\\/]/g, "\\$&");
+    if (UNDIVIDED.test(letters)) return plain;
+    const begin = /^\p{L}/u.test(letters) ? "(?<!\\p{L})" : /^\p{N}/u.test(letters) ? "(?<!\\p{N})" : "";
+    return `${begin}${plain}${whole && /[\p{L}\p{N}]$/u.test(letters) ? "(?![\\p{L}\\p{N}])" : ""}`;
+  }
+
+  // The terms of a query: {without, bases, test, mark}. Words that name nothing count in quotes only.
+  function parse(query, photos) {
+    vocabulary ??= new Set(photos.flatMap((photo) => [...photo.bases.keys()]));
+    const terms = [];
+    for (const [, minus, quoted, plain] of fold(query).matchAll(TERM)) {
+      const text = (quoted ?? plain).replace(/\s+/g, " ").trim();
+      if (!text || text === "-") continue;
+      const mark = pattern(text, quoted !== undefined), expression = new RegExp(mark, "u");
+      const base = quoted === undefined ? baseOf(text) : null;
+      const all = base === null ? [] : [base, ...kinds[base] ?? []].filter((one) => vocabulary.has(one));
+      const test = (photo) => (all.length ? all.some((one) => photo.bases.has(one)) : expression.test(photo.haystack)) || expression.test(photo.names);
+      terms.push({ without: minus === "-", bases: all, test, mark, small: quoted === undefined && smallWords.has(text) });
+    }
+    const weighty = terms.filter((term) => !term.small || term.without);
+    return weighty.some((term) => !term.without) || !terms.length ? weighty : terms;
+  }
+
+  // Photos that have all words of the query, or else those that have the most telling ones of them, best first.
+  function find(photos, query) {
+    const terms = parse(query, photos), wanted = terms.filter((term) => !term.without);
+    const left = photos.filter((photo) => !terms.some((term) => term.without && term.test(photo)));
+    const all = left.filter((photo) => wanted.every((term) => term.test(photo)));
+    if (all.length || wanted.length < 2) return { photos: all, partial: false };
+    const weights = wanted.map((term) => Math.log(1 + left.length / (1 + left.filter(term.test).length)));
+    const least = Math.max(...weights);
+    const scored = left.map((photo) => [wanted.reduce((sum, term, at) => sum + (term.test(photo) ? weights[at] : 0), 0), photo]);
+    const some = scored.filter(([score]) => score >= least / 2 && score > 0).sort((a, b) => b[0] - a[0] || a[1].number - b[1].number);
+    return { photos: some.map(([, photo]) => photo), partial: some.length > 0 };
+  }
+
+  // `text` as nodes in which what the query names is marked.
+  function mark(text, query, photos) {
+    const terms = query.trim() ? parse(query, photos).filter((term) => !term.without) : [];
+    const spans = [];
+    for (const term of terms) {
+      if (term.bases.length) {
+        for (const found of text.matchAll(WORD)) if (term.bases.includes(baseOf(fold(found[0])))) spans.push([found.index, found[0].length]);
+      } else for (const found of text.matchAll(new RegExp(term.mark, "giu"))) spans.push([found.index, found[0].length]);
+    }
+    const nodes = [];
+    let end = 0;
+    for (const [start, length] of spans.sort((a, b) => a[0] - b[0])) {
+      if (start < end || !length) continue;
+      const marked = document.createElement("mark");
+      marked.textContent = text.slice(start, start + length);
+      nodes.push(document.createTextNode(text.slice(end, start)), marked);
+      end = start + length;
+    }
+    return [...nodes, document.createTextNode(text.slice(end))];
+  }
+
+  // The words that name something, the most frequent first, as [base, a form of it, count].
+  function keywords(photos) {
+    const counts = new Map();
+    for (const photo of photos)
+      for (const [base, word] of photo.bases)
+        if (!smallWords.has(word) && word.length > 1) counts.set(base, [word, (counts.get(base)?.[1] ?? 0) + 1]);
+    return [...counts].map(([base, [word, count]]) => [base, word, count]).sort((a, b) => b[2] - a[2] || (a[1] < b[1] ? -1 : 1));
+  }
+
+  return { baseOf, index, find, mark, keywords };
 }
 
-// Photos (see gallery.js) that have all words of the query, of the kind to show, in order.
-function selectPhotos(photos, { query, order, show }) {
-  const terms = fold(query).split(/\s+/).filter(Boolean).map((term) => new RegExp(termPattern(term), "u"));
-  const found = photos.filter((photo) =>
-    (show === "all" || (show === "open" ? photo.error === null && !photo.decision : (show === "failed") === (photo.error !== null))) && terms.every((term) => term.test(photo.haystack)));
-  const last = Infinity; // failed photos have no probability and come last
-  const compare = {
-    least: (a, b) => (a.probability ?? last) - (b.probability ?? last) || a.number - b.number,
-    most: (a, b) => (b.probability ?? -1) - (a.probability ?? -1) || a.number - b.number,
-    name: (a, b) => names.compare(a.name, b.name) || a.number - b.number,
-  }[order];
-  return compare ? found.sort(compare) : found;
-}
 const names = new Intl.Collator(undefined, { numeric: true });
+const folderOf = (photo) => photo.name.includes("/") ? photo.name.replace(/\/[^/]*$/, "") : "";
 
-// `text` as nodes in which what the query names is marked.
-function markTerms(text, query) {
-  const terms = query.trim().split(/\s+/).filter(Boolean).map(termPattern);
-  if (!terms.length) return [document.createTextNode(text)];
-  return text.split(new RegExp(`(${terms.join("|")})`, "iu")).map((part, at) => {
-    if (at % 2 === 0) return document.createTextNode(part);
-    const mark = document.createElement("mark");
-    mark.textContent = part;
-    return mark;
-  });
+// Whether the filters let a photo through.
+function passes(photo, { show, sureness, folder, keyword }) {
+  const kinds = {
+    all: true, open: photo.error === null && !photo.decision, failed: photo.error !== null, captioned: photo.error === null,
+    [photo.decision?.status]: true,
+  };
+  if (!kinds[show]) return false;
+  if (folder && folderOf(photo) !== folder && !folderOf(photo).startsWith(`${folder}/`)) return false;
+  if (keyword && !photo.bases.has(keyword)) return false;
+  if (!sureness) return true;
+  const [low, high] = sureness.split("-").map(Number), value = photo.confidence ?? photo.probability;
+  return value !== null && value >= low && value < high;
 }
+
+const ORDERS = {
+  least: (a, b) => (a.probability ?? Infinity) - (b.probability ?? Infinity) || a.number - b.number,
+  most: (a, b) => (b.probability ?? -1) - (a.probability ?? -1) || a.number - b.number,
+  name: (a, b) => names.compare(a.name, b.name) || a.number - b.number,
+};

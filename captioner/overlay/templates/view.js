@@ -1,13 +1,15 @@
-// The interactive view of one photo. `show` takes what overlay/payload.py makes.
-function createView(root) {
+// The interactive view of one photo. `show` takes what overlay/payload.py makes. With `onChoose`, an alternative
+// can be chosen in place of the caption.
+function createView(root, { onChoose } = {}) {
   const find = (selector) => root.querySelector(selector);
   const photo = find(".photo"), image = find(".photo img"), canvas = find(".photo canvas"), box = find(".place");
   const sentence = find(".sentence"), detail = find(".detail"), play = find(".play");
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
-  const SAMPLES_A_CELL = 10, FADE_MS = 220, WORD_MS = 950;
+  const SAMPLES_A_CELL = 10, FADE_MS = 220, WORD_MS = 950, COPIED_MS = 2000;
 
   const RIGHT_TO_LEFT = /^\P{L}*[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}]/u;
 
+  let said = ""; // what is copied
   let data = null, fields = [], buttons = [], table = null;
   let chosen = -1; // the word that stays; -1: the plain photo
   let shown = null; // the field on the canvas, null when it is clear
@@ -93,13 +95,19 @@ function createView(root) {
   }
 
   function makeWord(word, number) {
-    const button = element("button", "word");
-    button.type = "button";
+    const button = element("span", "word"); // the text of a <button> cannot be selected
+    button.setAttribute("role", "button");
     const bar = element("span", "bar");
     bar.style.setProperty("--probability", word.probability);
     button.append(element("bdi", "", word.text || "∅"), bar, element("small", "", percent(word.probability)));
     button.append(element("span", "heat-dot"));
     button.addEventListener("click", () => { stop(); choose(number); });
+    button.addEventListener("keydown", (event) => {
+      if (event.key !== " " && event.key !== "Enter") return;
+      event.preventDefault();
+      stop();
+      choose(number);
+    });
     button.addEventListener("focus", () => { if (number !== chosen) choose(number); });
     button.addEventListener("pointerenter", (event) => {
       if (event.pointerType === "mouse") { stop(); preview(number); }
@@ -219,15 +227,64 @@ function createView(root) {
     return peaks.some((peak) => peak > 0) ? peaks.indexOf(Math.max(...peaks)) : -1;
   }
 
-  function addNumber(name, value) {
+  // Copying: the words, without what stands below them.
+
+  sentence.addEventListener("copy", (event) => {
+    const selection = getSelection();
+    const selected = buttons.filter((button) => selection.containsNode(button.firstChild, true));
+    if (!selected.length) return;
+    event.clipboardData.setData("text/plain", selected.map((button) => button.firstChild.textContent).join(" "));
+    event.preventDefault();
+  });
+
+  find(".copy").addEventListener("click", async () => {
+    const copied = await copyText(said);
+    find(".copied").textContent = copied ? "Copied" : "The browser does not let the page copy.";
+    setTimeout(() => { find(".copied").textContent = ""; }, COPIED_MS);
+  });
+
+  // Numbers and alternatives.
+
+  function addNumber(name, value, explanation) {
     const entry = element("div"), described = element("dd");
     described.append(element("bdi", "", value));
+    if (explanation) described.append(element("small", "", explanation));
     entry.append(element("dt", "", name), described);
     find(".numbers").append(entry);
   }
 
-  function likelihood(ratio) {
-    return ratio < 0.995 ? `${percent(ratio)} as likely` : ratio < 1.05 ? "as likely" : `${ratio.toFixed(1)} times as likely`;
+  // The search ranks by likelihood and length: a shorter caption that is likelier can come later.
+  function likelihood({ text, ratio }) {
+    if (ratio < 0.995) return `${percent(ratio)} as likely`;
+    const count = (sentence) => sentence.split(" ").length;
+    return count(text) < count(data.caption) ? "likelier, as it is shorter" : "as likely";
+  }
+
+  function makeAlternative(other, number) {
+    const item = element("li");
+    const text = element("span", "text", other.text);
+    text.dir = "auto";
+    item.append(text, element("span", "ratio", likelihood(other)));
+    if (!onChoose) return item;
+    const button = element("button", "choose", "Use"), key = number < 9 ? ` ${number + 1}` : "";
+    button.type = "button";
+    button.setAttribute("aria-label", `Use${key}: ${other.text}`);
+    if (key) {
+      button.setAttribute("aria-keyshortcuts", key.trim());
+      button.append(" ", element("kbd", "", key.trim()));
+    }
+    button.addEventListener("click", () => onChoose(other.text));
+    item.append(button);
+    return item;
+  }
+
+  // What a person says in place of the caption; null for the caption itself.
+  function say(text) {
+    said = text ?? data.caption;
+    image.alt = said;
+    find(".said").hidden = said === data.caption;
+    find(".said").textContent = said;
+    find(".said").dir = "auto";
   }
 
   // `word` is the one to open on; without it, the one that looked at one place most.
@@ -240,7 +297,7 @@ function createView(root) {
     mode = data.mode;
     root.querySelector(`[name=mode][value=${mode}]`).checked = true;
     if (data.url && image.src !== data.url) image.src = data.url;
-    image.alt = data.caption;
+    say(data.said ?? null);
     // A photo that is all but a line is drawn wider than it is, or there would be nothing to see.
     find(".stage").style.setProperty("--aspect", Math.min(12, Math.max(1 / 6, data.width / data.height)));
 
@@ -248,19 +305,13 @@ function createView(root) {
     sentence.replaceChildren(...(buttons.length ? buttons : [element("span", "plain", data.caption)]));
     sentence.dir = RIGHT_TO_LEFT.test(data.caption) ? "rtl" : "ltr";
     find(".numbers").replaceChildren();
-    if (data.confidence !== null) addNumber("Confidence", percent(data.confidence));
-    if (data.meanProbability !== null) addNumber("Mean word probability", percent(data.meanProbability));
-    if (data.logProb !== null) addNumber("Log-probability", data.logProb.toFixed(2));
+    if (data.confidence !== null) addNumber("Confidence", percent(data.confidence), "the chance that the caption is good");
+    else if (data.meanProbability !== null)
+      addNumber("Likelihood of a word", percent(data.meanProbability), "on average; this model does not rate captions");
     if (data.model) addNumber("Model", data.model);
     find(".legend-note").textContent = buttons.length ? `${data.grid[0]} by ${data.grid[1]} places` : "";
     find(".others").hidden = !data.alternatives.length;
-    find(".others ol").replaceChildren(...data.alternatives.map((other) => {
-      const item = element("li");
-      const text = element("span", "text", other.text);
-      text.dir = "auto";
-      item.append(text, element("span", "ratio", likelihood(other.ratio)));
-      return item;
-    }));
+    find(".others ol").replaceChildren(...data.alternatives.map(makeAlternative));
     leavePlace();
     showLegend();
     shown = null;
@@ -271,7 +322,12 @@ function createView(root) {
   function handleKey(event) {
     if (event.altKey || event.ctrlKey || event.metaKey || event.target.matches("input, select, textarea")) return;
     const isRightToLeft = sentence.dir === "rtl";
-    const inSentence = event.target.matches("button, body");
+    const inSentence = event.target.matches("button, body, .word");
+    const other = onChoose && /^[1-9]$/.test(event.key) && data?.alternatives[event.key - 1];
+    if (other) {
+      event.preventDefault();
+      return onChoose(other.text);
+    }
     const moves = {
       ArrowRight: () => step(isRightToLeft ? -1 : 1, true),
       ArrowLeft: () => step(isRightToLeft ? 1 : -1, true),
@@ -285,5 +341,5 @@ function createView(root) {
     event.preventDefault();
   }
 
-  return { show, handleKey, stop };
+  return { show, say, handleKey, stop };
 }

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from captioner.errors import clip
 from captioner_server.captioning.models import Models
+from captioner_server.captioning.pictures import Pictures
 from captioner_server.errors import ForeignOriginError, NotServingError, RequestError
 from captioner_server.http.body import CaptionCall
 from captioner_server.http.caption import CaptionCalls
@@ -26,6 +27,7 @@ from captioner_server.http.dialects.operations import dialect_operations
 from captioner_server.http.docs_page import POLICY, docs_page
 from captioner_server.http.endpoint import Endpoint, Operation
 from captioner_server.http.errors import NotFoundError, error_response
+from captioner_server.http.gallery import Gallery
 from captioner_server.http.hints import hint
 from captioner_server.http.openapi import calls_of, describe_api
 from captioner_server.http.origin import Origins, is_local_name
@@ -40,17 +42,26 @@ from captioner_server.tls import is_local
 _RETRY_AFTER_S = 1.0
 
 
-def make_app(models: Models, options: ServerOptions, door: Door, journal: Journal) -> Starlette:
+def make_app(
+    models: Models,
+    pictures: Pictures,
+    options: ServerOptions,
+    door: Door,
+    journal: Journal,
+    gallery: Gallery | None = None,
+) -> Starlette:
     """Build the application."""
-    calls = CaptionCalls(models, options)
+    calls = CaptionCalls(models, pictures, options)
     api = describe_api(options)
     origins = Origins(options.origins, is_local(options.host))
 
     operations: list[Operation[Any]] = [
         Operation("POST /v1/caption", Kind.IMAGE, calls.read, CaptionCall.size_of, calls.caption),
         Operation("POST /v1/caption:stream", Kind.WORDS, calls.read, CaptionCall.size_of, calls.stream),
+        Operation("POST /v1/picture", Kind.IMAGE, calls.read, CaptionCall.size_of, calls.picture),
         Operation("GET /v1/model", Kind.SMALL, calls.read_name, len, calls.model),
         *dialect_operations(models, options),
+        *(gallery.operations() if gallery else ()),
     ]
 
     async def live(request: Request) -> Response:
@@ -80,6 +91,7 @@ def make_app(models: Models, options: ServerOptions, door: Door, journal: Journa
             file("/openapi.json", json.dumps(api), "application/json", "default-src 'none'"),
             file("/docs", docs_page(api), "text/html", POLICY),
             *page_routes(options.stream_idle_s),
+            *(gallery.routes(options.stream_idle_s) if gallery else ()),
         ],
         middleware=[Middleware(_OneLength), *_names(options.hosts), *_cors(origins.allowed)],
         exception_handlers={HTTPException: _not_found(calls_of(api))},

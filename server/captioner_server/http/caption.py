@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from captioner.results import Caption, Word
 from captioner_server.captioning.models import Models
+from captioner_server.captioning.pictures import Pictures
 from captioner_server.http.aside import run_aside
 from captioner_server.http.body import MODEL, CaptionCall, read_request
 from captioner_server.http.stream import EventStream, encode_event
@@ -22,8 +23,8 @@ from captioner_server.options import ServerOptions
 class CaptionCalls:
     """Answers with the results of the pipeline. Errors are raised."""
 
-    def __init__(self, models: Models, options: ServerOptions) -> None:
-        self._models, self._options = models, options
+    def __init__(self, models: Models, pictures: Pictures, options: ServerOptions) -> None:
+        self._models, self._pictures, self._options = models, pictures, options
 
     async def read(self, request: Request) -> CaptionCall:
         """Parse a request for a caption."""
@@ -50,6 +51,11 @@ class CaptionCalls:
                         yield encode_event(kind, await encode(item))
 
         return await EventStream.begin(events())
+
+    async def picture(self, call: CaptionCall, ticket: Ticket) -> Response:
+        """The image as a JPEG, for browsers that do not show its format."""
+        with self._models.get(call.model).enter(ticket, call.options):
+            return Response(await self._pictures.make(ticket, call.image), media_type="image/jpeg")
 
     async def read_name(self, request: Request) -> str:
         """The model in the query of a request without a body; "" for the default."""

@@ -47,6 +47,14 @@ def describe_api(options: ServerOptions) -> dict[str, Any]:
                     options,
                 )
             },
+            "/v1/picture": {
+                "post": _caption_call(
+                    "The image as a JPEG of 1280 pixels, for browsers that do not show its format",
+                    {"description": "OK", "content": {"image/jpeg": {"schema": {"type": "string"}}}},
+                    options,
+                )
+                | {"operationId": "MakePicture"}
+            },
             "/v1/model": {
                 "get": {
                     "summary": "The model and the limits of this server",

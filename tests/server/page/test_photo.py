@@ -13,6 +13,7 @@ from support.page import CAT, COFFEE, open_at, say_of, small_png, wait_for_capti
 from support.patience import PATIENCE_S
 from support.serving import serve
 
+from captioner.folder.text import TextOptions
 from captioner.overlay.payload import make_payload
 from captioner.overlay.scene import OverlayOptions, show_word
 
@@ -152,6 +153,7 @@ def test_photos_that_the_server_does_not_take_are_said(browser, tmp_path):
         page.get_by_text("The file is too large: it has 3 MB, the server takes 2 MB").wait_for()
         assert page.locator(".again").is_hidden()
         page.route("**/v1/caption*", lambda route: route.fulfill(body="<html>Please log in</html>"))
+        page.locator(".clear").click()
         page.set_input_files(".files", [CAT, COFFEE])
         page.get_by_text("0 of 2 photos captioned, 2 failed").wait_for()
         assert page.get_by_text("The answer is not one of this server.").count() == 2
@@ -162,9 +164,28 @@ def test_photos_that_the_server_does_not_take_are_said(browser, tmp_path):
 
 
 def test_a_photo_that_the_browser_cannot_show(browser, server, tmp_path):
-    """TIFF here, HEIC of phones, RAW: the caption is there, and what cannot be drawn is said in words."""
+    """TIFF here, HEIC of phones, RAW: the server sends the picture that it decoded."""
     Image.open(CAT).save(tmp_path / "cat.NEF", "TIFF")
     with open_at(browser, server) as page:
+        page.set_input_files(".files", tmp_path / "cat.NEF")
+        wait_for_caption(page)
+        shown = "[...document.querySelectorAll('.photo img, .card img')].map((image) => image.naturalWidth)"
+        assert page.evaluate(shown) == [1280]
+        with page.expect_download() as download:
+            page.get_by_role("button", name="PNG").click()
+        assert download.value.suggested_filename == "cat.png"
+        page.set_input_files(".files", [tmp_path / "cat.NEF", CAT])
+        page.get_by_text("3 of 3 photos captioned").wait_for()
+        page.wait_for_function(
+            "[...document.querySelectorAll('.card img')].every((image) => image.naturalWidth)"
+        )
+        assert page.locator(".card img").count() == 3
+
+
+def test_a_photo_that_nobody_can_show(browser, server, tmp_path):
+    Image.open(CAT).save(tmp_path / "cat.NEF", "TIFF")
+    with open_at(browser, server, expected=("500",)) as page:
+        page.route("**/v1/picture", lambda route: route.fulfill(status=500, json={}))
         page.set_input_files(".files", tmp_path / "cat.NEF")
         wait_for_caption(page)
         page.get_by_text("(this browser cannot show the photo)").wait_for()
@@ -173,6 +194,48 @@ def test_a_photo_that_the_browser_cannot_show(browser, server, tmp_path):
         with page.expect_download() as download:
             page.get_by_role("button", name="JSON").click()
         assert download.value.suggested_filename == "cat.json"
+
+
+def test_settings_change_how_photos_are_captioned(browser, server):
+    with open_at(browser, server) as page:
+        page.set_input_files(".files", CAT)
+        wait_for_caption(page)
+        page.get_by_role("button", name="Settings").click()
+        take_screenshot(page, "http-settings")
+        assert violations(page, find_axe()) == []
+        page.locator(".beam").select_option("2")
+        page.locator(".include").fill("red, blue")
+        page.get_by_text("Alt text: a short sentence").click()
+        page.get_by_role("button", name="For all, and caption again").click()
+        page.locator(".said").wait_for()
+        text = say_of(server.engine, CAT).text
+        assert page.locator(".said").text_content() == f"{text.capitalize()}."
+        options = next(given for _, given in reversed(server.engine.batches) if given)
+        asked = options[0] if isinstance(options, list) else options
+        assert (asked.beam_size, asked.include) == (2, ("red", "blue"))
+
+
+def test_alt_text_is_worded_as_in_python(browser, server):
+    captions = [
+        "a photo of a man and a woman with her dog in a field",
+        "there is a picture of a boy and a girl",
+        "the fireman's helmet.",
+        "two people and a person in front of " + "a very long wall and " * 8,
+        "a view of",
+        "a women and a few young men",
+    ]
+    with open_at(browser, server) as page:
+        worded = page.evaluate(
+            "(captions) => captions.map(createAltText(JSON.parse(settings.textContent).altText))", captions
+        )
+    assert worded == [TextOptions(style="alt").apply(caption, "x.jpg") for caption in captions]
+
+
+def test_an_example_is_captioned(browser, server):
+    with open_at(browser, server) as page:
+        page.get_by_role("button", name="A raccoon").click()
+        page.get_by_text("raccoon.jpg: ").wait_for()
+        assert page.locator(".example").first.is_hidden()
 
 
 def test_what_cannot_be_read_is_said(browser, server):
@@ -234,7 +297,7 @@ def test_looks_and_accessibility(browser, server, scheme, size):
             if files is not None:
                 page.set_input_files(".files", files)
                 if state == "gallery":
-                    page.get_by_text("2 of 2 photos captioned").wait_for()
+                    page.get_by_text("3 of 3 photos captioned").wait_for()
                 else:
                     wait_for_caption(page)
             take_screenshot(page, f"http-{state}-{size}-{scheme}")
@@ -248,7 +311,7 @@ def test_the_keyboard_alone_reaches_everything(browser, server):
         wait_for_caption(page)
         page.evaluate("document.activeElement.blur()")
         reached = []
-        for _ in range(20):
+        for _ in range(32):
             page.keyboard.press("Tab")
             reached.append(page.evaluate("document.activeElement.outerHTML"))
         for name in ("theme", "files", "folder", "camera", "Photo.", 'class="word', "Play", "png", "json"):

@@ -118,6 +118,9 @@ function createApi(askForToken) {
     }
   }
 
+  // The photo as the server decodes it, as a JPEG.
+  const picture = async (photo, hooks) => (await call("v1/picture", { body: photo, ...hooks })).blob();
+
   const model = async () => parse(await whole(await call("v1/model")));
-  return { caption, stream, model };
+  return { caption, stream, picture, model };
 }

@@ -1,13 +1,5 @@
 // Files made of a photo and its caption, in the browser: nothing is sent anywhere.
 
-function saveFile(content, name, type) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }));
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
-}
-
 const stem = (name) => name.replace(/\.[^.]*$/, "") || "caption";
 
 // The photo on a canvas, at most `side` pixels each way.
@@ -21,7 +13,7 @@ function drawPhoto(image, { width, height }, side) {
 }
 
 // One picture: the photo with its caption, then a panel for each word.
-async function makeFigure(image, data, type) {
+async function makeFigure(image, data, said, type) {
   const PANEL = 320, GAP = 16, LINE = 34, PAPER = "#faf9f6", INK = "#1b1a18", MUTED = "#615d56";
   const ratio = Math.min(3, Math.max(1 / 3, data.height / data.width)), high = Math.round(PANEL * ratio);
   const count = data.words.length + 1, columns = Math.min(count, Math.max(2, Math.round(Math.sqrt(count * ratio * 1.6))));
@@ -34,8 +26,8 @@ async function makeFigure(image, data, type) {
   context.fillRect(0, 0, canvas.width, canvas.height);
   context.fillStyle = INK;
   let size = 30;
-  do context.font = font(size--); while (size > 12 && context.measureText(data.caption).width > canvas.width - 2 * GAP);
-  context.fillText(data.caption, GAP, LINE * 1.4, canvas.width - 2 * GAP);
+  do context.font = font(size--); while (size > 12 && context.measureText(said).width > canvas.width - 2 * GAP);
+  context.fillText(said, GAP, LINE * 1.4, canvas.width - 2 * GAP);
   const heat = document.createElement("canvas"), table = colorTable(data.colormap);
   for (let place = 0; place < count; place++) {
     const x = GAP + place % columns * (PANEL + GAP), y = LINE * 2 + Math.floor(place / columns) * (high + LINE + GAP);
@@ -55,27 +47,33 @@ async function makeFigure(image, data, type) {
 }
 
 // The page that `captioner overlay -o page.html` writes.
-async function makePage(image, data, name) {
+async function makePage(image, data, said, name) {
   const response = await fetch("overlay.html");
   const shell = await response.text();
   const escape = (text) => text.replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`);
   const json = (value) => JSON.stringify(value).replace(/[<>&\u007f-\uffff]/g,
     (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`);
   const { url, ...kept } = data; // the photo stands in the page itself
-  const caption = escape(data.caption);
+  const caption = escape(said);
   const values = {
-    title: escape(`${data.caption} – ${name}`), name: escape(name), caption, data: json(kept),
+    title: escape(`${said} – ${name}`), name: escape(name), caption, data: json({ ...kept, said }),
     photo: `<img alt="${caption}" src="${drawPhoto(image, data, 1600).toDataURL("image/jpeg", 0.85)}">`,
     heading: `<h1 class="unseen">${caption}</h1>`,
   };
   return shell.replace(/\{\{(\w+)\}\}/g, (_, key) => values[key]);
 }
 
-async function download(format, image, photo) {
+// The record of a photo. The words and probabilities of the model are not those of another caption.
+function makeRecord(photo, said) {
+  const { caption, model, ...ofModel } = photo.result;
+  return { image: photo.file, caption: said, model, ...(said === caption && ofModel) };
+}
+
+async function download(format, image, photo, said) {
   const name = stem(photo.name);
-  if (format === "json") return saveFile(JSON.stringify({ image: photo.name, ...photo.caption }, null, 1), `${name}.json`, "application/json");
+  if (format === "json") return saveFile(JSON.stringify(makeRecord(photo, said), null, 1), `${name}.json`, "application/json");
   if (!image.naturalWidth) throw new Error("This browser cannot show the photo, and so cannot draw it: only JSON can be downloaded.");
-  if (format === "html") return saveFile(await makePage(image, photo.payload, photo.name), `${name}.html`, "text/html");
-  const made = await makeFigure(image, photo.payload, `image/${format}`);
+  if (format === "html") return saveFile(await makePage(image, photo.payload, said, photo.name), `${name}.html`, "text/html");
+  const made = await makeFigure(image, photo.payload, said, `image/${format}`);
   return saveFile(made, `${name}.${made.type.slice(6)}`); // browsers that cannot write WebP write PNG
 }

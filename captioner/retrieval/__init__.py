@@ -1,0 +1,8 @@
+"""Finds photos again: by the words of their captions, and by what they look like."""
+
+from __future__ import annotations
+
+from captioner.retrieval.captions import CaptionIndex, CaptionText, Found
+from captioner.retrieval.query import Query
+
+__all__ = ["CaptionIndex", "CaptionText", "Found", "Query"]

@@ -1,0 +1,110 @@
+"""An index of captions by their words, and the ranking of what it finds.
+
+The ranking is BM25 (Robertson and Zaragoza 2009) over bases of words, in which a kind of what is searched
+for ("puppy" for "dog") and the words of the model's other captions count less than the word itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from captioner.retrieval.query import Query
+from captioner.words.forms import base, kinds
+from captioner.words.tokens import tokenize
+
+_KIND_WEIGHT, _OTHER_WEIGHT = 0.6, 0.5
+_LENGTH_SHARE = 0.4
+"""How much a long caption must have more of the words than a short one, 0 to 1 (b of BM25)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionText:
+    """What is known of a photo."""
+
+    image: str
+    caption: str
+    others: tuple[str, ...] = ()
+    """Other captions that the model considered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A photo that was found."""
+
+    photo: CaptionText
+    score: float
+    """Above 0; only comparable with those of the same query."""
+
+
+class Ranking(Protocol):
+    """Whatever ranks photos for a query: by words of captions here, or by meaning, with a model that has a
+    text side."""
+
+    def find(self, text: str) -> list[Found]:
+        """The photos for a query, best first. Raises `OptionsError` for an empty query."""
+
+
+class CaptionIndex:
+    """A `Ranking` by the words of captions."""
+
+    def __init__(self, photos: Iterable[CaptionText]) -> None:
+        self._photos = list(photos)
+        self._tokens = [tokenize(photo.caption) for photo in self._photos]
+        self._weights: dict[str, dict[int, float]] = defaultdict(dict)
+        """Weight of a base in a photo, by base and number of the photo."""
+        for number, photo in enumerate(self._photos):
+            for word in (word for other in photo.others for word in tokenize(other)):
+                self._weights[base(word)][number] = _OTHER_WEIGHT
+            for word in self._tokens[number]:
+                self._weights[base(word)][number] = 1.0
+        total = sum(map(len, self._tokens))
+        self._mean_length = total / max(1, len(self._photos)) or 1.0
+
+    def find(self, text: str) -> list[Found]:
+        """The photos that have some of the words and all of the phrases of a query, best first; of equal ones
+        the earlier. Raises `OptionsError` for an empty query."""
+        query = Query.parse(text)
+        left = [
+            number
+            for number in range(len(self._photos))
+            if all(self._has_phrase(number, phrase) for phrase in query.phrases)
+            and not any(self._has_phrase(number, phrase) for phrase in query.without_phrases)
+            and not any(self._in_caption(number, word) for word in query.without_words)
+        ]
+        scores = self._score(query.words)
+        if query.phrases:
+            scores = {number: 1.0 + scores.get(number, 0.0) for number in left}
+        found = [Found(self._photos[number], scores[number]) for number in left if number in scores]
+        return sorted(found, key=lambda one: -one.score)
+
+    def _score(self, words: Sequence[str]) -> dict[int, float]:
+        scores: dict[int, float] = defaultdict(float)
+        for word in words:
+            found = self._matches(word)
+            rarity = math.log(1 + (len(self._photos) - len(found) + 0.5) / (len(found) + 0.5))
+            for number, weight in found.items():
+                length = len(self._tokens[number]) / self._mean_length
+                scores[number] += rarity * weight / (1 - _LENGTH_SHARE + _LENGTH_SHARE * length)
+        return scores
+
+    def _matches(self, word: str) -> dict[int, float]:
+        """How much each photo has of a base."""
+        found = {
+            number: _KIND_WEIGHT * weight
+            for kind in kinds(word)
+            for number, weight in self._weights.get(kind, {}).items()
+        }
+        for number, weight in self._weights.get(word, {}).items():
+            found[number] = max(weight, found.get(number, 0.0))
+        return found
+
+    def _in_caption(self, number: int, word: str) -> bool:
+        return self._weights.get(word, {}).get(number, 0.0) == 1.0
+
+    def _has_phrase(self, number: int, phrase: Sequence[str]) -> bool:
+        tokens, length = self._tokens[number], len(phrase)
+        return any(tuple(tokens[at : at + length]) == phrase for at in range(len(tokens) - length + 1))

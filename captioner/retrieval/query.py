@@ -1,0 +1,51 @@
+"""What somebody searches for: words, "a phrase", and -words that must not be there."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+from captioner.errors import OptionsError
+from captioner.words.english import is_function_word
+from captioner.words.forms import base
+from captioner.words.tokens import tokenize
+
+_TERM = re.compile(r'(-?)(?:"([^"]*)"?|(\S+))')
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """The parts of a query. Words are bases (`captioner.words.forms`); phrases are words as they stand."""
+
+    words: tuple[str, ...]
+    """What captions should have, the more of it the better; without those that name nothing, if there are
+    others."""
+    phrases: tuple[tuple[str, ...], ...] = ()
+    """What captions must have."""
+    without_words: frozenset[str] = frozenset()
+    without_phrases: tuple[tuple[str, ...], ...] = ()
+    """What captions must not have."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a query. Raises `OptionsError` if there is nothing to search for."""
+        words: list[str] = []
+        phrases: list[tuple[str, ...]] = []
+        without: set[str] = set()
+        without_phrases: list[tuple[str, ...]] = []
+        for minus, quoted, plain in _TERM.findall(text):
+            found = tokenize(quoted or plain)
+            if quoted and found:
+                (without_phrases if minus else phrases).append(tuple(found))
+            elif minus:
+                without.update(map(base, found))
+            else:
+                words += found
+        weighty = [word for word in words if not is_function_word(word)]
+        if not words and not phrases:
+            raise OptionsError("name at least one word to search for", "query")
+        kept = weighty or ([] if phrases else words)
+        return cls(
+            tuple(dict.fromkeys(map(base, kept))), tuple(phrases), frozenset(without), tuple(without_phrases)
+        )

@@ -1,0 +1,18 @@
+// Captions as alt text, by the rules of captioner/folder/alt_text.py, which are in the settings.
+function createAltText({ opening, neutral, hers, pairs, dangling, longest }) {
+  const words = Object.keys(neutral).sort((a, b) => b.length - a.length).join("|");
+  const gendered = new RegExp(`\\b(?:${words})\\b`, "gi"), start = new RegExp(`^${opening}`, "i");
+  const folding = pairs.map(([pattern, together]) => [new RegExp(pattern, "g"), together]);
+  return (caption) => {
+    let text = caption.split(/\s+/).filter(Boolean).join(" ");
+    for (let found; (found = text.match(start)) && found[0].length < text.length;) text = text.slice(found[0].length);
+    text = text.replace(new RegExp(hers, "gi"), "them").replace(gendered, (word) => neutral[word.toLowerCase()]);
+    for (const [pattern, together] of folding) text = text.replace(pattern, together);
+    text = text.replace(/[. ]+$/, "");
+    if (text.length >= longest) {
+      const cut = text.slice(0, longest - 1);
+      text = (cut.replace(/ [^ ]*$/, "") || cut).replace(new RegExp(dangling), "");
+    }
+    return text.slice(0, 1).toUpperCase() + text.slice(1) + (/[\p{L}\p{N}]$/u.test(text) ? "." : "");
+  };
+}

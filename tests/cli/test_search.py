@@ -1,0 +1,115 @@
+"""`captioner search` as a user calls it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from captioner.cli.main import main
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CAPTIONS = {
+    "sea/a.jpg": "a dog runs on the beach",
+    "b.jpg": "two children are riding bikes on a street",
+    "c.jpg": "a puppy sleeps on a couch",
+    "d.jpg": "a man walks his dog down a street",
+}
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    lines = [json.dumps({"image": name, "caption": text, "log_prob": -1}) for name, text in CAPTIONS.items()]
+    failed = json.dumps({"image": "e.jpg", "error": {"code": "not_an_image", "message": "no"}})
+    (tmp_path / "captions.jsonl").write_text("\n".join([*lines, failed]))
+    return tmp_path
+
+
+def found(capsys) -> list[str]:
+    return [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("kid", ["b.jpg"]),
+        ("a dog on a beach", ["sea/a.jpg", "d.jpg", "c.jpg"]),  # a puppy is a dog, but not the word
+        ("dog -street", ["sea/a.jpg", "c.jpg"]),
+        ('"on a street"', ["b.jpg"]),
+        ('dog "down a street"', ["d.jpg"]),
+        ("ridden BICYCLE", ["b.jpg"]),
+        ("zebra", []),
+    ],
+)
+def test_photos_are_found_by_their_captions(words, names, folder, capsys):
+    assert main(["search", str(folder), words]) == 0
+    assert found(capsys) == names
+    assert main(["search", str(folder / "captions.jsonl"), words, "-n", "1"]) == 0
+    assert found(capsys) == names[:1]
+
+
+def test_what_a_person_decided_counts(folder, capsys):
+    decisions = [
+        {"image": "c.jpg", "caption": "a zebra", "status": "edited"},
+        {"image": "d.jpg", "caption": CAPTIONS["d.jpg"], "status": "rejected"},
+    ]
+    (folder / "corrections.jsonl").write_text("\n".join(map(json.dumps, decisions)))
+    assert main(["search", str(folder), "zebra dog", "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["image"], line["caption"]) for line in lines] == [
+        ("c.jpg", "a zebra"),
+        ("sea/a.jpg", CAPTIONS["sea/a.jpg"]),
+    ]
+
+
+def test_other_captions_count_less(tmp_path, capsys):
+    others = [{"caption": "a cat in the snow", "log_prob": -2}]
+    records = [
+        {"image": "a.jpg", "caption": "a cat on a bed", "log_prob": -1, "alternatives": others},
+        {"image": "b.jpg", "caption": "a house in the snow", "log_prob": -1},
+    ]
+    (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, records)))
+    assert main(["search", str(tmp_path / "c.jsonl"), "snow"]) == 0
+    assert found(capsys) == ["b.jpg", "a.jpg"]
+
+
+def test_text_files_beside_photos_are_searched(tmp_path, capsys):
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    (tmp_path / "a.txt").write_text("a black square")
+    assert main(["search", str(tmp_path), "squares"]) == 0
+    assert found(capsys) == ["a.png"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["."], "name what to search for"),
+        ([".", "-- -dog"], "name at least one word"),
+        (["nowhere", "dog"], "nowhere: there is no such folder or file"),
+        (
+            ["empty", "dog"],
+            "there are no captions in this folder yet; make them by: captioner batch empty -o",
+        ),
+        (["captions.jsonl", "--duplicates"], "there is no such folder"),
+        ([".", "dog", "--duplicates"], "--duplicates takes a folder only"),
+    ],
+)
+def test_what_cannot_be_searched(arguments, reason, folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    Path("empty").mkdir()
+    assert main(["search", *arguments]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_photos_that_look_alike_are_listed(tmp_path, capsys):
+    with Image.open(EXAMPLES / "cat.jpg") as cat, Image.open(EXAMPLES / "coffee.jpg") as coffee:
+        cat.save(tmp_path / "cat.png")
+        cat.resize((200, 133)).save(tmp_path / "small.jpg", quality=60)
+        coffee.save(tmp_path / "coffee.jpg")
+    for name in ("black.png", "also black.png"):
+        Image.new("RGB", (40, 40)).save(tmp_path / name)
+    (tmp_path / "broken.jpg").write_bytes(b"no photo")
+    assert main(["search", str(tmp_path), "--duplicates"]) == 1
+    output = capsys.readouterr()
+    assert output.out == "cat.png\nsmall.jpg\n"
+    assert "broken.jpg" in output.err

@@ -1,0 +1,246 @@
+"""Working in a gallery: reviewing one caption and many, undoing, filtering, and taking the captions away."""
+
+import csv
+import json
+import re
+import zipfile
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from support.browser import open_page
+from support.captions import make_caption
+from support.gallery import TEXTS, captions_shown
+
+from captioner.overlay.gallery import write_gallery
+from captioner.words.forms import base
+
+
+def save(page, kind: str, folder: Path) -> Path:
+    """The file that the download menu makes."""
+    with page.expect_download() as download:
+        page.locator(".save-menu summary").click()
+        page.locator(f"[data-save={kind}]").click()
+    path = folder / download.value.suggested_filename
+    download.value.save_as(path)
+    return path
+
+
+def wait_for_photo(page, name: str) -> None:
+    page.wait_for_function(f"document.querySelector('.viewer-name').textContent === {json.dumps(name)}")
+
+
+def states(page) -> list[str]:
+    return page.locator(".card .status").all_text_contents()
+
+
+def test_review_by_keyboard(browser, gallery, tmp_path):
+    with open_page(browser, gallery, "#photo=0.jpg") as page:
+        page.wait_for_selector(".word")
+        page.keyboard.press("a")
+        wait_for_photo(page, "1.jpg")
+        page.keyboard.press("e")
+        page.keyboard.type("a grey <b>cat</b>")
+        page.keyboard.press("Enter")  # on to the photo that failed
+        page.wait_for_function("document.querySelector('.viewer-name').textContent.startsWith('broken')")
+        assert page.locator(".approve").is_disabled()
+        page.keyboard.press("PageDown")
+        page.wait_for_selector(".view:not([hidden])")
+        page.keyboard.press("r")
+        page.keyboard.press("a")  # the last one
+        assert page.locator(".review-state").text_content() == "Approved"
+        page.keyboard.press("a")
+        assert page.locator(".review-state").text_content() == ""
+        page.keyboard.press("e")
+        page.keyboard.press("Escape")
+        assert page.locator(".editor").is_hidden() and page.locator(".viewer").is_visible()
+        page.keyboard.press("Escape")
+        assert states(page) == ["approved", "edited", "rejected"]
+        assert "a grey <b>cat</b>" in captions_shown(page)
+        corrections = save(page, "corrections", tmp_path)
+        page.locator(".show").select_option("open")
+        assert captions_shown(page) == [TEXTS[3]]
+        page.reload()
+        assert page.locator("[data-save=corrections]").is_enabled()
+    assert [json.loads(line) for line in corrections.read_text().splitlines()] == [
+        {"image": "0.jpg", "caption": TEXTS[0], "status": "approved"},
+        {"image": "1.jpg", "caption": "a grey <b>cat</b>", "status": "edited"},
+        {"image": "2.jpg", "caption": TEXTS[2], "status": "rejected"},
+    ]
+
+
+def test_the_last_action_is_undone_wherever_one_is(browser, gallery):
+    with open_page(browser, gallery, "#photo=0.jpg") as page:
+        page.wait_for_selector(".word")
+        page.keyboard.press("a")
+        wait_for_photo(page, "1.jpg")
+        page.keyboard.press("u")
+        wait_for_photo(page, "0.jpg")
+        assert page.locator(".review-state").text_content() == ""
+        page.locator(".reject").click()
+        wait_for_photo(page, "1.jpg")
+        page.keyboard.press("Escape")
+        assert states(page) == ["rejected"]
+        page.keyboard.press("Control+z")
+        assert states(page) == []
+        assert page.locator(".told").text_content() == "Undone: rejected (0.jpg)"
+        assert page.locator(".actions .undo").is_disabled()
+
+
+def test_an_alternative_is_chosen_by_mouse_and_by_key(browser, gallery):
+    with open_page(browser, gallery, "#photo=0.jpg") as page:
+        page.wait_for_selector(".word")
+        page.get_by_role("button", name="Use 2: a third").click()
+        wait_for_photo(page, "1.jpg")
+        page.wait_for_selector(".view:not([hidden])")
+        page.keyboard.press("1")
+        page.keyboard.press("Escape")
+        assert captions_shown(page)[:2] == ["a third", "another <b>caption</b>"]
+        page.locator(".card").first.click()
+        assert page.locator(".said").text_content() == "a third"
+        assert page.locator(".photo img").get_attribute("alt") == "a third"
+
+
+def test_all_that_are_shown_are_approved_at_once(browser, gallery):
+    with open_page(browser, gallery) as page:
+        page.locator(".query").fill("dog")
+        page.locator(".approve-all").click()
+        assert page.locator(".told").text_content() == "Approved: 2 captions"
+        page.locator(".query").fill("")
+        page.locator(".show").select_option("approved")
+        assert captions_shown(page) == [TEXTS[0], TEXTS[2]]
+        page.locator(".actions .undo").click()
+        page.locator(".show").select_option("open")
+        assert captions_shown(page) == list(TEXTS)
+
+
+def test_find_and_replace_over_all_captions(browser, gallery):
+    with open_page(browser, gallery) as page:
+        page.get_by_role("button", name="Find and replace").click()
+        page.locator(".find-text").fill("a")
+        assert page.locator(".replacer-count").text_content() == "3 captions change:"
+        page.locator(".find-text").fill("DOG")  # whole words, in any case
+        page.locator(".replace-text").fill("husky")
+        assert page.locator(".replacer-count").text_content() == "1 caption changes:"
+        assert page.locator(".replacer-samples").text_content() == "a black husky runs"
+        page.keyboard.press("Enter")
+        assert captions_shown(page)[0] == "a black husky runs"
+        page.keyboard.press("u")
+        assert captions_shown(page)[0] == TEXTS[0]
+
+
+def test_queries_with_words_left_out_and_phrases(browser, gallery):
+    with open_page(browser, gallery) as page:
+        for query, found in (
+            ("dog -snow", [0]),
+            ("-dog", [1, 3]),
+            ('"a white"', [1]),
+            ('"white a"', []),
+            ("the dogs", [0, 2]),  # "the" names nothing
+            ("cat -", [1]),
+            ("running", [0]),  # forms, synonyms, kinds
+            ("puppies", []),
+            ("kitty", [1]),
+            ("animals", [0, 1, 2]),
+        ):
+            page.locator(".query").fill(query)
+            shown = [TEXTS.index(text) for text in captions_shown(page) if text in TEXTS]
+            assert shown == found, query
+        page.locator(".query").fill("white snow")
+        assert captions_shown(page) == [TEXTS[1], TEXTS[2]]
+        assert page.locator(".count").text_content() == "No photo has all of these words; 2 of 5 have some"
+
+
+def test_words_have_the_same_forms_as_in_python(browser, gallery):
+    words = [word for name in ("coco.py", "english.py") for word in re.findall("[a-z]{2,}", read_words(name))]
+    with open_page(browser, gallery) as page:
+        bases = page.evaluate(
+            "(words) => words.map(createSearch(JSON.parse(forms.textContent)).baseOf)",
+            words,
+        )
+    assert bases == [base(word) for word in words]
+
+
+def read_words(name: str) -> str:
+    return (resources.files("captioner.words") / name).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory, photo) -> Path:
+    """A gallery of photos in folders, with confidences."""
+    root = tmp_path_factory.mktemp("tree")
+    records = []
+    for number, name in enumerate(("a.jpg", "sea/b.jpg", "sea/deep/b.jpg", "seaside/c,1.png")):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        photo.save(root / name)
+        caption = make_caption(("a", "boat" if number % 2 else "fish"))
+        records.append(caption.to_dict(name) | {"confidence": 0.2 + 0.2 * number})
+    write_gallery(records, root / "out.html", root)
+    return root / "out.html"
+
+
+def test_filters(browser, tree):
+    def shown() -> list[str]:
+        return page.locator(".card .name").all_text_contents()
+
+    with open_page(browser, tree) as page:
+        page.locator(".folder").select_option("sea")
+        assert shown() == ["sea/b.jpg", "sea/deep/b.jpg"]
+        page.locator(".keyword").select_option("fish")
+        assert shown() == ["sea/deep/b.jpg"]
+        page.reload()  # the address has the filters
+        page.locator(".card").first.wait_for()
+        assert shown() == ["sea/deep/b.jpg"]
+        page.locator(".folder").select_option("")
+        page.locator(".keyword").select_option("")
+        page.locator(".sureness").select_option("0.25-0.5")
+        assert shown() == ["sea/b.jpg"]
+
+
+def test_downloads(browser, tree, tmp_path):
+    with open_page(browser, tree) as page:
+        page.locator(".card").first.click()
+        page.wait_for_selector(".word")
+        page.keyboard.press("r")
+        page.wait_for_selector(".view:not([hidden])")
+        page.keyboard.press("e")
+        page.keyboard.type('a "boat", é')
+        page.keyboard.press("Enter")
+        page.keyboard.press("Escape")
+        files = {kind: save(page, kind, tmp_path) for kind in ("csv", "txt", "zip")}
+    said = ['a "boat", é', "a fish", "a boat"]
+    with files["csv"].open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["image"] for row in rows] == ["sea/b.jpg", "sea/deep/b.jpg", "seaside/c,1.png"]
+    assert [row["caption"] for row in rows] == said
+    assert files["txt"].read_text(encoding="utf-8").splitlines() == said
+    with zipfile.ZipFile(files["zip"]) as sidecars:
+        assert sidecars.testzip() is None
+        assert sidecars.namelist() == ["sea/b.txt", "sea/deep/b.txt", "seaside/c,1.txt"]
+        assert sidecars.read("sea/b.txt").decode() == 'a "boat", é\n'
+
+
+def test_the_sentence_is_copied_without_its_percentages(browser, gallery):
+    with open_page(browser, gallery, "#photo=0.jpg") as page:
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page.wait_for_selector(".word")
+        page.locator(".copy").click()
+        page.get_by_text("Copied").wait_for()
+        assert page.evaluate("navigator.clipboard.readText()") == TEXTS[0]
+        first, last = (page.locator(".word bdi").nth(at).bounding_box() for at in (1, 3))
+        page.mouse.move(first["x"] + 1, first["y"] + first["height"] / 2)
+        page.mouse.down()
+        page.mouse.move(last["x"] + last["width"] - 1, last["y"] + last["height"] / 2)
+        page.mouse.up()
+        page.keyboard.press("Control+c")
+        assert page.evaluate("navigator.clipboard.readText()") == "black dog runs"
+
+
+def test_a_photo_has_one_confidence_and_says_what_it_is(browser, tree, gallery):
+    with open_page(browser, tree, "#photo=a.jpg") as page:
+        page.wait_for_selector(".word")
+        assert "Confidence20%the chance that the caption is good" in page.locator(".numbers").text_content()
+        assert page.locator(".numbers dt").all_text_contents() == ["Confidence", "Model"]
+    with open_page(browser, gallery, "#photo=0.jpg") as page:
+        page.wait_for_selector(".word")
+        assert page.locator(".numbers dt").all_text_contents() == ["Likelihood of a word", "Model"]
