@@ -5,12 +5,37 @@ from __future__ import annotations
 import argparse
 import socket
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from captioner.cli.arguments.model import add_caption_arguments, chosen_model
+from captioner.cli.arguments.model import LocalModel, ServedModel, add_caption_arguments, chosen_model
 from captioner.cli.arguments.search import caption_options
 from captioner.errors import OptionsError
+
+if TYPE_CHECKING:
+    from captioner.options import CaptionOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a command line asks for."""
+
+    folders: Sequence[Path]
+    model: LocalModel | ServedModel
+    options: CaptionOptions
+    http_port: int | None
+    """None for stdin and stdout."""
+
+    @classmethod
+    def read(cls, args: argparse.Namespace) -> Request:
+        return cls(
+            folders=args.folders,
+            model=chosen_model(args),
+            options=caption_options(args, attention=False),
+            http_port=args.http_port,
+        )
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -39,13 +64,14 @@ def run(args: argparse.Namespace) -> int:
     from captioner.mcp.library import Library
     from captioner.mcp.tools import make_server
 
-    folders, options = AllowedFolders(args.folders), caption_options(args)
-    with chosen_model(args).open() as captioner:
-        server = make_server(Library(folders, captioner, options))
-        if args.http_port is None:
+    request = Request.read(args)
+    folders = AllowedFolders(request.folders)
+    with request.model.open() as captioner:
+        server = make_server(Library(folders, captioner, request.options))
+        if request.http_port is None:
             server.run("stdio")
         else:
-            _serve(server.streamable_http_app(), args.http_port)
+            _serve(server.streamable_http_app(), request.http_port)
     return 0
 
 
