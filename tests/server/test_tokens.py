@@ -220,3 +220,14 @@ def test_tokens_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     path.write_bytes(b"\xef\xbb\xbfsecret\n")
     assert read_tokens(path)["token"].secret == b"secret"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="other permissions")
+def test_a_file_that_everybody_may_read_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "tokens"
+    path.write_text("alice secret-a\n")
+    for mode, said in ((0o644, True), (0o640, False)):
+        path.chmod(mode)
+        caplog.clear()
+        Tokens(path)
+        assert ("every user of this machine may read the token file" in caplog.text) == said

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
-import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +15,7 @@ from captioner.cli.arguments.search import add_search_arguments
 from captioner.cli.arguments.values import bundle_path, device, given_flags, positive
 from captioner.errors import OptionsError
 from captioner.model.device import DEVICE_HELP, DEVICES
+from captioner.paths import is_open_to_all
 
 if TYPE_CHECKING:
     from captioner.captioner import Captioner
@@ -204,13 +203,12 @@ def _client_options(args: argparse.Namespace) -> ClientOptions:
         what = "a client's token file holds a single token, of visible ASCII characters without spaces"
         raise OptionsError(f"--token-file: {args.token_file}: {what}", "token_file") from None
     if args.token_file is not None:
-        _check_private(args.token_file)
+        _warn_if_open(args.token_file)
     return options
 
 
-def _check_private(path: Path) -> None:
-    """Say it if every user of this machine may read a file with a secret."""
-    if os.name == "posix" and path.stat().st_mode & stat.S_IROTH:
+def _warn_if_open(path: Path) -> None:
+    if is_open_to_all(path):
         print(f"captioner: --token-file: everybody may read {path}: chmod o-r {path}", file=sys.stderr)
 
 

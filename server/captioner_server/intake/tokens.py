@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from captioner.paths import is_open_to_all
 from captioner_server.content import content_digest
 from captioner_server.errors import ServerStartError, UnauthenticatedError
 from captioner_server.intake.allowance import Allowance, Limits
@@ -43,6 +44,11 @@ class Tokens:
         """Raises `ServerStartError` for a file that cannot be read or holds no token."""
         self._path, self._clock = path, clock
         self._tokens = read_tokens(path)
+        if is_open_to_all(path):
+            log.warning(
+                "every user of this machine may read the token file: chmod o-r",
+                extra={"fields": {"file": str(path)}},
+            )
         self._allowances: dict[str, Allowance] = {}
         self._digest = content_digest(path)
         self._checked_s = clock()
