@@ -35,6 +35,8 @@ __all__ = ["add_parser", "run"]
 
 WATCH_EVERY_S = 5.0
 """Pause between two looks at the folders, with --watch."""
+_BY_ORDER = Path("order")
+"""The value of --coco-ids that is no file; a file of this name is ./order."""
 _STORES = "--engine ray reads and writes object stores"
 
 
@@ -92,7 +94,7 @@ def _check_inputs(args: argparse.Namespace, names: Iterator[str] | None) -> Iter
             check_no_input(args.output, [Path(*args.sources, name)])
             yield name
 
-    files = (args.corrections, args.coco_ids, args.files_from)
+    files = (args.corrections, None if args.coco_ids == _BY_ORDER else args.coco_ids, args.files_from)
     check_no_input(args.output, [*args.sources, *(file for file in files if file is not None)])
     return None if names is None else check(names)
 
@@ -130,7 +132,7 @@ def _run_once(
         )
         with run:
             if not is_first and not run.left and not run.outdated:
-                return 1 if run.count_failed() else 0
+                return 1 if run.count_failed()[0] else 0
             with Progress(run.total, run.left, quiet=args.quiet) as progress:
                 if is_first:
                     _say_left_out(progress, sources)
@@ -139,8 +141,8 @@ def _run_once(
                         progress.say_failure(result, "from an earlier run")
                 for result in run:
                     progress.count(result)
-            failed = run.count_failed()
-    return _conclude(args, progress, output, run.left, failed)
+            failed, left_out = run.count_failed()
+    return _conclude(args, progress, output, run.left, failed, left_out)
 
 
 def _say_left_out(progress: Progress, sources: Sequence[Source]) -> None:
@@ -165,7 +167,9 @@ def _say_unmatched(progress: Progress, corrections: Corrections | None, names: I
         progress.say(f"not used: {count} of no photo in the output, such as {printable(unmatched[0])}")
 
 
-def _conclude(args: argparse.Namespace, progress: Progress, output: Output, left: int, failed: int) -> int:
+def _conclude(
+    args: argparse.Namespace, progress: Progress, output: Output, left: int, failed: int, left_out: int
+) -> int:
     """Print how the run ended, and write the gallery if all is done; the exit status."""
     if progress.done < left:
         progress.say(
@@ -175,7 +179,7 @@ def _conclude(args: argparse.Namespace, progress: Progress, output: Output, left
         return INTERRUPTED
     if kept := getattr(output, "kept", 0):
         progress.say(f"{kept} kept as they were: not written by this command, or edited since")
-    progress.summarize(failed)
+    progress.summarize(failed, left_out)
     if args.gallery and progress.total:
         _write_gallery(args)
     return 1 if failed else 0
@@ -202,7 +206,9 @@ def _output_options(
         keywords=args.keywords,
         hierarchy=args.hierarchy,
         replace_existing=args.replace_existing,
-        image_ids=None if args.coco_ids is None else _read_image_ids(args.coco_ids),
+        excel=args.excel,
+        image_ids=None if args.coco_ids in (None, _BY_ORDER) else _read_image_ids(args.coco_ids),
+        ids_by_order=args.coco_ids == _BY_ORDER,
         report=report_failure,
     )
 

@@ -122,7 +122,11 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
         "--coco-ids",
         type=Path,
         metavar="FILE",
-        help="with coco: JSON of COCO or Karpathy with the ids (default: the numbers that names end with)",
+        help="with coco: JSON of COCO or Karpathy with the ids, or the word order, which counts from 1 "
+        "(default: the numbers that names end with, if all do)",
+    )
+    group.add_argument(
+        "--excel", action="store_true", help="with csv: begin with a byte order mark (BOM), which Excel needs"
     )
     group.add_argument(
         "--gallery",

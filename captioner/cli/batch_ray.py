@@ -36,6 +36,7 @@ _REJECTED = {
     "embed": "it writes Parquet",
     "replace_existing": "it writes Parquet",
     "coco_ids": "it writes Parquet",
+    "excel": "it writes Parquet",
 }
 """Options that do not apply to Ray, and the reason."""
 _PASSED = (*RAY_OPTIONS, "batch_size")

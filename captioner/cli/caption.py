@@ -170,12 +170,12 @@ def _believed(outcome: Caption | CaptionerError, minimum: float | None) -> Capti
 
 def _lines(name: str, outcome: Caption | CaptionerError, request: Request) -> Iterator[str]:
     if request.form == "json":
-        from captioner.results import error_to_dict
+        from captioner.results import error_to_dict, to_unicode
 
         if isinstance(outcome, CaptionerError):
-            yield json.dumps(error_to_dict(name, outcome))
+            yield json.dumps(to_unicode(error_to_dict(name, outcome)))
         else:
-            yield json.dumps(outcome.to_dict(name))
+            yield json.dumps(to_unicode(outcome.to_dict(name)))
     elif isinstance(outcome, CaptionerError):
         return  # it stands on stderr
     elif request.form == "show":

@@ -23,6 +23,7 @@ from captioner.cli.arguments.search import caption_options
 from captioner.cli.output import printable, report_failure
 from captioner.cli.overlay import with_alternatives
 from captioner.errors import CaptionerError, DataError, ImageUnreadableError, OptionsError
+from captioner.results import image_of
 
 if TYPE_CHECKING:
     from captioner.folder.items import Found
@@ -224,5 +225,5 @@ def _read_line(line: str, place: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         record = None
     if isinstance(record, dict) and "image" in record and ("caption" in record or "error" in record):
-        return record
+        return {**record, "image": image_of(record)}
     return {"image": place, "error": _NOT_A_RECORD}

@@ -13,6 +13,7 @@ from captioner.errors import DataError
 from captioner.files import check_writable, replacing
 from captioner.folder.outputs.options import Record
 from captioner.overlay.text import clean
+from captioner.results import image_of
 
 STATUSES = ("approved", "edited", "rejected")
 REJECTED = "rejected"
@@ -104,7 +105,8 @@ def _read_file(path: Path) -> Iterator[_Line]:
 def _read_line(line: str, place: str) -> _Line:
     try:
         record = json.loads(line)
-        image, caption, status = record["image"], record["caption"], record["status"]
+        caption, status = record["caption"], record["status"]
+        image = image_of(record)
     except (ValueError, KeyError, TypeError, RecursionError):
         raise DataError(f'{place}: not a line {{"image": …, "caption": …, "status": …}}') from None
     if status not in STATUSES or not isinstance(image, str) or not isinstance(caption, str):

@@ -49,6 +49,8 @@ from captioner.results import Caption, error_to_dict
 
 _NOTE = ".captioner.json"
 """File in OUT that records state beside the parts."""
+_LEFT_OUT = (LowConfidenceError.code,)
+"""Errors that were asked for, which are no failures."""
 _CONNECT_TIMEOUT_S = 10.0
 _WATCH_S = 5.0
 
@@ -131,7 +133,12 @@ class ShardCaptioner:
         )
         write_parquet(content, iter(records), written)
         self._parts.put(shard.file, content.getvalue())
-        return {r["image"]: str(error) for r in records if (error := read_error(r))}
+        errors = {record["image"]: read_error(record) for record in records}
+        return {
+            name: str(error)
+            for name, error in errors.items()
+            if error is not None and not isinstance(error, LowConfidenceError)
+        }
 
     def _open(self) -> None:
         if self._is_open:
@@ -167,7 +174,7 @@ class RayRun:
     left: int
     """Images not yet done when the run began."""
     failed: int
-    """Images without a caption, including those of earlier runs."""
+    """Images that could not be captioned, including those of earlier runs."""
 
     def __init__(
         self,
@@ -220,7 +227,9 @@ class RayRun:
             self._pending = [shard for shard in self._shards if shard.file not in done]
             self.total = len(found)
             self.left = sum(len(shard.found) for shard in self._pending)
-            self.failed = sum(failed[name].total() for name in done)
+            self.failed = sum(
+                number for name in done for code, number in failed[name].items() if code not in _LEFT_OUT
+            )
             self._open = opened.pop_all()
         return self
 
@@ -359,7 +368,7 @@ def _wanted(settings: RayOptions) -> dict[str, float]:
 
 def _may_succeed(failed: Mapping[str, int]) -> bool:
     """Whether captioning again may help any of the images without a caption. `failed` counts them by code."""
-    return any(code != LowConfidenceError.code for code in failed)
+    return any(code not in _LEFT_OUT for code in failed)
 
 
 def _read_note(content: bytes | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from types import TracebackType
@@ -51,7 +52,8 @@ class FolderRun:
         may_be_empty: bool = False,
     ) -> None:
         """Without an output nothing is saved. Words are saved if `options.attention` is set. `transform`
-        turns saved records into written ones; a caption that it removes counts as a failure."""
+        turns saved records into written ones; a caption that it removes counts as a failure, except for its
+        confidence."""
         self.stop = stop or threading.Event()
         """Set it to end the run after what is in flight."""
         self._sources, self._engine, self._output = sources, engine, output
@@ -107,16 +109,23 @@ class FolderRun:
         return self._state.names()
 
     def failures(self) -> Iterator[FolderResult]:
-        """Images without a caption, including those of earlier runs, in order."""
+        """Images without a caption, including those of earlier runs, in order; without those whose caption
+        was left out because of its confidence, as was asked for."""
+        for name, error in self._errors():
+            if not isinstance(error, LowConfidenceError):
+                yield FolderResult(name, None, error)
+
+    def _errors(self) -> Iterator[tuple[str, CaptionerError]]:
         for entry in self._state.done(failed=self._transform is unchanged):
             if error := read_error(self._transform(entry.record)):
-                yield FolderResult(entry.name, None, error)
+                yield entry.name, error
 
-    def count_failed(self) -> int:
-        """The number of `failures`."""
+    def count_failed(self) -> tuple[int, int]:
+        """The number of `failures`, and that of captions left out because of their confidence."""
         if self._transform is unchanged:
-            return self._state.count_failed()
-        return sum(1 for _ in self.failures())
+            return self._state.count_failed(), 0
+        counts = Counter(isinstance(error, LowConfidenceError) for _, error in self._errors())
+        return counts[False], counts[True]
 
     def _keep(self, part: Sequence[Done]) -> None:
         wants_words, wants_others = self._options.attention, self._options.alternatives > 0

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from captioner.errors import DataError, ImageTooLargeError, ImageUnreadableError
 from captioner.folder.items import Found
-from captioner.images.suffixes import GALLERY_MARKER, PICTURES, RAW, UNSUPPORTED
+from captioner.images.suffixes import GALLERY_MARKER, PICTURES, RAW, UNSUPPORTED, holds_no_photos
 
 IMAGE_PATTERNS = tuple(f"*.{suffix}" for suffix in sorted((*PICTURES, *RAW, *UNSUPPORTED)))
 """File names taken as images. Unsupported formats (JPEG XL; HEIC without the extra [photos]) are included
@@ -86,13 +86,14 @@ class Selection:
     exclude: Sequence[str] = ()
     """Files to skip, and folders to skip with all their content."""
     hidden: bool = False
-    """Whether to include files and folders whose names start with a dot."""
+    """Whether to include files and folders whose names start with a dot, and folders of thumbnails and trash
+    (`holds_no_photos`)."""
 
     def takes_file(self, name: str) -> bool:
         return self._takes(name) and _matches(name, self.patterns)
 
     def takes_folder(self, name: str) -> bool:
-        return self._takes(name)
+        return self._takes(name) and (self.hidden or not holds_no_photos(name.rpartition("/")[2]))
 
     def takes_path(self, name: str) -> bool:
         """Whether walking the folder would find the file: its folders are not excluded."""

@@ -10,5 +10,19 @@ RAW = tuple("arw cr2 cr3 dng nef nrw orf pef raf rw2 srw".split())  # noqa: SIM9
 UNSUPPORTED = ("jxl",)
 """Images that cannot be read."""
 
+_NOT_PHOTOS = frozenset(
+    "@eadir #recycle @recycle #snapshot @recently-snapshot @tmp @sharesnap @sharebin @transcode "  # noqa: SIM905
+    "$recycle.bin recycler lost+found __macosx".split()
+) | {"system volume information", "network trash folder", "temporary items"}
+_NOT_PHOTOS_SUFFIXES = (".lrdata",)
+
+
+def holds_no_photos(folder: str) -> bool:
+    """Whether a folder of this name holds what programs made of photos or put aside: thumbnails, previews,
+    trash and snapshots of network drives, systems and Lightroom."""
+    name = folder.casefold()
+    return name in _NOT_PHOTOS or name.endswith(_NOT_PHOTOS_SUFFIXES)
+
+
 GALLERY_MARKER = "captioner-gallery.txt"
 """A folder with this file belongs to a gallery, and has copies of photos that need no captions."""

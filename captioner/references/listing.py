@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 from captioner.errors import DataError
 from captioner.images.files import open_zip
-from captioner.images.suffixes import PICTURES
+from captioner.images.suffixes import PICTURES, holds_no_photos
 
 
 def list_images(place: Path) -> list[str]:
@@ -25,5 +25,5 @@ def list_images(place: Path) -> list[str]:
 
 def _is_image(path: PurePosixPath) -> bool:
     return path.suffix.lower().removeprefix(".") in PICTURES and not any(
-        part.startswith((".", "__MACOSX")) for part in path.parts
+        part.startswith(".") or holds_no_photos(part) for part in path.parts
     )

@@ -33,6 +33,16 @@ def photos(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def few(tmp_path: Path) -> Path:
+    root = tmp_path / "few"
+    for name in ("a.jpg", "b/c.jpg"):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(make_image(len(name), format="JPEG"))
+    return root
+
+
+@pytest.fixture
 def calibrated(tmp_path: Path, tiny_bundle: Path) -> Path:
     """The tiny bundle with a calibration."""
     from captioner.model.bundle import write_manifest

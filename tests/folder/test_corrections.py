@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
+from support.serving import make_image
 
 from captioner.folder.corrections import Corrections
+
+needs_exiftool = pytest.mark.skipif(shutil.which("exiftool") is None, reason="needs the program exiftool")
 
 
 def write(path: Path, image: str, caption: str) -> Path:
@@ -37,3 +42,107 @@ def test_a_name_is_the_same_with_other_slashes_and_accents(tmp_path: Path, writt
     assert corrections.unmatched([name]) == []
     decided = corrections.decide({"image": name, "caption": "a cat"}, lambda record: record)
     assert decided == {"image": name, "caption": "a dog"}
+
+
+def test_corrections_are_written(few, tmp_path, batch, capsys) -> None:
+    corrections, broken = tmp_path / "corrections.jsonl", few / "z.jpg"
+    broken.write_bytes(b"")
+    (few / "d.jpg").write_bytes(make_image(4, format="JPEG"))
+    assert batch(few, "-o", few, "--format", "txt") == 1
+    before = (few / "d.txt").read_text()
+    decided = [
+        {"image": "a.jpg", "caption": "a first try", "status": "edited"},
+        {"image": "a.jpg", "caption": "as I said it", "status": "edited"},
+        {"image": "b/c.jpg", "caption": "no", "status": "rejected"},
+        {"image": "z.jpg", "caption": "a photo that is lost", "status": "edited"},
+    ]
+    corrections.write_text("".join(f"{json.dumps(one)}\n" for one in decided))
+    flags = ("--format", "txt", "--corrections", corrections, "--suffix", "!")
+    for _ in range(2):
+        assert batch(few, "-o", few, *flags) == 0
+        assert (few / "a.txt").read_text() == "as I said it\n"
+        assert (few / "z.txt").read_text() == "a photo that is lost\n"
+        assert not (few / "b" / "c.txt").exists()
+        assert (few / "d.txt").read_text() == f"{before.strip()}!\n"
+    assert batch(few, "-o", tmp_path / "out.jsonl", "--corrections", corrections) == 0
+    records = {record["image"]: record for record in map(json.loads, (tmp_path / "out.jsonl").open())}
+    assert records["a.jpg"]["caption"] == "as I said it" and records["b/c.jpg"]["error"]["code"] == "rejected"
+
+
+def test_corrections_of_no_photo_are_counted(few, tmp_path, batch, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    corrections = tmp_path / "corrections.jsonl"
+    decided = [{"image": name, "caption": "x", "status": "edited"} for name in ("a.jpg", "b/c.jpg", "no.jpg")]
+    text = "".join(f"{json.dumps(one)}\n" for one in decided)
+    corrections.write_text(text, encoding="utf-8-sig")  # as some editors save it
+    assert batch(few, "-o", "out.csv", "--corrections", corrections) == 0
+    assert "not used: 1 correction of no photo in the output, such as no.jpg\n" in capsys.readouterr().err
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "no.jpg").write_bytes(make_image(1, format="JPEG"))
+    several = (few.name, "more", "-o", "several.csv", "--corrections", corrections)
+    assert batch(*several) == 0
+    assert "not used: 3 corrections of no photo in the output, such as a.jpg" in capsys.readouterr().err
+    for one in decided:
+        one["image"] = f"{'more' if one['image'] == 'no.jpg' else few.name}/{one['image']}"
+    corrections.write_text("".join(f"{json.dumps(one)}\n" for one in decided))
+    assert batch(*several) == 0
+    assert "not used" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x",
+        "[]",
+        '{"image": "a"}',
+        '{"image": "a", "caption": "b", "status": "c"}',
+        '{"image": "a", "caption": " ", "status": "edited"}',
+        '{"image": 1, "caption": "b", "status": "edited"}',
+    ],
+)
+def test_corrections_that_are_none(line, few, tmp_path, batch, capsys) -> None:
+    (tmp_path / "c.jsonl").write_text(f"\n{line}\n")
+    assert batch(few, "-o", few, "--format", "txt", "--corrections", tmp_path / "c.jsonl") == 2
+    assert f"{tmp_path / 'c.jsonl'}, line 2: " in capsys.readouterr().err
+
+
+def test_a_corrected_caption_has_nothing_of_the_models(few, tmp_path, batch) -> None:
+    corrections, out = tmp_path / "corrections.jsonl", tmp_path / "out.jsonl"
+    assert batch(few, "-o", out, "--attention") == 0
+    own = json.loads(out.read_text().splitlines()[1])
+    decided = [
+        {"image": "a.jpg", "caption": "as I said it", "status": "edited"},
+        {"image": "b/c.jpg", "caption": own["caption"], "status": "approved"},
+    ]
+    corrections.write_text("".join(f"{json.dumps(one)}\n" for one in decided))
+    page = tmp_path / "page.html"
+    flags = ("--attention", "--corrections", corrections, "--gallery", page)
+    assert batch(few, "-o", out, *flags) == 0
+    edited, approved = map(json.loads, out.read_text().splitlines())
+    assert edited["caption"] == "as I said it" and not edited.keys() & {"words", "log_prob", "confidence"}
+    assert approved == own
+    assert "as I said it" in (page.with_suffix(".files") / "index" / "0.js").read_text()
+    assert "as I said it" in (page.with_suffix(".files") / "views" / "0.js").read_text()
+
+
+@needs_exiftool
+def test_keywords_with_what_they_are_kinds_of(few, tmp_path, batch) -> None:
+    def read(name: str) -> list[object]:
+        tags = ("-XMP-dc:Subject", "-XMP-lr:HierarchicalSubject", "-XMP-digiKam:TagsList")
+        done = subprocess.run(["exiftool", "-j", *tags, few / name], capture_output=True, check=True)
+        found = json.loads(done.stdout)[0]
+        return [found.get(tag) for tag in ("Subject", "HierarchicalSubject", "TagsList")]
+
+    def correct(caption: str) -> None:
+        line = {"image": "a.jpg", "caption": caption, "status": "edited"}
+        corrections.write_text(f"{json.dumps(line)}\n")
+        assert batch(*flags, "--corrections", corrections) == 0
+
+    corrections = tmp_path / "corrections.jsonl"
+    flags = (few, "-o", few, "--format", "xmp", "--embed", "--keywords", "--hierarchy")
+    correct("a dalmatian on a couch")
+    words = ["dalmatian", "couch"]
+    paths = ["animal/dog/dalmatian", "furniture/couch"]
+    assert read("a.jpg") == [words, [path.replace("/", "|") for path in paths], paths]
+    correct("a tiger in the grass")  # they go with their caption
+    assert read("a.jpg")[2] == ["animal/tiger", "plant/grass"]

@@ -30,12 +30,16 @@ FORMATS = {
 """Format name: module of this package and class."""
 
 
+_FOLDERS = ("txt", "caption", "xmp")
+"""Formats whose output is a folder."""
 _ONLY_FOR = {
     "keywords": ("--keywords", ("xmp", "jsonl")),
     "hierarchy": ("--hierarchy", ("xmp",)),
     "embed": ("--embed", ("xmp",)),
-    "replace_existing": ("--replace-existing", ("txt", "caption", "xmp")),
+    "replace_existing": ("--replace-existing", _FOLDERS),
+    "excel": ("--excel", ("csv",)),
     "image_ids": ("--coco-ids", ("coco",)),
+    "ids_by_order": ("--coco-ids", ("coco",)),
 }
 """Options that only some formats have: the flag, and the formats."""
 
@@ -62,6 +66,11 @@ class Output(Protocol):
 def format_of(path: Path, name: str | None = None) -> str:
     """The requested format, or the one implied by the suffix of the output."""
     chosen = name or path.suffix.lower().removeprefix(".")
+    if name is None and chosen in _FOLDERS and not path.is_dir():
+        raise OptionsError(
+            f"{chosen} writes a file for each photo, not {path.name}: give --format {chosen} and a folder",
+            "output",
+        )
     if chosen not in FORMATS:
         known = ", ".join(FORMATS)
         raise OptionsError(f"--format must be one of {known}; the name {path.name!r} implies none", "format")

@@ -20,7 +20,7 @@ class CsvOutput(Table):
     name = "csv"
 
     def write(self, file: IO[bytes], records: Iterator[Record]) -> None:
-        text = io.TextIOWrapper(file, encoding="utf-8", errors="surrogateescape", newline="")
+        text = io.TextIOWrapper(file, encoding="utf-8-sig" if self._options.excel else "utf-8", newline="")
         rows = csv.DictWriter(text, COLUMNS)
         rows.writeheader()
         for record in records:

@@ -49,7 +49,7 @@ def find_state(path: Path) -> Path | None:
         return None if find_destination(path).is_stream else beside(path, ".state")
 
 
-def claim(path: Path, state: State) -> Destination:
+def claim(path: Path, state: State, key: str = "claimed") -> Destination:
     """Where the output goes. Raises `OutputError` for a folder, and if something is there, no run with this
     state wrote it, and it may not be replaced."""
     if path.is_dir():
@@ -60,11 +60,11 @@ def claim(path: Path, state: State) -> Destination:
         is_there = not destination.is_stream and place.exists() and place.stat().st_size > 0
     # A link that has come to lead elsewhere makes nothing there ours.
     owned = "yes" if place == path else str(place.absolute())
-    if is_there and state.get("claimed") != owned and not state.overwrite:
+    if is_there and state.get(key) != owned and not state.overwrite:
         where = "" if place == path else f" (it leads to {place})"
         raise OutputError(
             f"{path} is there already{where}, and no earlier run of this command wrote it; "
             "--overwrite replaces it"
         )
-    state.set("claimed", owned)
+    state.set(key, owned)
     return destination

@@ -12,6 +12,7 @@ from captioner.files import Folder, Partial, open_stream, writing
 from captioner.folder.outputs.files import check_folder, claim, find_state
 from captioner.folder.outputs.options import OutputOptions, unchanged
 from captioner.folder.state import Entry, State
+from captioner.results import to_unicode
 
 
 class JsonlOutput:
@@ -92,6 +93,6 @@ class JsonlOutput:
         self._open.close()
 
     def _line(self, entry: Entry) -> bytes:
-        if self._options.transform is unchanged:
+        if self._options.transform is unchanged and "\\udc" not in entry.line:
             return f"{entry.line}\n".encode("ascii")
-        return f"{json.dumps(self._options.transform(entry.record))}\n".encode("ascii")
+        return f"{json.dumps(to_unicode(self._options.transform(entry.record)))}\n".encode("ascii")

@@ -40,8 +40,12 @@ class OutputOptions:
     """Whether XMP gets keywords with what they are kinds of, too."""
     replace_existing: bool = False
     """Whether to replace captions that something else has written."""
+    excel: bool = False
+    """Whether CSV begins with a byte order mark, by which Excel knows UTF-8."""
     image_ids: Mapping[str, int | None] | None = None
     """COCO image ids by name and by `captioner.references.image_key`, None for a key of several images;
     without, they come from the file names."""
+    ids_by_order: bool = False
+    """Whether COCO image ids count the images from 1."""
     report: Callable[[str, CaptionerError], None] = ignore
     """Called for images whose caption cannot be written, which become failures."""

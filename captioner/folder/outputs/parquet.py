@@ -71,8 +71,8 @@ def make_schema(options: OutputOptions) -> Any:
 
 
 def to_row(record: Record) -> dict[str, Any]:
-    """A record as a row. Bytes that are not UTF-8, for instance in names, become \\udcNN."""
-    row = {name: _to_unicode(value) for name, value in flatten(record).items()}
+    """A record as a row."""
+    row = flatten(record)
     if words := record.get("words"):
         row["rows"], row["columns"] = len(words[0]["attention"]), len(words[0]["attention"][0])
     row["words"] = None if "words" not in record else list(map(_flatten_map, record["words"]))
@@ -83,10 +83,6 @@ def to_row(record: Record) -> dict[str, Any]:
 def _flatten_map(word: Record) -> dict[str, Any]:
     maps: Sequence[Sequence[float]] = word["attention"]
     return {**word, "attention": [value for row in maps for value in row]}
-
-
-def _to_unicode(value: Any) -> Any:
-    return value.encode("utf-8", "backslashreplace").decode("utf-8") if isinstance(value, str) else value
 
 
 def _import_pyarrow() -> tuple[Any, Any]:

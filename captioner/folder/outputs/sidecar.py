@@ -154,7 +154,7 @@ class SidecarOutput:
         return digest_of(self.make_content(record))
 
     def make_content(self, record: Record) -> bytes:
-        return f"{record['caption']}\n".encode("utf-8", "surrogateescape")
+        return f"{record['caption']}\n".encode("utf-8", "backslashreplace")
 
 
 class CaptionOutput(SidecarOutput):

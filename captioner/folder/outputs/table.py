@@ -12,6 +12,7 @@ from captioner.files import check_writable, replacing
 from captioner.folder.outputs.files import check_folder, claim, find_state
 from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.state import State
+from captioner.results import to_unicode
 
 
 class Table(ABC):
@@ -48,7 +49,8 @@ class Table(ABC):
 
 
 def flatten(record: Record) -> dict[str, Any]:
-    """The columns common to all tables."""
+    """The columns common to all tables, as Unicode."""
+    record = to_unicode(record)
     error = record.get("error", {})
     return {
         "image": record["image"],

@@ -1,0 +1,172 @@
+"""What people and other programs wrote into their photos: it stays, and what is ours can be told from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.serving import make_image
+
+pytestmark = pytest.mark.skipif(shutil.which("exiftool") is None, reason="needs the program exiftool")
+
+DESCRIPTION, ALT_TEXT = "XMP-dc:Description", "XMP-iptcCore:AltTextAccessibility"
+WRITER = "XMP-photoshop:CaptionWriter"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    (folder / "a.jpg").write_bytes(make_image(1, format="JPEG"))
+    return folder
+
+
+@pytest.fixture
+def embed(root: Path, batch: Callable[..., int]) -> Callable[..., int]:
+    return lambda *flags: batch(root, "-o", root, "--format", "xmp", "--embed", *flags)
+
+
+def tags(path: Path) -> dict[str, Any]:
+    done = subprocess.run(["exiftool", "-j", "-n", "-G1", path], capture_output=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)[0]
+    return found
+
+
+def put(path: Path, *changes: str) -> None:
+    subprocess.run(
+        ["exiftool", "-q", "-overwrite_original", *(f"-{one}" for one in changes), path], check=True
+    )
+
+
+def test_texts_in_other_languages_stay(root, embed) -> None:
+    photo = root / "a.jpg"
+    put(photo, f"{DESCRIPTION}-fr=Le chat de Marie", f"{ALT_TEXT}-fr=Un chat gris")
+    assert embed() == 0
+    first = tags(photo)
+    put(photo, f"{DESCRIPTION}-de=Maries Katze")  # a translation added later
+    assert embed("--prefix", "now ") == 0
+    now = tags(photo)
+    assert now[DESCRIPTION] == now[ALT_TEXT] == f"now {first[DESCRIPTION]}"
+    assert now[f"{DESCRIPTION}-fr"] == "Le chat de Marie" and now[f"{ALT_TEXT}-fr"] == "Un chat gris"
+    assert now[f"{DESCRIPTION}-de"] == "Maries Katze"
+
+
+def test_a_persons_text_in_our_language_is_not_hidden(root, embed) -> None:
+    put(root / "a.jpg", f"{DESCRIPTION}-en-GB=My cat")
+    assert embed() == 0
+    now = tags(root / "a.jpg")
+    assert DESCRIPTION not in now and now[f"{DESCRIPTION}-en-GB"] == "My cat"
+
+
+PERSONS = (
+    "EXIF:ImageDescription=Grandmother with the cat",
+    "IPTC:Caption-Abstract=Grandmother with the cat",
+    "XMP-tiff:ImageDescription=Grandmother with the cat",
+)
+CAMERAS = (
+    "EXIF:ImageDescription=OLYMPUS DIGITAL CAMERA",
+    "EXIF:ImageDescription=SONY DSC",
+    "EXIF:ImageDescription=DCIM\\100MEDIA\\DJI_0001.JPG",
+    "EXIF:ImageDescription=   ",
+)
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_descriptions_in_other_tags_count_unless_a_camera_wrote_them(root, batch, capsys, beside) -> None:
+    (root / "a.jpg").unlink()
+    for number, change in enumerate((*PERSONS, *CAMERAS)):
+        (root / f"{number}.jpg").write_bytes(make_image(number, format="JPEG"))
+        put(root / f"{number}.jpg", change)
+    assert batch(root, "-o", root, "--format", "xmp", *([] if beside else ["--embed"])) == 0
+    assert f"{len(PERSONS)} kept as they were" in capsys.readouterr().err
+    for number in range(len(PERSONS) + len(CAMERAS)):
+        now = tags(root / (f"{number}.jpg.xmp" if beside else f"{number}.jpg"))
+        assert (DESCRIPTION not in now) == (number < len(PERSONS)) and now[ALT_TEXT]
+
+
+def test_the_caption_of_a_machine_is_marked_as_one(root, tmp_path, embed, tiny_bundle) -> None:
+    from captioner.model.bundle import Bundle
+
+    photo, corrections = root / "a.jpg", tmp_path / "corrections.jsonl"
+    put(photo, f"{WRITER}=Jane Doe")
+    assert embed() == 0
+    assert tags(photo)[WRITER] == f"Jane Doe; captioner {Bundle.load(tiny_bundle).identity}"
+    decision = {"image": "a.jpg", "caption": "my boat", "status": "edited"}
+    corrections.write_text(json.dumps(decision))
+    assert embed("--corrections", corrections) == 0
+    assert tags(photo)[DESCRIPTION] == "my boat" and tags(photo)[WRITER] == "Jane Doe"
+    assert embed() == 0
+    assert "; captioner " in tags(photo)[WRITER]
+    corrections.write_text(json.dumps({**decision, "status": "rejected"}))
+    assert embed("--corrections", corrections) == 0
+    assert DESCRIPTION not in tags(photo) and tags(photo)[WRITER] == "Jane Doe"
+
+
+def test_only_what_we_wrote_is_taken_back(root, tmp_path, embed) -> None:
+    photo, corrections = root / "a.jpg", tmp_path / "corrections.jsonl"
+    put(photo, f"{DESCRIPTION}=a boat")
+    corrections.write_text(json.dumps({"image": "a.jpg", "caption": "a boat", "status": "edited"}))
+    assert embed("--corrections", corrections) == 0  # the same words as the person's
+    corrections.write_text(json.dumps({"image": "a.jpg", "caption": "", "status": "rejected"}))
+    put(photo, f"{ALT_TEXT}-fr=un bateau")
+    assert embed("--corrections", corrections) == 0
+    now = tags(photo)
+    assert now[DESCRIPTION] == "a boat" and ALT_TEXT not in now and now[f"{ALT_TEXT}-fr"] == "un bateau"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes, owners and links")
+def test_embedding_leaves_the_file_what_it_was(root, embed, capsys) -> None:
+    photo = root / "a.jpg"
+    photo.chmod(0o640)
+    os.utime(photo, (1_000_000_000, 1_000_000_000))
+    if os.geteuid() == 0:
+        os.chown(photo, 12345, 12345)
+    before = photo.stat()
+    assert embed() == 0
+    after = photo.stat()
+    for field in ("st_mode", "st_uid", "st_gid", "st_mtime"):
+        assert getattr(after, field) == getattr(before, field)
+    assert DESCRIPTION in tags(photo) and len(list(root.glob("[!.]*"))) == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes and links")
+def test_photos_that_may_not_be_changed_are_named(root, embed, capsys) -> None:
+    for name in ("b.jpg", "c.jpg"):
+        (root / name).write_bytes(make_image(2, format="JPEG"))
+    (root / "b.jpg").chmod(0o444)
+    (root / "other.jpg").hardlink_to(root / "c.jpg")
+    before = {path: path.read_bytes() for path in root.glob("*.jpg") if path.name != "a.jpg"}
+    assert embed() == 1
+    errors = capsys.readouterr().err
+    assert "b.jpg: cannot write b.jpg: it is read-only" in errors
+    assert "c.jpg: cannot write c.jpg: it has several names (hard links)" in errors
+    assert all(path.read_bytes() == content for path, content in before.items())
+    assert (root / "c.jpg").samefile(root / "other.jpg") and DESCRIPTION in tags(root / "a.jpg")
+
+
+def test_the_sidecar_of_lightroom_is_used(root, batch) -> None:
+    def run(*flags: str) -> None:
+        assert batch(root, "-o", root, "--format", "xmp", *flags) == 0
+
+    sidecar = root / "a.xmp"
+    put(sidecar, "XMP-xmp:Rating=5")
+    for prefix in ("", "now "):
+        run("--prefix", prefix)
+        assert tags(sidecar)[DESCRIPTION].startswith(prefix) and tags(sidecar)["XMP-xmp:Rating"] == 5
+        assert not (root / "a.jpg.xmp").exists()
+
+
+def test_a_sidecar_of_another_photo_of_the_name_is_not_used(root, batch) -> None:
+    (root / "b.jpg").write_bytes(make_image(2, format="JPEG"))
+    (root / "b.nef").write_bytes(b"raw")
+    put(root / "a.xmp", "XMP-photoshop:SidecarForExtension=CR2")
+    put(root / "b.xmp", "XMP-xmp:Rating=5")
+    assert batch(root, "-o", root, "--format", "xmp", "--pattern", "*.jpg") == 0
+    assert DESCRIPTION not in tags(root / "a.xmp") and DESCRIPTION not in tags(root / "b.xmp")
+    assert DESCRIPTION in tags(root / "a.jpg.xmp") and DESCRIPTION in tags(root / "b.jpg.xmp")
