@@ -1,0 +1,148 @@
+"""Packing captioner for machines without a network, and installing it there."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import subprocess
+import sys
+import zipfile
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "offline"
+
+
+def _load(name: str):
+    loader = SourceFileLoader(f"offline_{name}", str(FOLDER / name))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+pack = _load("pack")
+
+
+def _write_wheel(folder: Path, name: str, needs: str = "") -> Path:
+    path = folder / f"{name}-1.0-py3-none-any.whl"
+    info = f"{name}-1.0.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{needs}"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr(f"{name}.py", "there = True\n")
+        wheel.writestr(f"{info}/METADATA", metadata)
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    return path
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Path:
+    """Two packages and a bundle in parts of 1 kB."""
+    work = tmp_path / "work"
+    (work / "wheels").mkdir(parents=True)
+    (work / "models" / "mine").mkdir(parents=True)
+    (work / "models" / "mine" / "bundle.json").write_text("{}")
+    wheels = [_write_wheel(work / "wheels", name) for name in ("first_package", "second_package")]
+    lines = [pack.identify(wheel)[1] for wheel in wheels]
+    (work / "requirements.txt").write_text("".join(f"{line}\n" for line in lines))
+    written = pack.write_parts(work, tmp_path / "parts", 1024)
+    assert len(written) > 2
+    assert all(part.stat().st_size <= 1024 for part in written)
+    return tmp_path / "parts"
+
+
+def _install(parts: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, parts / "install", *arguments, parts]
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True)
+
+
+def test_parts_are_installed_without_an_index(parts: Path, tmp_path: Path) -> None:
+    done = _install(parts, "--target", tmp_path / "site")
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in (tmp_path / "site").glob("*.py")} == {
+        "first_package.py",
+        "second_package.py",
+    }
+    assert (tmp_path / "site" / "models" / "mine" / "bundle.json").exists()
+    assert sorted(path.name for path in parts.iterdir() if path.is_dir()) == []
+
+
+def test_packages_that_are_there_are_left_out(parts: Path, tmp_path: Path) -> None:
+    done = _install(parts, "--have", "First.Package", "--target", tmp_path / "site")
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in (tmp_path / "site").glob("*.py")} == {"second_package.py"}
+
+
+def test_a_damaged_part_is_named(parts: Path, tmp_path: Path) -> None:
+    part = parts / "captioner.tar.001"
+    part.write_bytes(part.read_bytes()[::-1])
+    done = _install(parts, "--target", tmp_path / "site")
+    assert done.returncode == 1
+    assert done.stderr == f"install: the part {part} is damaged: copy it again\n"
+    assert not (tmp_path / "site").exists()
+
+
+def test_a_missing_part_is_named(parts: Path, tmp_path: Path) -> None:
+    (parts / "captioner.tar.002").unlink()
+    done = _install(parts, "--target", tmp_path / "site")
+    assert done.returncode == 1
+    assert "captioner.tar.002 is missing" in done.stderr
+
+
+def test_a_folder_without_parts_is_refused(parts: Path, tmp_path: Path) -> None:
+    (parts / "SHA256SUMS").unlink()
+    done = _install(parts, "--target", tmp_path / "site")
+    assert done.returncode == 1
+    assert "name the folder with the parts" in done.stderr
+
+
+def test_what_only_present_packages_need_is_not_packed() -> None:
+    def package(name: str, *needs: str) -> dict:
+        return {"metadata": {"name": name, "version": "1.0", "requires_dist": list(needs)}}
+
+    found = [
+        package("captioner", "torch>=2", "numpy>=1.26", 'grpcio>=1; extra == "x"'),
+        package("torch", "nvidia-cudnn", "filelock"),
+        package("nvidia_cudnn"),
+        package("filelock"),
+        package("grpcio", "filelock"),
+        package("numpy"),
+    ]
+    assert pack.without(found, frozenset({"torch", "numpy"})) == {"grpcio": "1.0", "filelock": "1.0"}
+
+
+def test_a_platform_takes_wheels_of_older_ones() -> None:
+    tags = list(pack.compatible("manylinux_2_28_x86_64"))
+    assert tags[0] == "manylinux_2_28_x86_64"
+    assert {"manylinux_2_17_x86_64", "manylinux2014_x86_64"} <= set(tags)
+    assert "manylinux_2_34_x86_64" not in tags
+    assert list(pack.compatible("win_amd64")) == ["win_amd64"]
+
+
+def test_a_source_package_is_refused(tmp_path: Path) -> None:
+    source = tmp_path / "old-1.0.tar.gz"
+    source.write_bytes(b"no wheel")
+    with pytest.raises(pack.PackError, match="published as source only"):
+        pack.identify(source)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("60", 60), ("2K", 2048), ("60M", 60 * 2**20)])
+def test_sizes_of_parts(text: str, expected: int) -> None:
+    assert pack.size(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "0", "60X", "-1M"])
+def test_other_sizes_are_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a size"):
+        pack.size(text)
+
+
+def test_a_full_folder_is_not_packed_into(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(SystemExit):
+        pack.main([str(tmp_path)])
+    assert "is not an empty folder" in capsys.readouterr().err
