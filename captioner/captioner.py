@@ -29,6 +29,7 @@ from captioner.model.decoder import OnnxStepper
 from captioner.model.detection import Detection
 from captioner.model.graph_cache import GraphCache
 from captioner.model.info import ModelInfo
+from captioner.model.installed import model_folder
 from captioner.model.runtime import Runtime
 from captioner.model.search import search_each, stream
 from captioner.model.stages import stage
@@ -70,7 +71,8 @@ class Captioner(ModelDescription):
         precision: str = "auto",
         limits: ImageLimits = DEFAULT_LIMITS,
     ) -> Captioner:
-        """Load a bundle, by default (None or "default") the embedded one.
+        """Load a bundle: its folder, or the name of an installed model; by default (None or "default") the
+        embedded one.
 
         `device` is auto, cpu, cuda or cuda:N. `threads` is the number of CPU threads (None: one per core).
         `lanes` is the number of batches that are captioned at the same time; they share the threads. 1 is
@@ -78,7 +80,7 @@ class Captioner(ModelDescription):
         auto: INT8 if the bundle has it and the CPU gains from it.
         Raises `BundleError`, `RuntimeMissingError`, `DeviceError` or `OptionsError`.
         """
-        loaded = Bundle.load(bundle)
+        loaded = Bundle.load(model_folder(bundle) if isinstance(bundle, str) else bundle)
         return cls(loaded, Runtime(loaded, device, threads, precision, lanes, GraphCache.of_user()), limits)
 
     @property

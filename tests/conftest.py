@@ -26,6 +26,14 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture(autouse=True)
+def user_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the models are that the user has taught or chosen; none at first."""
+    folder = tmp_path_factory.mktemp("user")
+    monkeypatch.setenv("CAPTIONER_HOME", str(folder))
+    return folder
+
+
 @pytest.fixture(scope="session")
 def tiny_bundle() -> Path:
     """A valid bundle of 64 pixels and 4 x 4 cells, which looks at what is bright. Not to be changed."""

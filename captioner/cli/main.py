@@ -39,7 +39,7 @@ COMMANDS = {
     "export": "turn a checkpoint into a model bundle",
     "evaluate": "caption a data set and score the captions",
     "score": "score captions against references",
-    "model": "show or verify a model bundle",
+    "model": "list, choose, show or verify models",
     "bench": "measure the speed of a model on this machine",
 }
 

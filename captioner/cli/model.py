@@ -1,4 +1,4 @@
-"""`captioner model show` and `captioner model verify`: the content of a bundle, and whether it is valid."""
+"""`captioner model`: what a bundle holds, whether it is valid, which models there are, and which is used."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
-        "model", help="show or verify a model bundle", description="Show or verify a model bundle."
+        "model",
+        help="list, choose, show or verify models",
+        description="List, choose, show or verify models.",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for action, help in (
@@ -32,13 +34,21 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
             "bundle",
             nargs="?",
             type=bundle_path,
-            metavar="BUNDLE",
-            help="folder (default: the embedded model)",
+            metavar="MODEL",
+            help="name or folder (default: the chosen model, or else the embedded one)",
         )
         if action == "show":
             command.add_argument(
                 "--json", action="store_true", help="print bundle.json and the digest instead"
             )
+    actions.add_parser("list", help="print the models by name", description="Print the models by name.")
+    command = actions.add_parser(
+        "use",
+        help="use a model from now on",
+        description="Use a model wherever no --model is given, until another is chosen. captioner serve and"
+        " Python programs say themselves which model they load.",
+    )
+    command.add_argument("name", metavar="MODEL", help="name or folder; default is the embedded model")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,23 +58,59 @@ class Request:
     action: str
     bundle: Path | None
     as_json: bool
+    name: str
 
     @classmethod
     def read(cls, args: argparse.Namespace) -> Request:
-        return cls(action=args.action, bundle=args.bundle, as_json=getattr(args, "json", False))
+        return cls(
+            action=args.action,
+            bundle=getattr(args, "bundle", None),
+            as_json=getattr(args, "json", False),
+            name=getattr(args, "name", ""),
+        )
 
 
 def run(args: argparse.Namespace) -> int:
     from captioner.model.bundle import DEFAULT, Bundle
+    from captioner.model.installed import chosen
 
     request = Request.read(args)
-    bundle = Bundle.load(request.bundle)
+    if request.action == "list":
+        return _list()
+    if request.action == "use":
+        return _use(request.name)
+    folder = request.bundle or chosen() or DEFAULT
+    bundle = Bundle.load(folder)
     if request.action == "verify":
         return _verify(bundle)
     if request.as_json:
         print(json.dumps({"model": bundle.identity, "digest": bundle.digest, **bundle.manifest}, indent=2))
         return 0
-    return _show(bundle, request.bundle or DEFAULT)
+    return _show(bundle, folder)
+
+
+def _list() -> int:
+    """Print each model's name, its folder, and which is used."""
+    from captioner.model.bundle import DEFAULT
+    from captioner.model.installed import chosen, installed_models
+
+    models, used = installed_models(), chosen() or DEFAULT
+    if used not in models.values():
+        models = {**models, str(used): used}
+    for name, folder in models.items():
+        mark = "\tused" if folder == used else ""
+        print(f"{printable(name)}\t{printable(str(folder))}{mark}")
+    return 0
+
+
+def _use(name: str) -> int:
+    from captioner.model.bundle import Bundle
+    from captioner.model.installed import choose, model_folder
+
+    bundle = Bundle.load(model_folder(name))
+    choose(name)
+    print(f"captioner: {printable(bundle.identity)} is used from now on", file=sys.stderr)
+    return 0
 
 
 def _show(bundle: Bundle, folder: Path) -> int:

@@ -15,6 +15,7 @@ from captioner.cli.arguments.search import add_search_arguments
 from captioner.cli.arguments.values import bundle_path, device, given_flags, positive
 from captioner.errors import OptionsError
 from captioner.model.device import DEVICE_HELP, DEVICES
+from captioner.model.installed import chosen
 from captioner.paths import is_open_to_all
 
 if TYPE_CHECKING:
@@ -121,9 +122,13 @@ def add_caption_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model_argument(parser: argparse._ActionsContainer) -> None:
-    """Add `--model`; None for the embedded model."""
+    """Add `--model`; None if it is not given."""
     parser.add_argument(
-        "--model", metavar="BUNDLE", type=bundle_path, help="model bundle (default: the embedded model)"
+        "--model",
+        metavar="MODEL",
+        type=bundle_path,
+        help="name of an installed model, or folder of a bundle (default: the one chosen with captioner model"
+        " use, or else the embedded model)",
     )
 
 
@@ -152,7 +157,7 @@ def local_model(args: argparse.Namespace) -> LocalModel:
     """The model in this process that the flags choose. Raises `OptionsError` for flags of a server."""
     check_no_server_flags(args)
     return LocalModel(
-        bundle=args.model,
+        bundle=args.model or chosen(),
         device=args.device or "auto",
         threads=args.threads,
         lanes=getattr(args, "lanes", 1),

@@ -10,9 +10,11 @@ from captioner.errors import OptionsError
 from captioner.model.device import check_device
 
 
-def bundle_path(text: str) -> Path | None:
-    """The folder of a bundle; None for "default", the embedded model, as in Python and for `serve`."""
-    return None if text == "default" else Path(text)
+def bundle_path(text: str) -> Path:
+    """The folder of the bundle that a name of an installed model or a path means."""
+    from captioner.model.installed import model_folder
+
+    return model_folder(text)
 
 
 def device(text: str) -> str:

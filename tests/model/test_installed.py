@@ -1,0 +1,80 @@
+"""Models by name: the embedded one, those of packages, and those that were taught."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from captioner.captioner import Captioner
+from captioner.cli.main import main
+from captioner.errors import BundleError
+from captioner.model.bundle import DEFAULT, Bundle
+from captioner.model.installed import choose, chosen, installed_models, model_folder
+
+
+@pytest.fixture
+def package(tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of an installed package that offers a model "tiny", which must not be imported."""
+    folder = tmp_path / "tiny_model" / "bundle"
+    shutil.copytree(tiny_bundle, folder)
+    (tmp_path / "tiny_model" / "__init__.py").write_text("raise RuntimeError('imported')")
+    info = tmp_path / "tiny_model-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[captioner.models]\ntiny = tiny_model:bundle\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return folder
+
+
+def taught(tiny_bundle: Path, user_folder: Path, name: str) -> Path:
+    return Path(shutil.copytree(tiny_bundle, user_folder / "models" / name))
+
+
+def test_models_of_packages_and_taught_ones_are_found(
+    package: Path, tiny_bundle: Path, user_folder: Path
+) -> None:
+    mine = taught(tiny_bundle, user_folder, "mine")
+    taught(tiny_bundle, user_folder, "tiny")  # does not hide that of the package
+    (user_folder / "models" / "no model").mkdir()
+    assert installed_models() == {"default": DEFAULT, "tiny": package, "mine": mine}
+    assert "tiny_model" not in sys.modules
+    assert model_folder("mine") == mine and model_folder("some/path") == Path("some/path")
+
+
+def test_what_was_chosen_is_used(
+    package: Path, tiny_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert chosen() is None
+    assert main(["model", "use", "tiny"]) == 0
+    assert "is used from now on" in capsys.readouterr().err
+    assert chosen() == package
+    assert Captioner.load("tiny", device="cpu").bundle.identity == Bundle.load(tiny_bundle).identity
+    assert main(["model", "list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"default\t{DEFAULT}", f"tiny\t{package}\tused"]
+    assert main(["model", "show"]) == 0
+    assert Bundle.load(tiny_bundle).identity in capsys.readouterr().out
+    photo = str(tiny_bundle.parents[2] / "examples" / "cat.jpg")
+    assert main(["caption", photo, "--json"]) == 0
+    assert f'"model": "{Bundle.load(tiny_bundle).identity}"' in capsys.readouterr().out
+    assert main(["model", "use", str(tiny_bundle)]) == 0
+    assert chosen() == tiny_bundle
+    assert main(["model", "use", "default"]) == 0
+    assert chosen() is None
+
+
+def test_what_is_not_there_is_refused(
+    tiny_bundle: Path, user_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(BundleError, match="there is no model nope; installed are default"):
+        choose("nope")
+    assert main(["model", "use", "nope"]) == 2
+    assert "nope" in capsys.readouterr().err
+    gone = taught(tiny_bundle, user_folder, "mine")
+    choose("mine")
+    shutil.rmtree(gone)
+    with pytest.raises(BundleError, match="the model mine, chosen with captioner model use, is gone"):
+        chosen()
