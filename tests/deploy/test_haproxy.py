@@ -174,3 +174,21 @@ def test_an_address_that_sends_too_many_requests_is_told_to_wait(front: Front) -
             attacker.sendall(refused * 100)
             answers = answers[-100:] + attacker.recv(2**20)
     assert post(front.address) == 200
+
+
+def test_a_thousand_callers_connect_again_at_once(front: Front) -> None:
+    """As after a restart of HAProxy: each gets its caption. They come from a thousand addresses."""
+    message = pb.CaptionRequest(image=make_image(1)).SerializeToString()
+    for _ in range(2):
+        with ExitStack() as stack:
+            callers = []
+            for number in range(1000):
+                source = f"127.0.{1 + number // 250}.{1 + number % 250}"
+                caller = Stalling(front.address, CAPTION, source=source)
+                stack.callback(caller.socket.close)
+                callers.append(caller)
+            for caller in callers:
+                caller.finish(message)
+            for caller in callers:
+                caller.socket.settimeout(PATIENCE_S)
+                assert caller.status() == "0"

@@ -35,6 +35,7 @@
     onChange: (change) => {
       const touched = desk.receive(change);
       for (const photo of touched) photo.saved = false;
+      if (opened) say(find(".told").textContent);
       if (change.undone && touched.length === 1 && opened && touched[0] !== opened) location.hash = touched[0].number;
       showDecision();
       toggleTools();
