@@ -29,7 +29,7 @@ from captioner_client import render_overlay
 DOCS = Path(__file__).parent
 EXAMPLES = DOCS.parent / "examples"
 OPENING = EXAMPLES / "jockey.jpg"
-SHOWN_IN_PAGE = EXAMPLES / "shuttle.jpg"
+SHOWN_IN_PAGE = EXAMPLES / "raccoon.jpg"
 WINDOW = {"width": 1200, "height": 860}
 
 
