@@ -30,6 +30,7 @@ from captioner.model.detection import Detection
 from captioner.model.graph_cache import GraphCache
 from captioner.model.info import ModelInfo
 from captioner.model.installed import model_folder
+from captioner.model.placing import misfits_of
 from captioner.model.runtime import Runtime
 from captioner.model.search import search_each, stream
 from captioner.model.stages import stage
@@ -45,6 +46,7 @@ class Captioner(ModelDescription):
     def __init__(self, bundle: Bundle, runtime: Runtime, limits: ImageLimits = DEFAULT_LIMITS) -> None:
         self.bundle, self.limits = bundle, limits
         self._builder = CaptionBuilder(bundle)
+        self._misfits = misfits_of(bundle)
         self._runtime = runtime
         self._info = ModelInfo.gather(
             bundle,
@@ -242,7 +244,7 @@ class Captioner(ModelDescription):
         encoded = self._encode(pixels, masks).with_heads([one.attention_head for one in resolved])
         include = [[self.bundle.vocabulary.forms(word) for word in one.include] for one in resolved]
         with stage("search"):
-            found = search_each(encoded, resolved, include)
+            found = search_each(encoded, resolved, include, self._misfits if any(include) else None)
         if not all(found):
             raise _not_finite()
         detection = Detection.of(self.bundle, encoded) if any(one.keywords for one in resolved) else None

@@ -20,8 +20,11 @@ MAX_WORDS = 64
 MAX_MAP_SIDE = 64
 MAX_HEADS = 64
 MAX_INCLUDE = 4
-MAX_HYPOTHESES = 64
+_PER_BEAM = 4
+MAX_HYPOTHESES = _PER_BEAM * MAX_BEAM_SIZE
 """Hypotheses of one image at a time: those of the widest beam, for each subset of the words to include."""
+_INCLUDE_BEAM = 8
+"""Least beam of a search for words to include, unless it is set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +162,8 @@ class CaptionOptions:
         help=f"the caption must contain WORD or its plural; repeatable, at most {MAX_INCLUDE} words",
     )
     """Words that a caption must contain, in singular or plural: at most 4, each known to the model. The
-    search keeps a beam for each subset of them (Anderson et al. 2017, arXiv:1612.00576)."""
+    search keeps a beam for each subset of them (Anderson et al. 2017, arXiv:1612.00576): of 8 hypotheses, or
+    fewer for many words, unless `beam_size` is set."""
     keywords: bool = _option(
         default=False, kind=bool, help="return the things in the photo as keywords", changes_text=False
     )
@@ -198,14 +202,20 @@ class CaptionOptions:
             object.__setattr__(self, "attention_size", tuple(self.attention_size))
         object.__setattr__(self, "include", tuple(dict.fromkeys(word.lower() for word in self.include or ())))
 
-    def resolve(self, defaults: CaptionOptions | None = None) -> CaptionOptions:
+    def resolve(
+        self, defaults: CaptionOptions | None = None, max_beam_size: int = MAX_BEAM_SIZE
+    ) -> CaptionOptions:
         """These options with every `None` taken from `defaults`, those of a bundle, or from the option's own
-        default. Raises `OptionsError` for a search that would keep too many hypotheses, or has too few words
-        for those to include."""
+        default; for words to include, the beam is then wider, up to `max_beam_size`. Raises `OptionsError`
+        for a search that would keep too many hypotheses, or has too few words for those to include."""
         values = {}
         for name, spec in OPTION_SPECS.items():
             given = (getattr(each, name) for each in (self, defaults) if each is not None)
             values[name] = next((value for value in given if value is not None), spec.default)
+        if self.include and self.beam_size is None:
+            # Each subset of the words has a beam, and a sentence needs a choice of places for each word.
+            most = min(_INCLUDE_BEAM, max_beam_size, _PER_BEAM * max_beam_size // 2 ** len(self.include))
+            values["beam_size"] = max(values["beam_size"], most)
         resolved = CaptionOptions(**values)
         if resolved.hypotheses > MAX_HYPOTHESES:
             raise OptionsError(

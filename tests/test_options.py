@@ -15,3 +15,12 @@ def test_what_a_bundle_may_set_has_a_default_where_it_does_not() -> None:
     assert all(getattr(resolved, name) == getattr(resolved.resolve(FALLBACK), name) for name in OPTION_SPECS)
     with pytest.raises(ValueError, match="needs a default"):
         OptionSpec(kind=int, help="anything", in_bundle=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "beam", "limit", "expected"),
+    [(0, None, 16, 3), (1, None, 16, 8), (3, None, 16, 8), (4, None, 16, 4), (2, 3, 16, 3), (2, None, 4, 4)],
+)
+def test_words_to_include_get_a_wider_beam(words: int, beam: int | None, limit: int, expected: int) -> None:
+    asked = CaptionOptions(include=("a", "b", "c", "d")[:words], beam_size=beam)
+    assert asked.resolve(CaptionOptions(beam_size=3), limit).beam_size == expected

@@ -3,12 +3,15 @@
 Hypotheses are grouped by the required words that they contain. Each group has its own beam, so a hypothesis
 with an unlikely required word never competes with likelier hypotheses without that word. A hypothesis may end
 only if it contains every required word. The decoder needs no changes and no extra training.
+
+The decoder's score chooses the place of a word. Alone it would often append one ("a counter and a bowl
+bottle"), as nouns are likely to end a caption: `Misfits` are places that are no choice.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +21,8 @@ from captioner.model.choices import NEVER, Choices, Floats, Ints
 from captioner.model.vocabulary import Vocabulary
 
 Bools = npt.NDArray[np.bool_]
+Misfits = Callable[[int], Bools]
+"""After which words of the vocabulary a token may not be placed: bool (vocabulary,)."""
 
 
 class Candidates(NamedTuple):
@@ -56,7 +61,9 @@ class Required:
     g * beams on. The last group holds all words.
     """
 
-    def __init__(self, words: Sequence[Sequence[Sequence[int]]], beams: int) -> None:
+    def __init__(
+        self, words: Sequence[Sequence[Sequence[int]]], beams: int, misfits: Misfits | None = None
+    ) -> None:
         """`words` of each image."""
         self.beams = beams
         self.groups = 2 ** len(words[0])
@@ -65,6 +72,7 @@ class Required:
         """All forms of the words of all images."""
         self.tracked: Ints = np.array([Vocabulary.end_id, *ids], dtype=np.int64)
         """The tokens that each step reports on: the end, then `tokens`."""
+        self._misfits = None if misfits is None else np.stack([*map(misfits, ids)]) if ids else None
         self._bits: Ints = np.array(
             [
                 [sum(1 << bit for bit, forms in enumerate(own) if token in forms) for token in ids]
@@ -87,28 +95,33 @@ class Required:
         kept._bits, kept.forbidden = self._bits[images], self.forbidden[images]
         return kept
 
-    def groups_of(self, totals: Floats, choices: Choices, repeats: Ints, full: Bools) -> list[Candidates]:
+    def groups_of(
+        self, before: Ints, totals: Floats, choices: Choices, repeats: Ints, full: Bools
+    ) -> list[Candidates]:
         """The best 2 * beams continuations into each group.
 
-        `totals` (images, rows) are the scores of the hypotheses, `choices` continuations that stay in the
-        group of their row, with the log-probabilities of `tracked` tokens. Of `tokens`, those in `repeats`
-        (images, rows, any) may not follow, and none may for images that are `full`."""
+        `totals` (images, rows) are the scores of the hypotheses, `before` their last tokens, `choices`
+        continuations that stay in the group of their row, with the log-probabilities of `tracked` tokens. Of
+        `tokens`, those in `repeats` (images, rows, any) may not follow, and none may for images that are
+        `full`."""
         count = 2 * self.beams
         rows = np.arange(totals.shape[1])
         own = _flatten(totals, rows, choices.tokens, choices.log_probs)
         if self.groups == 1:
             return [own.best(count)]
         barred = (self.tokens[:, None] == repeats[..., None, :]).any(axis=-1) | full[:, None, None]
+        if self._misfits is not None:
+            barred = barred | np.moveaxis(self._misfits[:, before], 0, -1)
         moves = np.where(barred, NEVER, choices.tracked[..., 1:])
         per_group = own.scores.shape[1] // self.groups
         found = []
         for group in range(self.groups):
             span = slice(group * per_group, (group + 1) * per_group)
             parts = [Candidates._make(part[:, span] for part in own)]
-            for before in range(group):  # words are only added
-                leading = (before | self._bits) == group
+            for fewer in range(group):  # words are only added
+                leading = (fewer | self._bits) == group
                 if (of_some := leading.any(axis=0)).any():
-                    begin, end = before * self.beams, (before + 1) * self.beams
+                    begin, end = fewer * self.beams, (fewer + 1) * self.beams
                     step = np.where(leading[:, None, of_some], moves[:, begin:end, of_some], NEVER)
                     tokens = np.broadcast_to(self.tokens[of_some], step.shape)
                     parts.append(_flatten(totals[:, begin:end], rows[begin:end], tokens, step))

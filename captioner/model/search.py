@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from captioner.model.choices import NEVER, Choices, Floats, Ints, StepRequest
 from captioner.model.history import Finished, History, Hypothesis
-from captioner.model.including import Bools, Candidates, Required
+from captioner.model.including import Bools, Candidates, Misfits, Required
 from captioner.model.vocabulary import Vocabulary
 from captioner.options import CaptionOptions
 
@@ -80,13 +80,17 @@ def search(
 
 
 def search_each(
-    stepper: Stepper, options: Sequence[CaptionOptions], include: Sequence[Sequence[Sequence[int]]]
+    stepper: Stepper,
+    options: Sequence[CaptionOptions],
+    include: Sequence[Sequence[Sequence[int]]],
+    misfits: Misfits | None = None,
 ) -> list[list[Hypothesis]]:
     """The best `alternatives + 1` hypotheses of each image, best first: at least one, or none for an image
     whose log-probabilities are not finite. They do not depend on the other images and their options.
 
     The options must be resolved. `include` holds, for each image, the words that its captions must contain,
-    at most `max_words`, each as the tokens of which one is enough. A beam of 1 is greedy search. Hypotheses
+    at most `max_words`, each as the tokens of which one is enough; `misfits` are places where they may stand
+    only if there is no other caption. A beam of 1 is greedy search. Hypotheses
     are ranked by log_prob / length ** length_normalization, the end token counting in both. At the word limit
     the end token is the only choice left, so that every caption has one. The best is then cut after the word
     where its end was likeliest, or it would stop in mid-sentence; if that part has ended by itself before,
@@ -104,10 +108,16 @@ def search_each(
     found: dict[tuple[int, int], list[Hypothesis]] = {}  # by image and beam
     for (beams, _), images in together.items():
         part = stepper if len(images) == len(options) else stepper.select(np.array(images))
-        required = Required([include[image] for image in images], beams)
+        required = Required([include[image] for image in images], beams, misfits)
         several = _search(part, [options[image] for image in images], required)
         found |= {(image, beams): one for image, one in zip(images, several, strict=True)}
-    return [_best(found, image, one)[: one.alternatives + 1] for image, one in enumerate(options)]
+    best = [_best(found, image, one)[: one.alternatives + 1] for image, one in enumerate(options)]
+    if misfits and (lost := [image for image, own in enumerate(best) if not own and include[image]]):
+        part = stepper.select(np.array(lost))
+        again = search_each(part, [options[i] for i in lost], [include[i] for i in lost])
+        for image, own in zip(lost, again, strict=True):
+            best[image] = own
+    return best
 
 
 def _best(
@@ -155,7 +165,7 @@ def _search(
         full = rules.max_words <= length
         if full.any():
             choices = _only_the_end(choices, full, required)
-        *partial, whole = required.groups_of(totals, choices, repeats, full)
+        *partial, whole = required.groups_of(tokens, totals, choices, repeats, full)
         for image in _end(whole, length, finished, closed, beams):
             to_beat[image] = finished[image].to_beat
         first, *others = (_pad(best, beams) for best in (*partial, _going(whole, beams)))

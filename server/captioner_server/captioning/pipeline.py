@@ -119,8 +119,8 @@ class Pipeline:
     def resolve(self, options: CaptionOptions) -> CaptionOptions:
         """The options with `defaults` filled in. Raises `OptionsError` for values beyond the limits and for a
         head that the model does not have."""
-        resolved = options.resolve(self.defaults)
         most = self._options.max_beam_size
+        resolved = options.resolve(self.defaults, most)
         if resolved.alternatives >= most > 1 or resolved.hypotheses > 4 * most:
             field = "include" if resolved.include else "alternatives"
             raise OptionsError(f"{field} would take more hypotheses than this server allows", field)
