@@ -14,8 +14,7 @@ from captioner.mcp.folders import AllowedFolders
 from captioner.options import CaptionOptions
 from captioner.protocol import ImageCaptioner, Outcome
 from captioner.results import Caption
-from captioner.words.plurals import plurals, singulars
-from captioner.words.tokens import tokenize
+from captioner.retrieval import CaptionIndex, CaptionText
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +50,11 @@ class Library:
             return self._caption(sorted(folder / found.name for found in source.find() if found.stamp))
 
     def search(self, words: str, name: str) -> list[Photo]:
-        """The photos of a folder whose captions have all these words, in the singular or plural. Raises
-        `DataError`."""
-        wanted = [_forms(word) for word in tokenize(words)]
-        if not wanted:
-            raise DataError("name at least one word to search for")
-        return [
-            photo
-            for photo in self.caption_folder(name)
-            if isinstance(photo.outcome, Caption) and _has(photo.outcome.text, wanted)
-        ]
+        """The photos of a folder whose captions have some of these words, best first, as `captioner search`
+        finds them. Raises a `CaptionerError`."""
+        photos = {photo.name: photo for photo in self.caption_folder(name)}
+        index = CaptionIndex(CaptionText(name, one.text) for name, one in captioned(photos.values()))
+        return [photos[found.photo.image] for found in index.find(words)]
 
     def _caption(self, paths: list[Path]) -> list[Photo]:
         with self._lock:
@@ -90,12 +84,3 @@ def _stamp(path: Path) -> str:
         return stamp_of(path.stat())
     except OSError:  # it has just been deleted
         return "gone"
-
-
-def _forms(word: str) -> set[str]:
-    return {word, *plurals(word), *singulars(word)}
-
-
-def _has(text: str, wanted: Iterable[set[str]]) -> bool:
-    words = set(tokenize(text))
-    return all(not forms.isdisjoint(words) for forms in wanted)

@@ -85,8 +85,9 @@ def make_server(library: Library) -> MCPServer:
     @tool("Search captions")
     @_told
     def search_captions(words: str, folder: FolderPath = ".", skip: int = 0) -> CaptionedPhotos:
-        """The photos in a folder and below it whose captions have all of these words, in the singular or
-        plural. Photos without a caption are captioned first."""
+        """The photos in a folder and below it whose captions have some of these words, best first. Words are
+        found by their forms, synonyms and kinds; "a phrase" must be there as it is, -word must not. Photos
+        without a caption are captioned first."""
         return _page(library.search(words, folder), skip)
 
     @tool("Show where the model looked", writes=True)

@@ -14,7 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from captioner.errors import clip
 from captioner_server.captioning.models import Models
@@ -93,7 +93,12 @@ def make_app(
             *page_routes(options.stream_idle_s),
             *(gallery.routes(options.stream_idle_s) if gallery else ()),
         ],
-        middleware=[Middleware(_OneLength), *_names(options.hosts), *_cors(origins.allowed)],
+        middleware=[
+            Middleware(_OneLength),
+            Middleware(_OwnPagesOnly),
+            *_names(options.hosts),
+            *_cors(origins.allowed),
+        ],
         exception_handlers={HTTPException: _not_found(calls_of(api))},
     )
 
@@ -116,6 +121,23 @@ class _OneLength:
         response = error_response(error)
         response.headers["Connection"] = "close"
         await response(scope, receive, send)
+
+
+class _OwnPagesOnly:
+    """Lets no page of another site show or run what the server answers, as a picture or script for instance:
+    a gallery's photos and captions are nobody's business."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def mark(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                header = (b"cross-origin-resource-policy", b"same-origin")
+                message = {**message, "headers": [*message.get("headers", ()), header]}
+            await send(message)
+
+        await self._app(scope, receive, mark)
 
 
 class _KnownNames:

@@ -136,6 +136,33 @@ def test_another_site_cannot_put_the_page_into_a_frame(browser: Any, demo: Runni
     page.context.close()
 
 
+def test_another_site_can_neither_show_nor_run_what_is_answered(
+    browser: Any, demo: RunningServer, site: str
+) -> None:
+    page, base = new_page(browser), demo.server.http_url
+    loads = """(places) => Promise.all(places.map(([tag, address]) => new Promise((done) => {
+            const part = document.createElement(tag);
+            part.onload = () => done(true);
+            part.onerror = () => done(false);
+            Object.assign(part, tag === "link" ? { rel: "stylesheet", href: address } : { src: address });
+            document.head.append(part);
+        })))"""
+    places = [
+        ["img", "/examples/cat.jpg"],
+        ["script", "/page.js"],
+        ["script", "/v1/model"],
+        ["link", "/page.css"],
+    ]
+    addresses = [[tag, base + path] for tag, path in places]
+    page.goto(site)
+    assert not any(page.evaluate(loads, addresses))
+    own = new_page(browser)
+    own.goto(base)
+    assert own.evaluate(loads, addresses[:1]) == [True]
+    own.context.close()
+    page.context.close()
+
+
 def test_a_page_whose_name_is_rebound_reads_nothing(browser: Any, demo: RunningServer) -> None:
     page = new_page(browser)
     rebound = demo.server.http_url.replace("127.0.0.1", "rebound.test")
