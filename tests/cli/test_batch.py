@@ -18,9 +18,9 @@ from support.serving import RunningServer, make_image
 
 import captioner
 from captioner.captioner import Captioner
-from captioner.cli import batch_servers
 from captioner.cli.batch import add_parser
-from captioner.cli.batch_progress import Progress
+from captioner.cli.batch import servers as batch_servers
+from captioner.cli.batch.progress import BatchProgress
 from captioner.cli.main import main
 from captioner.errors import ImageError
 from captioner.folder.items import FolderResult
@@ -156,7 +156,7 @@ def test_a_gallery_of_the_batch(tmp_path, tiny_bundle) -> None:
 
 
 def test_names_are_reported_as_they_are(capsys) -> None:
-    progress = Progress(1, 1, quiet=True)
+    progress = BatchProgress(1, 1, quiet=True)
     progress.say_failure(FolderResult("trip:100:[b].jpg", None, ImageError("not an image")))
     assert capsys.readouterr().err == "captioner: trip:100:[b].jpg: not an image\n"
 

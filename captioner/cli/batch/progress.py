@@ -39,7 +39,7 @@ class Pace:
         return self._done / (now - self._since) if self._since is not None and now > self._since else 0.0
 
 
-class Progress:
+class BatchProgress:
     """Use as a context."""
 
     def __init__(self, total: int, left: int, *, quiet: bool = False) -> None:

@@ -11,9 +11,6 @@ from captioner.cli.arguments.text import add_style_argument
 from captioner.cli.arguments.values import positive
 from captioner.folder.outputs import FORMATS
 
-RAY_OPTIONS = ("actors", "cpus_per_actor", "gpus_per_actor", "shard_size")
-"""Options of `--engine ray` only."""
-
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(

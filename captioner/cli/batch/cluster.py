@@ -1,0 +1,90 @@
+"""`captioner batch --engine ray`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from typing import TYPE_CHECKING, NoReturn
+
+from captioner.cli.arguments.model import LocalModel
+from captioner.cli.batch.names import read_list
+from captioner.cli.batch.request import Request
+from captioner.cli.batch.wording import make_transform
+from captioner.cli.output import INTERRUPTED, printable
+
+if TYPE_CHECKING:
+    from captioner.folder.ray_engine import RayOptions, RayRun
+
+
+def caption_on_cluster(request: Request, ray: RayOptions) -> int:
+    """Caption what is new; the exit status."""
+    from captioner.folder.ray_engine import RayRun
+    from captioner.model.bundle import Bundle
+    from captioner.model.calibration import Calibration
+
+    assert isinstance(request.model, LocalModel)
+    folder = request.model.bundle
+    bundle = Bundle.load(folder)
+    say = _say_nothing if request.quiet else _say
+    run = RayRun(
+        request.sources[0] if request.sources else ".",
+        request.output,
+        bundle=None if folder is None else str(folder.absolute()),
+        model=bundle.identity,
+        options=request.options,
+        selection=request.selection,
+        names=read_list(request),
+        limits=request.limits,
+        ray=ray,
+        wording=repr((request.text, request.min_confidence)),
+        transform=make_transform(request, Calibration.of(bundle.manifest)),
+        retry_failed=request.retry_failed,
+        overwrite=request.overwrite,
+        report=say,
+    )
+    with _terminable(), redirect_stdout(sys.stderr), run:  # Ray prints what happens to nodes
+        return _work(run, say)
+
+
+def _work(run: RayRun, say: Callable[[str], None]) -> int:
+    """Do what is left; the exit status. Failures are printed, all else goes to `say`."""
+    say(f"{run.total - run.left} of {run.total} images are done already")
+    done = 0
+    try:
+        for shard in run:
+            done += shard.images
+            for name, reason in shard.failed.items():
+                _say(f"{name}: {reason}")
+            say(f"{done} of {run.left} images")
+    except KeyboardInterrupt:
+        say(
+            f"interrupted; {done} images are done and kept, {run.left - done} are left; "
+            "the same command resumes"
+        )
+        return INTERRUPTED
+    say(f"{run.total} images in all, {run.failed} of them failed")
+    return 1 if run.failed else 0
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Handle SIGTERM like Ctrl-C: unfinished shards are discarded, finished ones are kept."""
+
+    def interrupt(number: int, frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _say(text: str) -> None:
+    print(f"captioner: {printable(text)}", file=sys.stderr)
+
+
+def _say_nothing(_: str) -> None:
+    """With --quiet."""
