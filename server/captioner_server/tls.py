@@ -31,7 +31,8 @@ def server_credentials(options: ServerOptions) -> grpc.ServerCredentials | None:
     mutual = options.tls_client_ca is not None
 
     def fetch() -> Any:  # may return None, contrary to its type
-        return files.configuration() if files.read_again() else None
+        renewed = files.read_again()
+        return renewed[1] if renewed else None
 
     files.context()
     return grpc.dynamic_ssl_server_credentials(files.configuration(), fetch, mutual)
@@ -46,7 +47,8 @@ def server_context(options: ServerOptions) -> ssl.SSLContext | None:
 
     def renew(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
         nonlocal current
-        current = files.read_again() or current
+        renewed = files.read_again()
+        current = renewed[0] if renewed else current
         connection.context = current
 
     context.sni_callback = renew  # called at each handshake, also without a server name
@@ -94,20 +96,22 @@ class _Files:
         pair = self._key.read_bytes(), self._certificate.read_bytes()
         return grpc.ssl_server_certificate_configuration([pair], roots)
 
-    def read_again(self) -> ssl.SSLContext | None:
-        """A new context if the files have changed, else None; called at each handshake. Files that do not
-        match, for instance while only one has been replaced, change nothing."""
+    def read_again(self) -> tuple[ssl.SSLContext, grpc.ServerCertificateConfiguration] | None:
+        """What to use from now on, if the files have changed, else None; called at each handshake. Files that
+        do not match, for instance while only one has been replaced, change nothing."""
         digests = self._digest()
         if digests == self._digests:
             return None
         try:
-            context = self.context()
+            renewed = self.context(), self.configuration()
         except (ServerStartError, OSError) as error:
             log.warning("certificate not read again", extra={"fields": {"reason": str(error)}})
             return None
+        if self._digest() != digests:  # replaced meanwhile: the next handshake reads them
+            return None
         self._digests = digests
         log.info("certificate read again")
-        return context
+        return renewed
 
     def _digest(self) -> tuple[bytes | None, ...]:
         return tuple(content_digest(path) for path in (self._certificate, self._key, self._client_ca) if path)

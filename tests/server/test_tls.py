@@ -2,6 +2,7 @@
 
 import socket
 import ssl
+import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -78,6 +79,31 @@ def test_a_new_certificate_is_used_without_a_restart(authority: Authority) -> No
         key.write_bytes(other_key.read_bytes())
         assert shown_certificate(server.address) == certificate.read_text()
         assert probe.main([server.address]) == 0
+
+
+def test_certificates_may_be_replaced_while_callers_connect(authority: Authority) -> None:
+    pairs = [[path.read_bytes() for path in authority.issue(name)] for name in ("first", "second")]
+    certificate, key = authority.issue("server")
+    stop = threading.Event()
+
+    def replace() -> None:
+        while not stop.is_set():
+            for new, new_key in pairs:
+                certificate.write_bytes(new)
+                key.write_bytes(new_key)
+
+    with serve(FakeEngine(), tls_certificate=certificate, tls_key=key) as server:
+        replacing = threading.Thread(target=replace)
+        replacing.start()
+        options = ClientOptions(root_certificates=authority.roots, timeout_s=PATIENCE_S)
+        try:
+            for _ in range(20):
+                with CaptionClient(f"localhost:{server.address.rpartition(':')[2]}", options) as client:
+                    assert client.get_model().name
+        finally:
+            stop.set()
+            replacing.join()
+        assert shown_certificate(server.address) == certificate.read_text()
 
 
 def connect(server: RunningServer, authority: Authority, *own: Path) -> httpx.Client:

@@ -51,13 +51,16 @@ class Stalling:
         self._begin(("grpc-encoding", "gzip"))
         self._send(struct.pack(">BI", 1, len(message)) + message)
 
-    def wait_for_answer(self) -> None:
-        """Read until a call has ended. Raises `OSError` if the connection ends first."""
+    def wait_for_answer(self) -> bytes:
+        """Read until a call has ended; returns its data. Raises `OSError` if the connection ends first."""
         kind = flags = 0
+        data = b""
         while not (kind == 3 or (kind == 1 and flags & 1)):
             header = self._read(9)
             kind, flags = header[3], header[4]
-            self._read(int.from_bytes(header[:3], "big"))
+            payload = self._read(int.from_bytes(header[:3], "big"))
+            data += payload if kind == 0 else b""
+        return data
 
     def _read(self, count: int) -> bytes:
         data = self.socket.recv(count, socket.MSG_WAITALL)
