@@ -30,6 +30,7 @@ COMMANDS = {
     "overlay": "draw where the model looked for each word",
     "gallery": "make a page of a folder's photos and captions",
     "batch": "caption a folder of images into a file",
+    "convert": "write the captions of an earlier run in other formats",
     "search": "find photos by their captions",
     "serve": "answer caption requests over gRPC and HTTP",
     "demo": "caption photos in the browser",

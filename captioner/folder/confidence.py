@@ -15,7 +15,8 @@ class ConfidenceFilter:
     """Replaces captions of low confidence with an error. Raises `OptionsError` for a threshold out of
     range."""
 
-    calibration: Calibration
+    calibration: Calibration | None
+    """None if all records have a confidence."""
     minimum: float
 
     def __post_init__(self) -> None:
@@ -38,7 +39,14 @@ class ConfidenceFilter:
         if "caption" not in record:
             return record
         confidence = record.get("confidence")
+        if confidence is None and self.calibration is None:
+            if "log_prob" not in record:  # a person wrote it
+                return record
+            raise OptionsError(
+                "the captions have no confidence, which --min-confidence needs", "min_confidence"
+            )
         if confidence is None:  # captioned by an older version
+            assert self.calibration is not None
             confidence = round(self.calibration.confidence(record["caption"], record["log_prob"]), 4)
         if confidence < self.minimum:
             message = f"confidence {confidence} is below {self.minimum}"

@@ -8,7 +8,9 @@ current run is a temporary table, so that memory does not grow with the folder.
 
 from __future__ import annotations
 
+import copy
 import itertools
+import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -73,6 +75,7 @@ class State:
         With `overwrite` all results are discarded, once: an unfinished run that was started with it is
         resumed. Without a path the state is temporary."""
         self.path, self.overwrite, self._fingerprint = path, overwrite, fingerprint
+        self._label = ""
         with self._guard():
             self._connection = open_database(path)
         self._query = self._connection.execute
@@ -100,13 +103,21 @@ class State:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
+    def share(self, label: str) -> State:
+        """This state as one of several outputs uses it, with settings and published digests of its own."""
+        own = copy.copy(self)
+        own._label = label
+        return own
+
     def get(self, key: str) -> str | None:
+        key = f"{self._label}:{key}" if self._label else key
         with self._guard():
             row = self._query("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
             return None if row is None else row[0]
 
     def set(self, key: str, value: str | None) -> None:
         """Set a value; None removes it."""
+        key = f"{self._label}:{key}" if self._label else key
         with self._guard():
             if value is None:
                 self._query("DELETE FROM meta WHERE key = ?", (key,))
@@ -221,7 +232,7 @@ class State:
         query = f"SELECT l.number, l.name, r.record, r.published {_DONE}{only} AND l.number > :after"
         for number, name, record, published in self._rows(query, after):
             try:
-                yield Entry(number, os.fsdecode(name), unpack(record), published)
+                yield Entry(number, os.fsdecode(name), unpack(record), self._own(published))
             except ValueError:
                 raise not_a_state(self.path) from None
 
@@ -241,7 +252,24 @@ class State:
 
     def mark_published(self, name: str, digest: bytes | None) -> None:
         with self._guard():
-            self._query("UPDATE results SET published = ? WHERE name = ?", (digest, os.fsencode(name)))
+            key = os.fsencode(name)
+            before = self._query("SELECT published FROM results WHERE name = ?", (key,)).fetchone()
+            digest = self._with_own(before[0] if before else None, digest)
+            self._query("UPDATE results SET published = ? WHERE name = ?", (digest, key))
+
+    def _own(self, published: bytes | None) -> bytes | None:
+        """The digest of this output, of one or of those of several outputs."""
+        if not self._label or published is None:
+            return published
+        digest = _read_shared(published).get(self._label)
+        return None if digest is None else bytes.fromhex(digest)
+
+    def _with_own(self, published: bytes | None, digest: bytes | None) -> bytes | None:
+        """`published` with the digest of this output, None for none."""
+        if not self._label:
+            return digest
+        shared = {**_read_shared(published or b"{}"), self._label: digest.hex() if digest else ""}
+        return json.dumps({name: one for name, one in shared.items() if one}).encode()
 
     def claim_target(self, target: str, name: str) -> str:
         """The image that owns a file: the first that claimed it."""
@@ -264,11 +292,11 @@ class State:
             key, heir = os.fsencode(target), os.fsencode(name)
             query = "SELECT r.published FROM targets t JOIN results r USING (name) WHERE t.target = ?"
             [digest] = self._query(query, (key,)).fetchone() or (None,)
+            published = self._own(digest)
             self._query("BEGIN")
-            self._query("UPDATE results SET published = ? WHERE name = ?", (digest, heir))
+            self.mark_published(name, published)
             self._query("UPDATE targets SET name = ? WHERE target = ?", (heir, key))
             self._query("COMMIT")
-            published: bytes | None = digest
             return published
 
     def restamp(self, entry: Entry, stamp: str, digest: bytes) -> None:
@@ -318,3 +346,12 @@ class State:
         if name == "SQLITE_FULL":
             return f"cannot write {self.path}: no space left on the device"
         return f"cannot write {self.path}: {error}"
+
+
+def _read_shared(published: bytes) -> dict[str, str]:
+    """The digests of several outputs; those that are none are left out."""
+    try:
+        shared = json.loads(published)
+        return {name: one for name, one in shared.items() if bytes.fromhex(one)}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return {}

@@ -23,7 +23,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("sources", nargs="*", metavar="FOLDER", help="folder, zip or tar archive of images")
     parser.add_argument("-o", "--output", required=True, metavar="OUT", help="file or folder to write")
-    parser.add_argument("--format", choices=list(FORMATS), help="default: by the suffix of OUT")
+    add_format_argument(parser)
     _add_input(parser.add_argument_group("input"))
     run = parser.add_argument_group("run")
     again = run.add_mutually_exclusive_group()
@@ -46,10 +46,30 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="batches captioned at the same time, which share the threads (default: by the number of cores)",
     )
     _add_cluster(parser.add_argument_group("cluster (--engine ray)"))
-    _add_output(parser.add_argument_group("output"))
-    _add_text(parser.add_argument_group("text"))
+    output = parser.add_argument_group("output")
+    add_output_arguments(output)
+    output.add_argument(
+        "--gallery", type=Path, metavar="OUT.html", help="also write a gallery; needs --attention"
+    )
+    add_text_arguments(parser.add_argument_group("text"))
     parser.add_argument("--attention", action="store_true", help="write words with their attention maps")
     add_caption_arguments(parser)
+
+
+def add_format_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--format",
+        type=_formats,
+        metavar="FORMAT[,FORMAT...]",
+        help=f"{', '.join(FORMATS)}; several write into the folder OUT (default: by the suffix of OUT)",
+    )
+
+
+def _formats(text: str) -> str:
+    for name in text.split(","):
+        if name not in FORMATS:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(FORMATS)}")
+    return text
 
 
 def _add_input(group: argparse._ArgumentGroup) -> None:
@@ -90,7 +110,7 @@ def _add_cluster(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--shard-size", type=positive, metavar="N", help="images in one file of OUT (10000)")
 
 
-def _add_output(group: argparse._ArgumentGroup) -> None:
+def add_output_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--embed", action="store_true", help="with xmp: write into the photos themselves; OUT is their folder"
     )
@@ -125,15 +145,9 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--excel", action="store_true", help="with csv: begin with a byte order mark (BOM), which Excel needs"
     )
-    group.add_argument(
-        "--gallery",
-        type=Path,
-        metavar="OUT.html",
-        help="also write a gallery; needs --attention",
-    )
 
 
-def _add_text(group: argparse._ArgumentGroup) -> None:
+def add_text_arguments(group: argparse._ArgumentGroup) -> None:
     add_style_argument(group)
     group.add_argument("--prefix", default="", metavar="TEXT", help="put TEXT before each caption")
     group.add_argument("--suffix", default="", metavar="TEXT", help="put TEXT after each caption")

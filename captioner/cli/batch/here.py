@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from captioner.cli.arguments.inputs import report_unknown_keywords
 from captioner.cli.arguments.model import ServedModel
 from captioner.cli.batch.names import read_list
+from captioner.cli.batch.outputs import output_options, read_corrections
 from captioner.cli.batch.request import Request
 from captioner.cli.batch.wording import make_transform
-from captioner.cli.output import INTERRUPTED, counted, printable, report_failure
+from captioner.cli.output import INTERRUPTED, counted, printable
 from captioner.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def caption_here(request: Request) -> int:
     if request.gallery is not None:
         _check_gallery(request, request.gallery)
     names = _check_inputs(request, read_list(request))
-    corrections = _read_corrections(request)
+    corrections = read_corrections(request)
     stop = threading.Event()
     with _open_engine(request) as engine, _interruptible(stop):
         wanted = _output_options(request, engine, corrections)
@@ -45,24 +46,23 @@ def caption_here(request: Request) -> int:
     return status
 
 
-def _read_corrections(request: Request) -> Corrections | None:
-    from captioner.folder.corrections import Corrections
-
-    return None if request.corrections is None else Corrections.read(request.corrections)
-
-
 def _check_inputs(request: Request, names: Iterator[str] | None) -> Iterator[str] | None:
     """Raise `OutputError` if OUT is an input. Returns the names of a list, which raise it as they are
     read."""
+    from captioner.folder.outputs import output_files
     from captioner.folder.outputs.files import check_no_input
+
+    outputs = output_files(request.out, request.format)
 
     def check(names: Iterator[str]) -> Iterator[str]:
         for name in names:
-            check_no_input(request.out, [Path(*request.sources, name)])
+            for output in outputs:
+                check_no_input(output, [Path(*request.sources, name)])
             yield name
 
-    files = (request.corrections, request.coco_ids, request.files_from)
-    check_no_input(request.out, [*request.sources, *(file for file in files if file is not None)])
+    files: list[str | Path] = [*request.input_files, *([request.files_from] if request.files_from else [])]
+    for output in outputs:
+        check_no_input(output, [*request.sources, *files])
     return None if names is None else check(names)
 
 
@@ -152,39 +152,15 @@ def _conclude(
 
 
 def _output_options(request: Request, engine: Engine, corrections: Corrections | None) -> OutputOptions:
-    from captioner.folder.outputs import OutputOptions
-
-    options = request.options
-    return OutputOptions(
-        attention=options.attention,
-        alternatives=options.alternatives > 0,
-        grid=options.attention_size or engine.grid,
-        transform=make_transform(request, engine.calibration, corrections),
-        root=request.folder,
-        image_ids=None if request.coco_ids is None else _read_image_ids(request.coco_ids),
-        ids_by_order=request.ids_by_order,
-        report=report_failure,
-        **request.written,
-    )
-
-
-def _read_image_ids(path: Path) -> dict[str, int | None]:
-    """`OutputOptions.image_ids` from a file of COCO or Karpathy."""
-    from captioner.references import image_key, read_image_ids
-
-    ids: dict[str, int | None] = {}
-    for name, image_id in read_image_ids(path):
-        key = image_key(name)
-        ids[key] = None if key in ids else image_id
-        ids[name] = image_id
-    return ids
+    transform = make_transform(request, engine.calibration, corrections)
+    return output_options(request, request.options, engine.grid, transform, request.folder)
 
 
 def _check_gallery(request: Request, page: Path) -> None:
     from captioner.folder.outputs import format_of
     from captioner.overlay.gallery.write import check_page
 
-    is_jsonl = format_of(request.out, request.format) == "jsonl"
+    is_jsonl = "," not in (request.format or "") and format_of(request.out, request.format) == "jsonl"
     if not (request.folder and request.options.attention and is_jsonl):
         raise OptionsError("--gallery is for one folder, with --attention and jsonl", "gallery")
     check_page(page)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from captioner.cli.arguments.model import LocalModel, ServedModel, chosen_model, image_limits
 from captioner.cli.arguments.search import caption_options
 from captioner.cli.arguments.values import given_flags
+from captioner.cli.batch.outputs import OutputRequest, output_fields
 from captioner.errors import OptionsError
 from captioner.images.urls import is_url
 
 if TYPE_CHECKING:
     from captioner.folder.ray_engine import RayOptions
     from captioner.folder.sources import Selection
-    from captioner.folder.text import TextOptions
     from captioner.images.sources import ImageLimits
     from captioner.options import CaptionOptions
 
@@ -45,15 +43,11 @@ _NOT_OF_RAY = {
     "excel": "it writes Parquet",
 }
 """Options that do not apply to Ray, and the reason."""
-_WRITTEN = ("embed", "excel", "keywords", "hierarchy", "replace_existing")
-"""Options of `OutputOptions`, by the same names."""
-_BY_ORDER = Path("order")
-"""The value of --coco-ids that is no file; a file of this name is ./order."""
 _STORES = "--engine ray reads and writes object stores"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(OutputRequest):
     """A whole run. Places are paths, or for a cluster URIs too."""
 
     sources: tuple[str, ...]
@@ -70,28 +64,14 @@ class Request:
     include_keywords: bool
     ray: RayOptions | None
     """How a cluster works; None for a run in this process."""
-    output: str
-    format: str | None
-    written: Mapping[str, bool]
-    """What is written beside captions, as fields of `OutputOptions`."""
-    coco_ids: Path | None
-    """A file with the ids of COCO."""
-    ids_by_order: bool
-    """Whether these ids count the images from 1."""
-    corrections: Path | None
     gallery: Path | None
-    text: TextOptions
-    min_confidence: float | None
-    overwrite: bool
     retry_failed: bool
     watch: bool
-    quiet: bool
 
     @classmethod
     def read(cls, args: argparse.Namespace) -> Request:
         """Raises `OptionsError` for flags that conflict or are out of range."""
         from captioner.folder.sources import IMAGE_PATTERNS, Selection
-        from captioner.folder.text import TextOptions
 
         _check(args)
         return cls(
@@ -108,32 +88,16 @@ class Request:
             workers=args.workers,
             include_keywords=bool(args.include_keywords),
             ray=_ray_options(args) if args.engine == "ray" else None,
-            output=args.output,
-            format=args.format,
-            written={name: getattr(args, name) for name in _WRITTEN},
-            coco_ids=None if args.coco_ids == _BY_ORDER else args.coco_ids,
-            ids_by_order=args.coco_ids == _BY_ORDER,
-            corrections=args.corrections,
             gallery=args.gallery,
-            text=TextOptions(
-                **{field.name: getattr(args, field.name) for field in dataclasses.fields(TextOptions)}
-            ),
-            min_confidence=args.min_confidence,
-            overwrite=args.overwrite,
             retry_failed=args.retry_failed,
             watch=args.watch,
-            quiet=args.quiet,
+            **output_fields(args),
         )
 
     @property
     def paths(self) -> list[Path]:
         """The sources, for a run in this process."""
         return [Path(place) for place in self.sources]
-
-    @property
-    def out(self) -> Path:
-        """The output, for a run in this process."""
-        return Path(self.output)
 
     @property
     def folder(self) -> Path | None:

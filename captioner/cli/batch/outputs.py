@@ -1,0 +1,113 @@
+"""What `captioner batch` and `captioner convert` write, and where."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from captioner.cli.output import report_failure
+
+if TYPE_CHECKING:
+    from captioner.folder.corrections import Corrections
+    from captioner.folder.outputs import OutputOptions
+    from captioner.folder.text import TextOptions
+    from captioner.options import CaptionOptions
+
+_WRITTEN = ("embed", "excel", "keywords", "hierarchy", "replace_existing")
+"""Options of `OutputOptions`, by the same names."""
+_BY_ORDER = Path("order")
+"""The value of --coco-ids that is no file; a file of this name is ./order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputRequest:
+    """What a command line asks to be written."""
+
+    output: str
+    format: str | None
+    """One format, or several separated by commas."""
+    written: Mapping[str, bool]
+    """What is written beside captions, as fields of `OutputOptions`."""
+    coco_ids: Path | None
+    """A file with the ids of COCO."""
+    ids_by_order: bool
+    """Whether these ids count the images from 1."""
+    corrections: Path | None
+    text: TextOptions
+    min_confidence: float | None
+    overwrite: bool
+    quiet: bool
+
+    @property
+    def out(self) -> Path:
+        """The output, for a run in this process."""
+        return Path(self.output)
+
+    @property
+    def input_files(self) -> list[Path]:
+        """Files that are read for the output, which it may not replace."""
+        return [file for file in (self.corrections, self.coco_ids) if file is not None]
+
+
+def output_fields(args: argparse.Namespace) -> dict[str, Any]:
+    """The fields of `OutputRequest` that the flags give. Raises `OptionsError`."""
+    from captioner.folder.text import TextOptions
+
+    text = {field.name: getattr(args, field.name) for field in dataclasses.fields(TextOptions)}
+    return {
+        "output": str(args.output),
+        "format": args.format,
+        "written": {name: getattr(args, name) for name in _WRITTEN},
+        "coco_ids": None if args.coco_ids == _BY_ORDER else args.coco_ids,
+        "ids_by_order": args.coco_ids == _BY_ORDER,
+        "corrections": args.corrections,
+        "text": TextOptions(**text),
+        "min_confidence": args.min_confidence,
+        "overwrite": args.overwrite,
+        "quiet": args.quiet,
+    }
+
+
+def read_corrections(request: OutputRequest) -> Corrections | None:
+    from captioner.folder.corrections import Corrections
+
+    return None if request.corrections is None else Corrections.read(request.corrections)
+
+
+def output_options(
+    request: OutputRequest,
+    options: CaptionOptions,
+    grid: tuple[int, int] | None,
+    transform: Callable[[Any], Any],
+    root: Path | None,
+) -> OutputOptions:
+    """What to write of captions made with `options`; `grid` and `root` are those of `OutputOptions`."""
+    from captioner.folder.outputs import OutputOptions
+
+    return OutputOptions(
+        attention=bool(options.attention),
+        alternatives=options.alternatives > 0,
+        grid=options.attention_size or grid,
+        transform=transform,
+        root=root,
+        image_ids=None if request.coco_ids is None else _read_image_ids(request.coco_ids),
+        ids_by_order=request.ids_by_order,
+        report=report_failure,
+        **request.written,
+    )
+
+
+def _read_image_ids(path: Path) -> dict[str, int | None]:
+    """`OutputOptions.image_ids` from a file of COCO or Karpathy."""
+    from captioner.references import image_key, read_image_ids
+
+    ids: dict[str, int | None] = {}
+    for name, image_id in read_image_ids(path):
+        key = image_key(name)
+        ids[key] = None if key in ids else image_id
+        ids[name] = image_id
+    return ids

@@ -1,0 +1,116 @@
+"""`captioner convert`: write the captions of an earlier run in other formats, without captioning again."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from captioner.cli.batch.arguments import add_format_argument, add_output_arguments, add_text_arguments
+from captioner.cli.batch.outputs import OutputRequest, output_fields, output_options, read_corrections
+from captioner.cli.batch.wording import make_transform
+from captioner.cli.output import counted, printable, report_failure
+from captioner.errors import DataError
+
+if TYPE_CHECKING:
+    from captioner.options import CaptionOptions
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "convert",
+        help="write the captions of an earlier run in other formats",
+        description="Write the captions in a .jsonl file of captioner batch in other formats, without "
+        "captioning again. Running the same command again writes what has changed.",
+        epilog="Exit status: 0 all done; 1 some images have no caption, each named on stderr; 2 wrong usage, "
+        "or the output cannot be written.",
+    )
+    parser.add_argument("captions", type=Path, metavar="CAPTIONS.jsonl")
+    parser.add_argument(
+        "-o", "--output", required=True, type=Path, metavar="OUT", help="file, or folder (default: txt)"
+    )
+    add_format_argument(parser)
+    parser.add_argument(
+        "--images", type=Path, metavar="ROOT", help="folder of the photos (default: OUT, if it is a folder)"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace OUT")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only failures on stderr")
+    add_output_arguments(parser.add_argument_group("output"))
+    add_text_arguments(parser.add_argument_group("text"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvertRequest(OutputRequest):
+    """What a command line of `captioner convert` asks for."""
+
+    captions: Path
+    root: Path | None
+    """The folder of the photos."""
+
+    @classmethod
+    def read(cls, args: argparse.Namespace) -> ConvertRequest:
+        """Raises `OptionsError`, and `DataError` if the folder of the photos is none."""
+        is_folder = args.output.is_dir()
+        root = args.images or (args.output if is_folder else None)
+        if root is not None and not root.is_dir():
+            raise DataError(f"{root}: there is no such folder")
+        fields = output_fields(args)
+        if is_folder and args.format is None:
+            fields["format"] = "txt"
+        return cls(captions=args.captions, root=root, **fields)
+
+
+def run(args: argparse.Namespace) -> int:
+    return convert(ConvertRequest.read(args))
+
+
+def convert(request: ConvertRequest) -> int:
+    """Write what has changed; the exit status."""
+    from captioner.folder.outputs import make_output, output_files
+    from captioner.folder.outputs.files import check_no_input
+    from captioner.folder.recorded import RecordedEngine, RecordedSource
+    from captioner.folder.run import FolderRun
+    from captioner.folder.state_file import MAX_RECORD_BYTES
+
+    for output in output_files(request.out, request.format):
+        check_no_input(output, [request.captions, *request.input_files])
+    with closing(RecordedSource(request.captions)) as source:
+        options = _options(request, source.first())
+        transform = make_transform(request, None, read_corrections(request), is_recorded=True)
+        wanted = output_options(request, options, None, transform, request.root)
+        run = FolderRun(
+            [source],
+            RecordedEngine(),
+            make_output(request.out, wanted, request.format),
+            options,
+            transform=transform,
+            max_bytes=MAX_RECORD_BYTES,
+            overwrite=request.overwrite,
+        )
+        with run:
+            for _ in run:
+                pass
+            for result in run.failures():
+                report_failure(result.image, str(result.error))
+            failed, left_out = run.count_failed()
+        if not request.quiet:
+            more = f", {left_out} left out" if left_out else ""
+            said = f"{counted(run.total, 'image')} in {request.output}, {failed} of them failed{more}"
+            print(f"captioner: {printable(said)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _options(request: ConvertRequest, first: Mapping[str, Any]) -> CaptionOptions:
+    """With the words and alternatives that the first record has, if the output can hold them."""
+    from captioner.folder.outputs import has_words
+    from captioner.options import CaptionOptions
+
+    keeps = has_words(request.out, request.format)
+    return CaptionOptions(
+        attention=keeps and "words" in first,
+        alternatives=len(first.get("alternatives", ())) if keeps else 0,
+    )
