@@ -13,6 +13,7 @@ import numpy.typing as npt
 from PIL import Image
 
 _SIDE = 8
+_BITS = np.array([number.bit_count() for number in range(256)], dtype=np.uint8)
 _MOST_BITS = 6
 """Most bits in which photos that look alike differ."""
 
@@ -49,5 +50,4 @@ def group(fingerprints: Sequence[int]) -> list[list[int]]:
 
 def _bits(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     """How many bits of each are set."""
-    octets = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), 8)
-    return np.unpackbits(octets, axis=1).sum(axis=1, dtype=np.int64)
+    return np.asarray(_BITS[values.view(np.uint8)].reshape(len(values), 8).sum(axis=1, dtype=np.int64))

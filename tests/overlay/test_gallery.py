@@ -242,7 +242,7 @@ def test_malformed_records_are_failed_cards(tmp_path, folder, record):
 def test_a_caption_that_a_person_wrote_has_no_numbers(tmp_path, folder):
     summary = write_gallery([{"image": "0.jpg", "caption": "a dog"}], tmp_path / "out.html", folder)
     assert (summary.photos, summary.failed) == (1, 0)
-    assert '["0.jpg","a dog",null,null,null]' in (tmp_path / "out.files" / "index" / "0.js").read_text()
+    assert '["0.jpg","a dog",null,null,null,null]' in (tmp_path / "out.files" / "index" / "0.js").read_text()
     view = (tmp_path / "out.files" / "views" / "0.js").read_text()
     assert '"logProb":null' in view and '"meanProbability":null' in view
 

@@ -7,7 +7,9 @@ import zipfile
 from importlib import resources
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from support.browser import open_page
 from support.captions import make_caption
 from support.gallery import TEXTS, captions_shown
@@ -195,6 +197,19 @@ def test_filters(browser, tree):
         page.locator(".keyword").select_option("")
         page.locator(".sureness").select_option("0.25-0.5")
         assert shown() == ["sea/b.jpg"]
+
+
+def test_photos_that_look_alike_are_shown_together(browser, tmp_path, photo):
+    y, x = np.mgrid[0:90, 0:120]
+    other = Image.fromarray((128 + 100 * np.sin(x * y / 900)).astype(np.uint8))
+    pictures = (photo, other, photo.resize((90, 60)), other, photo.rotate(180))
+    names = [f"{letter}.jpg" for letter in "abcde"]
+    for name, picture in zip(names, pictures, strict=True):
+        picture.convert("RGB").save(tmp_path / name)
+    write_gallery([make_caption().to_dict(name) for name in names], tmp_path / "out.html", tmp_path)
+    with open_page(browser, tmp_path / "out.html") as page:
+        page.locator(".show").select_option("alike")
+        assert page.locator(".card .name").all_text_contents() == ["a.jpg", "c.jpg", "b.jpg", "d.jpg"]
 
 
 def test_downloads(browser, tree, tmp_path):

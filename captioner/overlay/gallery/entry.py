@@ -15,6 +15,7 @@ from captioner.overlay.payload import encode_photo, make_payload
 from captioner.overlay.scene import OverlayOptions, show_word
 from captioner.overlay.text import clean
 from captioner.results import Alternative, Caption, Word
+from captioner.retrieval.duplicates import fingerprint
 
 THUMBNAIL_SIDE, THUMBNAIL_QUALITY = 400, 76
 PHOTO_SIDE, PHOTO_QUALITY = 1280, 80
@@ -38,6 +39,8 @@ class Entry:
     photo: bytes | None = None
     """None if the view links to the original."""
     view: dict[str, Any] | None = None
+    fingerprint: int = 0
+    """As `captioner.retrieval.duplicates` has it; 0 for none."""
 
     @property
     def name(self) -> str:
@@ -45,9 +48,10 @@ class Entry:
         return clean(self.file) or "(no name)"
 
     def index_row(self) -> list[Any]:
-        """The row of this entry in the index."""
-        row = [self.name, self.caption, self.confidence, self.error, self.mean_probability]
-        return row if self.file == self.name else [*row, self.file]
+        """The row of this entry in the index, to which the number of a group of photos that look alike may be
+        added."""
+        file = None if self.file == self.name else self.file
+        return [self.name, self.caption, self.confidence, self.error, self.mean_probability, file]
 
 
 def make_entry(
@@ -84,6 +88,7 @@ def make_entry(
         thumbnail=encode_photo(photo, THUMBNAIL_SIDE, THUMBNAIL_QUALITY),
         photo=None if links else encode_photo(photo, PHOTO_SIDE, PHOTO_QUALITY),
         view=view,
+        fingerprint=fingerprint(photo),
     )
 
 

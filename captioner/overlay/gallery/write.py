@@ -16,6 +16,7 @@ from captioner.images.opening import DEFAULT_LIMITS, ImageLimits
 from captioner.images.suffixes import GALLERY_MARKER
 from captioner.overlay import template
 from captioner.overlay.gallery.entry import Entry, make_entry
+from captioner.retrieval.duplicates import group
 from captioner.words import forms
 
 CHUNK = 1000
@@ -137,10 +138,14 @@ def _make_entries(
 
 
 def _write_files(entries: Iterable[Entry], files: Path) -> list[list[Any]]:
-    rows = []
+    rows, fingerprints = [], []
     for number, entry in enumerate(entries):
         _write_entry(entry, number, files)
         rows.append(entry.index_row())
+        fingerprints.append(entry.fingerprint)
+    for number, alike in enumerate(group(fingerprints), 1):
+        for row in (rows[place] for place in alike):
+            row.append(number)
     return rows
 
 

@@ -1,5 +1,6 @@
 // The photos as cards, and what can be done with many at once: search, filters, order, bulk decisions, downloads.
-// A photo is {number, name, file, caption, error, confidence, probability}: `caption` is the model's, null without one.
+// A photo is {number, name, file, caption, error, confidence, probability, alike}: `caption` is the model's, null without
+// one; `alike` is the number of a group of photos that look alike, if it is in one.
 function createDesk({ photos, decisions, search, pictureOf, hrefOf, coveredHeight, onFilter, saves = {}, onSave = () => {} }) {
   const find = (selector) => document.querySelector(selector);
   const query = find(".query"), told = find(".told"), cards = find(".cards"), menu = find(".save-menu");
@@ -96,6 +97,7 @@ function createDesk({ photos, decisions, search, pictureOf, hrefOf, coveredHeigh
     const folders = [...new Set(photos.map(folderOf).filter(Boolean))].sort(names.compare);
     fill("folder", "All folders", folders.map((name) => [name, name]));
     fill("keyword", "Any keyword", search.keywords(photos).slice(0, MOST_KEYWORDS).map(([base, form, count]) => [base, `${form} (${count})`]));
+    select("show").querySelector("[value=alike]").hidden = !photos.some((photo) => photo.alike);
     select("sureness").parentElement.hidden = !photos.some((photo) => (photo.confidence ?? photo.probability) !== null);
   }
 
@@ -103,7 +105,8 @@ function createDesk({ photos, decisions, search, pictureOf, hrefOf, coveredHeigh
     const wanted = state(), found = search.find(photos, wanted.query);
     partial = found.partial;
     chosen = found.photos.filter((photo) => passes(photo, wanted));
-    if (ORDERS[wanted.order]) chosen.sort(ORDERS[wanted.order]);
+    const order = ORDERS[wanted.order] ?? (wanted.show === "alike" && ((a, b) => a.alike - b.alike || a.number - b.number));
+    if (order) chosen.sort(order);
     list.show(chosen);
     find(".nothing").hidden = chosen.length > 0;
     showActions();

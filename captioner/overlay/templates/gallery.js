@@ -34,10 +34,10 @@ const captionerGallery = (() => {
   // Data comes from scripts beside the page, which call these.
 
   function receiveIndex(rows) {
-    for (const [name, caption, confidence, error, probability, file = name] of rows) {
+    for (const [name, caption, confidence, error, probability, file, alike] of rows) {
       const number = photos.length;
       const key = byKey.has(name) ? `${name} (${number})` : name;
-      const photo = { number, key, name, file, caption: error === null ? caption : null, confidence, error, probability };
+      const photo = { number, key, name, file: file ?? name, caption: error === null ? caption : null, confidence, error, probability, alike };
       desk.learn(photo);
       photos.push(photo);
       byKey.set(key, photo);

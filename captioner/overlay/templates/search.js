@@ -113,6 +113,7 @@ const folderOf = (photo) => photo.name.includes("/") ? photo.name.replace(/\/[^/
 function passes(photo, { show, sureness, folder, keyword }) {
   const kinds = {
     all: true, open: photo.error === null && !photo.decision, failed: photo.error !== null, captioned: photo.error === null,
+    alike: photo.alike !== undefined,
     [photo.decision?.status]: true,
   };
   if (!kinds[show]) return false;
