@@ -22,7 +22,7 @@ from captioner.v1 import captioner_pb2_grpc
 from captioner_client.batch import Batch, Outcome
 from captioner_client.channel import check_process, open_channel, parse_addresses
 from captioner_client.encoding import is_ready, prepare
-from captioner_client.errors import ServerError, from_rpc_error, reading_answer
+from captioner_client.errors import DeadlineExceededError, ServerError, from_rpc_error, reading_answer
 from captioner_client.propagation import trace_metadata
 from captioner_client.settings import ClientOptions
 from captioner_client.waiting import Waiting
@@ -42,6 +42,7 @@ class AsyncCaptionClient:
         self._servers = ", ".join(self._addresses)
         self._settings = options or ClientOptions()
         self._channel: grpc.aio.Channel | None = None
+        self._opening = asyncio.Lock()
         self._closed = False
         token = self._settings.token
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
@@ -159,7 +160,8 @@ class AsyncCaptionClient:
         metadata = self._metadata + trace_metadata()
         waiting, begun = Waiting(self._settings, timeout_s), False
         while True:
-            call = self._stub().StreamCaption(request, timeout=waiting.left_s, metadata=metadata)
+            stub = await self._stub(waiting.left_s)
+            call = stub.StreamCaption(request, timeout=waiting.left_s, metadata=metadata)
             try:
                 async for event in call:
                     begun = True
@@ -190,7 +192,8 @@ class AsyncCaptionClient:
         limit = min((await self.get_model()).max_image_bytes, self._settings.max_image_bytes)
         settings = dataclasses.replace(self._settings, max_image_bytes=limit)
         metadata = self._metadata + trace_metadata()
-        batch = Batch(self._stub(), metadata, images, _message(options), settings, self._servers)
+        stub = await self._stub(settings.timeout_s)
+        batch = Batch(stub, metadata, images, _message(options), settings, self._servers)
         async with aclosing(batch.run()) as outcomes:
             async for outcome in outcomes:
                 yield outcome
@@ -221,9 +224,9 @@ class AsyncCaptionClient:
         return await asyncio.to_thread(prepare, image, self._settings)
 
     async def _call(self, method: str, request: Any, timeout_s: float | None) -> Any:
-        call = getattr(self._stub(), method)
         timeout_s = timeout_s or self._settings.timeout_s
         waiting, metadata = Waiting(self._settings, timeout_s), self._metadata + trace_metadata()
+        call = getattr(await self._stub(timeout_s), method)
         while True:
             try:
                 return await call(request, timeout=waiting.left_s, metadata=metadata)
@@ -231,12 +234,21 @@ class AsyncCaptionClient:
                 failure = from_rpc_error(error, self._servers, timeout_s)
             await waiting.after(failure)
 
-    def _stub(self) -> Any:
+    async def _stub(self, timeout_s: float) -> Any:
+        """Looking up the names of servers counts in the time of the first call."""
         if self._closed:
             raise ServerError("the client is closed")
         check_process()
         if self._channel is None:  # made here, because it belongs to the running event loop
-            self._channel = open_channel(self._addresses, self._settings)
+            try:
+                async with asyncio.timeout(timeout_s), self._opening:
+                    self._channel = self._channel or await open_channel(self._addresses, self._settings)
+            except TimeoutError:
+                late = f"no address of {self._servers} was found within {timeout_s:g} s"
+                raise DeadlineExceededError(late) from None
+            if self._closed:
+                await self._channel.close(None)
+                raise ServerError("the client is closed")
         return captioner_pb2_grpc.CaptionServiceStub(self._channel)
 
 

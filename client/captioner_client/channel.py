@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
 import logging
@@ -11,6 +12,7 @@ import socket
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -58,11 +60,6 @@ def check_process() -> None:
         )
 
 
-def _kept(channel: grpc.aio.Channel) -> grpc.aio.Channel:
-    _open.add(channel)
-    return channel
-
-
 def _keep_all() -> None:
     _inherited.extend(_open)
 
@@ -71,7 +68,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_keep_all)
 
 
-def open_channel(addresses: Sequence[str], options: ClientOptions) -> grpc.aio.Channel:
+async def open_channel(addresses: Sequence[str], options: ClientOptions) -> grpc.aio.Channel:
     """A channel over parsed addresses, for the running event loop.
 
     Raises `OptionsError` for a host that has no address, or a certificate file that cannot be read, and as
@@ -79,9 +76,22 @@ def open_channel(addresses: Sequence[str], options: ClientOptions) -> grpc.aio.C
     """
     global _opened_in
     check_process()
+    target, arguments, files = await asyncio.to_thread(_prepare, addresses, options)
     _opened_in = os.getpid()
+    if files is None:
+        channel = grpc.aio.insecure_channel(target, arguments)
+    else:
+        channel = grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(*files), arguments)
+    _open.add(channel)
+    return channel
+
+
+def _prepare(
+    addresses: Sequence[str], options: ClientOptions
+) -> tuple[str, list[tuple[str, Any]], tuple[bytes | None, ...] | None]:
+    """The target, the arguments, and the files for TLS: what takes looking up names and reading files."""
     target = make_target(addresses)
-    arguments = [
+    arguments: list[tuple[str, Any]] = [
         (
             "grpc.service_config",
             json.dumps(service_config(options.max_attempts, watch=watches_health(addresses, options))),
@@ -98,14 +108,14 @@ def open_channel(addresses: Sequence[str], options: ClientOptions) -> grpc.aio.C
         ("grpc.enable_http_proxy", int(not any(map(_is_local, addresses)))),
     ]
     if not (options.tls or options.root_certificates or options.certificate):
-        return _kept(grpc.aio.insecure_channel(target, arguments))
+        return target, arguments, None
     if not target.startswith(("dns:", "unix:")):  # then the name to check the certificate for is lost
         first, *others = dict.fromkeys(_split(address)[0] for address in addresses)
         if others:
             log.warning("the certificates of all servers must be valid for %s, the first host", first)
         arguments.append(("grpc.default_authority", first))
-    files = (_read(options, name) for name in ("root_certificates", "key", "certificate"))
-    return _kept(grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(*files), arguments))
+    names = ("root_certificates", "key", "certificate")
+    return target, arguments, tuple(_read(options, name) for name in names)
 
 
 def watches_health(addresses: Sequence[str], options: ClientOptions) -> bool:

@@ -54,7 +54,7 @@ def _address(text: str) -> str:
 
 def _channel(args: argparse.Namespace) -> grpc.Channel:
     options: list[tuple[str, int | str]] = [("grpc.enable_http_proxy", 0)]  # it is on this machine
-    shown = None if args.address.startswith("unix:") else _certificate_of(args.address)
+    shown = None if args.address.startswith("unix:") else certificate_of(args.address)
     if shown is None:
         return grpc.insecure_channel(args.address, options)
     pem, name = shown
@@ -65,7 +65,7 @@ def _channel(args: argparse.Namespace) -> grpc.Channel:
     return grpc.secure_channel(args.address, grpc.ssl_channel_credentials(roots, key, chain), options)
 
 
-def _certificate_of(address: str) -> tuple[str, str] | None:
+def certificate_of(address: str) -> tuple[str, str] | None:
     """The certificate of a server as PEM, and a name in it; None if it does not use TLS."""
     host, _, port = address.rpartition(":")
     place = host.strip("[]"), int(port)

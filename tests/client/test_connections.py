@@ -77,10 +77,24 @@ def test_where_nothing_is_said_the_address_is_named() -> None:
             client.get_model()
 
 
+def test_looking_up_a_name_counts_in_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = threading.Event()
+
+    def look_up(*_: object, **__: object) -> list[object]:
+        found.wait(PATIENCE_S)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    with CaptionClient("a.example:1", ClientOptions(timeout_s=0.2)) as client:
+        for call in (client.get_model, lambda: client.caption(make_image(1)), lambda: client.caption([b""])):
+            with pytest.raises(DeadlineExceededError, match=r"no address of a\.example:1 was found"):
+                call()
+        found.set()
+
+
 def test_a_busy_server_is_asked_again_and_then_given_up() -> None:
     engine = FakeEngine()
     with serve(engine, queue_size=1) as server:
-        server.server.models.get()._batcher.learn(1, 1.0)  # sets how long a rejected caller waits
         engine.hold.clear()
         with CaptionClient(server.address) as first, CaptionClient(server.address) as client:
             held = threading.Thread(target=first.caption, args=(make_image(1),))

@@ -167,7 +167,7 @@ def test_other_authorities_of_callers_are_taken_over_http_without_a_restart(tmp_
 
 
 def shown_certificate(address: str) -> str:
-    found = probe._certificate_of(address)
+    found = probe.certificate_of(address)
     assert found
     return found[0]
 
