@@ -115,7 +115,7 @@ def check(trainer: Trainer) -> None:
     """The classes have been learnt, and captioned photos have none of them."""
     labelled = [e for e in trainer.train_examples if e.image.words]
     captioned = [e for e in trainer.train_examples if e.image.captions]
-    words = trainer.options.model.label_classes
+    words = trainer.options.model.bonus.label_classes
     right = [words.index(e.image.words[0]) for e in labelled]
     assert (shares(trainer.model, labelled).argmax(dim=1) == torch.tensor(right)).float().mean() > 0.9
     assert shares(trainer.model, labelled).sum(dim=1).mean() > 0.5
@@ -124,7 +124,7 @@ def check(trainer: Trainer) -> None:
 
 def test_a_model_gets_classes_and_its_bundle_keeps_them(data: Path, cache: Path, tmp_path: Path) -> None:
     trainer = squares.trainer(options(3, 0), tmp_path / "run", data, cache)
-    assert trainer.options.model.label_classes == ("octopus", "stop sign")
+    assert trainer.options.model.bonus.label_classes == ("octopus", "stop sign")
     # They are fitted to the encoder as it will be.
     assert shares(trainer.model, trainer.train_examples).max() < 1e-6
     trainer._save()
@@ -135,7 +135,7 @@ def test_a_model_gets_classes_and_its_bundle_keeps_them(data: Path, cache: Path,
 
     export_bundle(tmp_path / "run" / "best.pt", tmp_path / "bundle")  # compares the graphs with the network
     start = Start.read("bundle", tmp_path)
-    assert start.model.label_classes == ("octopus", "stop sign")
+    assert start.model.bonus.label_classes == ("octopus", "stop sign")
     again = CaptionModel(start.model, len(start.vocabulary))
     start.give(again, start.vocabulary)
     examples = trainer.train_examples
@@ -195,5 +195,5 @@ def test_what_cannot_be_fitted_is_refused(data: Path, cache: Path, tmp_path: Pat
     with pytest.raises(DataError, match="the run chooses them"):
         named = squares.with_bonus(MODEL, label_classes=("octopus",))
         squares.trainer(options(0, model=named), tmp_path, data, cache)
-    with pytest.raises(DataError, match=r"need \[model\] classes"):
+    with pytest.raises(DataError, match=r"need \[model.bonus\] classes"):
         options(0, model=ModelOptions())

@@ -41,7 +41,7 @@ def test_a_bundle_holds_the_names_and_a_run_from_it_keeps_them(
     data: Path, cache: Path, tmp_path: Path
 ) -> None:
     trainer = squares.trainer(options(), tmp_path / "run", data, cache)
-    words = ClassWords.of(trainer.vocabulary, trainer.options.model)
+    words = ClassWords.of(trainer.vocabulary, trainer.options.model.bonus)
     expected = words.names(caption_counts(trainer.train_examples, trainer.vocabulary))
     names = trainer.model.names
     assert trainer.options.model.bonus.following_words == expected.membership.shape[1] > 100
@@ -69,7 +69,7 @@ def test_a_bundle_holds_the_names_and_a_run_from_it_keeps_them(
     start.give(model, more)
     assert followers(model, more.words) == found
     for name in ("repetition", "names.following_gain"):
-        before, after = (own.decoder.get_buffer(name) for own in (again, model))
+        before, after = (own.decoder.bonus.get_buffer(name) for own in (again, model))
         assert torch.equal(after[:-1], before)
 
     export_bundle(tmp_path / "run" / "best.pt", tmp_path / "plain", checklist_weight=0.0)

@@ -102,7 +102,7 @@ def test_the_evidence_of_classes_can_be_frozen(data: Path, cache: Path, tmp_path
         if not torch.equal(value, before[name])
     }
     assert trained
-    assert any(name.startswith("evidence.") for name in trained) is not frozen
+    assert any(name.startswith("bonus.evidence.") for name in trained) is not frozen
 
 
 def test_hidden_means_leave_what_is_attended() -> None:
