@@ -26,6 +26,9 @@ MAX_HYPOTHESES = _PER_BEAM * MAX_BEAM_SIZE
 _INCLUDE_BEAM = 8
 """Least beam of a search for words to include, unless it is set."""
 
+_ADDED = frozenset(("keywords",))
+"""Options that are newer than the first state files, whose results stay current where these are off."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionSpec:
@@ -226,6 +229,12 @@ class CaptionOptions:
         if len(self.include) > (resolved.max_words or MAX_WORDS):
             raise OptionsError(f"{len(self.include)} words do not fit into {resolved.max_words}", "include")
         return resolved
+
+    def identity(self) -> dict[str, Any]:
+        """The values that identify results made with these options, the same as in versions that had fewer of
+        them."""
+        values = dataclasses.asdict(self)
+        return {name: value for name, value in values.items() if value or name not in _ADDED}
 
     @property
     def widest_beam(self) -> int:

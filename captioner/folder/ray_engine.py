@@ -7,7 +7,6 @@ actor, node or driver. Ray reassigns the shards of an actor that dies.
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import logging
@@ -204,7 +203,7 @@ class RayRun:
         self._job = Job(uri, out, bundle, options, limits, ray or RayOptions(), transform)
         self._source = open_place(uri, selection, names)
         self._parts = PartFolder(out)
-        self._settings = [model, dataclasses.asdict(options), wording]
+        self._settings = [model, options.identity(), wording]
         self._retry_failed, self._overwrite, self._report = retry_failed, overwrite, report
         self._open = ExitStack()
 

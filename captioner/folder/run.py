@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import threading
 from collections import Counter
@@ -137,7 +136,7 @@ class FolderRun:
         settings = {
             "model": self._engine.model,
             **self._engine.settings,
-            **dataclasses.asdict(self._options),
+            **self._options.identity(),
         }
         return json.dumps(settings, sort_keys=True)
 
