@@ -1,13 +1,14 @@
 """HTTP: callers that do it wrong on purpose."""
 
 import base64
+import dataclasses
 import json
 import socket
 import threading
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -300,19 +301,43 @@ def test_heads_that_come_byte_by_byte_are_given_up(http_server, monkeypatch):
         wait_until(closed)
 
 
-def test_an_answer_that_nobody_reads_is_given_up(monkeypatch):
-    monkeypatch.setattr(protocol, "HEAD_S", 0.2)
-    with serve_http(FakeEngine(), stream_idle_s=0.5) as (server, _), socket.socket() as bare:
+class Verbose(FakeEngine):
+    """Says more than the system keeps for a caller that does not read."""
+
+    def describe(self, pixels, options=None):
+        caption = super().describe(pixels, options)
+        words = (dataclasses.replace(word, text="red " * 1_000_000) for word in caption.words)
+        return dataclasses.replace(caption, words=tuple(words))
+
+
+@contextmanager
+def unread(server, path):
+    """A call whose answer nobody reads."""
+    with socket.socket() as bare:
         bare.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         bare.settimeout(PATIENCE_S)
         url = httpx.URL(server.server.http_url)
         bare.connect((url.host, url.port))
+        head = POST.replace(b"/v1/caption", path).replace(b"Connection: close\r\n", b"")
+        bare.sendall(head + b"Content-Length: %d\r\n\r\n" % len(IMAGE) + IMAGE)
+        wait_until(lambda: server.metric("in_flight_calls") == 1)
+        yield bare
+
+
+def test_an_answer_that_nobody_reads_is_given_up(monkeypatch):
+    monkeypatch.setattr(protocol, "HEAD_S", 0.2)
+    with serve_http(Verbose(), stream_idle_s=0.5) as (server, _), unread(server, b"/v1/caption") as bare:
         connections = server.server._http._server.server_state.connections
-        wait_until(lambda: any(one.client == bare.getsockname() for one in connections))
-        large = b"?attention=true&attention_size=64x64&alternatives=0"
-        head = POST.replace(b" HTTP", large + b" HTTP") + b"Content-Length: %d\r\n\r\n" % len(IMAGE)
-        bare.sendall(head.replace(b"Connection: close\r\n", b"") + IMAGE)
+        assert any(one.client == bare.getsockname() for one in connections)
         wait_until(lambda: not any(one.client == bare.getsockname() for one in connections))
+
+
+def test_a_stream_that_nobody_reads_holds_no_place_of_images():
+    with serve_http(Verbose()) as (server, http), unread(server, b"/v1/caption:stream"):
+        wait_until(lambda: server.metric("admitted_images") == 0)
+        assert server.metric("in_flight_calls") == 1
+        assert http.post("/v1/caption:stream", content=IMAGE, headers=OCTETS).status_code == 200
+        assert server.metric("in_flight_calls") == 1
 
 
 def test_requests_that_do_not_wait_for_answers_get_one(http_server):

@@ -12,9 +12,11 @@ from support.patience import PATIENCE_S
 from support.serving import RunningServer, make_image, serve
 
 from captioner.options import CaptionOptions
+from captioner_server.captioning.pictures import Pictures
 from captioner_server.captioning.pipeline import Pipeline
 from captioner_server.http.body import CaptionCall
 from captioner_server.http.caption import CaptionCalls
+from captioner_server.intake.ticket import Ticket
 from captioner_server.observation.call import Call, current_call
 
 IMAGE = make_image(1)
@@ -45,10 +47,11 @@ def left_behind(server: RunningServer, use: Callable[[Pipeline, float], Awaitabl
 @pytest.mark.parametrize("options", [CaptionOptions(beam_size=1), CaptionOptions(beam_size=3)])
 def test_a_stream_ends_with_all_its_parts(options: CaptionOptions) -> None:
     async def stream(pipeline: Pipeline, _: float) -> None:
-        await leave(pipeline.stream(IMAGE, pipeline.resolve(options)))
+        await leave(pipeline.stream(Ticket(), IMAGE, pipeline.resolve(options)))
 
     async def stream_search(pipeline: Pipeline, deadline_s: float) -> None:
-        await leave(pipeline.stream_search(IMAGE, pipeline.resolve(options), deadline_s))
+        ticket = Ticket(deadline_s=deadline_s)
+        await leave(pipeline.stream_search(ticket, IMAGE, pipeline.resolve(options)))
 
     with serve(FakeEngine()) as server:
         assert left_behind(server, stream) == []
@@ -61,9 +64,9 @@ def test_events_that_cannot_be_sent_end_the_stream() -> None:
             raise OSError("the connection is gone")
 
     async def send(pipeline: Pipeline, deadline_s: float) -> None:
-        calls = CaptionCalls(server.server.models, server.server.options)
+        calls = CaptionCalls(server.server.models, Pictures(server.server.options), server.server.options)
         call = CaptionCall(IMAGE, pipeline.resolve(CaptionOptions()))
-        response: Any = await calls.stream(call, deadline_s)
+        response: Any = await calls.stream(call, Ticket(deadline_s=deadline_s))
         with suppress(OSError):
             await response({}, None, refuse)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from captioner.results import Caption, Word
+from captioner_server.captioning.ahead import run_ahead
 from captioner_server.captioning.models import Models
 from captioner_server.captioning.pictures import Pictures
 from captioner_server.http.aside import run_aside
@@ -44,8 +45,10 @@ class CaptionCalls:
 
         async def events() -> Any:
             pipeline = self._models.get(call.model)
-            with pipeline.enter(ticket, call.options):
-                async with aclosing(pipeline.stream_search(ticket, call.image, call.options)) as items:
+            with ExitStack() as place:
+                place.enter_context(pipeline.enter(ticket, call.options))
+                work = pipeline.stream_search(ticket, call.image, call.options)
+                async with aclosing(run_ahead(work, place.close)) as items:
                     async for item in items:
                         kind = "caption" if isinstance(item, Caption) else "word"
                         yield encode_event(kind, await encode(item))

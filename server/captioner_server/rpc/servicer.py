@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 
 import grpc
 
@@ -15,6 +15,7 @@ from captioner.protobuf import (
 from captioner.results import Caption
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1 import captioner_pb2_grpc
+from captioner_server.captioning.ahead import run_ahead
 from captioner_server.captioning.models import Models
 from captioner_server.intake.door import Door
 from captioner_server.intake.ticket import Ticket, current_ticket
@@ -47,9 +48,11 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
         pipeline = self._models.get(request.model)
         options = pipeline.resolve(options_from_proto(request.options).for_streaming())
         ticket = current_ticket.get()
-        with pipeline.enter(ticket, options):
+        with ExitStack() as place:
+            place.enter_context(pipeline.enter(ticket, options))
             await begin_stream(context)
-            async with aclosing(pipeline.stream(ticket, request.image, options)) as items:
+            work = pipeline.stream(ticket, request.image, options)
+            async with aclosing(run_ahead(work, place.close)) as items:
                 async for item in items:
                     if isinstance(item, Caption):
                         event = pb.StreamCaptionResponse(caption=caption_to_proto(item))
