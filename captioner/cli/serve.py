@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from captioner.errors import OptionsError
 from captioner_server.captioning.model_source import ModelSource, parse_models
+from captioner_server.captioning.trial import try_bundle
 from captioner_server.config import resolve, unknown_variables
 from captioner_server.environment import settle_environment
 from captioner_server.options import ServerOptions
@@ -69,7 +71,8 @@ def run(args: argparse.Namespace) -> int:
                 limits=options.image_limits,
             )
 
-        return ModelSource(name, load, folder)
+        check = None if folder is None else partial(try_bundle, folder, options.max_batch_size)
+        return ModelSource(name, load, folder, check)
 
     return serve([source(*model) for model in models.items()], options, writer)
 

@@ -1,7 +1,9 @@
-"""Rejects graphs that refer to weights outside the bundle or contain constants that would fill the memory.
+"""Rejects graphs that no export writes: with operators that loop or draw numbers, with weights outside the
+bundle, or with tensors that would fill the memory.
 
-ONNX Runtime would read such weights and allocate memory for such constants. The check walks the bytes of the
-graph (Protocol Buffers), so that it needs no package for ONNX.
+ONNX Runtime would run such operators, read such weights and allocate memory for such tensors. The check walks
+the bytes of the graph (Protocol Buffers), so that it needs no package for ONNX. It keeps honest bundles apart
+from most hostile ones; only limits of the process bound what a graph can take.
 """
 
 from __future__ import annotations
@@ -11,8 +13,24 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-MAX_ELEMENTS = 2**28
-"""Most elements of a tensor that the graph makes of a constant shape: 1 GiB of 32-bit numbers."""
+MAX_ELEMENTS = 2**26
+"""Most elements of a tensor that the graph makes of a constant shape: 256 MiB of 32-bit numbers."""
+
+_OPERATORS = """
+Abs Add And ArgMax AveragePool BatchNormalization Cast Clip Concat Constant ConstantOfShape Conv Cos
+DequantizeLinear Div Elu Equal Erf Exp Expand EyeLike Flatten Floor Gather GatherElements GatherND
+Gelu Gemm GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual HardSigmoid HardSwish Identity
+InstanceNormalization LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax MatMul Max
+MaxPool Min Mod Mul Neg Not Or PRelu Pad Pow QuantizeLinear Reciprocal ReduceL2 ReduceMax ReduceMean
+ReduceMin ReduceSum Relu Reshape Resize Round ScatterElements ScatterND Selu Shape Sigmoid Sign Sin
+Slice Softmax Softplus Split Sqrt Squeeze Sub Sum Tanh TopK Transpose Unsqueeze Where
+"""
+OPERATORS = frozenset(_OPERATORS.encode().split())
+"""Operators that graphs may use: those of the networks that `export` writes. None loops, draws numbers,
+contains another graph or comes from a library."""
+_SHAPING = frozenset(b"Cast Concat Constant Gather Identity Reshape Shape Slice Squeeze Unsqueeze".split())
+"""Operators that may compute the shape of a tensor: they take sizes of others, and multiply nothing."""
+_MOST_PADDING = 16
 
 # Message: its fields that hold messages which matter here. Numbers are those of onnx.proto.
 _CHILDREN = {
@@ -24,12 +42,15 @@ _CHILDREN = {
     "sparse": {1: "tensor", 2: "tensor"},
 }
 _DIMENSIONS, _KIND, _INT64_DATA, _NAME, _RAW_DATA, _EXTERNAL_DATA, _LOCATION = 1, 2, 7, 8, 9, 13, 14
-_INPUT, _OUTPUT, _OPERATOR = 1, 2, 4
+_INPUT, _OUTPUT, _OPERATOR, _ATTRIBUTE, _DOMAIN = 1, 2, 4, 5, 7
+_ATTRIBUTE_NAME, _INTS = 1, 8
 _KEY, _VALUE = 1, 2
 _INT64 = 7
-_BY_SHAPE = {b"ConstantOfShape": 0, b"Expand": 1, b"Tile": 1, b"Reshape": 1, b"Resize": 3}
+_BY_SHAPE = {b"ConstantOfShape": 0, b"Expand": 1, b"Pad": 1, b"Reshape": 1, b"Resize": 3}
 """Operators whose output is as large as one of their inputs says: which one."""
 _MOST_SHAPE_BYTES = 8 * 16
+_SCALES = 2
+"""The input of Resize that enlarges by a factor."""
 _MAX_DEPTH = 16
 
 
@@ -43,22 +64,42 @@ class _Seen:
     """Small constants of whole numbers, by name."""
     uses: list[tuple[bytes, bytes]] = field(default_factory=list)
     """Operators, and the names of the shapes that they use."""
+    makers: dict[bytes, tuple[bytes, list[bytes]]] = field(default_factory=dict)
+    """For the name of each tensor, the operator that makes it and the names of its inputs."""
     files: Mapping[str, bytes] = field(default_factory=dict)
     """What weights may lie in, besides the graph's own file."""
 
 
 def check_graph(graph: bytes, files: Mapping[str, bytes] | None = None) -> None:
-    """Raises `GraphError` for weights outside the graph's file and these `files`, for constants that are too
-    large, and for bytes that are no graph."""
+    """Raises `GraphError` for operators that no export writes, for weights outside the graph's file and these
+    `files`, for tensors that are too large, and for bytes that are no graph."""
     seen = _Seen(files=files or {})
     try:
         _walk(graph, 0, len(graph), "model", seen, 0)
     except (IndexError, struct.error):
         raise GraphError("the graph is not in the format of ONNX") from None
     for operator, name in seen.uses:
+        # Reshaping keeps the number of elements.
+        if operator != b"Reshape" and (unusual := _computed_by(name, seen)):
+            raise GraphError(
+                f"{operator.decode()} makes a tensor of a shape that {unusual.decode()} computes"
+            )
         sides = [side for side in seen.shapes.get(name, ()) if side > 1]
         if math.prod(sides[:16]) > MAX_ELEMENTS:
-            raise GraphError(f"{operator.decode()} makes a constant of more than {MAX_ELEMENTS} elements")
+            raise GraphError(f"{operator.decode()} makes a tensor of more than {MAX_ELEMENTS} elements")
+
+
+def _computed_by(name: bytes, seen: _Seen) -> bytes:
+    """An operator that takes part in the computation of a shape and may not; b"" if none does."""
+    known, names = set[bytes](), [name]
+    for one in names:
+        operator, inputs = seen.makers.get(one, (b"", []))
+        if operator and operator not in _SHAPING:
+            return operator
+        if one not in known and operator != b"Shape":
+            known.add(one)
+            names += inputs
+    return b""
 
 
 def _walk(raw: bytes, position: int, end: int, kind: str, seen: _Seen, depth: int) -> None:
@@ -72,24 +113,48 @@ def _walk(raw: bytes, position: int, end: int, kind: str, seen: _Seen, depth: in
     children = _CHILDREN[kind]
     inputs: list[bytes] = []
     outputs: list[bytes] = []
-    operator, before = b"", set(seen.shapes) if kind == "node" else set()
+    operator, domain, before = b"", b"", set(seen.shapes) if kind == "node" else set()
     for number, _value, start, stop in _fields(raw, position, end):
         if start < 0:
             continue
+        if kind == "node" and number == _ATTRIBUTE:
+            _check_padding(raw, start, stop)
+        if kind == "attribute" and children.get(number) == "graph":
+            raise GraphError("the graph contains another graph")
         if child := children.get(number):
             _walk(raw, start, stop, child, seen, depth + 1)
-        elif kind == "node" and number in (_INPUT, _OUTPUT, _OPERATOR):
+        elif kind == "node" and number in (_INPUT, _OUTPUT, _OPERATOR, _DOMAIN):
             if number == _OPERATOR:
                 operator = raw[start:stop][:64]
+            elif number == _DOMAIN:
+                domain = raw[start:stop][:64]
             else:
                 (inputs if number == _INPUT else outputs).append(raw[start:stop])
     if kind == "node":
+        if operator not in OPERATORS or domain not in (b"", b"ai.onnx"):
+            shown = b".".join(filter(None, (domain, operator))).decode(errors="replace")
+            raise GraphError(f"the graph uses the operator {shown!r}, which no export writes")
+        if operator == b"Resize" and len(inputs) > _SCALES and inputs[_SCALES]:
+            raise GraphError("the graph enlarges a tensor by a factor (Resize with scales)")
+        seen.makers |= dict.fromkeys(outputs, (operator, inputs))
         if operator == b"Constant" and outputs:
             for name in seen.shapes.keys() - before or {b""} & seen.shapes.keys():
                 seen.shapes[outputs[0]] = seen.shapes.pop(name)
         index = _BY_SHAPE.get(operator)
         if index is not None and index < len(inputs):
             seen.uses.append((operator, inputs[index]))
+
+
+def _check_padding(raw: bytes, position: int, end: int) -> None:
+    """Raise `GraphError` if the attribute pads a tensor by more than convolutions do."""
+    name, values = b"", list[int]()
+    for number, value, start, stop in _fields(raw, position, end):
+        if number == _ATTRIBUTE_NAME:
+            name = raw[start:stop]
+        elif number == _INTS:
+            values += [value] if start < 0 else _packed(raw, start, stop)
+    if name == b"pads" and any(value > _MOST_PADDING for value in values):
+        raise GraphError(f"the graph pads a tensor by more than {_MOST_PADDING}")
 
 
 def _tensor(

@@ -22,8 +22,8 @@ Stamp = tuple[tuple[str, int, int, int], ...]
 
 
 class Reloader:
-    """Loads and warms up a new model while the old one serves, then swaps them. If the new one cannot be
-    loaded, the old one stays."""
+    """Tries a new model in a process of its own, loads and warms it up while the old one serves, then swaps
+    them. If any of that fails, the old one stays."""
 
     def __init__(self, sources: Sequence[ModelSource], models: Models, metrics: Metrics) -> None:
         self._sources, self._models, self._metrics = sources, models, metrics
@@ -57,6 +57,8 @@ class Reloader:
             old = self._models.get(source.name).engine
             fields = {"name": source.name, "old": old.model}
             try:
+                if source.check:
+                    await asyncio.to_thread(source.check)
                 engine = await asyncio.to_thread(source.load)
                 if (engine.digest, engine.device) == (old.digest, old.device):
                     outcome = "unchanged"

@@ -81,16 +81,34 @@ def huge_by_node() -> bytes:
     return graph(constant, onnx.helper.make_node("ConstantOfShape", ["s"], ["y"]))
 
 
+def multiplied(operator: str, *inputs: str) -> bytes:
+    product = onnx.helper.make_node("Mul", ["s", "s"], ["product"])
+    return graph(
+        product, onnx.helper.make_node(operator, inputs, ["y"]), constants=[shape("s", 40_000, 40_000)]
+    )
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
         (external(), "external data"),
-        (external_within(), "external data"),
-        (huge("ConstantOfShape", "s"), "ConstantOfShape makes a constant"),
-        (huge("ConstantOfShape", "s", raw=False), "ConstantOfShape makes a constant"),
-        (huge("Expand", "one", "s"), "Expand makes a constant"),
-        (huge("Tile", "one", "s"), "Tile makes a constant"),
-        (huge_by_node(), "ConstantOfShape makes a constant"),
+        (external_within(), "contains another graph"),
+        (huge("ConstantOfShape", "s"), "ConstantOfShape makes a tensor"),
+        (huge("ConstantOfShape", "s", raw=False), "ConstantOfShape makes a tensor"),
+        (huge("Expand", "one", "s"), "Expand makes a tensor"),
+        (huge_by_node(), "ConstantOfShape makes a tensor"),
+        (multiplied("ConstantOfShape", "product"), "a shape that Mul computes"),
+        (multiplied("Expand", "s", "product"), "a shape that Mul computes"),
+        (graph(onnx.helper.make_node("RandomNormal", [], ["y"], shape=[40_000, 40_000])), "'RandomNormal'"),
+        (graph(onnx.helper.make_node("Range", ["s", "s", "s"], ["y"]), constants=[shape("s", 1)]), "'Range'"),
+        (graph(onnx.helper.make_node("Tile", ["s", "s"], ["y"]), constants=[shape("s", 1)]), "'Tile'"),
+        (
+            graph(onnx.helper.make_node("Resize", ["s", "", "s"], ["y"]), constants=[shape("s", 9)]),
+            "by a factor",
+        ),
+        (graph(onnx.helper.make_node("Conv", ["s", "s"], ["y"], pads=[9999] * 4)), "pads a tensor"),
+        (graph(onnx.helper.make_node("Evil", [], ["y"], domain="evil")), "'evil.Evil'"),
+        (graph(onnx.helper.make_node("Relu", ["s"], ["y"], domain="com.microsoft")), "'com.microsoft.Relu'"),
         (b"\xff" * 20, "not in the format of ONNX"),
         (b"\x3a\x7f", "not in the format of ONNX"),
     ],

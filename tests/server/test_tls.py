@@ -106,6 +106,30 @@ def test_certificates_may_be_replaced_while_callers_connect(authority: Authority
         assert shown_certificate(server.address) == certificate.read_text()
 
 
+def test_files_that_are_replaced_while_they_are_read_change_nothing_yet(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate, key = authority.issue("server")
+    with serve(FakeEngine(), tls_certificate=certificate, tls_key=key) as server:
+        new, new_key = authority.issue("new")
+        newest, newest_key = authority.issue("newest")
+        certificate.write_bytes(new.read_bytes())
+        key.write_bytes(new_key.read_bytes())
+        load = ssl.SSLContext.load_cert_chain
+
+        def replaced(context: ssl.SSLContext, *files: object, **more: object) -> None:
+            load(context, *files, **more)
+            if certificate.read_bytes() == new.read_bytes():
+                certificate.unlink()  # the next pair comes, its certificate first
+                key.write_bytes(newest_key.read_bytes())
+
+        monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", replaced)
+        assert shown_certificate(server.address)
+        certificate.write_bytes(newest.read_bytes())
+        assert shown_certificate(server.address) == newest.read_text()
+        assert not [record for record in caplog.records if record.exc_info]
+
+
 def connect(server: RunningServer, authority: Authority, *own: Path) -> httpx.Client:
     """An HTTPS client that trusts the authority and shows its own certificate, if it has one."""
     context = ssl.create_default_context(cafile=authority.roots)
