@@ -5,11 +5,47 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from captioner.cli.arguments.search import add_search_arguments, caption_options
 from captioner.errors import DataError
-from captioner.options import BUNDLE_OPTIONS
+from captioner.options import BUNDLE_OPTIONS, CaptionOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a command line asks for."""
+
+    checkpoint: Path
+    output: Path
+    name: str | None
+    card: str | None
+    """The text of the model card."""
+    images: tuple[Path, ...]
+    int8: tuple[Path, ...]
+    """Photos that INT8 graphs are fitted to; without any there are none."""
+    decoding: CaptionOptions
+    checklist_weight: float | None
+    scores: Mapping[str, Mapping[str, float]] | None
+    evaluate: Path | None
+
+    @classmethod
+    def read(cls, args: argparse.Namespace) -> Request:
+        """Raises `DataError` for files that cannot be read."""
+        return cls(
+            checkpoint=args.checkpoint,
+            output=args.output,
+            name=args.name,
+            card=_read_card(args.card) if args.card else None,
+            images=tuple(args.images or ()),
+            int8=tuple(args.int8 or ()),
+            decoding=caption_options(args),
+            checklist_weight=args.checklist_weight,
+            scores=dict(map(_read_scores, args.scores)) or None,
+            evaluate=args.evaluate,
+        )
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -63,29 +99,30 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
+    return export(Request.read(args))
+
+
+def export(request: Request) -> int:
+    """Write the bundle; the exit status."""
     from captioner.export.bundle import export_bundle
     from captioner.files import writing
 
-    try:
-        card = args.card.read_text(encoding="utf-8") if args.card else None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read the model card {args.card}: {error}") from None
-    with writing(args.output):
+    with writing(request.output):
         parity = export_bundle(
-            args.checkpoint,
-            args.output,
-            name=args.name,
-            card=card,
-            images=args.images or (),
-            calibration=args.int8 or (),
-            decoding=caption_options(args),
-            checklist_weight=args.checklist_weight,
-            scores=dict(map(_read_scores, args.scores)) or None,
-            evaluate=args.evaluate,
+            request.checkpoint,
+            request.output,
+            name=request.name,
+            card=request.card,
+            images=request.images,
+            calibration=request.int8,
+            decoding=request.decoding,
+            checklist_weight=request.checklist_weight,
+            scores=request.scores,
+            evaluate=request.evaluate,
         )
-    size = sum(path.stat().st_size for path in args.output.iterdir())
+    size = sum(path.stat().st_size for path in request.output.iterdir())
     print(
-        f"captioner: {args.output}: {size / 1e6:.1f} MB; "
+        f"captioner: {request.output}: {size / 1e6:.1f} MB; "
         f"{parity.captions} captions alike in ONNX and PyTorch, "
         f"log-probabilities within {parity.log_prob:.1e}, attention within {parity.attention:.1e}",
         file=sys.stderr,
@@ -93,10 +130,17 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _read_card(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read the model card {path}: {error}") from None
+
+
 def _read_scores(text: str) -> tuple[str, dict[str, float]]:
     name, _, file = text.partition("=")
     try:
         values = json.loads(Path(file).read_bytes())
-        return name, {key: value for key, value in values.items() if isinstance(value, (int, float))}
-    except (OSError, ValueError, AttributeError) as error:
+        return name, {key: float(value) for key, value in values.items() if isinstance(value, (int, float))}
+    except (OSError, ValueError, ArithmeticError, AttributeError) as error:
         raise DataError(f"--scores takes DATA=FILE with scores as JSON, got {text!r}: {error}") from None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,35 @@ if TYPE_CHECKING:
     from captioner.training.config.options import TrainOptions
 
 RECIPES = Path(__file__).parent.parent / "training" / "recipes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a command line asks for."""
+
+    config: Path
+    changes: Mapping[str, str]
+    """Single values in TOML by dotted name."""
+    output: Path | None
+    """Folder of the run; None for one that is named by the configuration."""
+    data_root: Path
+    cache: Path
+    device: str
+    threads: int | None
+
+    @classmethod
+    def read(cls, args: argparse.Namespace) -> Request:
+        """Raises `DataError` before PyTorch is imported, which takes seconds."""
+        config = _config(args)
+        return cls(
+            config=config,
+            changes=_changes(args),
+            output=args.output,
+            data_root=args.data_root or config.parent,
+            cache=args.cache,
+            device=args.device or "auto",
+            threads=args.threads,
+        )
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -65,30 +96,34 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    config, changes = _config(args), _changes(args)  # before PyTorch is imported, which takes seconds
+    return train(Request.read(args))
 
+
+def train(request: Request) -> int:
+    """Train, or go on; the exit status."""
     import torch
 
     from captioner.folder.locks import hold_local
     from captioner.training.config.options import TrainOptions
 
-    if args.threads is not None:
-        torch.set_num_threads(args.threads)
-    options = TrainOptions.read(config, changes)
-    folder = args.output or Path("runs") / options.name
+    if request.threads is not None:
+        torch.set_num_threads(request.threads)
+    options = TrainOptions.read(request.config, request.changes)
+    folder = request.output or Path("runs") / options.name
     with hold_local(folder):
-        _train(options, folder, args.data_root or config.parent, args)
+        _train(request, options, folder)
     return 0
 
 
-def _train(options: TrainOptions, folder: Path, data_root: Path, args: argparse.Namespace) -> None:
+def _train(request: Request, options: TrainOptions, folder: Path) -> None:
     from captioner.training.loop.trainer import Trainer
     from captioner.training.progress import Progress
 
+    data_root = request.data_root
     progress = Progress()
-    device = _device(args.device or "auto")
+    device = _device(request.device)
     try:
-        Trainer(options, folder, data_root, args.cache, device, progress).run()
+        Trainer(options, folder, data_root, request.cache, device, progress).run()
     except KeyboardInterrupt:
         saved = folder / "last.pt"
         then = f"resumes from {saved}" if saved.exists() else "starts again: nothing was saved yet"
