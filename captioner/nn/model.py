@@ -164,18 +164,18 @@ class CaptionModel(nn.Module):
     @torch.no_grad()
     def name_classes(self, membership: Tensor, column: Tensor) -> None:
         """Set which words name which classes: `membership` float (classes, named words) and `column` int64
-        (vocabulary), as in `WordEvidence`. For models with `BonusOptions.classes`."""
-        evidence = self.evidence
-        assert evidence is not None
-        evidence.membership.copy_(membership)
-        evidence.column.copy_(column)
+        (vocabulary), as in `WordEvidence.name`. For models with `BonusOptions.classes`."""
+        assert self.evidence is not None
+        self.evidence.name(membership, column)
 
     @torch.no_grad()
     def score_pretrained_classes(self) -> None:
         """Score the classes of `BonusOptions.classes` as the encoder's pretrained classifier does. Raises
-        `DataError` for an encoder without one."""
+        `DataError` for an encoder without one, and if `BonusOptions.class_rank` leaves no room for it."""
         evidence = self.evidence
         assert evidence is not None
+        if self.options.bonus.class_rank:
+            raise DataError("class_rank: the pretrained classifier needs all features; leave it out")
         weight, bias = pretrained_classifier(self.options.encoder)
         evidence.classes.weight[: len(weight)] = weight
         evidence.classes.bias[: len(bias)] = bias

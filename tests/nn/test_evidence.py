@@ -1,7 +1,9 @@
 """Evidence of named things, through the attention of each word."""
 
+import pytest
 import torch
 
+from captioner.errors import DataError
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.decoder.bonus.evidence import WordEvidence
@@ -66,6 +68,42 @@ def test_steps_and_teacher_forcing_agree() -> None:
         step = model.decoder.step(tokens[:, :, position], memory, state)
         torch.testing.assert_close(step.logits, logits[:, :, position])
         state = step.state
+
+
+def test_words_of_one_class_are_looked_up() -> None:
+    """Words of one class first: the same evidence as by multiplying with all classes."""
+    torch.manual_seed(0)
+    membership = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+    column = torch.tensor([3, 3, 2, 0, 1])
+    multiplied, looked_up = (WordEvidence(4, 3, 3, 5, 6, (4, 4), 2, single=single) for single in (0, 2))
+    looked_up.classes = multiplied.classes
+    for module in (multiplied, looked_up):
+        module.name(membership, column)
+    assert looked_up.only.tolist() == [0, 2]
+    scores = multiplied.class_logits(torch.randn(2, 4, 2, 2))
+    torch.testing.assert_close(looked_up(scores), multiplied(scores))
+    for module in (multiplied, looked_up):
+        assert module.named_before(2).tolist() == [True, False, True]
+
+
+def test_a_rank_makes_a_classifier_of_many_classes_smaller() -> None:
+    full, narrow = (WordEvidence(64, 500, 2, 5, 6, (4, 4), 2, rank=rank) for rank in (0, 16))
+    sizes = [sum(p.numel() for p in module.parameters()) for module in (full, narrow)]
+    assert sizes[0] - sizes[1] == 64 * 500 - 16 * (64 + 500)
+    assert narrow.class_logits(torch.zeros(1, 64, 2, 2)).shape == (1, 4, 500)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"classes": 3, "named_words": 2, "single_words": 3}, "single_words must be from 0"),
+        ({"class_rank": 4}, "need classes"),
+        ({"classes": 3, "class_rank": -1}, "at least 0"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(values: dict, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        BonusOptions(**values)
 
 
 def test_evidence_can_be_made_stronger() -> None:

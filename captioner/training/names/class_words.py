@@ -36,7 +36,8 @@ class ClassWords:
     """
 
     membership: Tensor
-    """float (classes, named words): 1 where the word is a name of the class, or the first word of one."""
+    """float (classes, named words): 1 where the word is a name of the class, or the first word of one. Words
+    of a single class come first."""
     column: Tensor
     """int64 (vocabulary): the named word that a token is, or their number if it is none."""
     vocabulary: Vocabulary
@@ -46,6 +47,11 @@ class ClassWords:
     @property
     def count(self) -> int:
         return self.membership.shape[1]
+
+    @property
+    def single(self) -> int:
+        """The number of words that name one class only."""
+        return int((self.membership.sum(dim=0) == 1).sum())
 
     @classmethod
     def of(cls, vocabulary: Vocabulary, bonus: BonusOptions) -> ClassWords:
@@ -62,9 +68,10 @@ class ClassWords:
             for names in class_names(bonus)
         )
         first = [{phrase[0] for phrase in names} for names in phrases]
-        named = sorted(set().union(*first))
-        if not named:
+        times = Counter(word for words in first for word in words)
+        if not times:
             raise DataError("[model.bonus] classes: the vocabulary has no word for any of them")
+        named = sorted(times, key=lambda word: (times[word] > 1, word))
         column = torch.full((len(vocabulary),), len(named))
         column[named] = torch.arange(len(named))
         return cls(_membership(first, named), column, vocabulary, phrases)

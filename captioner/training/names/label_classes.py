@@ -126,10 +126,10 @@ def fit_classes(
     evidence = model.evidence
     assert evidence is not None and added
     model.eval()
-    photos = _photos(added, model.options.bonus, examples, features, seed, progress)
+    photos = _photos(added, model.options.bonus, examples, features, evidence.shared, seed, progress)
     _fit(evidence.classes, photos, torch.Generator().manual_seed(seed))
     # The evidence of words that no other class has is as strong as that of the median word.
-    old = evidence.membership[: -len(added)].sum(dim=0) > 0
+    old = evidence.named_before(len(evidence.classes.bias) - len(added))
     if old.any():
         evidence.scale.data[~old] = evidence.scale.data[old].median()
 
@@ -177,6 +177,7 @@ def _photos(
     bonus: BonusOptions,
     examples: Sequence[Example],
     features: Deepest,
+    shared: nn.Module,
     seed: int,
     progress: Progress,
 ) -> Photos:
@@ -212,10 +213,13 @@ def _photos(
     random = torch.Generator().manual_seed(seed)
     total = len(labelled) + len(captioned)
     with progress.task("classes of label words", total, 0) as tell:
-        means = [cells.mean(dim=1) for cells in features.batches(labelled, lambda done: tell(done, ""))]
+        means = [
+            shared(cells).mean(dim=1) for cells in features.batches(labelled, lambda done: tell(done, ""))
+        ]
         parts = []
         for cells in features.batches(captioned, lambda done: tell(len(labelled) + done, "")):
             picked = torch.rand(cells.shape[:2], generator=random).argsort(dim=1)[:, :CELLS].to(cells.device)
+            cells = shared(cells)
             some = cells.gather(1, picked.unsqueeze(-1).expand(-1, -1, cells.shape[-1]))
             parts.append(torch.cat([cells.mean(dim=1, keepdim=True), some], dim=1).half())
     return Photos(

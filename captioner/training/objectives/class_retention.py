@@ -75,7 +75,7 @@ class ClassRetention(Objective[ClassRetentionOptions]):
         error = error / deviation.square().mean()
         taught = F.linear((wanted * deviation + mean).mean(dim=(2, 3)), self.weight, self.bias)
         with torch.autocast(self.device.type, enabled=False):
-            said = evidence.classes(deepest.mean(dim=(2, 3)))[:, : len(self.bias)]
+            said = evidence.classes(evidence.shared(deepest.mean(dim=(2, 3))))[:, : len(self.bias)]
         divergence = F.kl_div(
             torch.log_softmax(said, dim=-1),
             torch.log_softmax(taught, dim=-1),

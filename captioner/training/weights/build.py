@@ -56,7 +56,7 @@ def build_model(
     bonus = dataclasses.replace(bonus, label_classes=(*bonus.label_classes, *added))
     named = ClassWords.of(vocabulary, bonus) if classes or added else None
     if named:
-        bonus = dataclasses.replace(bonus, named_words=named.count)
+        bonus = dataclasses.replace(bonus, named_words=named.count, single_words=named.single)
     names = None
     if start.needs_names(bonus) if start else bonus.helps_with_names:
         names = (named or ClassWords.of(vocabulary, bonus)).names(counts())

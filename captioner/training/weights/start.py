@@ -115,7 +115,7 @@ class Start:
         relatives = self._relatives(vocabulary.words[len(self.vocabulary) :], related or {})
         old = len(self.vocabulary)
         for name, value in model.state_dict().items():
-            if name.endswith("num_batches_tracked") or name.startswith(fresh):
+            if name.endswith("num_batches_tracked") or name.startswith(fresh) or not value.numel():
                 continue
             given = self.weights.get(name)
             if name == "decoder.bonus.evidence.column":
@@ -173,7 +173,9 @@ class Start:
         if not self.model.bonus.classes:
             yield "decoder.bonus.evidence."
         if self._gets_classes(model.bonus):
-            yield from (f"decoder.bonus.evidence.{name}" for name in ("membership", "column", "scale"))
+            yield from (
+                f"decoder.bonus.evidence.{name}" for name in ("only", "membership", "column", "scale")
+            )
         if self.needs_names(model.bonus):
             yield "decoder.bonus.names."
         if not self.model.bonus.repetition_cost:

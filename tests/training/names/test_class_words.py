@@ -27,6 +27,13 @@ def test_words_and_plurals_name_their_classes() -> None:
     assert words.membership[:, named["dog"]].sum() > 100
 
 
+def test_words_of_one_class_come_first() -> None:
+    words = ClassWords.of(VOCABULARY, MODEL.bonus)
+    classes = words.membership.sum(dim=0)
+    assert words.single == 2  # snail and chihuahua; many classes are dogs
+    assert (classes[: words.single] == 1).all() and (classes[words.single :] > 1).all()
+
+
 @pytest.mark.parametrize(
     ("vocabulary", "classes", "message"),
     [(VOCABULARY, 10, "must be 0 or 1000"), (Vocabulary([*SPECIAL, "the"]), CLASSES, "no word")],

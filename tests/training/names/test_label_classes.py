@@ -142,8 +142,8 @@ def test_a_model_gets_classes_and_its_bundle_keeps_them(data: Path, cache: Path,
     assert torch.allclose(shares(again, examples), shares(trainer.model, examples), atol=1e-2)
     number = {word: number for number, word in enumerate(start.vocabulary.words)}
     column = again.evidence.column
-    assert again.evidence.membership[CLASSES, column[number["octopus"]]] == 1
-    assert again.evidence.membership[CLASSES + 1, column[number["stop"]]] == 1
+    assert again.evidence.only[column[number["octopus"]]] == CLASSES
+    assert again.evidence.only[column[number["stop"]]] == CLASSES + 1
     assert number["sign"] in again.names.following_token[number["stop"]]
     assert again.names.proposed[CLASSES:].tolist() == [number["octopus"], number["stop"]]
 

@@ -51,7 +51,7 @@ def test_the_pretrained_encoder_loses_nothing_and_a_changed_one_does(
     evidence = trainer.model.evidence
     weight, _ = pretrained_classifier(MODEL.encoder)
     assert torch.equal(evidence.classes.weight, weight)
-    assert trainer.options.model.bonus.named_words == evidence.membership.shape[1] > 0
+    assert trainer.options.model.bonus.named_words == len(evidence.scale) > 0
     trainer.model.eval()
     batch = trainer.losses.batches(0)[0]
     retention = trainer.losses["class_retention"]

@@ -82,6 +82,8 @@ class Bonuses(nn.Module):
                 classes.query,
                 classes.grid,
                 classes.shrink,
+                options.class_rank,
+                options.single_words,
             )
             self.evidence.leave_open(options.classes)
         if options.helps_with_names:

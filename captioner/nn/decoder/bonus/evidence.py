@@ -31,8 +31,10 @@ MARGIN = 6.0
 class WordEvidence(nn.Module):
     """Class scores of cells, and the words that name the classes."""
 
+    only: Tensor
+    """int64 (words of one class): the class that each of the first named words names; no other names it."""
     membership: Tensor
-    """float (classes, named words): 1 where the word names the class."""
+    """float (classes, other named words): 1 where the word names the class."""
     column: Tensor
     """int64 (vocabulary): the named word that a token is, or their number if it is none."""
     trailing = False
@@ -52,17 +54,22 @@ class WordEvidence(nn.Module):
         query: int,
         grid: tuple[int, int],
         shrink: int,
+        rank: int = 0,
+        single: int = 0,
     ) -> None:
-        """`channels`: of the encoder's deepest stage. `words`: number of words that name classes. `query`:
-        features of the gate's input. `grid`: rows and columns of the attention, `shrink` times those of the
-        deepest stage."""
+        """`channels`: of the encoder's deepest stage. `words`: number of words that name classes, of which
+        the first `single` name one class each. `query`: features of the gate's input. `grid`: rows and
+        columns of the attention, `shrink` times those of the deepest stage. `rank`: features between the
+        encoder's and the classes, which make a classifier of many classes smaller; 0 for none."""
         super().__init__()
-        self.classes = nn.Linear(channels, classes)
+        self.shared = nn.Linear(channels, rank, bias=False) if rank else nn.Identity()
+        self.classes = nn.Linear(rank or channels, classes)
         self.scale = nn.Parameter(torch.ones(words))
         self.gate = nn.Linear(query, 1)
         nn.init.zeros_(self.gate.weight)
         nn.init.constant_(self.gate.bias, -1.0)
-        self.register_buffer("membership", torch.zeros(classes, words))
+        self.register_buffer("only", torch.zeros(single, dtype=torch.int64))
+        self.register_buffer("membership", torch.zeros(classes, words - single))
         self.register_buffer("column", torch.full((vocabulary,), words))
         later = torch.ones(vocabulary, 1).index_fill(0, torch.tensor(Vocabulary.start_id), 0.0)
         self.register_buffer("later", later, persistent=False)
@@ -74,14 +81,31 @@ class WordEvidence(nn.Module):
         self.classes.weight[first:] = 0.0
         self.classes.bias[first:] = UNFITTED
 
+    @torch.no_grad()
+    def name(self, membership: Tensor, column: Tensor) -> None:
+        """Set which words name which classes: `membership` float (classes, named words), words of one class
+        first; `column` int64 (vocabulary)."""
+        single = len(self.only)
+        self.only.copy_(membership[:, :single].argmax(dim=0))
+        self.membership.copy_(membership[:, single:])
+        self.column.copy_(column)
+
+    def named_before(self, end: int) -> Tensor:
+        """Which words name a class before number `end`, bool (named words)."""
+        return torch.cat([self.only < end, self.membership[:end].sum(dim=0) > 0])
+
     def class_logits(self, deepest: Tensor) -> Tensor:
         """(batch, channels, rows, columns) -> (batch, cells, classes). Their mean over cells classifies the
         photo."""
-        return self.classes(deepest.flatten(2).transpose(1, 2))
+        return self.classes(self.shared(deepest.flatten(2).transpose(1, 2)))
 
     def forward(self, scores: Tensor) -> Tensor:
         """`class_logits` (batch, cells, classes) -> evidence (batch, cells, named words)."""
-        return evidence_of(torch.softmax(scores, dim=-1) @ self.membership) * self.scale
+        classes = torch.softmax(scores, dim=-1)
+        shares = classes @ self.membership
+        if len(self.only):  # most words name one class: looking them up is faster than multiplying
+            shares = torch.cat([classes.index_select(-1, self.only), shares], dim=-1)
+        return evidence_of(shares) * self.scale
 
     def seen(self, attention: Tensor) -> Tensor:
         """Maps (batch, queries, cells of the attention) -> (batch, queries, cells of the deepest stage)."""

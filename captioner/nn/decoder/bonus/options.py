@@ -31,8 +31,12 @@ class BonusOptions:
     label_classes: tuple[str, ...] = ()
     """Words of labels with a class of their own, which is scored beside those of `classes`; `captioner train`
     chooses them (`captioner.training.names.label_classes`). Needs classes."""
+    class_rank: int = 0
+    """Features between those of the deepest stage and the classes; 0 for none."""
     named_words: int = 0
     """Number of vocabulary words that name classes; `captioner train` counts them."""
+    single_words: int = 0
+    """How many of them name one class only; `captioner train` counts them."""
     name_continuation: float = 0.0
     """Factor of the bonus for the next word of a name of several words, by the class evidence
     (`captioner.nn.decoder.bonus.names`); 0 for none. Needs classes."""
@@ -58,8 +62,12 @@ class BonusOptions:
             raise DataError(f"checklist_power must be above 0 and up to 1, got {self.checklist_power}")
         if self.repetition_cost and not self.checklist_weight:
             raise DataError("repetition_cost needs a checklist_weight above 0")
-        if min(self.classes, self.named_words) < 0 or (self.named_words and not self.classes):
-            raise DataError("classes and named_words must be at least 0, and named_words needs classes")
+        if min(self.classes, self.named_words, self.class_rank) < 0:
+            raise DataError("classes, class_rank and named_words must be at least 0")
+        if (self.named_words or self.class_rank) and not self.classes:
+            raise DataError("class_rank and named_words need classes")
+        if not 0 <= self.single_words <= self.named_words:
+            raise DataError(f"single_words must be from 0 to named_words, got {self.single_words}")
         if self.label_classes and not self.classes:
             raise DataError("label_classes need classes")
         if self.helps_with_names and not self.classes:
