@@ -36,6 +36,7 @@ COMMANDS = {
     "demo": "caption photos in the browser",
     "mcp": "offer captions to an assistant (MCP)",
     "train": "train a model",
+    "teach": "teach a model corrected captions",
     "average": "average the weights of several runs",
     "export": "turn a checkpoint into a model bundle",
     "evaluate": "caption a data set and score the captions",

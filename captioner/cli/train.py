@@ -121,7 +121,7 @@ def _train(request: Request, options: TrainOptions, folder: Path) -> None:
 
     data_root = request.data_root
     progress = Progress()
-    device = _device(request.device)
+    device = torch_device(request.device)
     try:
         Trainer(options, folder, data_root, request.cache, device, progress).run()
     except KeyboardInterrupt:
@@ -172,7 +172,7 @@ def _changes(args: argparse.Namespace) -> dict[str, str]:
     return changes
 
 
-def _device(name: str) -> torch.device:
+def torch_device(name: str) -> torch.device:
     import torch
 
     found = torch.cuda.device_count() if torch.cuda.is_available() else 0

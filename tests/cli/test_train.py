@@ -13,7 +13,7 @@ from support import squares
 from support.one_thread import one_thread, seeded  # noqa: F401
 
 from captioner.cli.main import main
-from captioner.cli.train import _device
+from captioner.cli.train import torch_device
 from captioner.errors import DeviceError
 from captioner.folder.locks import hold_local
 from captioner.model.bundle import Bundle
@@ -218,11 +218,11 @@ def test_training_on_a_gpu_that_is_not_there(data, tmp_path, capsys, device) -> 
 def test_a_gpu_is_chosen_by_number(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert _device("cuda:1") == torch.device("cuda:1")
-    assert _device("auto") == torch.device("cuda")
-    assert _device("cpu") == torch.device("cpu")
+    assert torch_device("cuda:1") == torch.device("cuda:1")
+    assert torch_device("auto") == torch.device("cuda")
+    assert torch_device("cpu") == torch.device("cpu")
     with pytest.raises(DeviceError, match="the last GPU that PyTorch finds is cuda:1"):
-        _device("cuda:2")
+        torch_device("cuda:2")
 
 
 @pytest.mark.parametrize("when", ["trainer.Trainer._train_batch", "trainer.load_examples"])

@@ -35,13 +35,13 @@ def test_the_commands_of_the_page_run(bundle: Path, tmp_path: Path, monkeypatch:
     page = (ROOT / "docs" / "teaching.md").read_text()
     commands = [shlex.split(line)[1:] for line in page.splitlines() if line.startswith("    captioner ")]
     assert [command[0] for command in commands] == [
-        *("batch", "gallery", "batch", "train", "export", "caption", "evaluate")
+        *("batch", "gallery", "batch", "teach", "model", "caption", "train", "export", "evaluate")
     ]
     (tmp_path / "runs").mkdir()
     for command in commands:
         expanded = [map(str, sorted(Path().glob(part))) if "*" in part else [part] for part in command]
         arguments = [name for names in expanded for name in names]
-        if command[0] == "batch":
+        if command[0] in ("batch", "teach"):
             arguments += ["--model", str(bundle), "--device", "cpu"]
         elif command[0] == "train":
             arguments += ["--set", "stages.0.epochs=2", "--device", "cpu"]
@@ -49,8 +49,9 @@ def test_the_commands_of_the_page_run(bundle: Path, tmp_path: Path, monkeypatch:
     assert (tmp_path / "runs" / "sidecars" / "stairs.txt").read_text() == (
         "two people are walking up an outdoor staircase\n"
     )
-    taught = Captioner.load(tmp_path / "runs" / "bundle", device="cpu")
-    assert {"rocket", "staircase"} <= set(taught.bundle.vocabulary.words)
+    for model in (tmp_path / "runs" / "bundle", "mine"):
+        taught = Captioner.load(model, device="cpu")
+        assert {"rocket", "staircase"} <= set(taught.bundle.vocabulary.words)
 
 
 def test_what_teaching_gains_is_measured(

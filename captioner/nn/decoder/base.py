@@ -102,6 +102,11 @@ class Decoder(nn.Module, ABC):
             torch.stack([step.attention for step in steps], dim=2),
         )
 
+    def detect(self, memory: Tensors) -> Tensor:
+        """Logits (batch, vocabulary) of the words that the image as a whole suggests, in no order; for a
+        decoder that `detects`."""
+        raise TypeError(f"{type(self).__name__} detects no words")
+
     @property
     def detectors(self) -> list[nn.Module]:
         """The layers, besides the embedding, that detect words in the mean of the photo."""

@@ -100,6 +100,9 @@ class SourceOptions:
     val_fraction: float = 0.0
     """Share of the training images that is used for validation instead of the split `val`; selected by
     file name, so always the same ones."""
+    retained: bool = False
+    """The captions are those of the model that the run starts from: they are not learnt, but kept, by the
+    objective `caption_retention`."""
     repeat: int = 1
     """How often an epoch uses each image."""
 

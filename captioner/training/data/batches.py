@@ -17,8 +17,10 @@ from captioner.training.data.examples import Example
 
 CAPTIONS_PER_GROUP = 5
 CAPTIONS, PHOTOS, LABELS, NAMED = "captions", "photos", "labels", "named"
+RETAINED = "retained"
 """Kinds of groups: captions to learn, photos that captions are sampled for, beginnings of captions that name
-what a labelled photo shows, and labelled photos that captions are sampled for."""
+what a labelled photo shows, labelled photos that captions are sampled for, and photos whose captions by the
+starting model are kept."""
 _SIDED = re.compile(r"\b(left|right)", re.IGNORECASE)
 
 
@@ -41,7 +43,8 @@ def make_groups(examples: Sequence[Example], vocabulary: Vocabulary, max_words: 
     """
     groups = []
     for index, example in enumerate(examples):
-        encoded = [encode(caption, vocabulary, max_words) for caption in example.image.captions]
+        learnt = () if example.retained else example.image.captions
+        encoded = [encode(caption, vocabulary, max_words) for caption in learnt]
         fives = len(encoded) // CAPTIONS_PER_GROUP * CAPTIONS_PER_GROUP
         parts = [range(i, i + CAPTIONS_PER_GROUP) for i in range(0, fives, CAPTIONS_PER_GROUP)]
         parts += [range(i, i + 1) for i in range(fives, len(encoded))]
@@ -63,7 +66,7 @@ def make_image_groups(examples: Sequence[Example], min_references: int, samples:
             samples,
         )
         for index, example in enumerate(examples)
-        if len(example.image.captions) >= min_references
+        if len(example.image.captions) >= min_references and not example.retained
         for _ in range(example.repeat)
     ]
 
@@ -74,6 +77,16 @@ def make_labelled_groups(examples: Sequence[Example], samples: int) -> list[Grou
         Group(index, (), can_mirror=True, kind=NAMED, sampled=samples)
         for index, example in enumerate(examples)
         if example.image.words
+        for _ in range(example.repeat)
+    ]
+
+
+def make_retained_groups(examples: Sequence[Example], samples: int) -> list[Group]:
+    """Each image whose captions are kept, for which `samples` captions will be sampled."""
+    return [
+        Group(index, (), can_mirror=True, kind=RETAINED, sampled=samples)
+        for index, example in enumerate(examples)
+        if example.retained
         for _ in range(example.repeat)
     ]
 

@@ -28,6 +28,8 @@ class Example:
     source: str
     repeat: int
     files: ImageFiles
+    retained: bool = False
+    """Whether its captions are the model's own (`SourceOptions.retained`)."""
 
     @property
     def key(self) -> str:
@@ -46,7 +48,7 @@ def load_examples(sources: Sequence[SourceOptions], root: Path, split: str) -> l
         images = _of_split(source, _read(source, root), split)
         files = ImageFiles([_existing(below(root, place)) for place in source.images])
         repeat = source.repeat if split == "train" else 1
-        examples += [Example(image, source.name, repeat, files) for image in images]
+        examples += [Example(image, source.name, repeat, files, source.retained) for image in images]
     return examples
 
 

@@ -46,6 +46,13 @@ from captioner.training.weights.build import build_model
 from captioner.training.weights.start import Start
 
 
+def train_on(
+    options: TrainOptions, folder: Path, data_root: Path, cache: Path, device: str, progress: Progress
+) -> None:
+    """Train to the end on the device of this name, as `Trainer` does."""
+    Trainer(options, folder, data_root, cache, torch.device(device), progress).run()
+
+
 class Trainer:
     """One run in one folder.
 

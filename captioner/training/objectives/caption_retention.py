@@ -1,9 +1,10 @@
-"""Learning without forgetting: labelled photos keep the captions that the run started with.
+"""Learning without forgetting: photos keep the captions that the run started with.
 
 Rewards for captions favour words that people often write, and make rarer names less likely on all photos.
-This objective samples captions of labelled photos from the starting model. Along these captions, it keeps the
-prediction of every next word close to that of the starting model (Li and Hoiem 2016, arXiv:1606.09282; word
-by word, Kim and Rush 2016, arXiv:1606.07947).
+Corrections of a few photos change the captions of all others. This objective samples captions of labelled
+photos, and of those of `retained` data, from the starting model. Along these captions, it keeps the
+prediction of every next word, and what a checklist detects, close to those of the starting model (Li and
+Hoiem 2016, arXiv:1606.09282; word by word, Kim and Rush 2016, arXiv:1606.07947).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import Tensor
 from captioner.errors import DataError
 from captioner.nn.model import CaptionModel
 from captioner.training.config.options import ObjectiveOptions, TrainOptions
-from captioner.training.data.batches import NAMED, Group, make_labelled_groups
+from captioner.training.data.batches import NAMED, RETAINED, Group, make_labelled_groups, make_retained_groups
 from captioner.training.data.cache import trained_stages
 from captioner.training.objectives.base import Objective
 from captioner.training.objectives.likelihood import mean_of_words
@@ -49,32 +50,38 @@ class CaptionRetention(Objective[CaptionRetentionOptions]):
     """Divergence from the predictions of the model that the run starts from, with checklists."""
 
     Options = CaptionRetentionOptions
-    batches = frozenset({NAMED})
+    batches = frozenset({NAMED, RETAINED})
 
     def __init__(self, options: CaptionRetentionOptions, run: Run) -> None:
         super().__init__(options, run)
         start = run.start
         assert start  # the options have been checked
-        if start.vocabulary.words != run.vocabulary.words:
-            raise DataError("caption_retention needs a run without new words: raise min_count")
-        model = CaptionModel(start.model, len(run.vocabulary))
-        start.give(model, run.vocabulary)
+        model = CaptionModel(start.model, len(start.vocabulary))
+        start.give(model, start.vocabulary)
         self._start = (model.to(run.device).eval(),)  # in a tuple: not a part of this module's state
 
     def groups(self, random: np.random.Generator) -> list[Group]:
-        return make_labelled_groups(self.run.examples, self.options.samples)
+        examples, samples = self.run.examples, self.options.samples
+        return make_labelled_groups(examples, samples) + make_retained_groups(examples, samples)
 
     def loss(self, step: Step) -> Tensor:
-        sampled, taught = self._captions(step)
+        sampled, taught, detected = self._captions(step)
         with without_dropout(step.model.decoder):  # as the start predicts
             logits, _ = logits_of(step.model.decoder, sampled, step.memory, step.state)
-        said = torch.log_softmax(logits.float(), dim=-1)
-        return mean_of_words((taught.exp() * (taught - said)).sum(dim=-1), sampled[:, :, 1:])
+        # The start does not know new words: whatever the model gives them here is taken from the others.
+        known = taught.shape[-1]
+        said = torch.log_softmax(logits.float(), dim=-1)[..., :known]
+        loss = mean_of_words((taught.exp() * (taught - said)).sum(dim=-1), sampled[:, :, 1:])
+        if detected is None:
+            return loss
+        detects = torch.log_softmax(step.model.decoder.detect(step.memory).float(), dim=-1)[..., :known]
+        return loss + (detected.exp() * (detected - detects)).sum(dim=-1).mean()
 
     @torch.no_grad()
-    def _captions(self, step: Step) -> tuple[Tensor, Tensor]:
-        """Captions as from `sample`, and the start's log-probabilities of each next word, float32 (batch,
-        samples, length, vocabulary)."""
+    def _captions(self, step: Step) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Captions as from `sample`; the start's log-probabilities of each next word, float32 (batch,
+        samples, length, vocabulary); and if it has a checklist, those of detected words (batch,
+        vocabulary)."""
         [model] = self._start
         stages = trained_stages(model.encoder, step.features, self.run.options.frozen_segments)
         memory, state = model.prepare(stages, step.photo_mask)
@@ -87,4 +94,7 @@ class CaptionRetention(Objective[CaptionRetentionOptions]):
             self.options.temperature,
         )
         logits, _ = logits_of(model.decoder, sampled, memory, state)
-        return sampled, torch.log_softmax(logits.float(), dim=-1)
+        detected = None
+        if model.options.bonus.checklist_weight:
+            detected = torch.log_softmax(model.decoder.detect(memory).float(), dim=-1)
+        return sampled, torch.log_softmax(logits.float(), dim=-1), detected

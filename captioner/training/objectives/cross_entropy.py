@@ -18,6 +18,9 @@ from captioner.training.run import Run, Step
 class CrossEntropyOptions(ObjectiveOptions):
     label_smoothing: float = 0.1
     """Share of the target probability that is spread over all words."""
+    as_searched: bool = False
+    """Learn the captions with the bonuses of a checklist, as a search says them. A few corrections need that,
+    or what is detected in their photos wins; many captions would undo the checklist."""
 
     def __post_init__(self) -> None:
         ObjectiveOptions.__post_init__(self)
@@ -39,7 +42,10 @@ class CrossEntropy(Objective[CrossEntropyOptions]):
             )
 
     def loss(self, step: Step) -> Tensor:
-        return cross_entropy(step.logits, step.targets, self.options.label_smoothing)
+        logits = step.logits
+        if self.options.as_searched:
+            logits = step.model.decoder.as_searched(logits, step.tokens, step.memory, step.state)
+        return cross_entropy(logits, step.targets, self.options.label_smoothing)
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:

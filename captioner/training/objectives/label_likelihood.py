@@ -103,7 +103,7 @@ class LabelLikelihood(Objective[LabelLikelihoodOptions]):
 
     def loss(self, step: Step) -> Tensor:
         logits = step.logits
-        if self.run.stage.label_words_only:
+        if self.options.as_searched or self.run.stage.label_words_only:
             # Nothing but new words can be unlearnt here, and these must stand the bonus that they will get.
             logits = step.model.decoder.as_searched(logits, step.tokens, step.memory, step.state)
         named = cross_entropy(logits, step.targets, self.options.label_smoothing)

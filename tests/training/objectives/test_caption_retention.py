@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from support import squares
 
 from captioner.errors import DataError
 from captioner.training.config.options import SourceOptions, StageOptions, TrainOptions
-from captioner.training.data.batches import NAMED, PHOTOS
+from captioner.training.data.batches import NAMED, PHOTOS, RETAINED
 from captioner.training.loop.losses import forward
 
 CAPTIONED = squares.options().data[0]
@@ -73,7 +74,9 @@ def test_the_start_loses_nothing_and_a_changed_model_does(root: Path, cache: Pat
         assert loss() > 0.01
 
 
-def test_it_needs_a_start_with_all_words(root: Path, cache: Path, tmp_path: Path) -> None:
+def test_photos_without_labels_keep_their_captions_while_new_words_are_learnt(
+    root: Path, cache: Path, tmp_path: Path
+) -> None:
     with pytest.raises(DataError, match="caption_retention: it keeps what a trained model says"):
         options(start="")
     (root / "other.json").write_text('{"images": [{"filename": "00.png", "words": ["zebra"]}]}')
@@ -85,8 +88,19 @@ def test_it_needs_a_start_with_all_words(root: Path, cache: Path, tmp_path: Path
         data=(other,),
         stages=(StageOptions(name="retain", objectives={"caption_retention": 1.0}, epochs=1),),
     )
-    with pytest.raises(DataError, match="caption_retention needs a run without new words"):
-        squares.trainer(plan, tmp_path / "run", root, cache)
+    trainer = squares.trainer(plan, tmp_path / "run", root, cache)
+    assert "zebra" in trainer.vocabulary.words and "zebra" not in trainer.losses.run.start.vocabulary.words
+    (root / "kept.jsonl").write_text('{"image": "01.png", "caption": "a square"}\n')
+    kept = SourceOptions(name="kept", images=("images",), captions="kept.jsonl", retained=True, val="none")
+    trainer = squares.trainer(dataclasses.replace(plan, data=(other, kept)), tmp_path / "more", root, cache)
+    batches = {batch.kind: batch for batch in trainer.losses.batches(0)}
+    assert set(batches) == {NAMED, RETAINED}  # what is kept is not learnt
+    loss = trainer.losses["caption_retention"].loss
+    with torch.no_grad():
+        step = forward(trainer.losses.run, trainer.cache, batches[RETAINED])
+        before = float(loss(step))
+        trainer.model.decoder.embedding.bias[trainer.vocabulary.words.index("zebra")] += 9
+        assert float(loss(forward(trainer.losses.run, trainer.cache, batches[RETAINED]))) > before + 1
 
 
 def test_frozen_detection_keeps_the_encoder() -> None:

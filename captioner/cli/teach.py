@@ -1,0 +1,106 @@
+"""`captioner teach`: from corrected captions to a model that was taught."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from captioner.cli.arguments.model import add_device_argument, add_model_argument, add_threads_argument
+from captioner.errors import DataError
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "teach",
+        help="teach a model corrected captions",
+        description="Teach a model the corrected captions of some photos of a folder. It keeps its captions"
+        " of the other photos there. The table at the end says what changed; a model that got worse is not"
+        " kept.",
+    )
+    parser.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="photos, most of them without corrections"
+    )
+    parser.add_argument(
+        "corrections",
+        type=Path,
+        metavar="CORRECTIONS",
+        help="corrections of a gallery, or captions in another format of captioner train",
+    )
+    parser.add_argument("--name", default="taught", help="name of the new model (default: %(default)s)")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="BUNDLE",
+        help="a new folder for the model (default: among the models of captioner model list)",
+    )
+    parser.add_argument("--force", action="store_true", help="keep the model even if it got worse")
+    add_model_argument(parser)
+    add_device_argument(parser)
+    add_threads_argument(parser)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a command line asks for."""
+
+    folder: Path
+    corrections: Path
+    name: str
+    bundle: Path
+    model: Path
+    device: str
+    threads: int | None
+    force: bool
+
+    @classmethod
+    def read(cls, args: argparse.Namespace) -> Request:
+        """Raises `DataError` for what is not there, or is there already."""
+        from captioner.model.bundle import DEFAULT
+        from captioner.model.installed import chosen, taught_folder
+
+        if not args.name or Path(args.name).name != args.name or args.name == "default":
+            raise DataError(f"--name: {args.name!r} cannot be the name of a model")
+        if not args.folder.is_dir():
+            raise DataError(f"there is no folder {args.folder}")
+        if not args.corrections.exists():
+            raise DataError(f"there is no file {args.corrections}")
+        bundle = args.output or taught_folder() / args.name
+        if bundle.exists():
+            raise DataError(f"{bundle} exists already; choose another --name or -o, or delete it")
+        return cls(
+            folder=args.folder,
+            corrections=args.corrections,
+            name=args.name,
+            bundle=bundle,
+            model=args.model or chosen() or DEFAULT,
+            device=args.device or "auto",
+            threads=args.threads,
+            force=args.force,
+        )
+
+
+def run(args: argparse.Namespace) -> int:
+    request = Request.read(args)  # before PyTorch is imported, which takes seconds
+
+    import torch
+
+    from captioner.cli.train import torch_device
+    from captioner.teaching.lesson import Lesson
+    from captioner.teaching.teach import teach
+
+    if request.threads is not None:
+        torch.set_num_threads(request.threads)
+    teach(
+        Lesson.read(request.folder, request.corrections),
+        request.bundle,
+        model=request.model,
+        name=request.name,
+        device=str(torch_device(request.device)),
+        force=request.force,
+    )
+    shown = request.bundle if args.output else request.name
+    print(f"captioner: the model is in {request.bundle}: captioner model use {shown}", file=sys.stderr)
+    return 0

@@ -1,0 +1,1 @@
+"""From corrected captions to a model that was taught, and what teaching it changed."""

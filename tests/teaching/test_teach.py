@@ -1,0 +1,114 @@
+"""Teaching corrections: what was known is kept, harm is told, and the command does it all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support import squares
+
+from captioner.cli.main import main
+from captioner.errors import DataError
+from captioner.export.bundle import export_bundle
+from captioner.model.bundle import Bundle
+from captioner.teaching.effects import Effect, table
+from captioner.teaching.lesson import Lesson
+from captioner.teaching.teach import judge
+
+
+@pytest.fixture(scope="module")
+def start(data: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that can be taught."""
+    folder = tmp_path_factory.mktemp("start")
+    stage = squares.stage(epochs=3, tuned_segments=0)
+    squares.trainer(squares.options((stage,)), folder / "run", data, cache).run()
+    export_bundle(folder / "run" / "best.pt", folder / "bundle")
+    return folder / "bundle"
+
+
+def corrections(path: Path, captions: dict[str, str]) -> Path:
+    lines = [{"image": name, "caption": text, "status": "edited"} for name, text in captions.items()]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_photos_without_corrections_are_kept_or_watched(data: Path, tmp_path: Path) -> None:
+    given = corrections(tmp_path / "c.jsonl", {"00.png": "a red thing", "01.png": "a thing"})
+    lesson = Lesson.read(data / "images", given)
+    assert list(lesson.taught) == ["00.png", "01.png"] and not lesson.held_out
+    assert len(lesson.others) == 28 and set(lesson.kept) | set(lesson.watched) == set(lesson.others)
+    assert set(lesson.kept).isdisjoint(lesson.watched) and len(lesson.kept) == len(lesson.watched)
+
+
+def test_many_corrections_take_fewer_epochs_and_some_are_held_out(tmp_path: Path) -> None:
+    few, many = (
+        Lesson(tmp_path, {str(n): ("a",) for n in range(count)}, {}, ()).epochs for count in (10, 400)
+    )
+    assert few > many >= 4
+    given = corrections(tmp_path / "c.jsonl", {f"{n}.png": "a thing" for n in range(60)})
+    lesson = Lesson.read(tmp_path, given)
+    assert len(lesson.taught) == 54 and len(lesson.held_out) == 6
+
+
+def test_harm_is_told(tmp_path: Path) -> None:
+    others = [str(n) for n in range(40)]
+    lesson = Lesson(tmp_path, {"x": ("a cat on a mat",)}, {}, others)
+    before = dict.fromkeys(("x", *others), "a dog on the grass")
+    good = judge(lesson, before, {**before, "x": "a cat on a mat"})
+    assert not good.harm
+    assert [(one.photos, one.count, one.changed) for one in good.effects] == [
+        ("corrected", 1, 1),
+        ("everything else", 20, 0),
+    ]
+    changed = dict.fromkeys(others[:20], "a bank statement")
+    bad = judge(lesson, before, {**before, **changed})
+    assert bad.harm == [
+        "the corrected photos are captioned no better than before",
+        "50% of the captions of other photos changed, more than 25%",
+    ]
+
+
+def test_the_table_has_a_row_for_each_kind_of_photo() -> None:
+    lines = table([Effect("corrected", 20, 19, 38.2, 610.4), Effect("everything else", 60, 3)]).splitlines()
+    assert lines == [
+        "photos           number  changed  CIDEr before  after",
+        "corrected            20      95%            38    610",
+        "everything else      60       5%",
+    ]
+
+
+def test_from_corrections_to_a_model_that_is_used(
+    data: Path,
+    start: Path,
+    user_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = corrections(tmp_path / "c.jsonl", {"00.png": "a vermilion thing", "03.png": "a vermilion thing"})
+    arguments = ["teach", str(data / "images"), str(given), "--name", "mine", "--model", str(start)]
+    assert main([*arguments, "--device", "cpu", "--force"]) == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines()[0].startswith("photos") and "everything else" in said.out
+    assert "captioner model use mine" in said.err
+    taught = Bundle.load(user_folder / "models" / "mine")
+    assert taught.name == "mine" and "vermilion" in taught.vocabulary.words
+    assert taught.precisions == ("float32", "int8")
+    assert main(["model", "use", "mine"]) == 0
+    assert main([*arguments, "--device", "cpu"]) == 2
+    assert "mine exists already" in capsys.readouterr().err
+
+
+def test_what_is_not_there_is_said_at_once(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = corrections(tmp_path / "c.jsonl", {"00.png": "a thing"})
+    for arguments, reason in (
+        ([str(tmp_path / "no"), str(given)], "there is no folder"),
+        ([str(data / "images"), str(tmp_path / "no.jsonl")], "there is no file"),
+        ([str(data / "images"), str(given), "--name", "a/b"], "cannot be the name of a model"),
+    ):
+        assert main(["teach", *arguments]) == 2
+        assert reason in capsys.readouterr().err
+    with pytest.raises(DataError):
+        Lesson.read(tmp_path / "no", given)
