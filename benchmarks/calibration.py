@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
+from captioner.metrics import tokenize
 from captioner.metrics.cider import CiderReward
 from captioner.model.bundle import change_manifest
 from captioner.model.calibration import mean_log_prob
 from captioner.references import image_key, read_references
 from captioner.training.loop.calibrate import CLOSE, fit_platt
-from captioner.words.tokens import tokenize
 
 BINS = 10
 

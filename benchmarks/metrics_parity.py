@@ -23,7 +23,7 @@ from pycocoevalcap.meteor.meteor import Meteor as JavaMeteor
 from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
-from captioner.metrics import Meteor
+from captioner.metrics import Meteor, tokenize
 from captioner.metrics.bleu import bleu, bleu_statistics
 from captioner.metrics.captions import read_captions, references_by_image
 from captioner.metrics.cider import CiderReward
@@ -31,7 +31,6 @@ from captioner.metrics.meteor import meteor_score
 from captioner.metrics.meteor.resources import load_stemmer
 from captioner.metrics.rouge import rouge_l
 from captioner.references import read_references
-from captioner.words.tokens import tokenize
 
 Captions = dict[str, list[str]]
 """By image; the candidate is a list of one."""

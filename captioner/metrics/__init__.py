@@ -5,7 +5,7 @@
 
 from captioner.metrics.evaluation import Comparison, Difference, Scores, compare_captions, evaluate_captions
 from captioner.metrics.meteor import Meteor
-from captioner.words.tokens import tokenize
+from captioner.metrics.tokenizer import tokenize
 
 __all__ = [
     "Comparison",

@@ -17,7 +17,7 @@ from captioner.metrics.diversity import Diversity, diversity
 from captioner.metrics.gender import Gender, gender
 from captioner.metrics.meteor import Meteor, meteor_score
 from captioner.metrics.rouge import rouge_l
-from captioner.words.tokens import tokenize
+from captioner.metrics.tokenizer import tokenize
 
 SAMPLES = 1000
 """Resamples of the bootstrap."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from captioner.metrics import compare_captions, evaluate_captions
+from captioner.metrics import compare_captions, evaluate_captions, tokenize
 from captioner.metrics.captions import objects_by_image
 from captioner.metrics.chair import find_mentions
 from captioner.references import CaptionedImage
 from captioner.words.coco import CATEGORIES, PHRASES
-from captioner.words.tokens import tokenize
 
 
 @pytest.mark.parametrize(

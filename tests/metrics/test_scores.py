@@ -15,14 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captioner.metrics import Meteor, evaluate_captions
+from captioner.metrics import Meteor, evaluate_captions, tokenize
 from captioner.metrics.bleu import bleu, bleu_statistics
 from captioner.metrics.captions import read_captions, references_by_image
 from captioner.metrics.cider import CiderD, CiderReward, DocumentFrequencies
 from captioner.metrics.meteor import meteor_score
 from captioner.metrics.rouge import rouge_l
 from captioner.references import read_references
-from captioner.words.tokens import tokenize
 
 DATA = Path(__file__).parents[1] / "data/metrics"
 EXPECTED = json.loads((DATA / "expected.json").read_text(encoding="utf-8"))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captioner.words.tokens import tokenize
+from captioner.metrics import tokenize
 
 EXPECTED = json.loads((Path(__file__).parents[1] / "data/metrics/expected.json").read_text(encoding="utf-8"))
 
