@@ -21,7 +21,7 @@ Abs Add And ArgMax AveragePool BatchNormalization Cast Clip Concat Constant Cons
 DequantizeLinear Div Elu Equal Erf Exp Expand EyeLike Flatten Floor Gather GatherElements GatherND
 Gelu Gemm GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual HardSigmoid HardSwish Identity
 InstanceNormalization LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax MatMul Max
-MaxPool Min Mod Mul Neg Not Or PRelu Pad Pow QuantizeLinear Reciprocal ReduceL2 ReduceMax ReduceMean
+MaxPool Min Mod Mul Neg Not Or PRelu Pad Pow QuantizeLinear Range Reciprocal ReduceL2 ReduceMax ReduceMean
 ReduceMin ReduceSum Relu Reshape Resize Round ScatterElements ScatterND Selu Shape Sigmoid Sign Sin
 Slice Softmax Softplus Split Sqrt Squeeze Sub Sum Tanh TopK Transpose Unsqueeze Where
 """
@@ -43,10 +43,10 @@ _CHILDREN = {
 }
 _DIMENSIONS, _KIND, _INT64_DATA, _NAME, _RAW_DATA, _EXTERNAL_DATA, _LOCATION = 1, 2, 7, 8, 9, 13, 14
 _INPUT, _OUTPUT, _OPERATOR, _ATTRIBUTE, _DOMAIN = 1, 2, 4, 5, 7
-_ATTRIBUTE_NAME, _INTS = 1, 8
+_ATTRIBUTE_NAME, _INT, _INTS = 1, 3, 8
 _KEY, _VALUE = 1, 2
 _INT64 = 7
-_BY_SHAPE = {b"ConstantOfShape": 0, b"Expand": 1, b"Pad": 1, b"Reshape": 1, b"Resize": 3}
+_BY_SHAPE = {b"ConstantOfShape": 0, b"Expand": 1, b"Pad": 1, b"Reshape": 1, b"Range": 1, b"Resize": 3}
 """Operators whose output is as large as one of their inputs says: which one."""
 _MOST_SHAPE_BYTES = 8 * 16
 _SCALES = 2
@@ -113,12 +113,13 @@ def _walk(raw: bytes, position: int, end: int, kind: str, seen: _Seen, depth: in
     children = _CHILDREN[kind]
     inputs: list[bytes] = []
     outputs: list[bytes] = []
+    whole: int | None = None
     operator, domain, before = b"", b"", set(seen.shapes) if kind == "node" else set()
     for number, _value, start, stop in _fields(raw, position, end):
         if start < 0:
             continue
         if kind == "node" and number == _ATTRIBUTE:
-            _check_padding(raw, start, stop)
+            whole = _check_attribute(raw, start, stop)
         if kind == "attribute" and children.get(number) == "graph":
             raise GraphError("the graph contains another graph")
         if child := children.get(number):
@@ -137,7 +138,11 @@ def _walk(raw: bytes, position: int, end: int, kind: str, seen: _Seen, depth: in
         if operator == b"Resize" and len(inputs) > _SCALES and inputs[_SCALES]:
             raise GraphError("the graph enlarges a tensor by a factor (Resize with scales)")
         seen.makers |= dict.fromkeys(outputs, (operator, inputs))
-        if operator == b"Constant" and outputs:
+        if operator == b"Range" and [seen.shapes.get(name) for name in inputs[::2]] != [(0,), (1,)]:
+            raise GraphError("the graph counts in other steps than from 0 by 1 (Range)")
+        if operator == b"Constant" and outputs and whole is not None:
+            seen.shapes[outputs[0]] = (whole,)
+        elif operator == b"Constant" and outputs:
             for name in seen.shapes.keys() - before or {b""} & seen.shapes.keys():
                 seen.shapes[outputs[0]] = seen.shapes.pop(name)
         index = _BY_SHAPE.get(operator)
@@ -145,16 +150,20 @@ def _walk(raw: bytes, position: int, end: int, kind: str, seen: _Seen, depth: in
             seen.uses.append((operator, inputs[index]))
 
 
-def _check_padding(raw: bytes, position: int, end: int) -> None:
-    """Raise `GraphError` if the attribute pads a tensor by more than convolutions do."""
-    name, values = b"", list[int]()
+def _check_attribute(raw: bytes, position: int, end: int) -> int | None:
+    """The whole number that the attribute makes a constant of, if it does. Raises `GraphError` if it pads a
+    tensor by more than convolutions do."""
+    name, single, values = b"", 0, list[int]()
     for number, value, start, stop in _fields(raw, position, end):
         if number == _ATTRIBUTE_NAME:
             name = raw[start:stop]
+        elif number == _INT:
+            single = value
         elif number == _INTS:
             values += [value] if start < 0 else _packed(raw, start, stop)
     if name == b"pads" and any(value > _MOST_PADDING for value in values):
         raise GraphError(f"the graph pads a tensor by more than {_MOST_PADDING}")
+    return single if name == b"value_int" else None
 
 
 def _tensor(

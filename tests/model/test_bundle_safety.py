@@ -100,7 +100,7 @@ def multiplied(operator: str, *inputs: str) -> bytes:
         (multiplied("ConstantOfShape", "product"), "a shape that Mul computes"),
         (multiplied("Expand", "s", "product"), "a shape that Mul computes"),
         (graph(onnx.helper.make_node("RandomNormal", [], ["y"], shape=[40_000, 40_000])), "'RandomNormal'"),
-        (graph(onnx.helper.make_node("Range", ["s", "s", "s"], ["y"]), constants=[shape("s", 1)]), "'Range'"),
+        (graph(onnx.helper.make_node("Range", ["s", "s", "s"], ["y"]), constants=[shape("s", 1)]), "(Range)"),
         (graph(onnx.helper.make_node("Tile", ["s", "s"], ["y"]), constants=[shape("s", 1)]), "'Tile'"),
         (
             graph(onnx.helper.make_node("Resize", ["s", "", "s"], ["y"]), constants=[shape("s", 9)]),
