@@ -18,7 +18,8 @@ from typing import Any
 
 from captioner.errors import BundleError, OptionsError, clip
 from captioner.images.letterbox import Letterbox
-from captioner.model.bundle_files import read_bundle_file
+from captioner.model.bundle_files import DEFAULT as DEFAULT
+from captioner.model.bundle_files import DEFAULT_NAME, MANIFEST, read_bundle_file
 from captioner.model.graph_check import check_graph
 from captioner.model.precision import FLOAT32, INT8
 from captioner.model.vocabulary import Vocabulary
@@ -28,7 +29,6 @@ FORMATS = (1, 2)
 """That are read. A decoder of format 1 does not find the best continuations itself."""
 FORMAT = FORMATS[-1]
 """That is written."""
-MANIFEST = "bundle.json"
 ENCODER, DECODER, WORDS, CARD = "encoder.onnx", "decoder.onnx", "vocabulary.txt", "MODEL_CARD.md"
 FILES = (ENCODER, DECODER, WORDS, CARD)
 ENCODER_INT8, DECODER_INT8 = "encoder.int8.onnx", "decoder.int8.onnx"
@@ -38,8 +38,6 @@ MAX_CELLS, MAX_IMAGE_SIZE = 256, 8192
 MAX_WORDS_KNOWN, MAX_WORD_LENGTH = 1_000_000, 100
 OLD_SQUASH = "to a square, antialiased"
 """The description of squashing in bundles older than letterboxing."""
-DEFAULT_NAME = "default"
-DEFAULT = Path(__file__).parents[1] / "models" / "default"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,8 +8,12 @@ from pathlib import Path
 
 from captioner.errors import BundleError
 
+MANIFEST = "bundle.json"
+DEFAULT_NAME = "default"
+DEFAULT = Path(__file__).parents[1] / "models" / DEFAULT_NAME
+"""The embedded model."""
 MAX_BYTES = {
-    "bundle.json": 4 * 2**20,
+    MANIFEST: 4 * 2**20,
     "vocabulary.txt": 16 * 2**20,
     "MODEL_CARD.md": 4 * 2**20,
     "encoder.onnx": 2**31 - 1,

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from captioner.errors import BundleError, OutputError
-from captioner.model.bundle import DEFAULT, DEFAULT_NAME, MANIFEST
+from captioner.model.bundle_files import DEFAULT, DEFAULT_NAME, MANIFEST
 
 GROUP = "captioner.models"
 
