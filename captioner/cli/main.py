@@ -43,6 +43,7 @@ COMMANDS = {
     "score": "score captions against references",
     "model": "list, choose, show or verify models",
     "bench": "measure the speed of a model on this machine",
+    "doctor": "print what is installed and used, for a report",
 }
 
 DEFAULT_COMMAND = "caption"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ _FIRST = ["log_probs", "attention"]
 _WEIGHTS_IN_MEMORY = "add_external_initializers_from_files_in_memory"
 _EXTERNAL = "session.optimized_model_external_initializers_"
 _CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+_ASKED_FOR = "it was asked for"
 
 
 class Runtime:
@@ -63,15 +66,15 @@ class Runtime:
         threads = threads or core_limit()  # without a limit, ONNX Runtime takes a thread per core
         self._threads = threads
         self._gpu = int(device.partition(":")[2] or 0)
-        self.provider = self._choose_provider(bundle, device)
+        self.provider, self.device_reason = self._choose_provider(bundle, device)
         # "auto" says what it took; a GPU that was chosen by number keeps it.
         self.device = "cpu" if self.provider == _CPU else "cuda" if device == "auto" else device
         cores = threads or available_cores()
         self.lanes = lanes or (default_lanes(cores) if self.provider == _CPU else 1)
         """Calls that are best made at the same time."""
         self._threads = threads if self.lanes == 1 else max(1, cores // self.lanes)
-        self.precision = self._choose_precision(bundle, precision)
-        """What is computed in: float32 or int8."""
+        self.precision, self.precision_reason = self._choose_precision(bundle, precision)
+        """What is computed in, float32 or int8, and why."""
         self._cache = cache or GraphCache(None)
         encoder, decoder = bundle.encoder, bundle.decoder
         if self.precision == INT8 and bundle.int8 is not None:
@@ -126,28 +129,33 @@ class Runtime:
         options.graph_optimization_level = self._ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         return self._ort.InferenceSession(str(optimized), options, providers=[_CPU])
 
-    def _choose_provider(self, bundle: Bundle, device: str) -> str:
+    def _choose_provider(self, bundle: Bundle, device: str) -> tuple[str, str]:
+        """The provider, and why it is that one."""
         if device == "cpu":
-            return _CPU
+            return _CPU, _ASKED_FOR
         reason = self._why_no_cuda(bundle)
         if reason is None:
-            return _CUDA
+            return _CUDA, "CUDA works"
         if device != "auto":
             raise DeviceError(f"{device.upper()} cannot be used: {reason}")
-        return _CPU
+        return _CPU, reason
 
     def _why_no_cuda(self, bundle: Bundle) -> str | None:
         if _CUDA not in self._ort.get_available_providers():
             return "this onnxruntime is built for the CPU; install '.[gpu]' in its place"
         try:
-            self._ort.preload_dlls()  # CUDA and cuDNN from the wheels that [gpu] brings
+            with redirect_stdout(io.StringIO()):  # it prints what it misses among the captions
+                self._ort.preload_dlls()  # CUDA and cuDNN from the wheels that [gpu] brings
             # The list of available providers only says what was compiled in; a session says what works.
             used = self._session(bundle.decoder, _CUDA).get_providers()[0]
         except Exception as error:
             return str(error).splitlines()[0]
         return None if used == _CUDA else "no working GPU, driver or CUDA library was found"
 
-    def _choose_precision(self, bundle: Bundle, wanted: str) -> str:
+    def _choose_precision(self, bundle: Bundle, wanted: str) -> tuple[str, str]:
+        """The precision, and why it is that one."""
+        if wanted == FLOAT32:
+            return FLOAT32, _ASKED_FOR
         can = {
             "the bundle holds no INT8 graphs": bundle.int8 is not None,
             "INT8 graphs run on the CPU": self.provider == _CPU,
@@ -157,8 +165,11 @@ class Runtime:
             for reason, fulfilled in can.items():
                 if not fulfilled:
                     raise OptionsError(f"precision int8 cannot be used: {reason}", "precision")
-            return INT8
-        return INT8 if wanted == "auto" and all(can.values()) and has_fast_int8() else FLOAT32
+            return INT8, _ASKED_FOR
+        for reason, fulfilled in {**can, "this processor gains little from INT8": has_fast_int8()}.items():
+            if not fulfilled:
+                return FLOAT32, reason
+        return INT8, "this processor multiplies 8-bit numbers fast"
 
     def _session(
         self,

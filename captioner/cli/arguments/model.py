@@ -100,11 +100,7 @@ def add_caption_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(local)
     add_device_argument(local)
     add_threads_argument(local)
-    local.add_argument(
-        "--precision",
-        choices=("auto", "float32", "int8"),
-        help="auto (default) computes in INT8 where the model has it and the CPU gains from it",
-    )
+    add_precision_argument(local)
     local.add_argument("--max-pixels", type=positive, metavar="N", help="reject images with more pixels")
     local.add_argument("--max-bytes", type=positive, metavar="N", help="reject larger image files")
     server = parser.add_argument_group("server")
@@ -135,6 +131,15 @@ def add_model_argument(parser: argparse._ActionsContainer) -> None:
 def add_device_argument(parser: argparse._ActionsContainer) -> None:
     """Add `--device`; None if it is not given."""
     parser.add_argument("--device", type=device, metavar=DEVICES, help=f"{DEVICE_HELP} (default: auto)")
+
+
+def add_precision_argument(parser: argparse._ActionsContainer) -> None:
+    """Add `--precision`; None if it is not given."""
+    parser.add_argument(
+        "--precision",
+        choices=("auto", "float32", "int8"),
+        help="auto (default) computes in INT8 where the model has it and the CPU gains from it",
+    )
 
 
 def add_threads_argument(parser: argparse._ActionsContainer) -> None:
