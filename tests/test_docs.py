@@ -1,4 +1,4 @@
-"""The documentation points at pages, headings and files that exist, and names commands and flags that exist."""
+"""The documentation names pages, headings, files, commands and flags that exist."""
 
 from __future__ import annotations
 
