@@ -44,7 +44,9 @@ _TRIES = 5
 _POLL_MS = 50
 _SMOOTHING = 0.05  # weight of the newest image in the running estimate
 _CRASHES = frozenset(
-    (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
+    getattr(signal, f"SIG{name}")
+    for name in ("SEGV", "ABRT", "BUS", "FPE", "ILL", "TRAP")
+    if hasattr(signal, f"SIG{name}")  # Windows lacks some
 )
 _INHERITED = frozenset(
     ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
@@ -84,7 +86,10 @@ class DecodeWorkers:
     ) -> None:
         """`count` processes (None: one per core), started when first needed. An image may take `max_cpu_s`
         seconds of processor time and the memory in the limits of `preparation`. With a `niceness` above 0, up
-        to 19, the processes have a lower priority than others."""
+        to 19, the processes have a lower priority than others. Raises `WorkersError` on Windows."""
+        if not hasattr(signal, "setitimer"):
+            what = "photos are decoded in processes of their own, which this system does not support"
+            raise WorkersError(f"{what}: use captioner caption, or WSL or a container")
         self.count = count or available_cores()
         self.image_s = 0.0
         """Recent time to decode an image, in seconds."""

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -269,3 +270,14 @@ def test_formats_are_named_in_any_case() -> None:
     assert parse_formats(",".join(SAFE_FORMATS)) == SAFE_FORMATS
     with pytest.raises(OptionsError, match="'exe'"):
         parse_formats("jpeg,exe")
+
+
+def test_a_system_without_their_signals_is_told_in_a_line(tmp_path: Path) -> None:
+    """As Windows is."""
+    without = "import signal; del signal.SIGBUS, signal.SIGTRAP, signal.setitimer"
+    code = f"{without}; import sys; from captioner.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    photo = Path(__file__).parents[2] / "examples" / "cat.jpg"
+    command = [sys.executable, "-c", code, "batch", str(photo), "-o", str(tmp_path / "captions.jsonl")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 2 and "does not support" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
