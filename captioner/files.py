@@ -155,7 +155,9 @@ class Folder:
         path, descriptor = self._path(name), self._descriptor
         # The permissions count for root, too: whoever removed them wants the file left alone.
         if not status.st_mode & 0o222 or not os.access(path, os.W_OK, dir_fd=descriptor):
-            raise _refusal(errno.EACCES, "it is read-only", self.path / name)
+            whole = hasattr(os, "statvfs") and os.statvfs(self.path).f_flag & os.ST_RDONLY
+            reason = os.strerror(errno.EROFS) if whole else "it is read-only"
+            raise _refusal(errno.EACCES, reason, self.path / name)
         return status
 
     @contextmanager

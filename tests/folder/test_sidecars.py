@@ -125,7 +125,7 @@ def test_a_caption_that_is_taken_back_leaves_the_metadata(few, tmp_path, batch, 
     monkeypatch.setattr(
         TextOptions, "transform", lambda _, record: {"image": record["image"], "error": error}
     )
-    assert batch(few, "-o", few, "--format", "xmp", "--embed", "--capitalize") == 1
+    assert batch(few, "-o", few, "--format", "xmp", "--embed", "--capitalize") == 0
     assert read_description(few / "a.jpg") is None
     assert read_description(few / "b" / "c.jpg") == "by hand"
 
