@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import re
 from functools import cache
@@ -49,6 +50,15 @@ def test_files_of_the_repository_that_are_named_exist(page: Path) -> None:
             folder = file.parent
     for name in re.findall(r"(?:python |`)((?:benchmarks|deploy|protos)/[\w/.-]+)", page.read_text()):
         assert (ROOT / name).exists(), name
+
+
+def test_all_options_of_training_are_explained() -> None:
+    pytest.importorskip("torch")
+    options = importlib.import_module("captioner.training.config.options")
+    text = unfenced(ROOT / "docs" / "training-options.md")
+    named = set(re.findall(r"\w+", " ".join(re.findall(r"`[^`]+`", text))))
+    tables = (options.TrainOptions, options.SourceOptions, options.StageOptions, options.ModelOptions)
+    assert {field.name for table in tables for field in dataclasses.fields(table)} <= named
 
 
 @cache
