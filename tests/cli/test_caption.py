@@ -18,7 +18,7 @@ from captioner.cli.arguments.model import ServedModel, add_caption_arguments, ch
 from captioner.cli.main import main
 from captioner.images.opening import DEFAULT_LIMITS
 from captioner.options import CaptionOptions
-from captioner.results import Caption
+from captioner.results import Caption, image_of
 from captioner_server.options import ServerOptions
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -212,7 +212,7 @@ def test_hostile_file_names(tiny_bundle, tmp_path) -> None:
         ]
     done = run_command(*options, "--json", *paths)  # type: ignore[arg-type]
     records = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [os.fsencode(record["image"]) for record in records] == paths
+    assert [os.fsencode(image_of(record)) for record in records] == paths
 
 
 def test_image_limits(caption, capsys) -> None:

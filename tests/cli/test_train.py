@@ -82,7 +82,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> str:
 def test_training_tells_how_it_goes_and_what_comes_next(data, tmp_path, capsys) -> None:
     assert train(data, tmp_path) == 0
     errors = told(capsys)
-    assert "words 1: loss" in errors and "squares CIDEr" in errors
+    assert "words 1 of 1: loss" in errors and "squares CIDEr" in errors
     assert f"captioner export {tmp_path / 'best.pt'} -o BUNDLE --evaluate {data}" in errors
     assert train(data, tmp_path) == 0  # there is nothing left to do
     assert "loss" not in told(capsys)

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from captioner.errors import DataError
 from captioner.model.vocabulary import SPECIAL
-from captioner.nn.decoder import Tensors
 from captioner.training.config.options import ObjectiveOptions
 from captioner.training.data.batches import CAPTIONS, LABELS, word_weights
 from captioner.training.objectives.base import Objective
 from captioner.training.run import Run, Step
-
-
-@runtime_checkable
-class DetectsWords(Protocol):
-    """A decoder that predicts words from the photo alone."""
-
-    def detect(self, memory: Tensors) -> Tensor:
-        """Logits (batch, vocabulary)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +31,7 @@ class BagOfWords(Objective[BagOfWordsOptions]):
 
     def __init__(self, options: BagOfWordsOptions, run: Run) -> None:
         super().__init__(options, run)
-        if not isinstance(run.model.decoder, DetectsWords):
+        if not run.model.decoder.detects:
             raise DataError(f"stage {run.stage.name}: bag_of_words needs the decoder lstm or two_lstm")
         weights = word_weights(run.caption_groups, len(run.vocabulary))
         labels = {label for example in run.examples for label in example.image.words}
@@ -57,7 +47,6 @@ class BagOfWords(Objective[BagOfWordsOptions]):
 
     def loss(self, step: Step) -> Tensor:
         decoder = step.model.decoder
-        assert isinstance(decoder, DetectsWords)  # checked at the start
         return bag_of_words(decoder.detect(step.memory), self._word_counts(step.captions))
 
     def _word_counts(self, captions: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ def objectives(stage: dict[str, Any], **run: Any) -> dict[str, Any]:
 def test_options_of_objectives_were_options_of_the_stage() -> None:
     found = objectives({"label_smoothing": 0.0, "doubly_stochastic": 0, "word_detection": 0.2})
     assert found == {
-        "cross_entropy": {"weight": 1.0, "label_smoothing": 0.0},
+        "cross_entropy": {"weight": 1.0, "label_smoothing": 0.0, "as_searched": False},
         "hard_attention": {"weight": 1.0, "reward": 0.1, "entropy": 0.01},
         "bag_of_words": {"weight": 0.2},
     }

@@ -191,7 +191,12 @@ def test_a_note_is_whole_or_not_there(tmp_path, encoder, examples) -> None:
     build(tmp_path, encoder, examples)
     [note] = tmp_path.glob("*/done.json")
     assert json.loads(note.read_text())["done"] == 24
-    assert sorted(path.name for path in note.parent.iterdir()) == ["done.json", "lock", "stage0.npy"]
+    assert sorted(path.name for path in note.parent.iterdir()) == [
+        "damaged.npy",
+        "done.json",
+        "lock",
+        "stage0.npy",
+    ]
 
 
 def test_a_bad_image_is_named(tmp_path, encoder, data) -> None:

@@ -100,7 +100,7 @@ def groups_of(counts: list[int], repeat: int = 1, text: str = "a dog runs") -> l
     class Example:
         def __init__(self, count: int) -> None:
             self.image = type("Image", (), {"captions": tuple(f"{text}{' a' * n}" for n in range(count))})
-            self.repeat = repeat
+            self.repeat, self.retained = repeat, False
 
     return make_groups([Example(n) for n in counts], VOCABULARY, 20)  # type: ignore[arg-type, misc]
 
