@@ -1,1 +1,1 @@
-"""The measurements that `speed.py` and `gpu.py` are made of: a section is a module with `measure(bench)`."""
+"""The measurements that `speed.py` is made of: a section is a module with `measure(bench)`."""

@@ -150,7 +150,8 @@ class Runtime:
             used = self._session(bundle.decoder, _CUDA).get_providers()[0]
         except Exception as error:
             return str(error).splitlines()[0]
-        return None if used == _CUDA else "no working GPU, driver or CUDA library was found"
+        missing = "no working GPU, driver or CUDA library was found; captioner doctor says what is missing"
+        return None if used == _CUDA else missing
 
     def _choose_precision(self, bundle: Bundle, wanted: str) -> tuple[str, str]:
         """The precision, and why it is that one."""

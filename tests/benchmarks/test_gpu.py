@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch", reason="an epoch is trained with PyTorch")
-GPU = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
-SECTIONS = ["providers", "parity", "broken", "throughput", "service", "training"]
+GPU = Path(__file__).parents[2] / "benchmarks" / "gpu" / "measure.py"
+SERVING = ["providers", "parity", "broken", "protocols", "throughput", "encoder", "parts", "service"]
+SECTIONS = [*SERVING, "pytorch", "training"]
 
 
 @pytest.mark.timeout(900)  # it starts many processes
@@ -31,3 +32,19 @@ def test_a_section_that_fails_fails_the_command_and_the_others_are_measured(tiny
     done = subprocess.run([sys.executable, GPU, *flags], capture_output=True, text=True)
     assert done.returncode == 1 and "providers: DeviceError" in done.stdout
     assert "### CUDA that cannot be used" in done.stdout
+
+
+def test_results_of_several_commands_are_written_together(tiny_bundle: Path, tmp_path: Path) -> None:
+    flags = ["--device", "cpu", "--model", tiny_bundle, "--only"]
+    files = []
+    for section in ("providers", "encoder"):
+        files.append(tmp_path / f"{section}.json")
+        command = [sys.executable, GPU, *flags, section, "--json", files[-1]]
+        subprocess.run(command, check=True, capture_output=True)
+    document = tmp_path / "performance.md"
+    document.write_text("before\n<!-- gpu -->\nyesterday\n<!-- /gpu -->\nafter\n")
+    command = [sys.executable, GPU, "--results", *files, "--write", document]
+    subprocess.run(command, check=True, capture_output=True)
+    text = document.read_text()
+    assert text.startswith("before") and text.endswith("after\n") and "yesterday" not in text
+    assert "### Where the sessions run" in text and "### Beside the encoder alone" in text

@@ -146,3 +146,12 @@ def test_a_full_folder_is_not_packed_into(tmp_path: Path, capsys: pytest.Capture
     with pytest.raises(SystemExit):
         pack.main([str(tmp_path)])
     assert "is not an empty folder" in capsys.readouterr().err
+
+
+def test_several_extras_are_packed_together() -> None:
+    assert pack.extras("gpu, train") == "gpu,train"
+    assert pack.extras("client") == ""
+    with pytest.raises(argparse.ArgumentTypeError, match="exclude each other"):
+        pack.extras("cpu,gpu")
+    with pytest.raises(argparse.ArgumentTypeError, match="known are"):
+        pack.extras("cpu,nothing")

@@ -58,9 +58,9 @@ def installed() -> dict[str, str]:
     """The version of each package that captioner or one of its extras asks for, where there is one."""
     versions = {one.name: one.version for one in _requirements()}
     found = {name: version for name, version in sorted(versions.items()) if version}
-    if {"onnxruntime", "onnxruntime-gpu"} <= found.keys():
+    if _in_one_folder("onnxruntime", "onnxruntime-gpu"):
         advice = "they overwrite each other's files: uninstall both, then install one"
-        return found | {"onnxruntime and onnxruntime-gpu": Problem(advice)}
+        found["onnxruntime and onnxruntime-gpu"] = Problem(advice)
     return found or {"captioner": "runs without having been installed, so its extras are not known"}
 
 
@@ -92,6 +92,15 @@ def _requirements() -> list[_Requirement]:
         if name:
             found.append(_Requirement(name[0], least[1] if least else "", extra[1] if extra else None))
     return found
+
+
+def _in_one_folder(*names: str) -> bool:
+    """Whether all these packages are installed, and in the same place."""
+    try:
+        places = {str(importlib.metadata.distribution(name).locate_file("")) for name in names}
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return len(places) == 1
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -15,14 +15,14 @@ _SENTENCES = ("a cup of coffee", "a raccoon looks up", "a woman in orange", "a l
 
 
 def epoch(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
-    if not bench.has("torch", "a recipe's epoch"):
+    if not all(bench.has(package, "a recipe's epoch") for package in ("torch", "torchvision")):
         return [], {}
     import torch
+    from measures.bench import ROOT
 
     from captioner.training.config.options import TrainOptions
     from captioner.training.loop.trainer import Trainer
     from captioner.training.progress import Progress
-    from measures.bench import ROOT
 
     device = torch.device(bench.device)
     if device.type == "cuda" and not torch.cuda.is_available():

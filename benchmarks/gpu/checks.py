@@ -8,16 +8,18 @@ import sys
 from typing import Any
 
 import numpy as np
+from measures.bench import Bench, Table
+from measures.photos import SIZES, photos
 
 from captioner import Captioner, CaptionOptions
 from captioner.results import Caption
-from measures.bench import Bench, Table
-from measures.photos import SIZES, photos
 
 SAME_CAPTIONS = 0.98
 """Least share of captions that are those of the CPU, word by word: convolutions in TF32 round otherwise."""
 LOG_PROB_DIFFERENCE = 0.05
 """Largest difference of a caption's log-probability, in nats, where the words are the same."""
+LEAST_COSINE = 0.9999
+"""Least cosine of a map and that of the CPU, where the words are the same."""
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
 
@@ -38,7 +40,7 @@ def providers(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
 def parity(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
     """Captions, log-probabilities and maps beside those of the CPU, at several batch sizes and searches."""
     here, there = bench.captioner("float32"), Captioner.load(bench.model, device="cpu", precision="float32")
-    files = photos(SIZES["500 x 375"], 8 if bench.quick else 128)
+    files = photos(SIZES["500 x 375"], 8 if bench.quick else 200)
     pixels = np.stack([here.preprocess(photo) for photo in files])
     rows, checks = [], {}
     for beams in (1, 3):
@@ -51,6 +53,7 @@ def parity(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
             checks[f"captions of the CPU, beam {beams}, batch {batch}"] = (
                 row["same captions"] >= SAME_CAPTIONS
                 and row["largest difference, nats"] <= LOG_PROB_DIFFERENCE
+                and row["least cosine of a map"] >= LEAST_COSINE
             )
     note = f"{len(pixels)} photos. Differences are those of captions with the same words."
     return [Table("Beside the CPU", rows, note)], checks
@@ -66,7 +69,7 @@ def _captions(captioner: Captioner, pixels: Any, options: CaptionOptions, batch:
 def _difference(expected: list[Caption], found: list[Caption]) -> dict[str, float]:
     same = [(one, other) for one, other in zip(expected, found, strict=True) if one.text == other.text]
     maps = [
-        float(np.abs(word.attention - again.attention).max())
+        (word.attention, again.attention)
         for one, other in same
         for word, again in zip(one.words, other.words, strict=True)
         if word.attention is not None and again.attention is not None
@@ -74,8 +77,13 @@ def _difference(expected: list[Caption], found: list[Caption]) -> dict[str, floa
     return {
         "same captions": round(len(same) / len(expected), 4),
         "largest difference, nats": max((abs(a.log_prob - b.log_prob) for a, b in same), default=np.inf),
-        "largest difference of a map": max(maps, default=0.0),
+        "largest difference of a map": max((float(np.abs(a - b).max()) for a, b in maps), default=0.0),
+        "least cosine of a map": min((round(_cosine(a, b), 6) for a, b in maps), default=1.0),
     }
+
+
+def _cosine(one: Any, other: Any) -> float:
+    return float((one * other).sum() / np.sqrt((one**2).sum() * (other**2).sum()))
 
 
 def broken_cuda(bench: Bench) -> tuple[list[Table], dict[str, bool]]:

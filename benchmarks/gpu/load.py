@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import resource
 import time
+import urllib.request
 from typing import Any
 
+import grpc
 import numpy as np
-from serving.common import percentiles_ms, run_clients, running_server
-
 from measures.bench import SEARCHES, Bench, Table
 from measures.photos import SIZES, photos
+from serving.common import percentiles_ms, run_clients, running_server
 
-BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+from captioner_client import CaptionClient
+from captioner_server.inference import grpc_predict_v2_pb2 as oip
+from captioner_server.inference.grpc_predict_v2_pb2_grpc import GRPCInferenceServiceStub
+
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 CLIENTS = 64
 
 
@@ -60,6 +66,39 @@ def service(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
         good = server.end() == 0 and not errors
     note = f"Server, callers and decoding share {os.cpu_count()} cores."
     return [Table("captioner serve under load", [row], note)], {"the service answers every call": good}
+
+
+def protocols(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
+    """The same photo by gRPC, by HTTP and by the Open Inference Protocol."""
+    photo = photos(SIZES["500 x 375"], 1)[0]
+    args = argparse.Namespace(model=bench.model and str(bench.model), device=bench.device, serve=[])
+    with running_server(args, "--http-port", "0") as server:
+        server.wait_for("http")
+        with CaptionClient(server.address) as client:
+            said = {"gRPC": client.caption(photo).text}
+        url = server.events["http"]["url"].rstrip("/") + "/v1/caption"
+        request = urllib.request.Request(url, photo, {"Content-Type": "image/jpeg"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            said["HTTP"] = json.load(answer)["caption"]
+        said["Open Inference Protocol"] = _infer(server.address, photo)
+        server.end()
+    expected = bench.captioner().caption(photo).text
+    rows = [{"protocol": protocol, "caption": text} for protocol, text in said.items()]
+    checks = {f"{protocol} captions as the process does": text == expected for protocol, text in said.items()}
+    return [Table("Protocols", rows)], checks
+
+
+def _infer(address: str, photo: bytes) -> str:
+    """A caption by ModelInfer."""
+    request = oip.ModelInferRequest(model_name="captioner")
+    tensor = request.inputs.add(name="IMAGE", datatype="BYTES", shape=[1])
+    tensor.contents.bytes_contents.append(photo)
+    request.outputs.add(name="CAPTION")
+    with grpc.insecure_channel(address) as channel:
+        answer = GRPCInferenceServiceStub(channel).ModelInfer(request, timeout=60)
+    if answer.raw_output_contents:
+        return answer.raw_output_contents[0][4:].decode()  # after four bytes with the length
+    return answer.outputs[0].contents.bytes_contents[0].decode()
 
 
 def device_memory_mb(bench: Bench) -> int | None:
