@@ -49,7 +49,7 @@ def test_the_text_says_the_same(tiny_bundle: Path, capsys: pytest.CaptureFixture
     report = _report(capsys, *flags)[1]
     assert main(["doctor", *flags]) == 0
     text = capsys.readouterr().out
-    for section in ("system", "model", "runtime", "cuda"):
+    for section in ("system", "photos", "model", "runtime", "cuda"):
         assert f"{section}:\n" in text
         assert all(fact in text for fact in report[section].values())
 
@@ -94,6 +94,15 @@ def test_a_runtime_that_cannot_be_imported(damage: str, tiny_bundle: Path, tmp_p
     )
     assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
     assert len(json.loads(done.stdout)["problems"]) == 1
+
+
+@pytest.mark.parametrize("package", ["numpy", "PIL"])
+def test_a_damaged_package(package: str, tmp_path: Path) -> None:
+    (tmp_path / f"{package}.py").write_text("1/0")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{LIGHT}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    assert "ZeroDivisionError: division by zero" in json.loads(done.stdout)["problems"]
 
 
 @pytest.mark.parametrize("together", [True, False])

@@ -68,6 +68,7 @@ def _sections(request: Request) -> Iterator[Section]:
     yield attempt("system", used.system)
     yield attempt("packages", packages.installed)
     yield attempt("extras", packages.extras)
+    yield attempt("photos", used.photos)
     yield attempt("model", lambda: used.model(request.model))
     yield attempt("runtime", lambda: used.runtime(request.model, request.device, request.precision))
     yield attempt("cuda", cuda.found)

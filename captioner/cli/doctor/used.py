@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,19 @@ def runtime(name: str | None, device: str, precision: str) -> dict[str, str]:
         "device": f"{used.device} ({used.provider}): {used.device_reason}",
         "precision": f"{used.precision}: {used.precision_reason}",
     }
+
+
+def photos() -> dict[str, str]:
+    """Which formats of photos are read."""
+    from PIL import features
+
+    from captioner.images.formats import ALL_FORMATS
+
+    needs = {"WebP": features.check("webp"), "AVIF": features.check("avif"), "JPEG": features.check("jpg")}
+    needs |= {"JPEG 2000": features.check("jpg_2000"), "HEIC": find_spec("pillow_heif") is not None}
+    missing = [name for name in ALL_FORMATS if not needs.get(name, True)]
+    facts = {"read": ", ".join(name for name in ALL_FORMATS if name not in missing)}
+    return facts | {"not read": ", ".join(missing)} if missing else facts
 
 
 def _bundle(name: str | None) -> tuple[Bundle, Path, str]:
