@@ -22,6 +22,7 @@ from captioner.options import FALLBACK, CaptionOptions
 from captioner.pipeline import run_pipeline
 from captioner.results import Caption
 from captioner_server.captioning.batcher import Batcher
+from captioner_server.intake.ticket import Ticket
 from captioner_server.observation.metrics import Metrics
 
 _WAIT_S = 60
@@ -102,12 +103,12 @@ def test_a_server_computes_a_batch_on_each_lane() -> None:
         batcher = Batcher(engine, (1,), _WAIT_S, Metrics())
         worker = asyncio.create_task(batcher.run())
         pixels = np.zeros((SIZE, SIZE, 3), dtype=np.uint8)
-        first = asyncio.create_task(batcher.submit(pixels, FALLBACK, float("inf")))
+        first = asyncio.create_task(batcher.submit(pixels, FALLBACK, Ticket()))
         while not engine.together.n_waiting:
             await asyncio.sleep(0.001)
         since = batcher.busy_since
         assert since is not None and since <= time.monotonic()
-        await asyncio.gather(first, batcher.submit(pixels, FALLBACK, float("inf")))
+        await asyncio.gather(first, batcher.submit(pixels, FALLBACK, Ticket()))
         assert batcher.busy_since is None
         worker.cancel()
         batcher.close()

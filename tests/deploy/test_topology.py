@@ -25,7 +25,8 @@ from captioner_client import CaptionClient, ClientOptions
 pytestmark = pytest.mark.skipif(
     not (topology.HAPROXY and topology.PROMETHEUS), reason="it takes haproxy and prometheus, of Debian"
 )
-CALLERS = 4
+CALLERS, PAUSE_S = 4, 0.05
+"""Together below the 200 requests a second that HAProxy lets an address make."""
 VARIABLES = {"$job": ".*", "$instance": ".*", "$__rate_interval": "1m"}
 
 
@@ -42,7 +43,7 @@ class Load:
         request = pb.CaptionRequest(image=make_image(seed))
         with grpc.insecure_channel(address, options=[("grpc.enable_retries", 0)]) as channel:
             stub = CaptionServiceStub(channel)
-            while not self._stop.wait(0.01):
+            while not self._stop.wait(PAUSE_S):
                 try:
                     answer = stub.Caption(request, timeout=PATIENCE_S)
                     self.models[answer.caption.model.partition("@")[0]] += 1
