@@ -17,13 +17,15 @@ MAX_ELEMENTS = 2**26
 """Most elements of a tensor that the graph makes of a constant shape: 256 MiB of 32-bit numbers."""
 
 _OPERATORS = """
-Abs Add And ArgMax AveragePool BatchNormalization Cast Clip Concat Constant ConstantOfShape Conv Cos
-DequantizeLinear Div Elu Equal Erf Exp Expand EyeLike Flatten Floor Gather GatherElements GatherND
-Gelu Gemm GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual HardSigmoid HardSwish Identity
-InstanceNormalization LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax MatMul Max
-MaxPool Min Mod Mul Neg Not Or PRelu Pad Pow QuantizeLinear Range Reciprocal ReduceL2 ReduceMax ReduceMean
-ReduceMin ReduceSum Relu Reshape Resize Round ScatterElements ScatterND Selu Shape Sigmoid Sign Sin
-Slice Softmax Softplus Split Sqrt Squeeze Sub Sum Tanh TopK Transpose Unsqueeze Where
+Abs Add And ArgMax ArgMin AveragePool BatchNormalization Cast CastLike Ceil Celu Clip Concat
+Constant ConstantOfShape Conv Cos CumSum DepthToSpace DequantizeLinear Div Elu Equal Erf Exp Expand
+EyeLike Flatten Floor Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool
+Greater GreaterOrEqual GroupNormalization HardSigmoid HardSwish Identity InstanceNormalization IsInf
+IsNaN LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax MatMul Max MaxPool Mean Min Mish
+Mod Mul Neg Not Or PRelu Pad Pow QuantizeLinear Range Reciprocal ReduceL1 ReduceL2 ReduceLogSumExp
+ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize Round
+ScatterElements ScatterND Selu Shape Sigmoid Sign Sin Slice Softmax Softplus Softsign SpaceToDepth
+Split Sqrt Squeeze Sub Sum Tan Tanh ThresholdedRelu TopK Transpose Trilu Unsqueeze Where Xor
 """
 OPERATORS = frozenset(_OPERATORS.encode().split())
 """Operators that graphs may use: those of the networks that `export` writes. None loops, draws numbers,
