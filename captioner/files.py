@@ -153,7 +153,7 @@ class Folder:
             return None
         check_regular(status, self.path / name)
         path, descriptor = self._path(name), self._descriptor
-        # The permissions count for root, too: whoever removed them wants the file left alone.
+        # Root may write anyway, but a file without write permission was protected on purpose.
         if not status.st_mode & 0o222 or not os.access(path, os.W_OK, dir_fd=descriptor):
             whole = hasattr(os, "statvfs") and os.statvfs(self.path).f_flag & os.ST_RDONLY
             reason = os.strerror(errno.EROFS) if whole else "it is read-only"

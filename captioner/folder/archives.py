@@ -34,7 +34,7 @@ shrink at all."""
 MAX_XZ_MEMORY = 2**27
 """Twice what the highest level of xz needs."""
 MAX_DIRECTORY_BYTES = 2**25
-"""Of a zip archive: about 300,000 members, which take some 20 times as much memory."""
+"""Largest directory of a zip archive: about 300,000 members, which take some 20 times as much memory."""
 _PIECE_BYTES = 2**12
 """Some decompressors of zip members unfold all that they are given, up to thousands of times its size."""
 

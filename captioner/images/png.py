@@ -31,7 +31,7 @@ _TEXTS_KEPT = (b"XML:com.adobe.xmp", b"Raw profile type ")
 class _Chunk(NamedTuple):
     name: bytes
     start: int
-    """Of the whole chunk in the file."""
+    """Where the whole chunk starts in the file, in bytes."""
     data: int
     end: int
     """Behind the checksum; beyond the end of a file that is cut short."""

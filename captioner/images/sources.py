@@ -39,7 +39,7 @@ ImageInput = (
 shape (height, width, 3) in RGB, or an undecoded image of Hugging Face's `datasets`, a dict with its
 `bytes` and its `path`."""
 ImageOrError = ImageInput | ImageError
-"""An image, or why there is none: whoever lists images passes on what is wrong with some of them."""
+"""An image, or the error that says why it cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,7 +117,7 @@ def make_server(library: Library) -> MCPServer:
 
 
 def _told(work: Callable[P, T]) -> Callable[P, T]:
-    """Errors that the assistant is told instead of a defect of the server."""
+    """Report errors that a user can cause to the assistant, instead of failing."""
 
     @wraps(work)
     def tool(*args: P.args, **kwargs: P.kwargs) -> T:

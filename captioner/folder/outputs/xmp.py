@@ -53,7 +53,7 @@ class Written(NamedTuple):
     """What is ours in the metadata of a photo."""
 
     digest: bytes = b""
-    """Of the caption."""
+    """Digest of the caption."""
     tags: str = ""
     """A letter for each tag: d(escription), a(lt text), k(eywords), w(riter)."""
     keywords: bytes = b""

@@ -12,9 +12,10 @@ from starlette.responses import JSONResponse, Response
 
 from captioner.errors import CaptionerError
 from captioner_server.errors import RequestError, field_of, message_of
-from captioner_server.http.dialects.question import Questions
+from captioner_server.http.dialects.question import NO_IMAGE, Questions, asked_last
 from captioner_server.http.dialects.reply import JSON
 from captioner_server.http.errors import error_response, status_of
+from captioner_server.http.json_body import JsonBody
 from captioner_server.intake.ticket import Ticket
 
 _TYPES = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error"}
@@ -53,6 +54,18 @@ def show_error(error: CaptionerError) -> Response:
         "code": error.code,
     }
     return error_response(error, {"error": content})
+
+
+async def image_and_texts(
+    questions: Questions, body: JsonBody, messages: Sequence[dict[str, Any]], field: str
+) -> tuple[bytes, list[str]]:
+    """The image of the last message with one, and the texts of what is asked now; `field` holds the messages.
+    Raises `RequestError` if no message has an image."""
+    with_images = [images for one in messages if (images := images_of(parts_of(one)))]
+    if not with_images:
+        raise RequestError(NO_IMAGE, field)
+    image = await questions.image(body, with_images[-1], "image_url")
+    return image, [text for one in asked_last(messages) for text in texts_of(parts_of(one))]
 
 
 def parts_of(message: Any) -> list[dict[str, Any]]:

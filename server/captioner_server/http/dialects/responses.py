@@ -10,15 +10,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from captioner_server.errors import RequestError
-from captioner_server.http.dialects.openai import events, format_of, images_of, parts_of, texts_of
-from captioner_server.http.dialects.question import (
-    NO_IMAGE,
-    Question,
-    Questions,
-    asked_last,
-    check_prompt,
-    take,
-)
+from captioner_server.http.dialects.openai import events, format_of, image_and_texts
+from captioner_server.http.dialects.question import Question, Questions, check_prompt, take
 from captioner_server.http.dialects.reply import Reply
 from captioner_server.intake.ticket import Ticket
 
@@ -36,11 +29,7 @@ class Responses:
         messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
         if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
             raise RequestError("input must be a text or a list of messages", "input")
-        with_images = [images for one in messages if (images := images_of(parts_of(one)))]
-        if not with_images:
-            raise RequestError(NO_IMAGE, "input")
-        image = await self._questions.image(body, with_images[-1], "image_url")
-        texts = [text for one in asked_last(messages) for text in texts_of(parts_of(one))]
+        image, texts = await image_and_texts(self._questions, body, messages, "input")
         texts.append(take(record, "instructions", str, ""))
         return self._questions.ask(
             image,
