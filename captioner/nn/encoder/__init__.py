@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from captioner.errors import DataError
-from captioner.nn.encoder import efficientnet_lite, torchvision_cnn
+from captioner.nn.encoder import clip, efficientnet_lite, torchvision_cnn
 from captioner.nn.encoder.backbone import STRIDES, Backbone
 from captioner.nn.encoder.colors import ColorHistogram
 from captioner.nn.encoder.grid import GridEncoder
@@ -13,12 +13,15 @@ from captioner.nn.encoder.refiner import GridRefiner
 
 
 def build_backbone(name: str, weights: str | None = "imagenet") -> Backbone:
-    """The backbone called `name`: efficientnet_lite0 to 2, or any convolutional network of torchvision.
+    """The backbone called `name`: efficientnet_lite0 to 2, clip_vit_b16, or any convolutional network of
+    torchvision.
 
     `weights` is "imagenet", a path, or None for random ones. Raises `DataError` or `RuntimeMissingError`.
     """
-    family = efficientnet_lite if name in efficientnet_lite.SCALES else torchvision_cnn
-    return family.build(name, weights)
+    for known, family in ((efficientnet_lite.SCALES, efficientnet_lite), (clip.SIZES, clip)):
+        if name in known:
+            return family.build(name, weights)
+    return torchvision_cnn.build(name, weights)
 
 
 def pretrained_classifier(name: str) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,8 @@
-"""The contract of a convolutional backbone."""
+"""The contract of a backbone."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +14,7 @@ STRIDES = (8, 16, 32)
 
 
 class Backbone(nn.Module):
-    """A CNN cut into three segments that end at strides 8, 16 and 32.
+    """A network cut into three segments that end at strides 8, 16 and 32.
 
     With segments, a grid can be taken at any of these strides, and training can freeze the first segments
     (and cache their output) while it tunes the rest.
@@ -23,13 +25,16 @@ class Backbone(nn.Module):
 
     def __init__(
         self,
-        segments: list[nn.Sequential],
+        segments: Sequence[nn.Module],
         channels: tuple[int, int, int],
         mean: tuple[float, float, float],
         std: tuple[float, float, float],
+        finest: int = STRIDES[0],
     ) -> None:
-        """`channels` at the end of each segment; `mean` and `std` of the pixels, on the 0 to 255 scale."""
+        """`channels` at the end of each segment; `mean` and `std` of the pixels, on the 0 to 255 scale;
+        `finest`: the smallest stride that a grid can have."""
         super().__init__()
+        self.finest = finest
         self.segments = nn.ModuleList(segments)
         self.channels = channels
         self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from captioner.errors import DataError
 from captioner.nn.encoder.backbone import STRIDES, Backbone
 from captioner.nn.encoder.colors import ColorHistogram
 from captioner.nn.encoder.refiner import GridRefiner
@@ -30,7 +31,10 @@ class GridEncoder(nn.Module):
         refiner: GridRefiner | None = None,
         color_levels: int = 0,
     ) -> None:
+        """Raises `DataError` for a stride that the backbone does not have."""
         super().__init__()
+        if stride < backbone.finest:
+            raise DataError(f"stride must be at least {backbone.finest} for this encoder, got {stride}")
         self.backbone = backbone
         self.stride = stride
         self.first = STRIDES.index(stride)
