@@ -342,6 +342,23 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
                 yield file
 
 
+def publish_folder(folder: Path, path: Path) -> None:
+    """Rename a folder to `path`, where nothing may be but an empty folder, once all that it holds is on the
+    disk. Raises `OSError`."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            descriptor = os.open(os.path.join(place, name), os.O_RDWR | _NO_LINK | _BINARY)  # noqa: PTH118
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        with Folder(Path(place)) as one:
+            one.sync()
+    folder.rename(path)
+    with Folder(path.parent) as parent:
+        parent.sync()
+
+
 def check_writable(path: Path) -> None:
     """Raise `OutputError` if the output `path` could not be written now."""
     with writing(path):

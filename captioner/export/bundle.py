@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from captioner.export.graphs import decoder_graph, encoder_graph
 from captioner.export.int8.add import add_int8
 from captioner.export.parity import Parity, check_parity
 from captioner.export.release import measure
+from captioner.files import publish_folder, writing
 from captioner.metrics.tables import label
 from captioner.model import bundle as bundles
 from captioner.model.articles import language_of
@@ -102,7 +102,8 @@ def export_bundle(
         bundles.write_manifest(place, manifest)
         if calibration:
             add_int8(place, calibration)
-        shutil.move(place, folder)
+        with writing(folder):
+            publish_folder(place, folder)
     return parity
 
 

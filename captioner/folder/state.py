@@ -333,6 +333,17 @@ class State:
             self._undo()
             raise
 
+    @contextmanager
+    def relaxed(self) -> Iterator[None]:
+        """A power failure may undo what is recorded meanwhile, so that nothing waits for the disk. Any other
+        change is on the disk when its method returns."""
+        with self._guard():
+            self._query("PRAGMA synchronous = NORMAL")
+        try:
+            yield
+        finally:
+            self._connection.execute("PRAGMA synchronous = FULL")
+
     def _undo(self) -> None:
         if hasattr(self, "_connection") and self._connection.in_transaction:
             self._connection.execute("ROLLBACK")

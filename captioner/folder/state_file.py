@@ -57,7 +57,7 @@ def open_database(path: Path | None) -> sqlite3.Connection:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_RECORD_BYTES)
         for pragma in ("trusted_schema = OFF", "locking_mode = EXCLUSIVE", "journal_mode = WAL"):
             connection.execute(f"PRAGMA {pragma}")
-        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA synchronous = FULL")
         if not _is_state(connection):
             raise not_a_state(path)
         for name, columns in _TABLES.items():

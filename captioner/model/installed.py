@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from captioner.errors import BundleError, OutputError
+from captioner.files import replacing
 from captioner.model.bundle_files import DEFAULT, DEFAULT_NAME, MANIFEST
 
 GROUP = "captioner.models"
@@ -76,9 +77,8 @@ def choose(name: str) -> Path:
             _choice().unlink(missing_ok=True)
         else:
             _choice().parent.mkdir(parents=True, exist_ok=True)
-            aside = _choice().with_suffix(".part")
-            aside.write_text(name if name in models else str(folder.resolve()), encoding="utf-8")
-            aside.replace(_choice())
+            with replacing(_choice()) as file:
+                file.write((name if name in models else str(folder.resolve())).encode())
     except OSError as error:
         raise OutputError(f"cannot write {_choice()}: {error.strerror or error}") from None
     return folder

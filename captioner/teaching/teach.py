@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from captioner.captioner import Captioner
 from captioner.errors import CaptionerError, DataError
 from captioner.export.bundle import export_bundle
 from captioner.export.int8.add import LEAST_PHOTOS
+from captioner.files import publish_folder, writing
 from captioner.images.files import ImageFiles
 from captioner.teaching.effects import Effect, table
 from captioner.teaching.lesson import FEWEST_OTHERS, Lesson, has_checklist
@@ -90,7 +90,8 @@ def teach(
             )
         for text in taught.harm:
             progress.note(f"kept although {text}")
-        shutil.move(place / "bundle", bundle)
+        with writing(bundle):
+            publish_folder(place / "bundle", bundle)
     return taught
 
 

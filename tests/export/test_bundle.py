@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support import squares
+from support import power, squares
 
 from captioner.captioner import Captioner
 from captioner.errors import DataError
@@ -67,7 +67,9 @@ def network(saved: Path) -> CaptionModel:
 def exported(saved: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("out") / "deep" / "bundle"
     photos = sorted((data / "images").iterdir())[:5]
-    parity = export_bundle(saved, folder, name="squares", images=photos)
+    with power.watched() as disk:
+        parity = export_bundle(saved, folder, name="squares", images=photos)
+    assert disk.published[-1] == "bundle" and "bundle" not in disk.lost
     assert parity.captions == len(photos)
     assert parity.log_prob < 1e-4 and parity.attention < 1e-5
     assert [path.name for path in folder.parent.iterdir()] == ["bundle"]  # nothing is left beside it

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support import squares
+from support import power, squares
 
 from captioner.cli.main import main
 from captioner.errors import DataError
@@ -87,7 +87,9 @@ def test_from_corrections_to_a_model_that_is_used(
 ) -> None:
     given = corrections(tmp_path / "c.jsonl", {"00.png": "a vermilion thing", "03.png": "a vermilion thing"})
     arguments = ["teach", str(data / "images"), str(given), "--name", "mine", "--model", str(start)]
-    assert main([*arguments, "--device", "cpu", "--force"]) == 0
+    with power.watched() as disk:
+        assert main([*arguments, "--device", "cpu", "--force"]) == 0
+    assert disk.published[-1] == "mine" and "mine" not in disk.lost
     said = capsys.readouterr()
     assert said.out.splitlines()[0].startswith("photos") and "everything else" in said.out
     assert "captioner model use mine" in said.err

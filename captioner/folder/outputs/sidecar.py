@@ -52,9 +52,10 @@ class SidecarOutput:
         self.advance(state)
 
     def advance(self, state: State) -> None:
-        for entry in state.ready(self._last):
-            self._last = entry.number
-            self.publish(entry, state)
+        with state.relaxed():
+            for entry in state.ready(self._last):
+                self._last = entry.number
+                self.publish(entry, state)
 
     def finish(self, state: State) -> None:
         self.advance(state)
@@ -91,7 +92,7 @@ class SidecarOutput:
         if wanted is None and not (self._folder / target.parent).is_dir():
             return None
         with Folder(self._folder, *target.parent.parts, create=wanted is not None) as folder:
-            before = folder.read(target.name, _MOST_BYTES)
+            before = whole(folder.read(target.name, _MOST_BYTES))
             digest = digest_of(before) if before else None
             is_ours = digest is not None and digest == published
             if wanted is None:
@@ -101,8 +102,8 @@ class SidecarOutput:
                 self.kept += 1
                 return published
             elif digest != wanted:
-                # Not synced, which would cost far more than captioning: the system keeps the order of writing
-                # and renaming, and a file that a power failure has left empty is written by the next run.
+                # Not synced, which would cost far more than captioning: what a power failure has left without
+                # its content is written by the next run.
                 with folder.replacing(target.name, durable=False) as file:
                     file.write(self.make_content(record))
         return wanted
@@ -167,3 +168,8 @@ def _is_below(name: str) -> bool:
     """Whether the image of this name gets its file below the folder of the output."""
     path = Path(os.path.normpath(name))
     return not path.is_absolute() and path.parts[0] != ".."
+
+
+def whole(content: bytes | None) -> bytes | None:
+    """The content of a small file; None if a power failure took it: then there is nothing, or null bytes."""
+    return content if content and content.strip(b"\0") else None

@@ -18,7 +18,7 @@ from captioner.files import Folder, Partial
 from captioner.folder.items import digest_of
 from captioner.folder.outputs.exiftool import ExifTool, ExifToolError
 from captioner.folder.outputs.options import OutputOptions, Record
-from captioner.folder.outputs.sidecar import SidecarOutput
+from captioner.folder.outputs.sidecar import SidecarOutput, whole
 from captioner.folder.sources import read_stamped, stamp_of
 from captioner.folder.state import Entry, State
 from captioner.images.suffixes import PICTURES, RAW
@@ -107,7 +107,7 @@ class XmpOutput(SidecarOutput):
                 target, published = self.find_target(entry, state)
             place = self._folder / target
             before = Written.parse(published)
-            is_done = before.digest == (wanted or b"") and place.is_file()
+            is_done = before.digest == (wanted or b"") and _has_content(place)
             if is_done and not (before.kept and self._options.replace_existing):
                 self.kept += before.kept
                 self.settle(entry, entry.published, entry.published, state)
@@ -171,9 +171,10 @@ class XmpOutput(SidecarOutput):
             return Written()
         with Folder(self._folder, *target.parent.parts, create=not self._options.embed) as folder:
             folder.check_replaceable(target.name)
-            content = folder.read(target.name)
-            if content is None and self._options.embed:
+            found = folder.read(target.name)
+            if found is None and self._options.embed:
                 raise FileNotFoundError(0, "the photo is gone")
+            content = found if self._options.embed else whole(found)
             tags = {} if content is None else self._tool.get_tags(content, target.suffix, _READ)
             photo = {} if self._options.embed else self._tags_of_photo(entry.name)
             changes, written = self._choose(tags, photo, text, record, before)
@@ -181,7 +182,7 @@ class XmpOutput(SidecarOutput):
                 changed = self._tool.set_tags(content, target.suffix, changes)
                 partial = Partial(folder, target.name)
                 try:
-                    if folder.read(target.name) != content:
+                    if folder.read(target.name) != found:
                         raise PermissionError(0, "it has changed meanwhile")
                     partial.file.write(changed)
                     partial.commit(durable=self._options.embed, irreplaceable=self._options.embed)
@@ -249,6 +250,14 @@ class XmpOutput(SidecarOutput):
                 if paths != new:
                     changes[tag] = new or [""]
         return _digest("\n".join(wanted)) if wanted else b""
+
+
+def _has_content(place: Path) -> bool:
+    """Whether there is a file that no power failure has emptied."""
+    if not place.is_file():
+        return False
+    with place.open("rb") as file:
+        return file.read(1) not in (b"", b"\0")
 
 
 def _keywords(record: Record, text: str) -> Sequence[str]:

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from captioner.errors import OptionsError
-from captioner.files import find_destination, replacing, writing
+from captioner.files import find_destination, publish_folder, replacing, writing
 from captioner.images.opening import DEFAULT_LIMITS, ImageLimits
 from captioner.images.suffixes import GALLERY_MARKER
 from captioner.overlay import template
@@ -72,7 +72,8 @@ def write_gallery(
     page = Path(out_path)
     check_page(page)
     files = page.with_suffix(".files")
-    partial = page.with_name(f".captioner-{secrets.token_hex(8)}")  # a name that nobody can guess
+    aside = page.with_name(f".captioner-{secrets.token_hex(8)}")  # a name that nobody can guess
+    partial = aside / "new"
     try:
         _make_folders(partial, page)
         link_from = page.parent if link_photos else None
@@ -82,14 +83,14 @@ def write_gallery(
         failed = sum(row[3] is not None for row in rows)
         name = title if title is not None else Path(image_root).resolve().name
         if files.exists():
-            shutil.rmtree(files)
-        partial.rename(files)
+            files.rename(aside / "old")
+        publish_folder(partial, files)
         with replacing(page) as file:
             file.write(_page(name or "Photos", files.name, chunks, saves_to).encode())
     except OSError as error:
         raise OptionsError(f"cannot write {page}: {error.strerror or error}", "output") from error
     finally:  # whatever ended it, Ctrl-C too: no half of a gallery stays behind
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(aside, ignore_errors=True)
     return GallerySummary(page, len(rows), failed)
 
 
