@@ -99,7 +99,8 @@ class GraphCache:
     def _prune(self) -> None:
         """Delete the least recently used graphs, and folders of interrupted processes."""
         assert self._folder is not None
-        ages = {entry: time.time() - entry.stat().st_mtime for entry in self._folder.iterdir()}
+        now = time.time()  # noqa: TID251 (the times of files are of the same clock)
+        ages = {entry: now - entry.stat().st_mtime for entry in self._folder.iterdir()}
         kept = sorted((one for one in ages if not one.name.startswith(_IN_WORK)), key=ages.__getitem__)
         left = [one for one in ages if one.name.startswith(_IN_WORK) and ages[one] > _ABANDONED_S]
         for entry in [*kept[MOST_ENTRIES:], *left]:

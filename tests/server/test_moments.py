@@ -1,10 +1,13 @@
-"""Unlucky moments: a thousand callers at once, deadlines that have nearly passed."""
+"""Unlucky moments: a thousand callers at once, deadlines that have nearly passed, a clock that is set."""
 
 import resource
+import threading
+import time
 from contextlib import ExitStack
 
 import grpc
 import httpx
+import pytest
 from support.engines import FakeEngine
 from support.patience import PATIENCE_S, wait_until
 from support.serving import RunningServer, make_image, serve
@@ -53,3 +56,29 @@ def test_deadlines_that_have_nearly_passed() -> None:
         wait_until(lambda: server.metric("admitted_images") == server.metric("in_flight_calls") == 0)
         assert calls(server, CAPTION, "INTERNAL", "UNKNOWN") == 0
         assert stub.Caption(REQUEST, timeout=PATIENCE_S).caption.text
+
+
+@pytest.mark.parametrize("hours", [6, -6])
+def test_a_clock_that_is_set_while_calls_wait(hours: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set forward, no call ends before its deadline; set back, none waits for longer."""
+    engine, caller, real = FakeEngine(), threading.current_thread(), time.time  # noqa: TID251
+
+    def stepped() -> float:
+        """In the threads of the server only: the step comes after the call."""
+        return real() + (0 if threading.current_thread() is caller else 3600 * hours)
+
+    with serve(engine, http_port=0) as server, grpc.insecure_channel(server.address) as channel:
+        stub = CaptionServiceStub(channel)
+        monkeypatch.setattr("time.time", stepped)
+        assert stub.Caption(REQUEST, timeout=PATIENCE_S).caption.text
+        assert list(stub.StreamCaption(pb.StreamCaptionRequest(image=REQUEST.image), timeout=PATIENCE_S))
+        url = f"{server.server.http_url}/v1/caption?timeout_s={PATIENCE_S}"
+        assert httpx.post(url, content=REQUEST.image, timeout=PATIENCE_S).status_code == 200
+        engine.hold.clear()
+        try:
+            with pytest.raises(grpc.RpcError) as caught:
+                stub.Caption(pb.CaptionRequest(image=make_image(2)), timeout=0.3)
+            assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            wait_until(lambda: server.metric("in_flight_calls") == 0)
+        finally:
+            engine.hold.set()

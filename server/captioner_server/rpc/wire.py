@@ -91,9 +91,12 @@ async def read_one(context: grpc.aio.ServicerContext) -> Received:
 
 
 def deadline_of(context: grpc.aio.ServicerContext) -> float:
-    """The deadline of the caller by `time.monotonic`; infinity if there is none."""
+    """The deadline of the caller by `time.monotonic`; infinity if there is none.
+
+    gRPC tells it by the system's clock. If that was set forward since the call came, nothing remains; then
+    only gRPC, which ends the call in time, knows the deadline."""
     remaining = context.time_remaining()
-    return math.inf if remaining is None else time.monotonic() + remaining
+    return time.monotonic() + remaining if remaining else math.inf
 
 
 async def begin_stream(context: grpc.aio.ServicerContext) -> None:
