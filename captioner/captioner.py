@@ -65,7 +65,7 @@ class Captioner(ModelDescription):
     @classmethod
     def load(
         cls,
-        bundle: str | Path | None = None,
+        bundle: str | Path | Bundle | None = None,
         *,
         device: str = "auto",
         threads: int | None = None,
@@ -74,7 +74,7 @@ class Captioner(ModelDescription):
         limits: ImageLimits = DEFAULT_LIMITS,
     ) -> Captioner:
         """Load a bundle: its folder, or the name of an installed model; by default (None or "default") the
-        embedded one.
+        embedded one. A `Bundle` has been read already.
 
         `device` is auto, cpu, cuda or cuda:N. `threads` is the number of CPU threads (None: one per core).
         `lanes` is the number of batches that are captioned at the same time; they share the threads. 1 is
@@ -82,8 +82,9 @@ class Captioner(ModelDescription):
         auto: INT8 if the bundle has it and the CPU gains from it.
         Raises `BundleError`, `RuntimeMissingError`, `DeviceError` or `OptionsError`.
         """
-        loaded = Bundle.load(model_folder(bundle) if isinstance(bundle, str) else bundle)
-        return cls(loaded, Runtime(loaded, device, threads, precision, lanes, GraphCache.of_user()), limits)
+        if not isinstance(bundle, Bundle):
+            bundle = Bundle.load(model_folder(bundle) if isinstance(bundle, str) else bundle)
+        return cls(bundle, Runtime(bundle, device, threads, precision, lanes, GraphCache.of_user()), limits)
 
     @property
     def info(self) -> ModelInfo:

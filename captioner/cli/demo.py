@@ -94,6 +94,7 @@ def demonstrate(request: Request) -> int:
 
     settle_environment()
     from captioner.captioner import Captioner
+    from captioner.trial import load_bundle
     from captioner_server.captioning.model_source import ModelSource
     from captioner_server.errors import ServerStartError
     from captioner_server.http.gallery import GALLERY_PATH
@@ -113,7 +114,7 @@ def demonstrate(request: Request) -> int:
     writer = logs.set_up("text", logging.WARNING)
 
     def load() -> Captioner:
-        return Captioner.load(request.bundle, device=request.device, limits=options.image_limits)
+        return Captioner.load(load_bundle(request.bundle), device=request.device, limits=options.image_limits)
 
     with TemporaryDirectory(prefix="captioner-gallery-") as folder:
         gallery = make_gallery(request, Path(folder), options.image_limits) if request.source else None

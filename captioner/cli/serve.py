@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from captioner.errors import OptionsError
 from captioner_server.captioning.model_source import ModelSource, parse_models
-from captioner_server.captioning.trial import try_bundle
 from captioner_server.config import resolve, unknown_variables
 from captioner_server.environment import settle_environment
 from captioner_server.options import ServerOptions
@@ -45,6 +43,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     settle_environment()
     from captioner.captioner import Captioner
+    from captioner.trial import load_bundle
     from captioner_server.main import run as serve
     from captioner_server.observation import logs
 
@@ -63,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     def source(name: str, folder: Path | None) -> ModelSource:
         def load() -> Captioner:
             return Captioner.load(
-                folder,
+                load_bundle(folder),
                 device=process.device,
                 threads=process.threads,
                 lanes=process.lanes,
@@ -71,8 +70,7 @@ def run(args: argparse.Namespace) -> int:
                 limits=options.image_limits,
             )
 
-        check = None if folder is None else partial(try_bundle, folder, options.max_batch_size)
-        return ModelSource(name, load, folder, check)
+        return ModelSource(name, load, folder)
 
     return serve([source(*model) for model in models.items()], options, writer)
 

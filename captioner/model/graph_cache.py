@@ -62,10 +62,10 @@ class GraphCache:
 
     def _find(self, name: str) -> Path | None:
         """The folder of a graph, if its files are intact; a damaged one is deleted."""
-        if self._folder is None or not _is_ours(self._folder):
+        if self._folder is None or not is_ours(self._folder):
             return None
         entry = self._folder / name
-        if not _is_ours(entry):
+        if not is_ours(entry):
             return None
         try:
             whole = json.loads((entry / CHECKSUMS).read_bytes()) == _checksums(entry)
@@ -84,7 +84,7 @@ class GraphCache:
         if self._folder is None:
             raise OSError("there is no cache")
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _is_ours(self._folder):
+        if not is_ours(self._folder):
             raise OSError("others can write to the cache")
         folder = Path(tempfile.mkdtemp(prefix=_IN_WORK, dir=self._folder))
         try:
@@ -122,7 +122,7 @@ def user_folder() -> Path | None:
     return base / "captioner" / "graphs"
 
 
-def _is_ours(folder: Path) -> bool:
+def is_ours(folder: Path) -> bool:
     """Whether it is a folder, not a link, that only this user can write to."""
     try:
         status = folder.lstat()

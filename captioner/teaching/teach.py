@@ -17,6 +17,7 @@ from captioner.teaching.effects import Effect, table
 from captioner.teaching.lesson import FEWEST_OTHERS, Lesson, has_checklist
 from captioner.training.loop.trainer import train_on
 from captioner.training.progress import Progress
+from captioner.trial import load_bundle
 
 MOST_CHANGED = 0.25
 """Share of the captions of other photos that teaching may change."""
@@ -60,7 +61,7 @@ def teach(
     with tempfile.TemporaryDirectory(prefix=f".{bundle.name}-", dir=bundle.parent) as aside:
         place = Path(aside)
         every = [*lesson.taught, *lesson.held_out, *lesson.others]
-        old = Captioner.load(model)
+        old = Captioner.load(load_bundle(model))
         before = _captions(lesson, old, every, progress, "captions before")
         lesson.write(place, before)
         if len(lesson.watched) < FEWEST_OTHERS:

@@ -57,8 +57,6 @@ class Reloader:
             old = self._models.get(source.name).engine
             fields = {"name": source.name, "old": old.model}
             try:
-                if source.check:
-                    await asyncio.to_thread(source.check)
                 engine = await asyncio.to_thread(source.load)
                 if (engine.digest, engine.device) == (old.digest, old.device):
                     outcome = "unchanged"

@@ -56,9 +56,10 @@ class LocalModel:
     def load(self) -> Captioner:
         """Raises a `CaptionerError` if it cannot be loaded."""
         from captioner.captioner import Captioner
+        from captioner.trial import load_bundle
 
         captioner = Captioner.load(
-            self.bundle,
+            load_bundle(self.bundle),
             device=self.device,
             threads=self.threads,
             lanes=self.lanes,

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 def caption_on_cluster(request: Request, ray: RayOptions) -> int:
     """Caption what is new; the exit status."""
     from captioner.folder.ray_engine import RayRun
-    from captioner.model.bundle import Bundle
     from captioner.model.calibration import Calibration
+    from captioner.trial import load_bundle
 
     assert isinstance(request.model, LocalModel)
     folder = request.model.bundle
-    bundle = Bundle.load(folder)
+    bundle = load_bundle(folder)
     say = _say_nothing if request.quiet else _say
     run = RayRun(
         request.sources[0] if request.sources else ".",

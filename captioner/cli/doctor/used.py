@@ -41,8 +41,9 @@ def model(name: str | None) -> dict[str, str]:
 def runtime(name: str | None, device: str, precision: str) -> dict[str, str]:
     """Raises `CaptionerError` if the model cannot be loaded on that device."""
     from captioner.model.runtime import Runtime
+    from captioner.trial import load_bundle
 
-    used = Runtime(_bundle(name)[0], device, precision=precision)
+    used = Runtime(load_bundle(_bundle(name)[1]), device, precision=precision)
     return {
         "device": f"{used.device} ({used.provider}): {used.device_reason}",
         "precision": f"{used.precision}: {used.precision_reason}",

@@ -24,8 +24,6 @@ class ModelSource:
     load: Callable[[], PixelModel]
     folder: Path | None = None
     """Its bundle; None if its files do not change."""
-    check: Callable[[], None] | None = None
-    """Tries what `load` would load, apart from live traffic. Raises a `CaptionerError`."""
 
 
 def parse_models(given: Sequence[str]) -> dict[str, Path | None]:
