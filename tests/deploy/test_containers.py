@@ -71,6 +71,24 @@ def test_tls_and_tokens_can_be_added() -> None:
     assert "/etc/captioner" in done.stdout and "/secrets" in done.stdout
 
 
+def test_tls_can_be_added_to_haproxy_and_tokens_to_its_servers() -> None:
+    files = ["-f", "docker-compose.yml", "-f", "deploy/haproxy/compose-tls.yml", "--profile", "full"]
+    environment = {**os.environ, "CAPTIONER_SECRETS": "/etc/captioner", "CAPTIONER_FRONT_BIND": "0.0.0.0"}
+    command = [*compose(), *files, "config"]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=300, env=environment, check=True
+    )
+    services = yaml.safe_load(done.stdout)["services"]
+    assert services["haproxy"]["environment"] == {"TLS_CERTIFICATE": "/secrets/tls.crt"}
+    for name in ("captioner", "replica"):
+        settings = services[name]["environment"]
+        options = resolve({}, {"CAPTIONER_HOST": "0.0.0.0", **settings}).make(ServerOptions)
+        assert options.insecure and options.token_file == Path("/secrets/tokens")
+    ports = {name: str(service.get("ports")) for name, service in services.items()}
+    assert [name for name, text in ports.items() if "0.0.0.0" in text] == ["haproxy"]
+    assert all("/etc/captioner" in str(services[name]["volumes"]) for name in ("haproxy", "captioner"))
+
+
 def test_every_image_can_be_pinned() -> None:
     pinned = dict(
         line.split("=", 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -33,10 +34,16 @@ def fetch(url: str) -> str:
 
 
 @contextmanager
-def running(command: Sequence[str | Path], log: Path) -> Iterator[None]:
-    with log.open("w") as file, subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT) as process:
+def running(
+    command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    added = {**os.environ, **(environment or {})}
+    with (
+        log.open("w") as file,
+        subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=added) as process,
+    ):
         try:
-            yield
+            yield process
         finally:
             process.kill()
 
@@ -60,13 +67,23 @@ def haproxy_configuration(servers: Sequence[tuple[int, int]], folder: Path, move
 @contextmanager
 def haproxy(servers: Sequence[tuple[int, int]], folder: Path) -> Iterator[tuple[str, str]]:
     """Balance over servers with these ports for gRPC and HTTP; gives its address, and that of its metrics."""
+    with haproxy_process(servers, folder, {}) as (address, metrics, _):
+        yield address, metrics
+
+
+@contextmanager
+def haproxy_process(
+    servers: Sequence[tuple[int, int]], folder: Path, environment: Mapping[str, str]
+) -> Iterator[tuple[str, str, subprocess.Popen[bytes]]]:
+    """As `haproxy`, with more variables in its environment; gives its process too, which SIGUSR2 reloads."""
     assert HAPROXY
     port, metrics = free_port(), free_port()
     configuration = haproxy_configuration(servers, folder, {50051: port, 8404: metrics})
-    with running([HAPROXY, "-f", configuration], folder / "haproxy.log"):
+    command = [HAPROXY, "-W", "-db", "-f", configuration]
+    with running(command, folder / "haproxy.log", environment) as process:
         up = f'haproxy_backend_active_servers{{proxy="grpc"}} {len(servers)}'
         wait_until(lambda: up in fetch(f"http://127.0.0.1:{metrics}/metrics"), "HAProxy finds every server")
-        yield f"127.0.0.1:{port}", f"http://127.0.0.1:{metrics}/metrics"
+        yield f"127.0.0.1:{port}", f"http://127.0.0.1:{metrics}/metrics", process
 
 
 class Prometheus:
