@@ -7,6 +7,7 @@ at a name that can be guessed then leads nowhere: links are followed only in the
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
 import re
@@ -15,7 +16,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -58,18 +59,28 @@ class Folder:
     def __init__(self, path: Path, *below: str, create: bool = False) -> None:
         """Open `path`, which may be a link, and the folder that the names in `below` lead to, through no
         link."""
-        self.path = path.joinpath(*below)
-        self._descriptor: int | None = None
+        self.path = path
         if create:
             path.mkdir(parents=True, exist_ok=True)
-        if not _HAS_DIR_FD:
-            for end in range(1, len(below) + 1):
-                _enter(path.joinpath(*below[:end]), create)
-            return
-        self._descriptor = os.open(path, _FOLDER)
+        self._descriptor = os.open(path, _FOLDER) if _HAS_DIR_FD else None
+        self._enter(below, create)
+
+    def below(self, *names: str, create: bool = False) -> Self:
+        """The folder that `names` lead to from this one, through no link, wherever this one is by now."""
+        folder = copy.copy(self)
+        folder._descriptor = None if self._descriptor is None else os.dup(self._descriptor)
+        folder._enter(names, create)
+        return folder
+
+    def _enter(self, names: Sequence[str], create: bool) -> None:
+        path, self.path = self.path, self.path.joinpath(*names)
         try:
-            for part in below:
-                self._descend(part, create)
+            for name in names:
+                path /= name
+                if self._descriptor is None:
+                    _enter(path, create)
+                else:
+                    self._descend(name, create)
         except BaseException:
             self.close()
             raise

@@ -9,8 +9,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from captioner.errors import OptionsError
-from captioner.files import beside, replacing
-from captioner.folder.outputs.files import claim
+from captioner.files import beside
+from captioner.folder.outputs.files import Place, claim
 from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.outputs.table import Table
 from captioner.folder.state import State
@@ -34,13 +34,14 @@ class CocoOutput(Table):
         super().__init__(path, options)
         self.map_path = beside(path, ".images.json")
         self._by_order = options.ids_by_order
+        self._map: Place | None = None
 
     def begin(self, state: State) -> None:
         # What is wrong with a number is better known before the work than after.
         if self._options.image_ids is None:
             self._by_order |= any(_number(name) is None for name in state.names(readable=True))
         if self._by_order:
-            claim(self.map_path, state, "claimed map")
+            self._map = claim(self.map_path, state, "claimed map")
         else:
             self._check(state)
         super().begin(state)
@@ -55,11 +56,16 @@ class CocoOutput(Table):
             seen[image_id] = name
 
     def finish(self, state: State) -> None:
-        if self._by_order:
+        if self._map is not None:
             images = ({"id": number, **_file(name)} for number, name in enumerate(state.names(), 1))
-            with replacing(self.map_path) as file:
+            with self._map.replacing() as file:
                 _write_list(file, images, b'{"images": [', b"]}\n")
         super().finish(state)
+
+    def close(self) -> None:
+        super().close()
+        if self._map is not None:
+            self._map.close()
 
     def write(self, file: IO[bytes], records: Iterator[Record]) -> None:
         captions = (

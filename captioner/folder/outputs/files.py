@@ -3,18 +3,66 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Self
 
 from captioner.errors import OutputError
-from captioner.files import Destination, beside, find_destination, writing
+from captioner.files import Folder, Partial, beside, find_destination, replacing, writing
 from captioner.folder.sources import Selection
 
 if TYPE_CHECKING:
     from captioner.folder.state import State
 
 _PHOTOS = Selection(hidden=True)
+
+
+class Place:
+    """Where an output goes: to `path`, or where the user's links lead. Its folder is held open, so that the
+    output goes there even if somebody puts another folder at its path meanwhile. Use as a context, or close
+    it. Every method raises `OutputError`."""
+
+    def __init__(self, path: Path) -> None:
+        self._given = path
+        with writing(path):
+            self.path, is_stream = find_destination(path)
+            self.folder = None if is_stream else Folder(self.path.parent)
+            """None for a device or a pipe."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self.folder is not None:
+            self.folder.close()
+
+    def is_taken(self) -> bool:
+        """Whether there is a file with content."""
+        with writing(self._given):
+            status = None if self.folder is None else self.folder.look(self.path.name)
+        return status is not None and status.st_size > 0
+
+    def check_writable(self) -> None:
+        """Raise the error that `replacing` would raise now."""
+        if self.folder is not None:
+            with writing(self._given):
+                Partial(self.folder, self.path.name).discard()
+
+    @contextmanager
+    def replacing(self) -> Iterator[IO[bytes]]:
+        """As `captioner.files.replacing`."""
+        if self.folder is None:
+            with replacing(self.path) as file:
+                yield file
+            return
+        with writing(self._given):
+            self.folder.remove_stale()
+            with self.folder.replacing(self.path.name) as file:
+                yield file
 
 
 def check_folder(path: Path) -> None:
@@ -49,22 +97,20 @@ def find_state(path: Path) -> Path | None:
         return None if find_destination(path).is_stream else beside(path, ".state")
 
 
-def claim(path: Path, state: State, key: str = "claimed") -> Destination:
+def claim(path: Path, state: State, key: str = "claimed") -> Place:
     """Where the output goes. Raises `OutputError` for a folder, and if something is there, no run with this
     state wrote it, and it may not be replaced."""
     if path.is_dir():
         raise OutputError(f"cannot write {path}: it is a folder")
-    with writing(path):
-        destination = find_destination(path)
-        place = destination.path
-        is_there = not destination.is_stream and place.exists() and place.stat().st_size > 0
+    place = Place(path)
     # A link that has come to lead elsewhere makes nothing there ours.
-    owned = "yes" if place == path else str(place.absolute())
-    if is_there and state.get(key) != owned and not state.overwrite:
-        where = "" if place == path else f" (it leads to {place})"
+    owned = "yes" if place.path == path else str(place.path.absolute())
+    if place.is_taken() and state.get(key) != owned and not state.overwrite:
+        where = "" if place.path == path else f" (it leads to {place.path})"
+        place.close()
         raise OutputError(
             f"{path} is there already{where}, and no earlier run of this command wrote it; "
             "--overwrite replaces it"
         )
     state.set(key, owned)
-    return destination
+    return place

@@ -33,12 +33,12 @@ class JsonlOutput:
         self._last = -1
 
     def begin(self, state: State) -> None:
-        place, is_stream = claim(self._path, state)
+        place = self._open.enter_context(claim(self._path, state))
         with writing(self._path):
-            if is_stream:
-                self._file = self._open.enter_context(open_stream(place))
+            if place.folder is None:
+                self._file = self._open.enter_context(open_stream(place.path))
             else:
-                self._begin_file(self._open.enter_context(Folder(place.parent)), place.name, state)
+                self._begin_file(place.folder, place.path.name, state)
         self.advance(state)
 
     def _begin_file(self, folder: Folder, name: str, state: State) -> None:

@@ -38,7 +38,7 @@ class SidecarOutput:
         self.kept = 0
         """Files left unchanged because something else wrote or edited them."""
         with writing(path):
-            path.mkdir(parents=True, exist_ok=True)
+            self._root = Folder(path, create=True)  # held open: nobody can put another one in its place
 
     def begin(self, state: State) -> None:
         names = state.names()
@@ -61,7 +61,7 @@ class SidecarOutput:
         self.advance(state)
 
     def close(self) -> None:
-        pass
+        self._root.close()
 
     def publish(self, entry: Entry, state: State) -> None:
         """Write the file of the photo, or record a failure."""
@@ -91,7 +91,7 @@ class SidecarOutput:
         """The digest of what is ours in the file now."""
         if wanted is None and not (self._folder / target.parent).is_dir():
             return None
-        with Folder(self._folder, *target.parent.parts, create=wanted is not None) as folder:
+        with self._root.below(*target.parent.parts, create=wanted is not None) as folder:
             before = whole(folder.read(target.name, _MOST_BYTES))
             digest = digest_of(before) if before else None
             is_ours = digest is not None and digest == published

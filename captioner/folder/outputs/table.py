@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from captioner.errors import OptionsError
-from captioner.files import check_writable, replacing
-from captioner.folder.outputs.files import check_folder, claim, find_state
+from captioner.folder.outputs.files import Place, check_folder, claim, find_state
 from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.state import State
 from captioner.results import to_unicode
@@ -28,20 +27,23 @@ class Table(ABC):
         check_folder(path)
         self._path, self._options = path, options
         self.state_path = find_state(path)
+        self._place: Place | None = None
 
     def begin(self, state: State) -> None:
-        claim(self._path, state)
-        check_writable(self._path)  # better to know now than after hours
+        self._place = claim(self._path, state)
+        self._place.check_writable()  # better to know now than after hours
 
     def advance(self, state: State) -> None:  # noqa: B027
         """Does nothing: a table is written at the end."""
 
     def finish(self, state: State) -> None:
-        with replacing(self._path) as file:
+        assert self._place
+        with self._place.replacing() as file:
             self.write(file, (self._options.transform(entry.record) for entry in state.ready(-1)))
 
-    def close(self) -> None:  # noqa: B027
-        """Does nothing: no file is open between the calls."""
+    def close(self) -> None:
+        if self._place is not None:
+            self._place.close()
 
     @abstractmethod
     def write(self, file: IO[bytes], records: Iterator[Record]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple, Self
 
 from captioner.errors import ImageError, OptionsError
-from captioner.files import Folder, Partial
+from captioner.files import Partial
 from captioner.folder.items import digest_of
 from captioner.folder.outputs.exiftool import ExifTool, ExifToolError
 from captioner.folder.outputs.options import OutputOptions, Record
@@ -96,6 +96,7 @@ class XmpOutput(SidecarOutput):
         self._tool = ExifTool()
 
     def close(self) -> None:
+        super().close()
         self._tool.close()
 
     def put(self, entry: Entry, record: Record, wanted: bytes | None, state: State) -> None:
@@ -148,7 +149,7 @@ class XmpOutput(SidecarOutput):
         if not own.suffix:
             return False
         try:
-            with Folder(self._folder, *own.parent.parts) as folder:
+            with self._root.below(*own.parent.parts) as folder:
                 if folder.look(f"{own.name}{self.suffix}") is not None:
                     return False
                 content = folder.read(own.with_suffix(self.suffix).name)
@@ -169,7 +170,7 @@ class XmpOutput(SidecarOutput):
         """Write what may be written; what is ours then."""
         if not text and not (self._folder / target).exists():
             return Written()
-        with Folder(self._folder, *target.parent.parts, create=not self._options.embed) as folder:
+        with self._root.below(*target.parent.parts, create=not self._options.embed) as folder:
             folder.check_replaceable(target.name)
             found = folder.read(target.name)
             if found is None and self._options.embed:

@@ -82,6 +82,7 @@ def write_gallery(
         chunks = _write_index(rows, partial)
         failed = sum(row[3] is not None for row in rows)
         name = title if title is not None else Path(image_root).resolve().name
+        check_page(page)  # again: making entries takes long
         if files.exists():
             files.rename(aside / "old")
         publish_folder(partial, files)
