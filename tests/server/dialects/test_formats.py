@@ -126,3 +126,25 @@ def test_confidences_of_labels_are_those_of_their_words() -> None:
 @pytest.mark.parametrize("text", ["a dog", " a  dog\n", "", '{"a": "b c"}'])
 def test_pieces_make_up_the_text(text) -> None:
     assert "".join(Reply(text, 1, 1, {}).pieces) == text
+
+
+SLASHES = {"$ref": f"#{'/' * 16_000}$defs/x"}
+CHOICES = {"enum": [f"no {number}" for number in range(4000)]}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$defs": {"x": {"anyOf": [SLASHES, SLASHES]}}, "anyOf": [SLASHES] * 4},
+        {"$defs": {"x": CHOICES}, "anyOf": [{"$ref": "#/$defs/x"}] * 400},
+    ],
+    ids=["references", "choices"],
+)
+def test_schemas_that_would_take_seconds(schema) -> None:
+    with pytest.raises(RequestError, match="it is too large"):
+        fill_schema(schema, FACTS)
+
+
+@pytest.mark.parametrize("mention", ["no tags ", "without json, "])
+def test_prompts_that_would_take_minutes(mention) -> None:
+    assert text_of(CAPTION, mention * 20_000, None) == CAPTION.text

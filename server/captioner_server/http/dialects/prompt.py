@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import islice
 from typing import Any
 
 _KEYWORDS = re.compile(r"\b(?:keywords?|labels?|(?:hash)?tags?|categories)\b", re.IGNORECASE)
@@ -13,6 +14,10 @@ _NEGATION = re.compile(
     r"\b(?:no|not|never|without|avoid|omit|exclude|skip|don['’]t|instead of)\b[^.;:!?\n]{0,60}$",
     re.IGNORECASE,
 )
+_REACH = 80
+"""Characters before a word in which its negation begins."""
+_MOST_MENTIONS = 100
+"""Of a word in a prompt, that are looked at."""
 _MOST_SHAPES = 8
 """Beginnings of JSON in a prompt that are tried."""
 
@@ -51,4 +56,5 @@ def shape_in(prompt: str) -> Any:
 
 def _mentions(what: re.Pattern[str], prompt: str) -> bool:
     """Whether a prompt names something, other than to say that it does not want it."""
-    return any(not _NEGATION.search(prompt, 0, match.start()) for match in what.finditer(prompt))
+    places = (match.start() for match in islice(what.finditer(prompt), _MOST_MENTIONS))
+    return any(not _NEGATION.search(prompt, max(0, place - _REACH), place) for place in places)

@@ -34,8 +34,12 @@ _KNOWN = _REMARKS | _names(
     minimum oneOf properties required type uniqueItems"""
 )
 _MOST_DEPTH = 16
-_MOST_STEPS = 5_000
-"""Schemas that are looked at for one answer: references make a short one unfold without end."""
+_MOST_STEPS = 50_000
+"""What is looked at for one answer: references make a short schema unfold without end."""
+_SCHEMA_STEPS = 10
+"""Those of a schema; a choice, a name and a letter of a reference is one."""
+_LONGEST_NAME = 100
+"""Characters of a field's name that count."""
 _NOTHING = object()
 
 
@@ -73,9 +77,7 @@ class _Filler:
 
     def value(self, schema: Any, path: str, keyword: Keyword | None, depth: int) -> Any:
         """The value of the field at `path`, within the entry of a list for `keyword`."""
-        self._steps += 1
-        if self._steps > _MOST_STEPS:
-            raise Unmet("it is too large")
+        self._spend(_SCHEMA_STEPS)
         if schema is True:
             schema = {}
         if not isinstance(schema, dict) or depth > _MOST_DEPTH:
@@ -102,6 +104,11 @@ class _Filler:
                 return None
         raise Unmet(f"nothing is known for {path or 'it'} ({clip(str(kinds), 50)})")
 
+    def _spend(self, steps: int) -> None:
+        self._steps += steps
+        if self._steps > _MOST_STEPS:
+            raise Unmet("it is too large")
+
     def _combined(
         self, schema: dict[str, Any], combined: str, path: str, keyword: Keyword | None, depth: int
     ) -> Any:
@@ -121,6 +128,7 @@ class _Filler:
         return self._first(given, path, keyword, depth)
 
     def _target(self, reference: Any) -> Any:
+        self._spend(len(str(reference)))
         found = self._root
         for part in str(reference).removeprefix("#").strip("/").split("/"):
             found = found.get(part, _NOTHING) if part and isinstance(found, dict) else found
@@ -140,7 +148,9 @@ class _Filler:
 
     def _choice(self, choices: Any, path: str, keyword: Keyword | None) -> Any:
         words = [keyword] if keyword else self._facts.keywords
-        for choice in choices if isinstance(choices, list) else []:
+        choices = choices if isinstance(choices, list) else []
+        self._spend(len(choices) * max(1, len(words)))
+        for choice in choices:
             if isinstance(choice, str) and any(word.text == choice.lower() for word in words):
                 return choice
         raise Unmet(f"no keyword of this photo is a choice for {path or 'it'}")
@@ -150,9 +160,11 @@ class _Filler:
         lists_names = isinstance(needed, list) and all(isinstance(name, str) for name in needed)
         if not isinstance(fields, dict) or not lists_names:
             raise Unmet(f"{path or 'it'} is no schema that can be followed")
+        self._spend(len(fields) + len(needed))
         record = {}
         for name in [*fields, *(name for name in needed if name not in fields)]:
-            place = f"{path}.{name}" if path else str(name)
+            shown = name[:_LONGEST_NAME]
+            place = f"{path}.{shown}" if path else shown
             field = fields.get(name, schema.get("additionalProperties", {}))
             try:
                 record[name] = self.value(field, place, keyword, depth + 1)
