@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterable
@@ -30,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for `gpu`, `meas
 from measures import machine, markdown
 from measures.bench import Bench
 
-from gpu import checks, encoder, load, training
+from gpu import binding, checks, encoder, load, rate, training
 
 SECTIONS = {
     "providers": checks.providers,
@@ -40,7 +39,9 @@ SECTIONS = {
     "throughput": load.throughput,
     "encoder": encoder.alone,
     "parts": encoder.parts,
+    "binding": binding.bound,
     "service": load.service,
+    "rate": rate.rate,
     "pytorch": encoder.pytorch,
     "training": training.epoch,
 }
@@ -64,13 +65,16 @@ def main() -> int:
     parser.add_argument(
         "--write",
         type=markdown.existing,
+        nargs="+",
+        default=[],
         metavar="FILE",
-        help="write the tables between the markers of this document",
+        help="write the tables between the lines <!-- gpu --> and <!-- /gpu --> of documents, such as the"
+        " model card that captioner export is given",
     )
     args = parser.parse_args()
     results = _together(args.results) if args.results else _run(args)
-    if args.write:
-        markdown.write(args.write, results, "gpu")
+    for document in args.write:
+        markdown.write(document, results, "gpu")
     print(markdown.render(results))
     return 0 if all(results["holds"].values()) else 1
 
@@ -89,7 +93,7 @@ def _measure(bench: Bench, names: list[str], file: Path | None) -> dict[str, Any
     """Everything that there is time for; a section that fails does not keep others from being measured."""
     results: dict[str, Any] = {
         "command": f"python benchmarks/gpu/measure.py --device {bench.device}",
-        "machine": machine.describe() | _gpu(),
+        "machine": machine.describe() | machine.gpu(),
         "quick": bench.quick,
         "sections": {},
         "holds": {},
@@ -130,18 +134,6 @@ def _together(files: Iterable[Path]) -> dict[str, Any]:
         whole[part] = {name: value for results in read for name, value in results[part].items()}
     whole["skipped"] = list(dict.fromkeys(line for results in read for line in results["skipped"]))
     return whole
-
-
-def _gpu() -> dict[str, str]:
-    """The name, memory and driver of the first GPU, where there is one."""
-    fields = "--query-gpu=name,memory.total,driver_version"
-    try:
-        done = subprocess.run(
-            ["nvidia-smi", fields, "--format=csv,noheader"], check=True, capture_output=True, text=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return {}
-    return {"gpu": done.stdout.splitlines()[0]}
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,18 @@ def describe() -> dict[str, Any]:
         "versions": versions,
         "load_before": round(os.getloadavg()[0], 2),
     }
+
+
+def gpu() -> dict[str, str]:
+    """The name, memory and driver of the first GPU, where there is one."""
+    fields = "--query-gpu=name,memory.total,driver_version"
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", fields, "--format=csv,noheader"], check=True, capture_output=True, text=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    return {"gpu": done.stdout.splitlines()[0]}
 
 
 def sentence(machine: dict[str, Any]) -> str:

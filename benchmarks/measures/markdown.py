@@ -33,6 +33,10 @@ def existing(name: str) -> Path:
     """The type of an argument that names a document to write to; a missing one is reported at once."""
     if not (document := Path(name)).is_file():
         raise ArgumentTypeError(f"{name} does not exist")
+    if (document.parent / "bundle.json").exists():
+        raise ArgumentTypeError(
+            f"{name} is part of a bundle: write to the card that captioner export is given"
+        )
     return document
 
 

@@ -59,7 +59,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "config",
         metavar="CONFIG",
-        help="a TOML file, or the name of an included recipe: default, coco, encoder, reward or world",
+        help="a TOML file, or the name of an included recipe: default, coco, encoder, gpu, reward or world",
     )
     parser.add_argument(
         "-o",

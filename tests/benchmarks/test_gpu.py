@@ -11,8 +11,9 @@ import pytest
 
 pytest.importorskip("torch", reason="an epoch is trained with PyTorch")
 GPU = Path(__file__).parents[2] / "benchmarks" / "gpu" / "measure.py"
-SERVING = ["providers", "parity", "broken", "protocols", "throughput", "encoder", "parts", "service"]
-SECTIONS = [*SERVING, "pytorch", "training"]
+CHECKS = ["providers", "parity", "broken", "protocols"]
+SPEED = ["throughput", "encoder", "parts", "binding", "service", "rate"]
+SECTIONS = [*CHECKS, *SPEED, "pytorch", "training"]
 
 
 @pytest.mark.timeout(900)  # it starts many processes

@@ -66,7 +66,7 @@ class Attention(nn.Module, ABC):
         non-negative, summing to 1, or to 1 minus the share of the sentinel, over the unmasked cells.
 
         Raises `DataError` for a row whose cells are all masked; an exported or compiled graph, which cannot
-        check the mask, returns zeros.
+        check the mask, returns zeros, and so does a GPU, which would have to wait for the answer.
         """
         if query.dim() == 2:
             if sentinel is not None:
@@ -76,7 +76,7 @@ class Attention(nn.Module, ABC):
         context, weights = self.attend(query, keys, values, mask, sentinel)
         if mask is not None:
             seen = mask.any(dim=1)
-            if torch.compiler.is_compiling():
+            if torch.compiler.is_compiling() or mask.device.type != "cpu":
                 if type(self).attend is not Attention.attend:  # `Attention.attend` already gives zeros
                     context = context * seen[:, None, None]
             elif not seen.all():

@@ -151,6 +151,10 @@ class StageOptions:
     number is a weight, a table has the options of the objective. By default `DEFAULT_OBJECTIVES`,
     label_likelihood if data have labels, and bag_of_words for a model with a checklist."""
     epochs: int = AUTO
+    seconds: float = 0.0
+    """Longest time of the stage, and of each of its `runs`; 0 for any. When it is over, the stage ends as
+    after its last epoch. The learning rate then falls with the time, if that is faster than with the steps,
+    and epochs are validated once a minute. Reading the data and the last validation are not included."""
     runs: int = 1
     """How often the stage is trained, from the same weights but in another order; training continues from the
     mean of the runs. Each takes `epochs`."""
@@ -200,7 +204,7 @@ class StageOptions:
     def __post_init__(self) -> None:
         object.__setattr__(self, "objectives", _read_objectives(self.objectives, "objectives"))
         _at_least(self, 1, "epochs", "runs", "batch_captions")
-        _at_least(self, 0, "warmup_steps", "encoder_learning_rate", "weight_decay")
+        _at_least(self, 0, "seconds", "warmup_steps", "encoder_learning_rate", "weight_decay")
         _at_least(self, 0, "learning_rate", "final_learning_rate", "gradient_norm", "evidence_gain")
         if not 0 <= self.tuned_segments <= len(STRIDES):
             raise DataError(f"tuned_segments must be from 0 to {len(STRIDES)}")

@@ -14,6 +14,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +25,7 @@ import torch
 from filelock import FileLock
 from torch import Tensor, nn
 
+from captioner.cores import available_cores
 from captioner.errors import ImageError, OutputError
 from captioner.files import replacing
 from captioner.images.letterbox import Letterbox
@@ -31,8 +33,9 @@ from captioner.images.opening import load_pixels, open_image, to_pixels
 from captioner.nn.encoder import STRIDES, GridEncoder
 from captioner.training.data.augment import crop
 from captioner.training.data.examples import Example
+from captioner.training.data.placing import Features, place, take
 
-BATCH = 32
+BATCH, BATCH_ON_GPU = 32, 256
 _DAMAGED = "damaged"
 
 
@@ -41,10 +44,10 @@ class FeatureCache:
 
     def __init__(
         self,
-        arrays: list[np.ndarray],
-        masks: np.ndarray | None = None,
+        arrays: Sequence[Features],
+        masks: Features | None = None,
         damaged: Mapping[int, str] | None = None,
-        rows: np.ndarray | None = None,
+        rows: Tensor | None = None,
     ) -> None:
         """`masks` bool (images, views, cells) of letterboxed photos; `damaged`: what is wrong with images
         that have no features, by index; `rows` int64 (images,): where each image is, by default in order."""
@@ -55,23 +58,22 @@ class FeatureCache:
         """The cache of these images."""
         if not self.damaged:
             return self
-        return FeatureCache(self._arrays, self._masks, rows=np.array(rows, dtype=np.int64))
+        return FeatureCache(self._arrays, self._masks, rows=torch.tensor(rows, dtype=torch.int64))
 
-    def _place(self, images: Tensor) -> np.ndarray:
-        return images.numpy() if self._rows is None else self._rows[images.numpy()]
+    def _places(self, images: Tensor, views: Tensor) -> tuple[Tensor, Tensor]:
+        return images if self._rows is None else self._rows[images], views
 
     def maps(self, images: Tensor, views: Tensor, device: torch.device) -> list[Tensor]:
         """float32 (batch, channels, rows, columns) of each stage, or [uint8 (batch, height, width, 3)]; of
         int64 images and views, (batch,) each."""
-        rows = self._place(images)
-        taken = [torch.from_numpy(array[rows, views.numpy()]).to(device) for array in self._arrays]
+        taken = [take(array, self._places(images, views), device) for array in self._arrays]
         return [maps.float() if maps.is_floating_point() else maps for maps in taken]
 
     def masks(self, images: Tensor, views: Tensor, device: torch.device) -> Tensor | None:
         """The photos' cells, bool (batch, rows * columns), of letterboxed photos; else None."""
         if self._masks is None:
             return None
-        return torch.from_numpy(self._masks[self._place(images), views.numpy()]).to(device)
+        return take(self._masks, self._places(images, views), device)
 
 
 def build_cache(
@@ -88,8 +90,9 @@ def build_cache(
 ) -> FeatureCache:
     """Compute what the cache in `folder` lacks; `progress(done, total)` is called after each batch.
 
-    Images that cannot be read have no features (`FeatureCache.damaged`). Raises `DataError` for one that is
-    missing, and `OutputError` if there is no space for the cache.
+    On a GPU, what the cache holds is copied there if it fits. Images that cannot be read have no features
+    (`FeatureCache.damaged`). Raises `DataError` for one that is missing, and `OutputError` if there is no
+    space for the cache.
     """
     identity: dict[str, Any] = {
         "encoder": encoder_name,
@@ -107,7 +110,7 @@ def build_cache(
     frozen = functools.cache(lambda: _frozen_part(encoder, frozen_segments, image_size, device))
 
     def compute(part: Sequence[Example]) -> dict[str, np.ndarray]:
-        read = [_views(example, image_size, letterbox, crops) for example in part]
+        read = on_threads(lambda example: _views(example, image_size, letterbox, crops), part)
         blank = np.zeros((2 + 2 * crops, image_size, image_size, 3 + (letterbox is not None)), dtype=np.uint8)
         views = np.concatenate([blank if isinstance(one, ImageError) else one for one in read])
         found = {} if letterbox is None else {"mask": letterbox.mask(views).reshape(len(views), -1)}
@@ -115,11 +118,22 @@ def build_cache(
         rows = {name: array.reshape(len(part), -1, *array.shape[1:]) for name, array in found.items()}
         return rows | {_DAMAGED: np.array([isinstance(one, ImageError) for one in read])}
 
-    kept = fill(folder, encoder_name, identity, examples, compute, progress)
+    kept = fill(folder, encoder_name, identity, examples, compute, progress, at_once(device))
     rows = np.flatnonzero(kept.get(_DAMAGED, ())).tolist()
     damaged = {row: str(_views(examples[row], image_size, letterbox, crops)) for row in rows}
-    stages = [array for name, array in kept.items() if name not in ("mask", _DAMAGED)]
+    stages = place([array for name, array in kept.items() if name not in ("mask", _DAMAGED)], device)
     return FeatureCache(stages, kept.get("mask"), damaged)
+
+
+def at_once(device: torch.device) -> int:
+    """Images of which features are computed together."""
+    return BATCH if device.type == "cpu" else BATCH_ON_GPU
+
+
+def on_threads(read: Callable[[Example], Any], examples: Sequence[Example]) -> list[Any]:
+    """What `read` returns for each. Most of decoding and resizing a photo does not hold Python's lock."""
+    with ThreadPoolExecutor(min(len(examples), available_cores()) or 1) as threads:
+        return list(threads.map(read, examples))
 
 
 def fill(
@@ -129,11 +143,12 @@ def fill(
     examples: Sequence[Example],
     compute: Callable[[Sequence[Example]], dict[str, np.ndarray]],
     progress: Callable[[int, int], None],
+    batch: int = BATCH,
 ) -> dict[str, np.ndarray]:
     """Memory-mapped arrays by name, in order, with a row for each example; missing rows are computed.
 
-    `compute` returns the rows of some examples. The arrays are stored in a subfolder that is named after
-    their `kind`, their `identity`, and the names and digests of the images, so that a replaced image is
+    `compute` returns the rows of at most `batch` examples. The arrays are stored in a subfolder that is named
+    after their `kind`, their `identity`, and the names and digests of the images, so that a replaced image is
     computed again. If several runs need the same arrays, one computes them and the others wait. Raises
     `OutputError` if there is no space.
     """
@@ -144,7 +159,7 @@ def fill(
     folder = folder / f"{kind}-{name}"
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / "lock"):
-        _fill(folder, identity, examples, compute, progress)
+        _fill(folder, identity, examples, compute, progress, batch)
     return _opened(folder, "r")
 
 
@@ -154,12 +169,13 @@ def _fill(
     examples: Sequence[Example],
     compute: Callable[[Sequence[Example]], dict[str, np.ndarray]],
     progress: Callable[[int, int], None],
+    batch: int,
 ) -> None:
     note, count = folder / "done.json", len(examples)
     done = json.loads(note.read_text())["done"] if note.exists() else 0
     arrays = _opened(folder, "r+") if done else {}
-    for start in range(done, count, BATCH):
-        stop = min(start + BATCH, count)
+    for start in range(done, count, batch):
+        stop = min(start + batch, count)
         computed = compute(examples[start:stop])
         arrays = arrays or {
             name: _make_file(folder / f"{name}.npy", array.dtype, (count, *array.shape[1:]))
@@ -168,7 +184,7 @@ def _fill(
         for name, array in computed.items():
             arrays[name][start:stop] = array
         # The count is written after the data, so that after a kill the counted rows exist.
-        if start // BATCH % 16 == 15 or stop == count:
+        if start // batch % 16 == 15 or stop == count:
             for array in arrays.values():
                 array.flush()  # type: ignore[attr-defined]
             with replacing(note) as file:
@@ -232,16 +248,23 @@ def fingerprint(layers: nn.Module) -> str:
 def _frozen_part(
     encoder: GridEncoder, segments: int, image_size: int, device: torch.device
 ) -> Callable[[np.ndarray], list[np.ndarray]]:
-    """A function from uint8 (batch, height, width, 3) to float16 (batch, channels, rows, columns) stages.
+    """A function from uint8 (batch, height, width, 3) to float16 (batch, channels, rows, columns) stages."""
+    if segments == 0:
+        return lambda pixels: [pixels]
+    return on_pixels(_Frozen(encoder, segments), image_size, device)
+
+
+def on_pixels(
+    network: nn.Module, image_size: int, device: torch.device
+) -> Callable[[np.ndarray], list[np.ndarray]]:
+    """A function from uint8 (batch, image_size, image_size, 3) to the outputs of a network.
 
     On a CPU it uses ONNX Runtime, which ran EfficientNet-Lite2 seven times as fast as PyTorch.
     """
-    if segments == 0:
-        return lambda pixels: [pixels]
-    frozen = _Frozen(encoder, segments).eval()
+    network = network.to(device).eval()
     if device.type != "cpu":
-        return lambda pixels: [stage.cpu().numpy() for stage in frozen(torch.from_numpy(pixels).to(device))]
-    session = pixel_session(frozen, image_size)
+        return lambda pixels: [stage.cpu().numpy() for stage in network(torch.from_numpy(pixels).to(device))]
+    session = pixel_session(network, image_size)
     return lambda pixels: session.run(None, {"pixels": pixels})
 
 

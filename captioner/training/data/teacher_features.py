@@ -17,9 +17,11 @@ from torch.nn import functional as F
 from captioner.errors import DataError
 from captioner.images.opening import open_image, to_pixels
 from captioner.training.data.augment import crop_box
-from captioner.training.data.cache import fill, naming
+from captioner.training.data.cache import at_once, fill, naming, on_threads
 from captioner.training.data.examples import Example
+from captioner.training.data.placing import place, sent, take
 
+CPU = torch.device("cpu")
 CELLS, WHOLE = "cells", "whole"
 MEASURED = 1000
 """Number of photos whose statistics normalise features to mean 0 and deviation 1."""
@@ -101,37 +103,41 @@ class TeacherFeatures:
     """Features of examples by index. Features of the original photo are stored; those of its crops and
     mirror images are cut from them."""
 
-    def __init__(self, features: Mapping[str, np.ndarray], boxes: np.ndarray) -> None:
+    def __init__(
+        self, features: Mapping[str, np.ndarray], boxes: np.ndarray, device: torch.device = CPU
+    ) -> None:
         """`features` as a `FeatureNetwork` gives them, of all examples; `boxes` float32 (examples, 1 + crops,
-        4), the parts of the photo that are shown: left, top, right and bottom, of 1."""
-        self._features = [features[name] for name in (CELLS, WHOLE) if name in features]
-        self._boxes = torch.from_numpy(boxes)
+        4), the parts of the photo that are shown: left, top, right and bottom, of 1. What is taken is on the
+        `device`, where all of it lies if it fits."""
+        given = [features[name] for name in (CELLS, WHOLE) if name in features]
+        self._device, self._features = device, place(given, device)
+        self._boxes = torch.from_numpy(boxes).to(device)
         self.scales: list[tuple[Tensor, Tensor]] = []
         """Mean and standard deviation of cells, and of the whole photo, each (1, features, 1, 1)."""
-        for values in self._features:
+        for values in given:
             some = torch.from_numpy(values[:: math.ceil(len(values) / MEASURED)].astype(np.float32))
             deviation, mean = torch.std_mean(some, dim=(0, 2, 3), keepdim=True)
-            self.scales.append((mean, deviation.clamp(min=1e-6)))
+            self.scales.append((mean.to(device), deviation.clamp(min=1e-6).to(device)))
 
     @property
     def sizes(self) -> list[int]:
         """Numbers of features: of a cell, and of the whole photo where the network has such an output."""
         return [values.shape[1] for values in self._features]
 
-    def take(self, images: Tensor, views: Tensor, device: torch.device) -> list[Tensor]:
+    def take(self, images: Tensor, views: Tensor) -> list[Tensor]:
         """Cells, float32 (batch, features, rows, columns), and whole (batch, features, 1, 1) if there is one,
-        of mean 0 and deviation 1 over all photos; of int64 images and views, (batch,) each, as `FeatureCache`
-        numbers them."""
+        of mean 0 and deviation 1 over all photos; of int64 images and views, (batch,) each, on the CPU, as
+        `FeatureCache` numbers them."""
         cells, *whole = (
-            (torch.from_numpy(values[images.numpy()]).float() - mean) / deviation
+            (take(values, (images,), self._device).float() - mean) / deviation
             for values, (mean, deviation) in zip(self._features, self.scales, strict=True)
         )
+        images, views = sent(images, self._device), sent(views, self._device)
         left, top, right, bottom = self._boxes[images, views // 2].unbind(dim=1)
         across = torch.stack([(right - left) * (1 - 2 * (views % 2)), top * 0, left + right - 1], dim=1)
         down = torch.stack([left * 0, bottom - top, top + bottom - 1], dim=1)
         points = F.affine_grid(torch.stack([across, down], dim=1), list(cells.shape), align_corners=False)
-        cells = F.grid_sample(cells, points, padding_mode="border", align_corners=False)
-        return [values.to(device) for values in (cells, *whole)]
+        return [F.grid_sample(cells, points, padding_mode="border", align_corners=False), *whole]
 
 
 def build_features(
@@ -140,8 +146,10 @@ def build_features(
     examples: Sequence[Example],
     crops: int,
     progress: Callable[[int, int], None],
+    device: torch.device = CPU,
 ) -> TeacherFeatures:
     """Compute the features that `folder` lacks; `progress(done, total)` is called after each batch.
+    `TeacherFeatures` gives them on the `device`.
 
     Raises as `captioner.training.data.cache.build_cache` does.
     """
@@ -152,16 +160,16 @@ def build_features(
         "crops": crops,
     }
 
+    def read(example: Example) -> tuple[np.ndarray, np.ndarray]:
+        with naming(example):
+            photo = open_image(example.files.read(example.image.name), target=2 * network.side)
+        shown = [(0, 0, *photo.size)]
+        shown += [crop_box(photo.size, example.key, number) for number in range(1, crops + 1)]
+        return to_pixels(photo, network.side), np.array(shown, dtype=np.float32) / (photo.size * 2)
+
     def compute(part: Sequence[Example]) -> dict[str, np.ndarray]:
-        pixels, boxes = [], []
-        for example in part:
-            with naming(example):
-                photo = open_image(example.files.read(example.image.name), target=2 * network.side)
-            pixels.append(to_pixels(photo, network.side))
-            shown = [(0, 0, *photo.size)]
-            shown += [crop_box(photo.size, example.key, number) for number in range(1, crops + 1)]
-            boxes.append(np.array(shown, dtype=np.float32) / (photo.size * 2))
+        pixels, boxes = zip(*on_threads(read, part), strict=True)
         return {**network(np.stack(pixels)), "boxes": np.stack(boxes).astype(np.float32)}
 
-    kept = fill(folder, network.name, identity, examples, compute, progress)
-    return TeacherFeatures(kept, np.array(kept["boxes"]))
+    kept = fill(folder, network.name, identity, examples, compute, progress, at_once(device))
+    return TeacherFeatures(kept, np.array(kept["boxes"]), device)

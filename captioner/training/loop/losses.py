@@ -12,6 +12,7 @@ from captioner.errors import DataError
 from captioner.training.data.augment import enlarge, hide, hide_means, random_part
 from captioner.training.data.batches import Batch, Group, epoch_batches
 from captioner.training.data.cache import FeatureCache, trained_stages
+from captioner.training.data.placing import sent
 from captioner.training.objectives import OBJECTIVES
 from captioner.training.objectives.base import Objective
 from captioner.training.run import Run, Step
@@ -55,14 +56,14 @@ class Losses(nn.ModuleDict):
                 raise DataError(f"stage {self.run.stage.name}: there are no images for {name} to learn from")
         return [group for kind in groups for group in groups[kind]]
 
-    def loss(self, step: Step) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, step: Step) -> tuple[Tensor, dict[str, Tensor]]:
         """The weighted sum, and the loss of each objective that has one for this batch."""
-        total, told = torch.zeros((), device=step.grid.device), {}
+        total, told = torch.zeros((), device=step.grid.device), dict[str, Tensor]()
         for name, objective in zip(self, self._objectives(), strict=True):
             if objective.applies_to(step.batch.kind):
                 loss = objective.loss(step)
                 total = total + objective.options.weight * loss
-                told[name] = float(loss.detach())
+                told[name] = loss.detach()
         return total, told
 
     def _objectives(self) -> Sequence[Objective]:
@@ -82,5 +83,5 @@ def forward(run: Run, cache: FeatureCache, batch: Batch) -> Step:
     hidden, mask = hide(grid, photo_mask, stage.hidden_cells, stage.hidden_features)
     memory, state = model.decoder.prepare(hidden, mask, stages[-1].float())
     memory, state = hide_means(memory, state, stage.hidden_means)
-    captions = batch.captions.to(run.device)
+    captions = sent(batch.captions, run.device)
     return Step(model, batch, captions, maps, photo_mask, part, stages, grid, memory, state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Iterator
 
 import torch
@@ -59,10 +60,36 @@ def keep_other_words(model: CaptionModel, words: Tensor) -> None:
             parameter.grad = None
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, stage: StageOptions, step: int, total: int) -> None:
-    """Linear warm-up, then cosine decay (Loshchilov and Hutter 2017, arXiv:1608.03983)."""
+class Clock:
+    """The time that a stage, or one of its runs, has taken."""
+
+    def __init__(self, spent_s: float = 0.0) -> None:
+        """`spent_s` before a run was resumed."""
+        self._began = time.monotonic() - spent_s
+        self._ticked = time.monotonic()
+
+    @property
+    def spent_s(self) -> float:
+        return time.monotonic() - self._began
+
+    def share_of(self, stage: StageOptions) -> float:
+        """How much of its time a stage has used up, 1 for all; 0 for one that may take any time."""
+        return min(1.0, self.spent_s / stage.seconds) if stage.seconds else 0.0
+
+    def ticks(self, every_s: float) -> bool:
+        """Whether so much time has passed since it last said so, or began."""
+        now = time.monotonic()
+        if now - self._ticked < every_s:
+            return False
+        self._ticked = now
+        return True
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, stage: StageOptions, step: int, done: float) -> None:
+    """Linear warm-up, then cosine decay (Loshchilov and Hutter 2017, arXiv:1608.03983); `done` is the share
+    of the stage's steps, or of its time, that is over before this step."""
     warm = min(1.0, (step + 1) / max(1, stage.warmup_steps))
-    cosine = 0.5 * (1 + math.cos(math.pi * step / total))
+    cosine = 0.5 * (1 + math.cos(math.pi * done))
     floor = min(1.0, stage.final_learning_rate / stage.learning_rate) if stage.learning_rate else 1.0
     for group in optimizer.param_groups:
         group["lr"] = group["base"] * warm * (floor + (1 - floor) * cosine)

@@ -29,12 +29,12 @@ from captioner.training.loop.plan import planned, unlearnt, warnings
 from captioner.training.loop.report import (
     in_words,
     losses_in_words,
-    mean_losses,
     mean_score,
     plot_curves,
     position_in_words,
 )
-from captioner.training.loop.schedule import keep_other_words, make_optimizer, set_learning_rate
+from captioner.training.loop.schedule import Clock, keep_other_words, make_optimizer, set_learning_rate
+from captioner.training.loop.taken import Taken
 from captioner.training.loop.validation import validate
 from captioner.training.names.label_classes import Deepest, fit_classes
 from captioner.training.names.phrases import label_words
@@ -94,6 +94,9 @@ class Trainer:
         self.confidence: Mapping[str, Any] | None = start.confidence if start else None
         self.history: list[dict[str, Any]] = []
         self.stage = self.epoch = self.batch = 0
+        self.spent_s = 0.0
+        """The time that the stage had taken when it was saved."""
+        self.clock = Clock()
         folder.mkdir(parents=True, exist_ok=True)
         self.train_examples, self.cache = self._usable(self.train_examples, "training", options.crops)
         self.val_examples, self.val_cache = self._usable(self.val_examples, "validation")
@@ -115,6 +118,7 @@ class Trainer:
     def run(self) -> list[dict[str, Any]]:
         """Train to the end. Returns the history, a record an epoch, and of each mean of runs."""
         before = self._score_start()
+        self.clock = Clock(self.spent_s)
         while self.stage < len(self.options.stages):
             while self.epoch < self.current.epochs * self.current.runs:
                 self._run_epoch()
@@ -153,35 +157,48 @@ class Trainer:
         batches = self.losses.batches(self.epoch)
         steps = len(batches)
         started, saved = time.monotonic(), time.monotonic()
-        taken: list[dict[str, float]] = []
+        taken, photos = Taken(self.device, self.batch), 0
         epochs = stage.epochs * stage.runs
         what = f"{stage.name} {self.epoch + 1} of {epochs}"
         with self.progress.task(what, steps, self.batch) as tell:
-            while self.batch < steps:
-                done = self.epoch % stage.epochs * steps + self.batch
-                set_learning_rate(self.optimizer, stage, done, stage.epochs * steps)
-                taken.append(self._train_batch(batches[self.batch]))
+            while self.batch < steps and (used := self.clock.share_of(stage)) < 1:
+                step = self.epoch % stage.epochs * steps + self.batch
+                set_learning_rate(self.optimizer, stage, step, max(used, step / (stage.epochs * steps)))
+                self._train_batch(batches[self.batch], taken)
+                photos += len(batches[self.batch].images)
                 self.batch += 1
-                tell(self.batch, losses_in_words(mean_losses(taken[-50:])))
+                tell(self.batch, losses_in_words(taken.mean(last=50)))
                 if time.monotonic() - saved > self.checkpoint_every_s:
+                    taken.read()  # before what may be wrong is saved
                     self._save()
                     saved = time.monotonic()
+        taken.read()
         record: dict[str, Any] = {
             "stage": stage.name,
             "epoch": self.epoch + 1,
             "epochs": epochs,
-            **mean_losses(taken),
+            **taken.mean(),
+            "photos": photos,
             "seconds": round(time.monotonic() - started, 1),
         }
-        self._record(record)
-        self.epoch, self.batch = self.epoch + 1, 0
-        if stage.runs > 1 and self.epoch % stage.epochs == 0:
+        end = (self.epoch // stage.epochs + 1) * stage.epochs
+        after = self.epoch + 1 if self.clock.share_of(stage) < 1 else end
+        if after > self.epoch + 1 or self.batch < steps:
+            done = self.epoch % stage.epochs + self.batch / steps
+            self.progress.note(
+                f"{stage.name}: its {stage.seconds:g} s are over after {done:.1f} of {stage.epochs} epochs"
+            )
+        # Where time is short, not every epoch is validated.
+        due = not stage.seconds or self.clock.ticks(self.checkpoint_every_s)
+        self._record(record, validate=due or after == end)
+        self.epoch, self.batch = after, 0
+        if stage.runs > 1 and self.epoch == end:
             self._end_run()
         self._save()
 
-    def _record(self, record: dict[str, Any]) -> None:
+    def _record(self, record: dict[str, Any], validate: bool = True) -> None:
         """Validate, and add the record to the history and its files."""
-        if self.val_examples:
+        if self.val_examples and validate:
             record["val"] = self._validate()
         self.history.append(record)
         with replacing(self.folder / "log.jsonl") as log:
@@ -191,9 +208,13 @@ class Trainer:
 
     def _time_left(self, record: Mapping[str, Any]) -> str:
         """How long the rest of the run takes, if its epochs are as long as this one."""
-        epochs = [stage.epochs * stage.runs for stage in self.options.stages]
-        left = sum(epochs[self.stage :]) - self.epoch - 1
-        return f", about {duration(left * record['seconds'])} left" if left and "seconds" in record else ""
+        if "seconds" not in record:
+            return ""
+        stages = self.options.stages[self.stage :]
+        epoch_s = record["seconds"]
+        times = [one.runs * min(one.epochs * epoch_s, one.seconds or math.inf) for one in stages]
+        left = sum(times) - min((self.epoch + 1) * epoch_s, times[0])
+        return f", about {duration(left)} left" if left else ""
 
     def _end_run(self) -> None:
         """One of the stage's runs is over: begin the next, or continue with the mean of all."""
@@ -201,14 +222,15 @@ class Trainer:
         self.soup.add(self._shown().values)
         if self.epoch < stage.epochs * stage.runs:
             self._continue_from(self.soup.found)
+            self.clock = Clock()
             self.optimizer = make_optimizer(self.model, self.losses.values(), stage)
             return
         self._continue_from(self.soup.mean())
         self._record({"stage": stage.name, "mean_of": stage.runs})
 
-    def _train_batch(self, batch: Batch) -> dict[str, float]:
-        """Take a step. Returns the loss, and under the names of objectives theirs. Raises `DataError`, before
-        the step, if the loss or its gradient is not finite."""
+    def _train_batch(self, batch: Batch, taken: Taken) -> None:
+        """Take a step, and add its losses to those `taken`. Raises `DataError` if a loss or a gradient is not
+        finite: on a CPU before the step, on a GPU some steps later."""
         self.model.train()
         with torch.autocast(
             self.device.type, dtype=torch.bfloat16, enabled=self.options.precision == "bfloat16"
@@ -221,16 +243,10 @@ class Trainer:
             keep_other_words(self.model, self.label_words)
         trained = [p for group in self.optimizer.param_groups for p in group["params"]]
         norm = torch.nn.utils.clip_grad_norm_(trained, self.current.gradient_norm)
-        for name, value in (("loss", loss), ("norm of the gradient", norm)):
-            if not math.isfinite(value.item()):
-                raise DataError(
-                    f"the {name} is {value.item()} at batch {self.batch}: try a smaller learning_rate,"
-                    " in another folder"
-                )
+        taken.add({"loss": loss.detach(), **parts}, norm)
         self.optimizer.step()
         if self.options.ema_decay:
             self.ema.update(self.model)
-        return {"loss": float(loss.detach()), **parts}
 
     def _start_stage(self) -> None:
         """Choose what is trained, with a fresh optimizer."""
@@ -243,6 +259,7 @@ class Trainer:
         before = self.losses
         self.losses, self.optimizer = self._prepared_stage()
         self.losses.inherit(before)
+        self.clock = Clock()
 
     def _fit_label_classes(self) -> None:
         """If this is the time: when the first stage begins from which on the encoder stays as it is."""
@@ -340,6 +357,7 @@ class Trainer:
                 "objectives": self.losses.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
                 "position": [self.stage, self.epoch, self.batch],
+                "spent_s": self.clock.spent_s,
                 "data": self._data_digest,
                 "random": torch.get_rng_state(),
                 "cuda_random": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
@@ -382,6 +400,7 @@ class Trainer:
             self.soup.resume(saved["soup"])
         self.losses.load_state_dict(saved["objectives"])
         self.confidence = saved.get("confidence")
+        self.spent_s = saved.get("spent_s", 0.0)
         self.optimizer.load_state_dict(saved["optimizer"])
         torch.set_rng_state(saved["random"].cpu())
         if self.device.type == "cuda":

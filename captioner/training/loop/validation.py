@@ -22,7 +22,7 @@ from captioner.training.data.examples import Example
 from captioner.training.objectives.likelihood import log_likelihoods
 from captioner.words.tokens import tokenize
 
-BATCH = 64
+BATCH, BATCH_ON_GPU = 64, 512
 
 
 @torch.inference_mode()
@@ -45,7 +45,7 @@ def validate(
     model.eval()
     found: list[Hypothesis] = []
     totals: dict[str, Tensor] = {}
-    for images in chunks(len(examples), BATCH):
+    for images in chunks(len(examples), BATCH if device.type == "cpu" else BATCH_ON_GPU):
         as_it_is = torch.zeros_like(images)
         maps, mask = cache.maps(images, as_it_is, device), cache.masks(images, as_it_is, device)
         stages = trained_stages(model.encoder, maps, frozen_segments)

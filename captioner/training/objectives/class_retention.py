@@ -53,10 +53,15 @@ class ClassRetention(Objective[ClassRetentionOptions]):
         weight, bias = pretrained_classifier(model.encoder)
         self.register_buffer("weight", weight.to(run.device), persistent=False)
         self.register_buffer("bias", bias.to(run.device), persistent=False)
-        teacher = PretrainedFeatures(model.encoder, model.image_size)
+        teacher = PretrainedFeatures(model.encoder, model.image_size, run.device)
         with run.progress.task("features of the pretrained encoder", len(run.examples), 0) as tell:
             self.features = build_features(
-                run.cache, teacher, run.examples, run.options.crops, lambda done, _total: tell(done, "")
+                run.cache,
+                teacher,
+                run.examples,
+                run.options.crops,
+                lambda done, _total: tell(done, ""),
+                run.device,
             )
         self.device = run.device
 
@@ -66,10 +71,10 @@ class ClassRetention(Objective[ClassRetentionOptions]):
     def loss(self, step: Step) -> Tensor:
         evidence = step.model.evidence
         assert evidence is not None  # the options have been checked
-        [wanted] = self.features.take(step.batch.images, step.batch.views, self.device)
+        [wanted] = self.features.take(step.batch.images, step.batch.views)
         if step.part is not None:
             [wanted] = enlarge([wanted], step.part)
-        mean, deviation = (scale.to(self.device) for scale in self.features.scales[0])
+        mean, deviation = self.features.scales[0]
         deepest = step.stages[-1].float()
         error = (((deepest - mean) / deviation - wanted).square() * deviation.square()).mean()
         error = error / deviation.square().mean()

@@ -56,13 +56,13 @@ class FeatureDistillation(Objective[FeatureDistillationOptions]):
         )
         with run.progress.task("features of the teacher network", len(run.examples), 0) as tell:
             self.features = build_features(
-                run.cache, network, run.examples, crops, lambda done, _total: tell(done, "")
+                run.cache, network, run.examples, crops, lambda done, _total: tell(done, ""), run.device
             )
-        self.size, self.device = model.grid, run.device
+        self.size = model.grid
         self.reader = FeatureReader(model.features, self.features.sizes).to(run.device)
 
     def loss(self, step: Step) -> Tensor:
-        features = self.features.take(step.batch.images, step.batch.views, self.device)
+        features = self.features.take(step.batch.images, step.batch.views)
         if step.part is not None:
             features = enlarge(features, step.part)
         error: Tensor = self.reader(step.grid, self.size, features)

@@ -35,9 +35,17 @@ def sample(
         sequence.append(tokens)
         ended |= tokens == Vocabulary.end_id
         state = step.state
-        if bool(ended.all()):
+        # A GPU computes all words: it would wait for each answer, and one answer at the end is enough.
+        if device.type == "cpu" and bool(ended.all()):
             break
-    return torch.stack(sequence, dim=-1)
+    captions = torch.stack(sequence, dim=-1)
+    return captions if device.type == "cpu" else without_padding(captions)
+
+
+def without_padding(captions: Tensor) -> Tensor:
+    """Captions (batch, samples, length) without the positions at the end that are padding in all of them."""
+    used = (captions != Vocabulary.pad_id).flatten(0, 1).any(dim=0)
+    return captions[..., : int(used.sum())]
 
 
 def logits_of(decoder: Decoder, captions: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor]:

@@ -24,6 +24,7 @@ from captioner.training.objectives.base import Objective
 from captioner.training.objectives.likelihood import log_probs_of, mean_of_words
 from captioner.training.objectives.rewards import REWARDS
 from captioner.training.objectives.rewards.base import RewardData, WeightedRewards
+from captioner.training.objectives.rewards.processes import on_many_cores
 from captioner.training.objectives.sampling import logits_of, sample, without_dropout
 from captioner.training.run import Run, Step
 
@@ -87,9 +88,10 @@ class SelfCritical(Objective[SelfCriticalOptions]):
         self.vocabulary, self.max_words = run.vocabulary, run.options.max_words
         data = RewardData(run.examples)
         built = [(weight, REWARDS[name](data)) for name, weight in options.rewards.items() if weight]
-        self.rewards = {
+        weighted = {
             kind: WeightedRewards([one for one in built if one[1].kind == kind]) for kind in options.kinds
         }
+        self.rewards = {kind: on_many_cores(rewards, run.device) for kind, rewards in weighted.items()}
         self._groups: dict[str, list[Group]] = {}
         if PHOTOS in self.rewards:
             found = make_image_groups(run.examples, options.min_references, options.samples)

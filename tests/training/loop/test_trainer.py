@@ -194,6 +194,31 @@ def test_a_folder_of_another_run_is_refused(
         trainer(squares.options(squares.TWO_STAGES), tmp_path / "run", data, cache)
 
 
+def test_a_stage_ends_when_its_time_is_over(data: Path, cache: Path, tmp_path: Path) -> None:
+    stages = (squares.stage(epochs=5000, seconds=0.5), squares.stage(name="last", epochs=1))
+    progress = squares.Silent()
+    run = trainer(squares.options(stages), tmp_path, data, cache, progress=progress)
+    history = run.run()
+    assert history[-1]["stage"] == "last"
+    limited = [record for record in history if record["stage"] == "words"]
+    assert limited[-1]["epoch"] < 5000
+    # It does not spend its time on the validation of every epoch.
+    assert [("val" in record) for record in limited] == [False] * (len(limited) - 1) + [True]
+    assert any("words: its 0.5 s are over after" in note for note in progress.notes)
+    assert trainer(squares.options(stages), tmp_path, data, cache).run() == history
+
+
+def test_a_resumed_stage_has_the_rest_of_its_time(data: Path, cache: Path, tmp_path: Path) -> None:
+    options = squares.options((squares.stage(epochs=2, seconds=3600.0),))
+    trainer(options, tmp_path, data, cache).run()
+    saved = checkpoint.load(tmp_path / "last.pt")
+    # As if the first epoch had taken the hour.
+    checkpoint.save(tmp_path / "last.pt", saved | {"position": [0, 1, 0], "spent_s": 3600.0})
+    progress = squares.Silent()
+    trainer(options, tmp_path, data, cache, progress=progress).run()
+    assert any("its 3600 s are over after 1.0 of 2 epochs" in note for note in progress.notes)
+
+
 def test_a_loss_that_explodes_stops_the_run(data: Path, cache: Path, tmp_path: Path) -> None:
     options = squares.options((squares.stage(learning_rate=1e30, gradient_norm=1e30, warmup_steps=0),))
     with pytest.raises(DataError, match=r"the loss is (nan|inf) at batch .*: try a smaller learning_rate"):

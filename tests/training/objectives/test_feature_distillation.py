@@ -106,7 +106,7 @@ def test_features_are_those_of_what_a_view_shows() -> None:
     cache = TeacherFeatures({"cells": np.stack([ramp, ramp]), "whole": noise}, boxes)
     assert cache.sizes == [2, 5]
     images = torch.tensor([1, 1, 1, 1])
-    cells, whole = cache.take(images, torch.tensor([0, 1, 2, 3]), CPU)
+    cells, whole = cache.take(images, torch.tensor([0, 1, 2, 3]))
     scale = torch.from_numpy(ramp).float().std()
     x, y = (cells * scale + 0.5).unbind(dim=1)  # of 1
     assert x.shape == (4, 14, 14) and whole.shape == (4, 5, 1, 1)
@@ -128,9 +128,9 @@ def test_features_are_computed_once(data: Path, tmp_path: Path) -> None:
     again = build_features(tmp_path, found, examples, 2, lambda done, total: told.append(done))
     assert told == [24]
     images, views = torch.arange(24), torch.arange(24) % 6
-    for one, other in zip(cache.take(images, views, CPU), again.take(images, views, CPU), strict=True):
+    for one, other in zip(cache.take(images, views), again.take(images, views), strict=True):
         assert torch.equal(one, other)
-    cells, whole = cache.take(images, torch.zeros_like(images), CPU)
+    cells, whole = cache.take(images, torch.zeros_like(images))
     torch.testing.assert_close(cells.mean(dim=(0, 2, 3)), torch.zeros(3), atol=0.01, rtol=0)
     torch.testing.assert_close(whole.std(dim=0), torch.ones(3, 1, 1), atol=0.05, rtol=0)
 
@@ -174,7 +174,7 @@ def test_a_grid_learns_to_foretell(data: Path, cache: Path, tmp_path: Path) -> N
         learnt = trainer.losses["feature_distillation"]
         with torch.no_grad():
             grid = trainer.model.encoder(trainer.cache.maps(images, as_it_is, CPU)[0])
-            return float(learnt.reader(grid, (4, 4), learnt.features.take(images, as_it_is, CPU)))
+            return float(learnt.reader(grid, (4, 4), learnt.features.take(images, as_it_is)))
 
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     trainer = squares.trainer(options, whole, data, cache)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from captioner.errors import DataError
 from captioner.images.files import ImageFiles
@@ -13,6 +14,7 @@ from captioner.training.data.examples import Example
 from captioner.training.objectives.rewards import REWARDS
 from captioner.training.objectives.rewards.base import RewardData, WeightedRewards
 from captioner.training.objectives.rewards.naming import Naming
+from captioner.training.objectives.rewards.processes import ParallelRewards, on_many_cores
 from captioner.training.objectives.rewards.shared_words import shared_words
 from captioner.training.objectives.self_critical import SelfCriticalOptions
 
@@ -125,3 +127,13 @@ def test_rewards_are_added_up() -> None:
     np.testing.assert_allclose(
         words.scores([0, 1], said), [shared_words(said[0], [["a", "brown", "dog"]]), 1.0]
     )
+
+
+def test_processes_score_as_one_does() -> None:
+    examples = [example(name=f"{n}.jpg", captions=(f"a dog runs {n}", "a cat sits")) for n in range(9)]
+    rewards = WeightedRewards([(2.0, REWARDS["cider"](RewardData(examples)))])
+    images = [n % 9 for n in range(100)]
+    said = [["a", "dog", "runs", str(n % 5), END] for n in range(100)]
+    found = ParallelRewards(rewards, 2).scores(images, said)
+    assert np.array_equal(found, rewards.scores(images, said)) and found.std() > 0
+    assert on_many_cores(rewards, torch.device("cpu")) is rewards

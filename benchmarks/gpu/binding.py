@@ -1,0 +1,76 @@
+"""What copies and launches cost the encoder: its outputs fetched, kept on the device, and in a CUDA graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from measures.bench import Bench, Table
+from measures.photos import SIZES, photos
+
+from captioner.model.bundle import Bundle
+from captioner.model.graph import Graph
+
+BATCHES = (1, 8, 64, 256)
+
+
+def bound(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
+    """Photos a second of the encoder by where its inputs and outputs are. `captioner` keeps outputs on the
+    GPU; a CUDA graph also needs batches of fixed sizes, so it is measured here alone."""
+    import onnxruntime as ort
+
+    kind, _, number = bench.device.partition(":")
+    device = kind, int(number or 0)
+    bundle = Bundle.load(bench.model)
+    pixels = np.stack([bench.captioner().preprocess(photo) for photo in photos(SIZES["224 x 224"])])
+    rows, same = [], True
+    for size in BATCHES[:2] if bench.quick else BATCHES:
+        given = {"pixels": np.ascontiguousarray(pixels[np.arange(size) % len(pixels)])}
+        session = _session(ort, bundle.encoder, device)
+        graph = Graph(session, device)
+        graph.on_cpu = False  # bind also on a CPU, so that this is tried everywhere
+        names = list(graph.outputs)
+        plain = session.run(names, given)
+        variants: dict[str, Callable[[], object]] = {
+            "fetched": partial(session.run, names, given),
+            "kept on the device": partial(graph.run, given, (), names),
+        }
+        if kind == "cuda":
+            capturing = _session(ort, bundle.encoder, device, {"enable_cuda_graph": "1"})
+            variants["in a CUDA graph"] = _fixed(ort, capturing, given, names, plain, device)
+        row: dict[str, Any] = {"batch": size}
+        for name, call in variants.items():
+            row[f"{name}, photos/s"] = 1000 * size / bench.median_ms(call)
+        rows.append(row)
+        kept = graph.run(given, (), names)[1]
+        same = same and all(
+            np.allclose(one, kept[name].numpy(), atol=1e-3) for name, one in zip(names, plain, strict=True)
+        )
+    note = "Pixels come from host memory, except in the CUDA graph, whose input is already on the GPU."
+    return [Table("Outputs of the encoder", rows, note)], {"bound outputs are those that are fetched": same}
+
+
+def _session(ort: Any, content: bytes, device: tuple[str, int], options: dict[str, str] | None = None) -> Any:
+    if device[0] == "cpu":
+        return ort.InferenceSession(content, providers=["CPUExecutionProvider"])
+    settings = {"device_id": str(device[1]), **(options or {})}
+    return ort.InferenceSession(content, providers=[("CUDAExecutionProvider", settings)])
+
+
+def _fixed(
+    ort: Any,
+    session: Any,
+    given: dict[str, Any],
+    names: list[str],
+    shapes: list[Any],
+    device: tuple[str, int],
+) -> Callable[[], object]:
+    """A run with all inputs and outputs at fixed places, as a CUDA graph needs it."""
+    binding = session.io_binding()
+    for name, value in given.items():
+        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(value, *device))
+    for name, value in zip(names, shapes, strict=True):
+        binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(value, *device))
+    return partial(session.run_with_iobinding, binding)

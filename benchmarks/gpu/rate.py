@@ -1,0 +1,90 @@
+"""How many photos a second a server captions in time, if they arrive whether or not others are answered."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from measures.bench import Bench, Table
+from measures.photos import SIZES, photos
+from serving.common import running_server
+
+P99_MS = 50.0
+FIRST, STEP, LAST_STEP = 100.0, 1.5, 1.2
+"""Photos a second at first, and the factors from one rate to the next: after the first rate that is too high,
+one more is tried, a little above the last that was not."""
+MOST = 10_000.0
+SECONDS = 4.0
+"""Of each rate; a second more to start those who send."""
+
+
+def rate(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
+    """The highest rate at which 99 of 100 callers wait for at most `P99_MS`."""
+    paths = []
+    for number, photo in enumerate(photos(SIZES["500 x 375"])):
+        paths.append(str(bench.work / f"sent-{number}.jpg"))
+        Path(paths[-1]).write_bytes(photo)
+    args = argparse.Namespace(model=bench.model and str(bench.model), device=bench.device, serve=[])
+    rows: list[dict[str, Any]] = []
+    held = 0.0
+    with running_server(args, "--max-batch-size", "64") as server:
+        offer(
+            server.address, paths, 2.0 if bench.quick else FIRST, 1.0
+        )  # the first calls load what is needed
+        offered = 2.0 if bench.quick else FIRST
+        while offered <= MOST:
+            row = offer(server.address, paths, offered, 1.0 if bench.quick else SECONDS)
+            rows.append(row)
+            good = row["p99 ms"] <= P99_MS and not row["failed"]
+            held = offered if good else held
+            if bench.quick or not good:
+                break
+            offered *= STEP
+        if held and not good:
+            rows.append(row := offer(server.address, paths, held * LAST_STEP, SECONDS))
+            held = row["offered/s"] if row["p99 ms"] <= P99_MS and not row["failed"] else held
+        server.end()
+    note = (
+        f"Photos are sent at random times, from up to {senders()} processes on the server's own cores; the"
+        f" p99 is that of the slowest. The highest rate with a p99 of at most {P99_MS:.0f} ms: {held:.0f}"
+        " photos/s."
+    )
+    return [Table("Photos that arrive by themselves, over gRPC", rows, note)], {}
+
+
+def offer(address: str, paths: list[str], offered: float, seconds: float) -> dict[str, Any]:
+    """What so many photos a second find."""
+    count = min(senders(), max(1, round(offered / 50)))
+    started = []
+    for seed in range(count):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "measures.open_loop"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[1],
+        )
+        assert process.stdin
+        given = {"address": address, "photos": paths, "seed": seed, "rate": offered / count}
+        process.stdin.write(json.dumps(given | {"seconds": seconds}))
+        process.stdin.close()
+        started.append(process)
+    found = [json.load(process.stdout) for process in started if process.stdout]
+    for process in started:
+        process.wait()
+    row: dict[str, Any] = {"offered/s": offered, "answered/s": sum(one["answered/s"] for one in found)}
+    row |= {name: max(one[name] for one in found) for name in ("p50 ms", "p99 ms")}
+    return row | {
+        "failed": sum(one["failed"] for one in found),
+        "first failure": next((one["first failure"] for one in found if one["first failure"]), ""),
+    }
+
+
+def senders() -> int:
+    """A process can send about a thousand calls a second."""
+    return max(1, min(4, (os.cpu_count() or 1) // 4))
