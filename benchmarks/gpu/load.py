@@ -48,7 +48,7 @@ def throughput(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
 
 def service(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
     """Callers who ask again as soon as they are answered."""
-    clients, seconds = (4, 0.5) if bench.quick else (CLIENTS, 20.0)
+    clients, seconds = (4, 0.5) if bench.quick else (CLIENTS, 10.0)
     files = photos(SIZES["500 x 375"])
     captioner = bench.captioner(lanes=None)
     many = [files[number % len(files)] for number in range(clients if bench.quick else 4 * clients)]

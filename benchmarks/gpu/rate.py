@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -15,11 +16,10 @@ from measures.photos import SIZES, photos
 from serving.common import running_server
 
 P99_MS = 50.0
-FIRST, STEP, LAST_STEP = 100.0, 1.5, 1.2
-"""Photos a second at first, and the factors from one rate to the next: after the first rate that is too high,
-one more is tried, a little above the last that was not."""
-MOST = 10_000.0
-SECONDS = 4.0
+FIRST = 250.0
+"""Photos a second at first: twice as many while callers are answered in time, then between the two."""
+TRIES = 8
+SECONDS = 3.0
 """Of each rate; a second more to start those who send."""
 
 
@@ -31,23 +31,18 @@ def rate(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
         Path(paths[-1]).write_bytes(photo)
     args = argparse.Namespace(model=bench.model and str(bench.model), device=bench.device, serve=[])
     rows: list[dict[str, Any]] = []
-    held = 0.0
+    held, failed = 0.0, math.inf
+    first, tries, seconds = (2.0, 1, 1.0) if bench.quick else (FIRST, TRIES, SECONDS)
     with running_server(args, "--max-batch-size", "64") as server:
-        offer(
-            server.address, paths, 2.0 if bench.quick else FIRST, 1.0
-        )  # the first calls load what is needed
-        offered = 2.0 if bench.quick else FIRST
-        while offered <= MOST:
-            row = offer(server.address, paths, offered, 1.0 if bench.quick else SECONDS)
-            rows.append(row)
-            good = row["p99 ms"] <= P99_MS and not row["failed"]
-            held = offered if good else held
-            if bench.quick or not good:
-                break
-            offered *= STEP
-        if held and not good:
-            rows.append(row := offer(server.address, paths, held * LAST_STEP, SECONDS))
-            held = row["offered/s"] if row["p99 ms"] <= P99_MS and not row["failed"] else held
+        offer(server.address, paths, first, 1.0)  # the first calls load what is needed
+        offered = first
+        for _ in range(tries):
+            rows.append(row := offer(server.address, paths, offered, seconds))
+            if row["p99 ms"] <= P99_MS and not row["failed"]:
+                held = offered
+            else:
+                failed = offered
+            offered = 2 * held if failed == math.inf else math.sqrt((held or failed / 16) * failed)
         server.end()
     note = (
         f"Photos are sent at random times, from up to {senders()} processes on the server's own cores; the"

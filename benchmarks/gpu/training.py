@@ -10,7 +10,6 @@ from typing import Any
 from measures.bench import Bench, Table
 from measures.photos import SIZES, write_photos
 
-_RECIPE = Path("captioner/training/recipes/coco.toml")
 _SENTENCES = ("a cup of coffee", "a raccoon looks up", "a woman in orange", "a long way up", "a rocket flies")
 
 
@@ -18,8 +17,8 @@ def epoch(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
     if not all(bench.has(package, "a recipe's epoch") for package in ("torch", "torchvision")):
         return [], {}
     import torch
-    from measures.bench import ROOT
 
+    from captioner.cli.train import RECIPES
     from captioner.training.config.options import TrainOptions
     from captioner.training.loop.trainer import Trainer
     from captioner.training.progress import Progress
@@ -31,7 +30,7 @@ def epoch(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
     count = 16 if bench.quick else 2_000
     root = bench.work / "training"
     _write_data(root, count)
-    recipe = TrainOptions.read(ROOT / _RECIPE).to_dict()
+    recipe = TrainOptions.read(RECIPES / "coco.toml").to_dict()
     model = recipe["model"]
     if bench.quick:
         model |= {"encoder": "efficientnet_lite0", "image_size": 64, "features": 32, "hidden": 32}

@@ -157,7 +157,7 @@ class Trainer:
         batches = self.losses.batches(self.epoch)
         steps = len(batches)
         started, saved = time.monotonic(), time.monotonic()
-        taken, photos = Taken(self.device, self.batch), 0
+        taken, first = Taken(self.device, self.batch), self.batch
         epochs = stage.epochs * stage.runs
         what = f"{stage.name} {self.epoch + 1} of {epochs}"
         with self.progress.task(what, steps, self.batch) as tell:
@@ -165,7 +165,6 @@ class Trainer:
                 step = self.epoch % stage.epochs * steps + self.batch
                 set_learning_rate(self.optimizer, stage, step, max(used, step / (stage.epochs * steps)))
                 self._train_batch(batches[self.batch], taken)
-                photos += len(batches[self.batch].images)
                 self.batch += 1
                 tell(self.batch, losses_in_words(taken.mean(last=50)))
                 if time.monotonic() - saved > self.checkpoint_every_s:
@@ -178,7 +177,7 @@ class Trainer:
             "epoch": self.epoch + 1,
             "epochs": epochs,
             **taken.mean(),
-            "photos": photos,
+            "photos": sum(len(batch.images) for batch in batches[first : self.batch]),
             "seconds": round(time.monotonic() - started, 1),
         }
         end = (self.epoch // stage.epochs + 1) * stage.epochs
@@ -188,13 +187,16 @@ class Trainer:
             self.progress.note(
                 f"{stage.name}: its {stage.seconds:g} s are over after {done:.1f} of {stage.epochs} epochs"
             )
-        # Where time is short, not every epoch is validated.
-        due = not stage.seconds or self.clock.ticks(self.checkpoint_every_s)
-        self._record(record, validate=due or after == end)
+        if self.batch == first and self.history and self.history[-1]["stage"] == stage.name:
+            record = self.history.pop()  # no time was left after that epoch
+        # Where time is short, not every epoch is validated and saved.
+        due = after == end or not stage.seconds or self.clock.ticks(self.checkpoint_every_s)
+        self._record(record, validate=due)
         self.epoch, self.batch = after, 0
         if stage.runs > 1 and self.epoch == end:
             self._end_run()
-        self._save()
+        if due:
+            self._save()
 
     def _record(self, record: dict[str, Any], validate: bool = True) -> None:
         """Validate, and add the record to the history and its files."""

@@ -15,7 +15,7 @@ from captioner.nn.encoder import pretrained_classifier
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.training.config.options import TrainOptions
 from captioner.training.data.augment import hide_means
-from captioner.training.loop.losses import forward
+from captioner.training.loop.losses import Losses, forward
 from captioner.words.imagenet import CLASSES
 
 MODEL = squares.CLASSIFYING
@@ -63,6 +63,31 @@ def test_the_pretrained_encoder_loses_nothing_and_a_changed_one_does(
         changed = retention.loss(forward(trainer.losses.run, trainer.cache, batch))
     assert float(changed) > 2 * float(as_it_was)
     trainer.run()
+
+
+def test_nothing_waits_for_a_gpu(data: Path, cache: Path, tmp_path: Path) -> None:
+    """Meta tensors have no values to wait for, and do not mix with those of the CPU."""
+    names = {
+        "name_continuation": 4.0,
+        "name_proposal": 8.0,
+        "repetition_cost": 2.0,
+        "attended_detection": 0.3,
+    }
+    model = squares.with_bonus(MODEL, checklist_weight=1.2, **names)
+    stage = squares.stage(
+        objectives={**OBJECTIVES, "cross_entropy": {"as_searched": True}, "bag_of_words": 0.3},
+        hidden_means=0.5,
+        zoom=0.5,
+        stochastic_depth=0.1,
+    )
+    run_options = dataclasses.replace(options(model=model), stages=(stage,))
+    trainer = squares.trainer(run_options, tmp_path, data, cache)
+    meta = torch.device("meta")
+    run = dataclasses.replace(trainer.losses.run, device=meta, model=trainer.model.to(meta))
+    losses = Losses(run, 0)
+    loss, told = losses.loss(forward(run, trainer.cache, losses.batches(0)[0]))
+    loss.backward()
+    assert set(told) == {"cross_entropy", "class_retention", "bag_of_words"}
 
 
 def test_it_needs_classes() -> None:
