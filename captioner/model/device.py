@@ -1,8 +1,11 @@
-"""Names of devices, which commands and settings check before they load a model."""
+"""Names of devices, which commands and settings check before they load a model; the libraries of CUDA."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
+from pathlib import Path
+from typing import Any
 
 from captioner.errors import OptionsError
 
@@ -15,3 +18,25 @@ def check_device(device: str) -> str:
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
         raise OptionsError(f"device must be one of auto, cpu, cuda and cuda:N, got {device!r}", "device")
     return device
+
+
+def preload_cuda(onnxruntime: Any) -> None:
+    """Load CUDA and cuDNN for ONNX Runtime, which itself looks for NVIDIA's wheels only beside its own one.
+
+    It may be elsewhere than they are: in a folder that only adds to a Python, whose PyTorch has brought them.
+    """
+    beside = Path(onnxruntime.__file__).parents[1] / "nvidia"
+    for folder in () if _libraries(beside) else _elsewhere():
+        onnxruntime.preload_dlls(directory=str(folder))
+    onnxruntime.preload_dlls()
+
+
+def _elsewhere() -> list[Path]:
+    """The folders of libraries in the first place that has some: of two copies, one should be loaded."""
+    found = importlib.util.find_spec("nvidia")
+    places = found.submodule_search_locations if found else None
+    return next(filter(None, (_libraries(Path(place)) for place in places or ())), [])
+
+
+def _libraries(package: Path) -> list[Path]:
+    return sorted(package.glob("*/lib"))

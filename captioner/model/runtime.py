@@ -16,7 +16,7 @@ from captioner.cores import available_cores, core_limit
 from captioner.errors import BundleError, DeviceError, OptionsError, RuntimeMissingError, how_to_install
 from captioner.model.bundle import DECODER, ENCODER, FORMAT, Bundle
 from captioner.model.decoder import CHOSEN, OnnxDecoder, OnnxStepper
-from captioner.model.device import check_device
+from captioner.model.device import check_device, preload_cuda
 from captioner.model.graph import Graph
 from captioner.model.graph_cache import GRAPH, WEIGHTS, GraphCache
 from captioner.model.precision import FLOAT32, INT8, check_precision, has_fast_int8
@@ -145,7 +145,7 @@ class Runtime:
             return "this onnxruntime is built for the CPU; install '.[gpu]' in its place"
         try:
             with redirect_stdout(io.StringIO()):  # it prints what it misses among the captions
-                self._ort.preload_dlls()  # CUDA and cuDNN from the wheels that [gpu] brings
+                preload_cuda(self._ort)
             # The list of available providers only says what was compiled in; a session says what works.
             used = self._session(bundle.decoder, _CUDA).get_providers()[0]
         except Exception as error:
