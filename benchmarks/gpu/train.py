@@ -42,19 +42,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="RUN", help="folder of the run")
     args, flags = parser.parse_known_args(argv)
     args.out.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "captioner", "train", *flags, "--output", str(args.output)]
+    flags += ["--output", str(args.output)]
+    command = [sys.executable, "-m", "captioner", "train", *flags]
     with (args.out / "train.log").open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
         ends, seen = time.monotonic() + args.seconds, -1
         while (status := _status(process, EVERY_S)) is None:
-            seen = bring(args.output, args.out, seen)
+            if (new := bring(args.output, args.out, seen)) != seen:
+                seen = new
+                report(args.output, args.out, flags, "running")
             if time.monotonic() > ends:
                 process.send_signal(signal.SIGINT)
                 ends = float("inf")
     bring(args.output, args.out, seen)
     print((args.out / "train.log").read_text(errors="replace")[-4000:])
-    results = report(args.output, ["captioner", "train", *flags], status)
-    (args.out / "training.json").write_text(json.dumps(results, indent=1) + "\n")
+    report(args.output, args.out, flags, status)
     return status
 
 
@@ -83,15 +85,15 @@ def bring(run: Path, out: Path, seen: int) -> int:
     return changed
 
 
-def report(run: Path, command: Sequence[str], status: int) -> dict[str, Any]:
-    """The run as results of `measure.py`."""
+def report(run: Path, out: Path, flags: Sequence[str], status: int | str) -> None:
+    """Write the run as results of `measure.py`."""
     log = run / "log.jsonl"
     records = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     rows = [row for stage in dict.fromkeys(one["stage"] for one in records) if (row := _row(stage, records))]
     seconds = sum(record.get("seconds", 0.0) for record in records)
     table = Table("Training", rows, "Photos a second are those of its steps, without validation.")
-    return {
-        "command": " ".join(command),
+    results = {
+        "command": " ".join(["captioner", "train", *flags]),
         "machine": machine.describe() | machine.gpu(),
         "quick": False,
         "sections": {"training": [asdict(table)]},
@@ -99,6 +101,7 @@ def report(run: Path, command: Sequence[str], status: int) -> dict[str, Any]:
         "seconds": round(seconds),
         "skipped": [],
     }
+    (out / "training.json").write_text(json.dumps(results, indent=1) + "\n")
 
 
 def _row(stage: str, records: Sequence[dict[str, Any]]) -> dict[str, Any]:

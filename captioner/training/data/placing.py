@@ -45,4 +45,6 @@ def take(features: Features, places: Sequence[Tensor], device: torch.device) -> 
 
 def sent(values: Tensor, device: torch.device) -> Tensor:
     """A tensor of the CPU on the device, without waiting for what a GPU still has to do."""
-    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
+    if device.type == "cuda" and values.numel():
+        values = values.pin_memory()
+    return values.to(device, non_blocking=True)

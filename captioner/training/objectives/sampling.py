@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.decoder import Decoder, Tensors, expand_beams
@@ -61,6 +61,9 @@ def logits_of(decoder: Decoder, captions: Tensor, memory: Tensors, state: Tensor
 def without_dropout(decoder: Decoder) -> Iterator[None]:
     training = decoder.training
     decoder.eval()
+    for module in decoder.modules():
+        if isinstance(module, nn.RNNBase):  # they have no dropout, and cuDNN gives no gradient otherwise
+            module.train(training)
     try:
         yield
     finally:

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 import torch
 from support import squares
+from torch import nn
 
 from captioner.errors import DataError
 from captioner.model.choices import StepRequest, choose_among
 from captioner.nn.decoder.bonus import BonusOptions
-from captioner.nn.model import ModelOptions
+from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.nn.stepper import choose_there
 from captioner.training.loop.losses import Losses, forward
 from captioner.training.loop.taken import READ_EVERY, Taken
-from captioner.training.objectives.sampling import without_padding
+from captioner.training.objectives.sampling import without_dropout, without_padding
 
 META, CUDA = torch.device("meta"), torch.device("cuda")
 DETECTING = ModelOptions(
@@ -80,6 +81,16 @@ def test_the_best_words_are_found_on_the_device() -> None:
             assert np.array_equal(one, other) and one.dtype == other.dtype
     everywhere = StepRequest(4, np.zeros((1, 1, 1), dtype=np.int64), np.array([3]))
     assert not (choose_there(torch.from_numpy(log_probs), everywhere).tokens == 0).any()
+
+
+def test_recurrent_networks_keep_their_gradient_without_dropout() -> None:
+    """cuDNN refuses to compute the gradient of a network that was not in training."""
+    decoder = CaptionModel(DETECTING, 20).decoder.train()
+    with without_dropout(decoder):
+        recurrent = [module for module in decoder.modules() if isinstance(module, nn.RNNBase)]
+        assert len(recurrent) == 2 and all(module.training and not module.dropout for module in recurrent)
+        assert not any(module.training for module in decoder.modules() if isinstance(module, nn.Dropout))
+    assert all(module.training for module in decoder.modules())
 
 
 def test_padding_behind_all_samples_is_cut_off() -> None:
