@@ -12,7 +12,7 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from captioner.errors import OutputError
@@ -135,6 +135,9 @@ def read_record(line: str, name: str) -> dict[str, Any]:
         record = json.loads(line)
         if not (isinstance(record, dict) and record.get("image") == name and _is_complete(record)):
             raise ValueError("not a record of this image")
+        os.fsencode(name)
+        if PurePath(os.path.normpath(name)).name in ("", ".."):
+            raise ValueError("not the name of a file")
         if "words" in record or "alternatives" in record:
             Caption.from_dict(record)
     except (KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
@@ -144,10 +147,12 @@ def read_record(line: str, name: str) -> dict[str, Any]:
 
 def _is_complete(record: Mapping[str, Any]) -> bool:
     """Whether it has a caption or an error, and what it has is of the right type."""
-    error = record.get("error", {"code": "", "message": ""})
+    error, keywords = record.get("error", {"code": "", "message": ""}), record.get("keywords", [])
     return (
         ("caption" in record or "error" in record)
         and all(isinstance(record.get(name, ""), str) for name in _TEXTS)
         and all(isinstance(float(record.get(name, 0.0)), float) for name in _NUMBERS)
         and all(isinstance(error[name], str) for name in ("code", "message"))
+        and isinstance(keywords, list)
+        and all(isinstance(keyword, str) for keyword in keywords)
     )

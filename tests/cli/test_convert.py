@@ -166,12 +166,36 @@ def test_captions_are_embedded_later(photos, tmp_path, batch) -> None:
     assert json.loads(done.stdout)[0]["Description"] == expected
 
 
-@pytest.mark.parametrize("line", ["x", "[]", '{"image": 1}', '{"image": "a", "caption": 7}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x",
+        "[]",
+        '{"image": 1}',
+        '{"image": "a", "caption": 7}',
+        "[" * 100_000,
+        f'{{"image": "a", "caption": "a", "log_prob": {"9" * 5000}}}',
+        '{"image": "", "caption": "a"}',
+        '{"image": "b/..", "caption": "a"}',
+        '{"image": "..", "caption": "a"}',
+        '{"image": "a\\ud800.jpg", "caption": "a"}',
+        '{"image": "a", "caption": "a", "keywords": 7}',
+        '{"image": "a", "caption": "a", "keywords": [{}]}',
+    ],
+)
 def test_lines_that_are_no_records(tmp_path, capsys, line) -> None:
     lines = tmp_path / "captions.jsonl"
     lines.write_text(f'{{"image": "a.jpg", "caption": "a"}}\n\n{line}\n')
     assert convert(lines, "-o", tmp_path / "c.csv") == 2
     assert "captions.jsonl, line 3: not a record of a caption" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("format", ["csv", "coco", "jsonl", "parquet", "txt", "xmp"])
+def test_captions_that_are_not_unicode(tmp_path, format) -> None:
+    if format == "xmp" and shutil.which("exiftool") is None:
+        pytest.skip("needs the program exiftool")
+    (tmp_path / "captions.jsonl").write_text('{"image": "a.jpg", "caption": "a \\ud800 cat"}\n')
+    assert convert(tmp_path / "captions.jsonl", "-o", tmp_path / "out", "--format", format) == 0
 
 
 def test_the_captions_are_not_replaced(tmp_path, capsys) -> None:

@@ -314,7 +314,7 @@ def one_line(caption: str) -> str:
 
 
 def _digest(text: str) -> bytes:
-    return digest_of(text.encode("utf-8", "surrogateescape"))
+    return digest_of(text.encode("utf-8", "surrogatepass"))
 
 
 def _reason(error: Exception) -> str:
