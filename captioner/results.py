@@ -37,7 +37,7 @@ class Word:
     for models without one."""
     token: int | MaybeNone = None
     """Number of the word that the model chose, in its vocabulary; `text` differs from that word where an
-    English article was corrected ("an orange"). None unless the model is in this process."""
+    English article was corrected ("an orange", "some milk"). None unless the model is in this process."""
 
     @property
     def probability(self) -> float:

@@ -1,16 +1,16 @@
 """Articles of captions, corrected where the language of the model is English.
 
-A model learns "a" far more often than "an", and chooses it before it knows the next word.
+A model learns "a" far more often than "an", and chooses it before it knows the noun.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Container, Iterable, Iterator, Sequence
-from itertools import zip_longest
 
 from captioner.results import Word
-from captioner.words.english import ARTICLES, article
+from captioner.words.english import ARTICLES
+from captioner.words.nouns import agreed, is_settled
 
 ENGLISH = "en"
 """The `language` in the bundle.json of models whose articles are corrected."""
@@ -22,18 +22,23 @@ def language_of(words: Container[str]) -> str | None:
 
 
 def corrected(words: Sequence[str]) -> list[str]:
-    """The words of a caption with the right articles."""
-    return [article(*pair) for pair in zip_longest(words, words[1:], fillvalue="")]
+    """The words of a caption with the right articles, one for one."""
+    return agreed(words)
 
 
 def settled(words: Iterable[Word]) -> Iterator[Word]:
-    """The same for words that are being chosen: an article comes when the next word is known."""
-    held: Word | None = None
+    """The same for words that are being chosen: an article comes when what follows has settled it."""
+    held: list[Word] = []
     for word in words:
-        if held is not None:
-            yield dataclasses.replace(held, text=article(held.text, word.text))
-        held = word if word.text in ARTICLES else None
-        if held is None:
-            yield word
-    if held is not None:
-        yield held
+        held.append(word)
+        if held[0].text in ARTICLES and not is_settled([one.text for one in held]):
+            continue
+        again = len(held) > 1 and word.text in ARTICLES
+        yield from _agreed(held)[: -1 if again else None]
+        held = [word] if again else []
+    yield from _agreed(held)
+
+
+def _agreed(words: Sequence[Word]) -> list[Word]:
+    texts = corrected([word.text for word in words])
+    return [dataclasses.replace(word, text=text) for word, text in zip(words, texts, strict=True)]

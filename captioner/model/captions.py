@@ -15,6 +15,7 @@ from captioner.model.choices import Floats
 from captioner.model.history import Hypothesis
 from captioner.options import CaptionOptions
 from captioner.results import Alternative, Caption, Word
+from captioner.words.nouns import REPLACED
 
 
 class CaptionBuilder:
@@ -86,5 +87,5 @@ class CaptionBuilder:
         return " ".join(articles.corrected(words) if self._has_articles(options) else words)
 
     def _has_articles(self, options: CaptionOptions) -> bool:
-        """Whether articles are corrected: those that the caption must include are not."""
-        return self._bundle.language == articles.ENGLISH and not {*articles.ARTICLES} & {*options.include}
+        """Whether articles are corrected: not if that could replace a word that the caption must include."""
+        return self._bundle.language == articles.ENGLISH and not REPLACED & {*options.include}

@@ -63,7 +63,12 @@ NEUTRAL = {
 COLORS = frozenset("black white red blue green yellow brown gray grey pink purple gold silver tan".split())  # noqa: SIM905
 """Beside these "orange" is one of them."""
 
-UNCOUNTED = frozenset(("food", "furniture"))
+UNCOUNTED = frozenset(
+    """water milk coffee tea juice wine rice bread butter meat beef pork bacon broccoli spinach asparagus
+    celery garlic pasta spaghetti popcorn guacamole sushi seaweed food furniture luggage baggage equipment
+    clothing jewelry money cash trash garbage graffiti traffic snow sand dirt mud smoke steam hay foliage
+    vegetation greenery scenery""".split()  # noqa: SIM905
+)
 """Nouns that take no article though they are singular."""
 
 # "Use a before consonant sounds and an before vowel sounds" is the rule of the Chicago Manual of Style. The
