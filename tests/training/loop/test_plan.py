@@ -49,11 +49,23 @@ def test_large_data_get_large_batches(examples: list[Example]) -> None:
 
 def test_small_data_get_small_batches_and_many_epochs(examples: list[Example]) -> None:
     few = examples[:12]
-    options = planned(dataclasses.replace(OPEN, start="default"), few)
+    options = planned(OPEN, few)
     [stage] = options.stages
     assert (stage.batch_captions, stage.epochs, stage.warmup_steps) == (8, 40, 32)
-    assert (options.ema_decay, options.min_count, stage.learning_rate) == (0.9688, 1, 7.3e-5)
+    assert (options.ema_decay, options.min_count, stage.learning_rate) == (0.9688, 1, 1e-3)
     assert warnings(options, few) == []
+
+
+def test_a_handful_of_captions_is_taught_in_few_epochs(examples: list[Example]) -> None:
+    start = dataclasses.replace(OPEN, start="default")
+    stages = [planned(start, examples[:count]).stages[0] for count in (1, 4, 12)]
+    assert [(stage.batch_captions, stage.epochs) for stage in stages] == [(8, 15), (8, 15), (8, 8)]
+    labelled = [
+        dataclasses.replace(one, image=dataclasses.replace(one.image, captions=(), words=("a",)))
+        for one in examples
+    ]
+    [stage] = planned(start, labelled).stages
+    assert stage.label_words_only and stage.epochs == 40  # nothing but the new words changes
 
 
 def test_a_trained_model_is_taught_gently(examples: list[Example]) -> None:
