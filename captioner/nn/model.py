@@ -40,6 +40,9 @@ class ModelOptions:
     64 bins; 0 for no histogram."""
     refiner_layers: int = 0
     """Self-attention layers over the grid, before the decoder; 0 for none."""
+    taught: int = 0
+    """Corrected photos that the model has learnt (`captioner.nn.encoder.taught`); `captioner teach` counts
+    them."""
     attention: str = "additive"
     attention_hidden: int = 256
     attention_heads: int = 8
@@ -72,8 +75,9 @@ class ModelOptions:
                 raise DataError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.color_levels < 0 or self.color_levels == 1:
             raise DataError(f"color_levels must be 0 or at least 2, got {self.color_levels}")
-        if self.refiner_layers < 0:
-            raise DataError(f"refiner_layers must be at least 0, got {self.refiner_layers}")
+        for name in ("refiner_layers", "taught"):
+            if getattr(self, name) < 0:
+                raise DataError(f"{name} must be at least 0, got {getattr(self, name)}")
         if not 0 <= self.mean_weight < math.inf:  # also false for NaN
             raise DataError(f"mean_weight must be at least 0 and finite, got {self.mean_weight}")
         if not DECODERS[self.decoder].detects and (self.mean_weight != 1 or self.bonus.wanted):
@@ -110,6 +114,7 @@ class CaptionModel(nn.Module):
             options.features,
             refiner,
             options.color_levels,
+            options.taught,
         )
         attention = ATTENTIONS[options.attention](
             options.hidden, options.features, options.attention_hidden, options.attention_heads

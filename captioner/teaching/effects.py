@@ -2,13 +2,48 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from captioner.metrics import compare_captions, evaluate_captions
+from captioner.words.tokens import tokenize
 
 Captions = Mapping[str, str]
 """Caption by the name of the photo."""
+AS_WRITTEN = 0.75
+"""The agreement from which on a caption counts as what a person wrote."""
+TOO_FEW = 8
+"""With fewer photos, a row of the table says little."""
+
+
+def agreement(said: str, written: Sequence[str]) -> float:
+    """The share of words that a caption has in common with the most similar one of those that people wrote,
+    from 0 to 1 (the harmonic mean of both captions' shares)."""
+    own = Counter(tokenize(said))
+    others = [Counter(tokenize(text)) for text in written]
+    return max(
+        (2 * (own & other).total() / max(1, own.total() + other.total()) for other in others), default=0.0
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Of captions against those that people wrote."""
+
+    cider: float
+    """Times 100; 0 for very few photos."""
+    agreement: float
+    """The mean `agreement`."""
+    as_written: float
+    """The share of the captions with an agreement of at least `AS_WRITTEN`."""
+
+    @classmethod
+    def of(cls, said: Captions, written: Mapping[str, Sequence[str]]) -> Scores:
+        agreements = [agreement(text, written[name]) for name, text in said.items()]
+        cider = evaluate_captions(said, written, meteor=False).to_dict()["cider"]
+        return cls(cider, fmean(agreements), fmean(one >= AS_WRITTEN for one in agreements))
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +55,9 @@ class Effect:
     count: int
     changed: int
     """Captions that are not the same any more."""
-    before: float | None = None
-    """CIDEr against the captions of people, times 100; None where there are none."""
-    after: float | None = None
+    before: Scores | None = None
+    """None where there are no captions of people."""
+    after: Scores | None = None
     worse: bool = False
     """Whether CIDEr fell beyond doubt: its 95% interval is below 0."""
 
@@ -30,6 +65,13 @@ class Effect:
     def share(self) -> float:
         """The share of the captions that changed."""
         return self.changed / self.count if self.count else 0.0
+
+    @property
+    def improved(self) -> bool:
+        """Whether the captions are more like those that people wrote, or were these before."""
+        if not (self.before and self.after):
+            return False
+        return self.after.agreement > self.before.agreement or self.after.agreement == 1
 
     @classmethod
     def measure(
@@ -45,26 +87,30 @@ class Effect:
             return cls(photos, len(after), changed)
         old = {name: before[name] for name in after}
         wanted = {name: tuple(references[name]) for name in after}
-        first, second = (
-            evaluate_captions(said, wanted, meteor=False).to_dict()["cider"] for said in (old, after)
-        )
         fell = False
         if len(after) > 1:
             difference = compare_captions(after, old, wanted, meteor=False).differences["cider"]
             fell = difference.interval[1] < 0
-        return cls(photos, len(after), changed, first, second, fell)
+        return cls(photos, len(after), changed, Scores.of(old, wanted), Scores.of(after, wanted), fell)
 
 
 def table(effects: Sequence[Effect]) -> str:
     """The effects as lines of text."""
-    rows: list[tuple[str, ...]] = [("photos", "number", "changed", "CIDEr before", "after")]
+    rows: list[tuple[str, ...]] = [
+        ("photos", "number", "changed", "as written before", "after", "CIDEr before", "after", "")
+    ]
     for one in effects:
-        scores = ("" if score is None else f"{score:.0f}" for score in (one.before, one.after))
-        rows.append((one.photos, str(one.count), f"{100 * one.share:.0f}%" if one.count else "", *scores))
+        scores = [""] * 4
+        if one.before and one.after:
+            said = [f"{100 * score.as_written:.0f}%" for score in (one.before, one.after)]
+            scores = said + [f"{score.cider:.0f}" for score in (one.before, one.after)]
+        share = f"{100 * one.share:.0f}%" if one.count else ""
+        few = "too few to tell" if one.count < TOO_FEW else ""
+        rows.append((one.photos, str(one.count), share, *scores, few))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(
-            cell.rjust(width) if column else cell.ljust(width)
+            cell.rjust(width) if 0 < column < len(row) - 1 else cell.ljust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows

@@ -1,4 +1,4 @@
-"""Which photos a model is taught, which it is to keep its captions of, and how it is trained."""
+"""Which photos a model is taught, and which tell what becomes of the others."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 from unicodedata import normalize
 
 from captioner.errors import DataError
-from captioner.model.bundle import Bundle
 from captioner.references import CaptionedImage, read_references
 from captioner.references.listing import list_images
-from captioner.training.config.options import TrainOptions, read_model
+from captioner.training.config.options import TrainOptions
 
 HELD_OUT_FROM, HELD_OUT = 50, 0.1
 """With so many corrections, this share of them is not taught, but tells what others like them gain."""
 MOST_OTHERS = 120
 """Photos without corrections that are used, evenly spaced."""
-FEWEST_OTHERS = 8
-"""With fewer, what teaching does to other photos is not known."""
-_TAUGHT, _KEPT = "taught.jsonl", "kept.jsonl"
+MOST_TAUGHT = 300
+"""With more corrections, `captioner train` learns more about other photos."""
+_TAUGHT, _OTHERS = "taught.jsonl", "others.jsonl"
+_BATCH = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,68 +59,20 @@ class Lesson:
             others[::step],
         )
 
-    @property
-    def kept(self) -> Sequence[str]:
-        """The other photos whose captions are kept."""
-        return self.others[::2] if len(self.others) > 1 else ()
-
-    @property
-    def watched(self) -> Sequence[str]:
-        """The other photos that tell what becomes of everything else."""
-        return self.others[1::2]
-
-    @property
-    def epochs(self) -> int:
-        """Fewer for more corrections: so often each must be seen."""
-        return max(4, min(15, round(60 / math.sqrt(len(self.taught)))))
-
     def write(self, place: Path, captions: Mapping[str, str]) -> None:
         """Write the files that `options` names; `captions` are the model's own, of the other photos."""
         place.mkdir(parents=True, exist_ok=True)
-        _write(place / _TAUGHT, self.taught)
-        own = {name: (captions[name],) for name in self.others if name in captions}
-        _write(place / _KEPT, {name: own[name] for name in self.kept if name in own})
+        _write(place / _TAUGHT, {name: own[:1] for name, own in self.taught.items()})
+        _write(place / _OTHERS, {name: (captions[name],) for name in self.others if name in captions})
 
-    def options(self, name: str, start: str, checklist: bool) -> TrainOptions:
-        """The run that teaches `start`, the path of a model, in the folder that `write` has written to;
-        `checklist`: whether the model has one."""
+    def options(self, name: str, start: str) -> TrainOptions:
+        """The run that teaches `start`, the path of a model, in the folder that `write` has written to."""
         images = [str(self.folder.resolve())]
-        data: list[dict[str, Any]] = [
-            {"name": "corrections", "captions": _TAUGHT, "images": images, "train": "all", "val": "all"},
-        ]
-        objectives: dict[str, Any] = {
-            "cross_entropy": {"as_searched": True, "label_smoothing": 0.0},
-        }
-        if checklist:
-            objectives["bag_of_words"] = {"weight": 0.2}
-        if len(self.kept):
-            data.append(
-                {
-                    "name": "others",
-                    "captions": _KEPT,
-                    "images": images,
-                    "train": "all",
-                    "val": "all",
-                    "retained": True,
-                }
-            )
-            objectives["caption_retention"] = {"weight": 1.0, "samples": 4}
-        stage = {
-            "name": "teach",
-            "epochs": self.epochs,
-            "batch_captions": 8,
-            "learning_rate": 3e-4,
-            "objectives": objectives,
-        }
+        data: list[dict[str, Any]] = [{"name": "corrections", "captions": _TAUGHT, "images": images}]
+        if self.others:
+            data.append({"name": "others", "captions": _OTHERS, "images": images, "retained": True})
+        stage = {"name": "teach", "batch_captions": _BATCH}
         return TrainOptions.from_dict({"name": name, "start": start, "data": data, "stages": [stage]})
-
-
-def has_checklist(bundle: Bundle) -> bool:
-    """Whether a model has a checklist. Raises `DataError` for a bundle that does not say how it is built."""
-    try:
-        return read_model(bundle.manifest["training"]["model"]).bonus.checklist_weight > 0
-    except (KeyError, TypeError):
-        raise DataError(f"the bundle {bundle.name} does not say how its model is built") from None
 
 
 def _captions(images: Iterable[CaptionedImage]) -> dict[str, tuple[str, ...]]:

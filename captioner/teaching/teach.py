@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import torch
 
 from captioner.captioner import Captioner
 from captioner.errors import CaptionerError, DataError
@@ -13,9 +15,9 @@ from captioner.export.bundle import export_bundle
 from captioner.export.int8.add import LEAST_PHOTOS
 from captioner.files import publish_folder, writing
 from captioner.images.files import ImageFiles
-from captioner.teaching.effects import Effect, table
-from captioner.teaching.lesson import FEWEST_OTHERS, Lesson, has_checklist
-from captioner.training.loop.trainer import train_on
+from captioner.teaching.effects import TOO_FEW, Effect, table
+from captioner.teaching.learn import learn
+from captioner.teaching.lesson import MOST_TAUGHT, Lesson
 from captioner.training.progress import Progress
 from captioner.trial import load_bundle
 
@@ -50,9 +52,9 @@ def teach(
     """Teach the bundle `model` a lesson, and write the new bundle, called `name`, to the folder `bundle`,
     which must not exist.
 
-    The model's own captions of photos without corrections are kept (`caption_retention`). `report` receives
-    the table of what changed. Raises `DataError` if that is harm, and nothing is written then, unless
-    `force` is set; and as `Trainer` and `export_bundle` do.
+    Photos that do not look like a corrected one keep their captions (`captioner.nn.encoder.taught`). `report`
+    receives the table of what changed. Raises `DataError` if that is harm, and nothing is written then,
+    unless `force` is set; and as `learn` and `export_bundle` do.
     """
     if bundle.exists():
         raise DataError(f"{bundle} exists already; a model is taught into a new folder")
@@ -64,13 +66,20 @@ def teach(
         old = Captioner.load(load_bundle(model))
         before = _captions(lesson, old, every, progress, "captions before")
         lesson.write(place, before)
-        if len(lesson.watched) < FEWEST_OTHERS:
+        if len(lesson.others) < TOO_FEW:
             progress.note(
-                f"only {len(lesson.others)} photos have no corrections: too few to keep what the"
-                " model knew, and to tell what else teaching changes"
+                f"only {len(lesson.others)} photos have no corrections: too few to tell what else teaching"
+                " changes"
             )
-        options = lesson.options(name, str(model.resolve()), has_checklist(old.bundle))
-        train_on(options, place / "run", place, place / "cache", device, progress)
+        if len(lesson.taught) > MOST_TAUGHT:
+            progress.note(
+                f"{len(lesson.taught)} corrections are enough for captioner train, which learns more from"
+                " them for other photos (docs/training.md)"
+            )
+        options = lesson.options(name, str(model.resolve()))
+        learnt = learn(
+            options, place / "taught.pt", place, place / "cache", torch.device(device), progress, before
+        )
         photos = [path for photo in before if (path := lesson.folder / photo).is_file()]
         calibration = photos if len(photos) >= LEAST_PHOTOS else []
         if not calibration:
@@ -79,16 +88,12 @@ def teach(
                 " that has them, and a few captions may differ"
             )
         progress.note("exporting")
-        export_bundle(place / "run" / "best.pt", place / "bundle", name=name, calibration=calibration[:200])
-        shown = [*lesson.taught, *lesson.held_out, *lesson.watched]
-        after = _captions(lesson, Captioner.load(place / "bundle"), shown, progress, "captions after")
-        taught = judge(lesson, before, after)
+        export_bundle(place / "taught.pt", place / "bundle", name=name, calibration=calibration[:200])
+        after = _captions(lesson, Captioner.load(place / "bundle"), every, progress, "captions after")
+        taught = judge(lesson, before, after, learnt.alike)
         report(taught.table)
         if taught.harm and not force:
-            raise DataError(
-                f"the model was not kept: {'; '.join(taught.harm)}. More photos without corrections in the"
-                " folder keep more of what it knew; --force keeps it as it is"
-            )
+            raise DataError(f"the model was not kept: {'; '.join(taught.harm)}; --force keeps it as it is")
         for text in taught.harm:
             progress.note(f"kept although {text}")
         with writing(bundle):
@@ -96,27 +101,31 @@ def teach(
     return taught
 
 
-def judge(lesson: Lesson, before: Mapping[str, str], after: Mapping[str, str]) -> Taught:
-    """What changed from the captions `before` to those `after`, and what of it is harm."""
+def judge(
+    lesson: Lesson, before: Mapping[str, str], after: Mapping[str, str], alike: Collection[str]
+) -> Taught:
+    """What changed from the captions `before` to those `after`, and what of it is harm. `alike` are the other
+    photos that look like corrected ones."""
 
     def of(names: Iterable[str]) -> dict[str, str]:
         return {name: after[name] for name in names if name in after}
 
     corrected = Effect.measure("corrected", before, of(lesson.taught), lesson.taught)
-    like = Effect.measure("like them, not taught", before, of(lesson.held_out), lesson.held_out)
-    rest = Effect.measure("everything else", before, of(lesson.watched))
+    held_out = Effect.measure("corrected, not taught", before, of(lesson.held_out), lesson.held_out)
+    like = Effect.measure("others like them", before, of(name for name in lesson.others if name in alike))
+    rest = Effect.measure("everything else", before, of(name for name in lesson.others if name not in alike))
     harm = []
-    # CIDEr of very few photos is 0.
-    if not corrected.changed or (corrected.after or 0.0) < (corrected.before or 0.0):
+    if not corrected.improved:
         harm.append("the corrected photos are captioned no better than before")
-    if like.worse:
-        harm.append("photos like the corrected ones are captioned worse")
-    if rest.count >= FEWEST_OTHERS and rest.share > MOST_CHANGED:
+    if held_out.worse:
+        harm.append("corrected photos that were not taught are captioned worse")
+    count, changed = like.count + rest.count, like.changed + rest.changed
+    if count >= TOO_FEW and changed > MOST_CHANGED * count:
         harm.append(
-            f"{100 * rest.share:.0f}% of the captions of other photos changed, more than"
+            f"{100 * changed / count:.0f}% of the captions of other photos changed, more than"
             f" {100 * MOST_CHANGED:.0f}%"
         )
-    return Taught([one for one in (corrected, like, rest) if one.count], harm)
+    return Taught([corrected, *([held_out] if held_out.count else []), like, rest], harm)
 
 
 def _captions(

@@ -12,6 +12,7 @@ from captioner.errors import DataError
 from captioner.nn.encoder.backbone import STRIDES, Backbone
 from captioner.nn.encoder.colors import ColorHistogram
 from captioner.nn.encoder.refiner import GridRefiner
+from captioner.nn.encoder.taught import TaughtPhotos
 
 
 class GridEncoder(nn.Module):
@@ -20,7 +21,7 @@ class GridEncoder(nn.Module):
     The finest stage locates, the deepest recognizes: each is projected to `features`, deeper ones are
     upsampled to the finest, and their sum is normalised. Xu et al. 2015 take one 14 x 14 stage; adding the
     deep stage to it is the idea of feature pyramids (Lin et al. 2017, arXiv:1612.03144). A `ColorHistogram`
-    may be added, and a `GridRefiner` may follow.
+    may be added, a `GridRefiner` may follow, and corrected photos may add something (`TaughtPhotos`).
     """
 
     def __init__(
@@ -30,8 +31,10 @@ class GridEncoder(nn.Module):
         features: int,
         refiner: GridRefiner | None = None,
         color_levels: int = 0,
+        taught: int = 0,
     ) -> None:
-        """Raises `DataError` for a stride that the backbone does not have."""
+        """`taught`: the number of photos whose captions were corrected. Raises `DataError` for a stride that
+        the backbone does not have."""
         super().__init__()
         if stride < backbone.finest:
             raise DataError(f"stride must be at least {backbone.finest} for this encoder, got {stride}")
@@ -44,6 +47,7 @@ class GridEncoder(nn.Module):
         self.colors = ColorHistogram(color_levels, stride, features) if color_levels else None
         self.norm = nn.LayerNorm(features)
         self.refiner = refiner
+        self.taught = TaughtPhotos(taught, backbone.channels[-1], features) if taught else None
 
     def forward(self, pixels: Tensor, mask: Tensor | None = None) -> Tensor:
         """uint8 (batch, height, width, 3) -> (batch, rows * columns, features), top row first.
@@ -75,6 +79,11 @@ class GridEncoder(nn.Module):
 
     def fuse(self, stages: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
         """The output of `stages` for all segments -> (batch, rows * columns, features)."""
+        grid = self.untaught(stages, mask)
+        return grid if self.taught is None else grid + self.taught(stages[-1])
+
+    def untaught(self, stages: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
+        """The same, without what corrected photos add."""
         first = 0 if self.colors is None else 1
         finest, *deeper = stages[first:]
         size = finest.shape[-2:]

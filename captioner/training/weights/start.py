@@ -125,8 +125,8 @@ class Start:
             lengths = len(given), len(value)
             # In a graph, a vector over words may be a column.
             by_word = lengths == (old, len(vocabulary)) and given[0].numel() == value[0].numel()
-            by_class = name.startswith("decoder.bonus.evidence.classes.")
-            rows = slice(len(given)) if by_word or by_class else slice(None)
+            grown = name.startswith(("decoder.bonus.evidence.classes.", "encoder.taught."))
+            rows = slice(len(given)) if by_word or grown else slice(None)
             if value[rows].numel() != given.numel():
                 raise DataError(f"the model to start from holds {name} of another shape")
             value[rows] = given.view_as(value[rows])
@@ -170,6 +170,8 @@ class Start:
         """Beginnings of the names of weights of `model` that the start does not have."""
         if not self.model.color_levels:
             yield "encoder.colors."
+        if not self.model.taught:
+            yield "encoder.taught."
         if not self.model.bonus.classes:
             yield "decoder.bonus.evidence."
         if self._gets_classes(model.bonus):

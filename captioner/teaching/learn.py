@@ -1,0 +1,248 @@
+"""Finds what a model must add to the grids of corrected photos to caption them as people did."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from captioner.errors import DataError
+from captioner.model.vocabulary import Vocabulary
+from captioner.nn.encoder.taught import TaughtPhotos
+from captioner.nn.model import CaptionModel
+from captioner.training.config.options import TrainOptions
+from captioner.training.data.batches import Batch, epoch_batches, make_groups, pad
+from captioner.training.data.cache import FeatureCache, build_cache, trained_stages
+from captioner.training.data.examples import Example, load_examples
+from captioner.training.data.usable import usable
+from captioner.training.objectives.likelihood import log_probs_of, mean_of_words
+from captioner.training.progress import Progress
+from captioner.training.weights import checkpoint
+from captioner.training.weights.start import Start
+from captioner.words.english import is_function_word
+from captioner.words.tokens import tokenize
+
+ENOUGH = 0.8
+"""A word as likely as this is learnt, and changes nothing any more."""
+WEAKEST = 0.75
+"""The least share of its vector with which a photo's caption is learnt: photos like it may get less than
+all."""
+RATE = 0.1
+MOST_EPOCHS = 150
+MOST_ALIKE = 0.05
+"""Share of the other photos that may count as like a corrected one."""
+LEAST_BEGIN, MOST_BEGIN = 0.4, 0.7
+"""Where the similarity that counts may begin. That of the mirrored photo is about 0.9."""
+WATCHED = 8
+"""Other photos in a step, in whose captions new words stay unlikely."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What was learnt."""
+
+    epochs: int
+    alike: frozenset[str]
+    """The other photos that the model takes for photos like the corrected ones, by name."""
+
+
+def learn(
+    options: TrainOptions,
+    out: Path,
+    root: Path,
+    cache: Path,
+    device: torch.device,
+    progress: Progress,
+    said: Mapping[str, str],
+) -> Learnt:
+    """Teach the model that `options` start from the first caption of each photo, and write the checkpoint
+    `out`. Of `retained` data, which show what else there is, nothing is learnt. `said` are the model's own
+    captions by the name of the photo. Only the vectors of these photos and the embeddings of new words are
+    trained. Raises `DataError` for data that cannot be used."""
+    start = Start.read(options.start, root)
+    examples = sorted(load_examples(options.data, root, "train"), key=lambda example: example.retained)
+    captions = [example.image.captions[0] for example in examples if not example.retained]
+    vocabulary = start.extended(Vocabulary.build(captions, 1))
+    torch.manual_seed(options.seed)
+    model = CaptionModel(start.model, len(start.vocabulary))
+    start.give(model, start.vocabulary)
+    model = model.to(device).eval()
+
+    def features(there: Sequence[Example]) -> FeatureCache:
+        encoder, size = start.model.encoder, start.model.image_size
+        with progress.task("features", len(there), 0) as tell:
+            return build_cache(
+                cache,
+                model.encoder,
+                encoder,
+                size,
+                options.frozen_segments,
+                there,
+                device,
+                lambda done, _: tell(done, ""),
+                model.letterbox,
+            )
+
+    examples, maps = usable(examples, features, options.damaged_share, progress.note)
+    corrected = [example for example in examples if not example.retained]
+    if not corrected:
+        raise DataError("none of the corrected photos can be read")
+    architecture = dataclasses.replace(start.model, taught=start.model.taught + len(corrected))
+    model = CaptionModel(architecture, len(vocabulary))
+    start.give(model, vocabulary, replaced_words(corrected, said, start.vocabulary))
+    model = model.to(device).eval()
+    pupil = _Pupil(model, maps, examples, vocabulary, start, options, device)
+    alike = pupil.remember(len(corrected))
+    epochs = pupil.learn(progress)
+    found = dataclasses.replace(options, model=architecture, search=options.search.resolve(start.search))
+    checkpoint.save(
+        out,
+        {
+            "options": found.to_dict(),
+            "vocabulary": list(vocabulary.words),
+            "confidence": start.confidence,
+            "model": checkpoint.halved(model.state_dict()),
+            "history": [],
+        },
+    )
+    return Learnt(epochs, frozenset(examples[row].image.name for row in alike))
+
+
+def replaced_words(
+    examples: Sequence[Example], said: Mapping[str, str], known: Vocabulary
+) -> dict[str, list[str]]:
+    """For each word of a correction that is new to the model, the words of its own caption that the
+    correction replaces with it. A new word starts as what they are: "border collie" as "dog"."""
+    related: dict[str, list[str]] = {}
+    for example in examples:
+        old, new = tokenize(said.get(example.image.name, "")), tokenize(example.image.captions[0])
+        for change, first, last, begin, end in SequenceMatcher(None, old, new, False).get_opcodes():
+            if change == "replace":
+                named = [word for word in old[first:last] if not is_function_word(word)]
+                for word in set(new[begin:end]).difference(known.words):
+                    related.setdefault(word, []).extend(named)
+    return related
+
+
+class _Pupil:
+    """A model, what it sees, and what it learns."""
+
+    def __init__(
+        self,
+        model: CaptionModel,
+        maps: FeatureCache,
+        examples: Sequence[Example],
+        vocabulary: Vocabulary,
+        start: Start,
+        options: TrainOptions,
+        device: torch.device,
+    ) -> None:
+        """`examples`: the corrected photos, then all others."""
+        assert model.encoder.taught is not None
+        self.model, self.maps, self.options, self.device = model, maps, options, device
+        self.taught: TaughtPhotos = model.encoder.taught
+        self.before, self.known = start.model.taught, len(start.vocabulary)
+        self.new_words = len(vocabulary) - self.known
+        words = start.search.max_words or 1
+        self.groups, self.others = [], []
+        for group in make_groups(
+            [dataclasses.replace(one, retained=False, repeat=1) for one in examples], vocabulary, words
+        ):
+            group = dataclasses.replace(group, captions=group.captions[:1])
+            (self.others if examples[group.image].retained else self.groups).append(group)
+        model.requires_grad_(False)
+        self.taught.vectors.requires_grad_(True)
+        self.trained = [(self.taught.vectors, self.before)]
+        if self.new_words:
+            self.trained += [(values, self.known) for values in model.decoder.embedding.parameters()]
+            model.decoder.embedding.requires_grad_(True)
+
+    @torch.no_grad()
+    def remember(self, corrected: int) -> list[int]:
+        """Set the keys of the first examples. Returns those of the others that are like them."""
+        taught = self.taught
+        every = torch.arange(corrected + len(self.others))
+        rows = [self._stages(part, torch.zeros_like(part))[-1] for part in every.split(32)]
+        if not self.before:
+            taught.center.copy_(torch.cat([one.flatten(2).mean(dim=-1) for one in rows]).mean(dim=0))
+        taught.keys[self.before :] = torch.cat([taught.describe(one) for one in rows])[:corrected]
+        nearest = torch.cat([taught.similarity(one).amax(dim=-1) for one in rows])[corrected:]
+        if not len(nearest):
+            return []
+        begin = torch.quantile(nearest, 1 - MOST_ALIKE).clamp(LEAST_BEGIN, MOST_BEGIN)
+        taught.begin.copy_(torch.maximum(begin, taught.begin) if self.before else begin)
+        return [corrected + row for row in torch.nonzero(nearest > taught.begin).flatten().tolist()]
+
+    def learn(self, progress: Progress) -> int:
+        """Take steps until all words of all corrections are likely enough. Returns the epochs it took."""
+        optimizer = torch.optim.Adam([values for values, _ in self.trained], lr=RATE)
+        everything = {group.image for group in self.groups}
+        left = everything
+        [stage] = self.options.stages
+        with progress.task("corrections", len(everything), 0) as tell:
+            for epoch in range(MOST_EPOCHS):
+                groups = [group for group in self.groups if group.image in left]
+                found: set[int] = set()
+                for batch in epoch_batches(groups, stage, (self.options.seed, epoch)):
+                    found |= self._step(batch, optimizer)
+                if not found and left == everything:
+                    return epoch
+                left = found or everything
+                tell(len(everything) - len(found), "")
+        return MOST_EPOCHS
+
+    def _step(self, batch: Batch, optimizer: torch.optim.Optimizer) -> set[int]:
+        """Returns the photos of the batch that have a word which is not likely enough."""
+        stages = self._stages(batch.images, batch.views)
+        mask = self.maps.masks(batch.images, batch.views, self.device)
+        with torch.no_grad():
+            grid = self.model.encoder.untaught(stages, mask)
+        part = WEAKEST + (1 - WEAKEST) * torch.rand(len(grid), 1, 1, device=self.device)
+        log_probs, targets, _ = self._read(
+            grid + part * self.taught(stages[-1]), mask, stages[-1], batch.captions.to(self.device)
+        )
+        open_words = (targets != Vocabulary.pad_id) & (log_probs.detach().exp() < ENOUGH)
+        loss = -(log_probs * open_words).sum() / len(grid)
+        if self.new_words and self.others:
+            loss = loss + self._said_elsewhere()
+        optimizer.zero_grad()
+        loss.backward()
+        for values, first in self.trained:
+            assert values.grad is not None
+            values.grad[:first] = 0.0  # what the model knew
+        optimizer.step()
+        return set(batch.images[open_words.flatten(1).any(dim=1).cpu()].tolist())
+
+    def _said_elsewhere(self) -> Tensor:
+        """How likely new words are in the captions of other photos."""
+        chosen = torch.randperm(len(self.others))[:WATCHED].tolist()
+        images = torch.tensor([self.others[row].image for row in chosen])
+        captions = pad([self.others[row].captions for row in chosen]).to(self.device)
+        stages = self._stages(images, torch.zeros_like(images))
+        mask = self.maps.masks(images, torch.zeros_like(images), self.device)
+        with torch.no_grad():
+            grid = self.model.encoder.fuse(stages, mask)
+        _, targets, logits = self._read(grid, mask, stages[-1], captions)
+        known = torch.logsumexp(logits[..., : self.known], dim=-1) - torch.logsumexp(logits, dim=-1)
+        return -mean_of_words(known, targets)
+
+    def _read(
+        self, grid: Tensor, mask: Tensor | None, deepest: Tensor, captions: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The log-probabilities of the next words of captions, these words, (batch, captions, length) both,
+        and the logits, as a search has them."""
+        decoder = self.model.decoder
+        memory, state = decoder.prepare(grid, mask, deepest)
+        tokens, targets = captions[:, :, :-1], captions[:, :, 1:]
+        logits, _ = decoder(tokens, memory, state)
+        logits = decoder.as_searched(logits, tokens, memory, state).float()
+        return log_probs_of(logits, targets), targets, logits
+
+    def _stages(self, images: Tensor, views: Tensor) -> list[Tensor]:
+        maps = self.maps.maps(images, views, self.device)
+        return trained_stages(self.model.encoder, maps, self.options.frozen_segments)
