@@ -33,7 +33,7 @@ WEAKEST = 0.75
 """The least share of its vector with which a photo's caption is learnt: photos like it may get less than
 all."""
 RATE = 0.1
-MOST_EPOCHS = 150
+MOST_EPOCHS = 100
 MOST_ALIKE = 0.05
 """Share of the other photos that may count as like a corrected one."""
 LEAST_BEGIN, MOST_BEGIN = 0.4, 0.7
@@ -184,7 +184,7 @@ class _Pupil:
         everything = {group.image for group in self.groups}
         left = everything
         [stage] = self.options.stages
-        with progress.task("corrections", len(everything), 0) as tell:
+        with progress.task("learning", MOST_EPOCHS, 0) as tell:
             for epoch in range(MOST_EPOCHS):
                 groups = [group for group in self.groups if group.image in left]
                 found: set[int] = set()
@@ -193,7 +193,7 @@ class _Pupil:
                 if not found and left == everything:
                     return epoch
                 left = found or everything
-                tell(len(everything) - len(found), "")
+                tell(epoch + 1, f"{len(everything) - len(found)} of {len(everything)} captions learnt")
         return MOST_EPOCHS
 
     def _step(self, batch: Batch, optimizer: torch.optim.Optimizer) -> set[int]:

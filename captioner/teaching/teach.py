@@ -88,7 +88,9 @@ def teach(
                 " that has them, and a few captions may differ"
             )
         progress.note("exporting")
-        export_bundle(place / "taught.pt", place / "bundle", name=name, calibration=calibration[:200])
+        export_bundle(
+            place / "taught.pt", place / "bundle", name=name, calibration=calibration[:200], like=old.bundle
+        )
         after = _captions(lesson, Captioner.load(place / "bundle"), every, progress, "captions after")
         taught = judge(lesson, before, after, learnt.alike)
         report(taught.table)

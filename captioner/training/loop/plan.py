@@ -24,8 +24,8 @@ STEPS = 400
 """Least steps in a stage; epochs are added for it, up to `MOST_EPOCHS`."""
 EPOCHS, MOST_EPOCHS = 8, 40
 TAUGHT_STEPS, MOST_TAUGHT_EPOCHS = 60, 15
-"""The same for a trained model that is taught captions: it speaks already, and each further step takes more of
-what it knew."""
+"""The same for a trained model that is taught captions: it speaks already, and each further step takes more
+of what it knew."""
 WARMUP_STEPS = 200
 TAUGHT_RATE, SMALLEST_TAUGHT_RATE = 2e-4, 3e-5
 """Learning rates of runs that start from a trained model, for the fewest captions and for many."""
