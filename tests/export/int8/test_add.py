@@ -83,8 +83,8 @@ def test_both_precisions_say_nearly_the_same(exported: Path, photos: list[Path])
 def test_a_model_can_be_rounded_as_an_earlier_one(
     exported: Path, saved: Path, photos: list[Path], tmp_path: Path
 ) -> None:
-    """Or a model that was taught a few photos would caption all others differently, only because it was rounded
-    on these."""
+    """Or a model that was taught a few photos would caption all others differently, only because it was
+    rounded on these."""
     earlier, others = Bundle.load(exported), [*photos[:LEAST_PHOTOS]]
     export_bundle(saved, tmp_path / "kept", calibration=others, like=earlier)
     kept = Bundle.load(tmp_path / "kept").int8
