@@ -16,7 +16,7 @@ from captioner.model.vocabulary import Vocabulary
 from captioner.nn.encoder.taught import TaughtPhotos
 from captioner.nn.model import CaptionModel
 from captioner.training.config.options import TrainOptions
-from captioner.training.data.batches import Batch, epoch_batches, make_groups, pad
+from captioner.training.data.batches import Batch, Group, epoch_batches, make_groups, pad
 from captioner.training.data.cache import FeatureCache, build_cache, trained_stages
 from captioner.training.data.examples import Example, load_examples
 from captioner.training.data.usable import usable
@@ -149,7 +149,8 @@ class _Pupil:
         self.before, self.known = start.model.taught, len(start.vocabulary)
         self.new_words = len(vocabulary) - self.known
         words = start.search.max_words or 1
-        self.groups, self.others = [], []
+        self.groups: list[Group] = []
+        self.others: list[Group] = []
         for group in make_groups(
             [dataclasses.replace(one, retained=False, repeat=1) for one in examples], vocabulary, words
         ):
