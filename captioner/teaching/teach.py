@@ -7,8 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from captioner.captioner import Captioner
 from captioner.errors import CaptionerError, DataError
 from captioner.export.bundle import export_bundle
@@ -16,8 +14,8 @@ from captioner.export.int8.add import LEAST_PHOTOS
 from captioner.files import publish_folder, writing
 from captioner.images.files import ImageFiles
 from captioner.teaching.effects import TOO_FEW, Effect, table
-from captioner.teaching.learn import learn
 from captioner.teaching.lesson import MOST_TAUGHT, Lesson
+from captioner.training.loop.corrections import learn
 from captioner.training.progress import Progress
 from captioner.trial import load_bundle
 
@@ -77,9 +75,7 @@ def teach(
                 " them for other photos (docs/training.md)"
             )
         options = lesson.options(name, str(model.resolve()))
-        learnt = learn(
-            options, place / "taught.pt", place, place / "cache", torch.device(device), progress, before
-        )
+        learnt = learn(options, place / "taught.pt", place, place / "cache", device, progress, before)
         photos = [path for photo in before if (path := lesson.folder / photo).is_file()]
         calibration = photos if len(photos) >= LEAST_PHOTOS else []
         if not calibration:

@@ -16,10 +16,10 @@ from captioner.export.bundle import export_bundle
 from captioner.model.bundle import Bundle
 from captioner.model.vocabulary import Vocabulary
 from captioner.teaching.effects import Effect, Scores, agreement, table
-from captioner.teaching.learn import replaced_words
 from captioner.teaching.lesson import Lesson
 from captioner.teaching.teach import judge
 from captioner.training.data.examples import load_examples
+from captioner.training.loop.corrections import replaced_words
 
 
 @pytest.fixture(scope="module")

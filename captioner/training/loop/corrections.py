@@ -56,7 +56,7 @@ def learn(
     out: Path,
     root: Path,
     cache: Path,
-    device: torch.device,
+    device_name: str,
     progress: Progress,
     said: Mapping[str, str],
 ) -> Learnt:
@@ -64,6 +64,7 @@ def learn(
     `out`. Of `retained` data, which show what else there is, nothing is learnt. `said` are the model's own
     captions by the name of the photo. Only the vectors of these photos and the embeddings of new words are
     trained. Raises `DataError` for data that cannot be used."""
+    device = torch.device(device_name)
     start = Start.read(options.start, root)
     examples = sorted(load_examples(options.data, root, "train"), key=lambda example: example.retained)
     captions = [example.image.captions[0] for example in examples if not example.retained]
