@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.util
+import io
 import subprocess
 import sys
+import tarfile
 import zipfile
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -98,6 +101,54 @@ def test_a_folder_without_parts_is_refused(parts: Path, tmp_path: Path) -> None:
     done = _install(parts, "--target", tmp_path / "site")
     assert done.returncode == 1
     assert "name the folder with the parts" in done.stderr
+
+
+def _write_parts(folder: Path, content: bytes) -> None:
+    part = folder / "captioner.tar.000"
+    part.write_bytes(content)
+    sums = f"{hashlib.sha256(content).hexdigest()}  {part.name}\n"
+    (folder / "SHA256SUMS").write_text(sums)
+
+
+def _tar(*members: tarfile.TarInfo, mode: str = "w") -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=mode) as tar:
+        for member in members:
+            tar.addfile(member, io.BytesIO(bytes(member.size)))
+    return buffer.getvalue()
+
+
+def _member(name: str, **fields: object) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    for field, value in fields.items():
+        setattr(member, field, value)
+    return member
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"no archive",
+        _tar(_member("../outside", size=1)),
+        _tar(_member("/tmp/captioner-outside", size=1)),
+        _tar(_member("a", type=tarfile.SYMTYPE, linkname="../../outside")),
+        _tar(_member("a", type=tarfile.CHRTYPE)),
+        _tar(_member("requirements.txt", size=1), mode="w:gz"),
+    ],
+    ids=["no archive", "above", "absolute", "link", "device", "compressed"],
+)
+def test_hostile_parts_are_refused_in_one_line(parts: Path, tmp_path: Path, content: bytes) -> None:
+    _write_parts(parts, content)
+    done = _install(parts, "--target", tmp_path / "site")
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stderr.startswith("install: ") and not (tmp_path / "outside").exists()
+
+
+@pytest.mark.parametrize("sums", [b"x", b"x  \n", b"\xff  a", b"x  ../../etc/passwd"])
+def test_malformed_sums_are_refused_in_one_line(parts: Path, tmp_path: Path, sums: bytes) -> None:
+    (parts / "SHA256SUMS").write_bytes(sums)
+    done = _install(parts, "--target", tmp_path / "site")
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, done.stderr
 
 
 def test_what_only_present_packages_need_is_not_packed() -> None:

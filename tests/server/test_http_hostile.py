@@ -149,6 +149,20 @@ def test_any_host_is_answered(http_server):
             assert bare.makefile("rb").readline().split()[1] in (b"404", b"400")
 
 
+def in_chunks(body: bytes, size: int) -> bytes:
+    parts = [body[start : start + size] for start in range(0, len(body), size)]
+    return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts)
+
+
+def test_a_body_of_heads_of_chunks_ends_the_connection(http_server):
+    head = b"POST /v1/caption HTTP/1.1\r\nHost: a\r\nContent-Type: image/png\r\n"
+    head += b"Transfer-Encoding: chunked\r\n\r\n"
+    for chunks in (in_chunks(bytes(4000), 1), b"1;" + b"x" * 12_000 + b"\r\n"):
+        with connect(http_server) as bare:
+            bare.sendall(head + chunks)
+            assert bare.makefile("rb").read().startswith(b"HTTP/1.1 400 ")
+
+
 def test_a_body_in_tiny_chunks_is_read_in_small_pieces(http_server, monkeypatch):
     pieces = []
     plain = H11Protocol.data_received
@@ -158,7 +172,7 @@ def test_a_body_in_tiny_chunks_is_read_in_small_pieces(http_server, monkeypatch)
         plain(self, data)
 
     monkeypatch.setattr(H11Protocol, "data_received", watched)
-    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in IMAGE)
+    chunks = in_chunks(IMAGE, 6)
     with connect(http_server) as bare:
         head = b"POST /v1/caption HTTP/1.1\r\nHost: a\r\nContent-Type: image/png\r\nConnection: close\r\n"
         bare.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n")

@@ -20,7 +20,7 @@ USED = {
     "uvicorn": (
         "serve",
         "uvicorn.protocols.http.h11_impl.H11Protocol",
-        "connection_made connection_lost data_received handle_events on_response_complete",
+        "connection_made connection_lost data_received handle_events on_response_complete send_400_response",
     ),
     # captioner_server.observation.spans: spans that are messages already
     "opentelemetry-exporter-otlp-proto-grpc": (

@@ -24,6 +24,9 @@ _READ_BYTES = 2**15
 _BODY_BYTES = 24 * 2**10
 """Most bytes of a waiting call's body before reading is paused. With one more read of `_READ_BYTES`, a call
 that is not read yet takes at most 64 KiB."""
+_MOST_OVERHEAD_BYTES = 2**12
+"""Most bytes of the heads of chunks, beside as many as the body has; in chunks of one byte there are five
+times as many."""
 _FEED_S = 0.002
 _LINGER_S = 1.0
 """How long a refused request is read on, and discarded, before its connection is closed."""
@@ -109,6 +112,8 @@ class _Protocol(H11Protocol):
         super().__init__(*args, **more)
         self._feeder, self._unread_s = feeder, unread_s
         self._arrived = bytearray()
+        self._overhead = 0
+        """Bytes of the chunks of this body less those of the body itself."""
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -126,11 +131,28 @@ class _Protocol(H11Protocol):
         if self._arrived and not self.flow.read_paused:
             piece = bytes(self._arrived[:_PIECE_BYTES])
             del self._arrived[:_PIECE_BYTES]
+            cycle, before = self.cycle, len(self.cycle.body) if self.cycle else 0
             super().data_received(piece)
+            self._limit_overhead(cycle, len(piece), before)
             self._limit_body()
         if not self._arrived and not self.flow.read_paused:
             self.transport.resume_reading()
         return bool(self._arrived) and not self.flow.read_paused
+
+    def _limit_overhead(self, cycle: Any, arrived: int, before: int) -> None:
+        """Refuse a body that arrives in chunks which are hardly anything but their heads."""
+        arrives = cycle is self.cycle and self.conn.their_state is h11.SEND_BODY
+        if not arrives or cycle is None or cycle.response_complete:
+            self._overhead = 0
+            return
+        own = len(cycle.body) - before
+        self._overhead += arrived - 2 * own
+        if self._overhead > _MOST_OVERHEAD_BYTES:
+            self.discard()
+            if self.conn.our_state is h11.SEND_RESPONSE:
+                self.send_400_response("the body's chunks are too small")
+            else:
+                self.transport.abort()
 
     def _limit_body(self) -> None:
         cycle = self.cycle
