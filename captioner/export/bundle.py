@@ -14,14 +14,17 @@ from captioner.captioner import Captioner
 from captioner.errors import DataError
 from captioner.export.graphs import decoder_graph, encoder_graph
 from captioner.export.int8.add import add_int8
+from captioner.export.int8.smoothing import smooth
 from captioner.export.parity import Parity, check_parity
 from captioner.export.release import measure
 from captioner.files import publish_folder, writing
+from captioner.images.opening import load_pixels
 from captioner.metrics.tables import label
 from captioner.model import bundle as bundles
 from captioner.model.articles import language_of
 from captioner.model.bundle import Bundle
 from captioner.model.vocabulary import SPECIAL, Vocabulary
+from captioner.nn.encoder.clip import ByteLinear
 from captioner.nn.model import CaptionModel
 from captioner.options import BUNDLE_OPTIONS, CaptionOptions
 from captioner.training.config.options import TrainOptions
@@ -65,6 +68,11 @@ def export_bundle(
     model, vocabulary, options, contents = load_model(checkpoint)
     if checklist_weight is not None:
         options = with_checklist(model, options, checklist_weight)
+    if calibration:
+        smooth(
+            model,
+            [load_pixels(path, options.model.image_size, letterbox=model.letterbox) for path in calibration],
+        )
     _round(model)
     vocabulary = put_named_words_last(model, vocabulary)
     language = language_of(vocabulary.words)
@@ -112,9 +120,13 @@ def export_bundle(
 
 @torch.no_grad()
 def _round(model: CaptionModel) -> None:
-    """To half precision and back, as the weights in `best.pt`."""
-    for parameter in model.parameters():
-        parameter.copy_(parameter.half().float())
+    """To half precision and back, as the weights in `best.pt`; those of `ByteLinear` to 8 bits."""
+    for module in model.modules():
+        if isinstance(module, ByteLinear):
+            module.round_to_bytes()
+        for name, parameter in module.named_parameters(recurse=False):
+            if not (isinstance(module, ByteLinear) and name == "weight"):
+                parameter.copy_(parameter.half().float())
 
 
 def with_checklist(model: CaptionModel, options: TrainOptions, weight: float) -> TrainOptions:

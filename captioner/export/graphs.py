@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from captioner.export.rewrites.editor import GraphEditor
 from captioner.export.rewrites.fusion import fuse
+from captioner.export.rewrites.storage import store_compactly
 from captioner.nn.decoder import Decoder, Tensors, expand_beams
 from captioner.nn.model import CaptionModel
-from captioner.training.weights.start import TRANSPOSED
+from captioner.training.weights.stored import TRANSPOSED
 
 OPSET = 20
-SMALLEST_HALVED = 1024  # elements; smaller tensors are not worth a cast
 
 
 def encoder_graph(model: CaptionModel) -> onnx.ModelProto:
@@ -184,7 +184,7 @@ def _export(
     graph = program.model_proto
     _name_weights(graph, module)
     fuse(graph)
-    _store_halves(graph)
+    store_compactly(graph)
     # The place in our sources that the exporter records for each node is of no use to anyone else.
     for node in graph.graph.node:
         del node.metadata_props[:]
@@ -220,28 +220,3 @@ def _name_weights(model: onnx.ModelProto, module: nn.Module) -> None:
     for node in model.graph.node:
         for index, name in enumerate(node.input):
             node.input[index] = names.get(name, name)
-
-
-def _store_halves(model: onnx.ModelProto) -> None:
-    """Store large weights in half precision; they are widened when the graph is loaded.
-
-    Only weights that half precision represents exactly are stored so (training rounds them, see
-    `captioner.training.weights.checkpoint`): the graph computes exactly the same, in half the space.
-    """
-    casts = []
-    for tensor in model.graph.initializer:
-        if tensor.data_type != TensorProto.FLOAT:
-            continue
-        values = numpy_helper.to_array(tensor)
-        if values.size < SMALLEST_HALVED or not np.array_equal(
-            values, values.astype(np.float16).astype(np.float32)
-        ):
-            continue
-        name = tensor.name
-        tensor.CopyFrom(numpy_helper.from_array(values.astype(np.float16), f"{name}.half"))
-        casts.append(
-            helper.make_node("Cast", [f"{name}.half"], [name], f"{name}.widen", to=TensorProto.FLOAT)
-        )
-    nodes = [*casts, *model.graph.node]
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from captioner.nn.encoder.clip import SIZES, ClipEncoder, ClipSizes
 
 NAME = "tiny_clip"
-SIZES[NAME] = ClipSizes(width=16, heads=2, blocks=2, hidden=24, space=8, image_size=64)
+SIZES[NAME] = ClipSizes(width=96, heads=4, blocks=2, hidden=160, space=32, image_size=64)
 _NAMES = {
     "entry_norm": "pre_layrnorm",
     "attention_norm": "layer_norm1",
@@ -45,7 +45,7 @@ def write_file(encoder: ClipEncoder, path: Path, int8: bool) -> None:
             "shrink",
             "projection",
         )
-        if name == "photo_mean":
+        if name.endswith(("photo_mean", "slope")):
             continue
         theirs = ".".join(_NAMES.get(part, part) for part in name.split(".")).replace(
             "blocks.", "encoder.layers."

@@ -34,6 +34,8 @@ def correct_biases(graph: bytes, rounded: bytes, source: str, batches: Sequence[
         for node in model.graph.node
         if node.op_type == "Conv" and f"{node.output[0]}.bias.rounded" in constants
     ]
+    if not convolutions:
+        return rounded
     wanted = _channel_means(Quantizer(graph).observed(convolutions), convolutions, batches)
     for name in convolutions:
         part = onnx.ModelProto()

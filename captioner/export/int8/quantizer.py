@@ -21,8 +21,10 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from captioner.export.int8.ranges import Array, Range, affine
+from captioner.export.int8.stored_bytes import stored_bytes
 from captioner.export.rewrites.editor import GraphEditor
 from captioner.export.rewrites.folding import LEAST_TERMS, SMALLEST, fold_batch_norms, split_gemms
+from captioner.export.rewrites.rows import scale_gated_rows
 from captioner.export.rewrites.slow_nodes import replace_slow_nodes
 
 _CLIPS = ("Clip", "Relu")
@@ -42,6 +44,7 @@ class Quantizer:
         replace_slow_nodes(self._model, self._editor, only_cpu=True)
         fold_batch_norms(self._editor)
         split_gemms(self._editor)
+        scale_gated_rows(self._editor)
         self._editor.write()
         self._values = _computed(self._model)
         self._producers = self._editor.producers()
@@ -192,6 +195,11 @@ class Quantizer:
         """Round the weights of a node, with a scale for each output channel, and its bias, if it has one, to
         32 bits with the scale of the products."""
         name, axis = node.input[1], 0 if node.op_type == "Conv" else 1
+        if node.op_type == "MatMul" and (held := stored_bytes(self._editor, self._producers, name)):
+            node.input[1] = f"{name}.read"
+            if node.input[1] not in self._editor.constants:
+                self._editor.add("DequantizeLinear", [*held], [node.input[1]], axis=1)
+            return
         values = self._values[name]
         others = tuple(number for number in range(values.ndim) if number != axis)
         scale = np.abs(values).max(axis=others) / 127
@@ -239,13 +247,14 @@ def _is_near_identity(weight: Array) -> bool:
 
 
 def _exact_start(nodes: Iterable[onnx.NodeProto]) -> set[str]:
-    """Outputs of the first two convolutions if the second is depthwise, as in MobileNets and EfficientNets.
+    """Outputs of the first two convolutions if the second is depthwise, as in MobileNets and EfficientNets,
+    or of a single one, which cuts a photo into patches.
 
     They stay in float32. Edge filters of so few weights lose more to rounding than all later layers
     together, and with so few channels integer arithmetic is no faster."""
     first = list(itertools.islice((node for node in nodes if node.op_type == "Conv"), 2))
     depthwise = len(first) == 2 and any(a.name == "group" and a.i > 1 for a in first[1].attribute)
-    return {node.output[0] for node in first} if depthwise else set()
+    return {node.output[0] for node in first} if depthwise or len(first) == 1 else set()
 
 
 def session(graph: bytes, files: Mapping[str, bytes] | None = None) -> onnxruntime.InferenceSession:

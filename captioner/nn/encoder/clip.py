@@ -26,6 +26,8 @@ from captioner.nn.encoder.clip_weights import package_weights, read_weights
 # CLIP's statistics of pixels, on the 0 to 255 scale.
 _MEAN = (122.7709383, 116.7460125, 104.09373615)
 _STD = (68.5005327, 66.6321579, 70.32316305)
+_SLOPE = 1.702
+"""Of the sigmoid with which CLIP approximates GELU."""
 _CELLS_PER_SIDE = 2
 """Patches along a side of a cell of stride 32."""
 
@@ -77,9 +79,9 @@ class ClipEncoder(nn.Module):
         self.photo = nn.Parameter(torch.zeros(sizes.width))
         self.places = nn.Parameter(0.02 * torch.randn(1 + self.side**2, sizes.width))
         self.entry_norm = nn.LayerNorm(sizes.width)
-        self.blocks = nn.ModuleList(_Block(sizes) for _ in range(sizes.blocks))
+        self.blocks = nn.ModuleList(Block(sizes) for _ in range(sizes.blocks))
         self.norm = nn.LayerNorm(sizes.width)
-        self.projection = nn.Linear(sizes.width, sizes.space, bias=False)
+        self.projection = ByteLinear(sizes.width, sizes.space, bias=False)
         self.register_buffer("photo_mean", torch.zeros(sizes.space))
 
     def forward(self, pixels: Tensor) -> Tensor:
@@ -96,7 +98,7 @@ class ClipEncoder(nn.Module):
         for block in self.blocks[:-1]:
             tokens = block(tokens)
         last = self.blocks[-1]
-        assert isinstance(last, _Block)
+        assert isinstance(last, Block)
         entering = last.attention_norm(tokens)
         photo = last.read(tokens[:, :1], entering)
         vector = F.normalize(self.projection(self.norm(photo)), dim=-1) - self.photo_mean
@@ -105,20 +107,34 @@ class ClipEncoder(nn.Module):
         return cells.transpose(1, 2).unflatten(2, (self.side, self.side))
 
 
-class _Block(nn.Module):
+class ByteLinear(nn.Linear):
+    """A linear layer whose weights a bundle holds in 8 bits, with a scale for each output."""
+
+    @torch.no_grad()
+    def round_to_bytes(self) -> None:
+        """Round the weights to what 8 bits represent; those that are rounded stay as they are."""
+        scale = self.weight.abs().amax(dim=1, keepdim=True).clamp(min=1e-20) / 127
+        self.weight.copy_((self.weight / scale).round() * scale)
+
+
+class Block(nn.Module):
     """Attention, then a perceptron; each reads normalised tokens and adds to them."""
+
+    slope: Tensor
+    """float (hidden,): of the sigmoid in the activation of each hidden feature."""
 
     def __init__(self, sizes: ClipSizes) -> None:
         super().__init__()
         self.heads = sizes.heads
         self.attention_norm = nn.LayerNorm(sizes.width)
-        self.query = nn.Linear(sizes.width, sizes.width)
-        self.key = nn.Linear(sizes.width, sizes.width)
-        self.value = nn.Linear(sizes.width, sizes.width)
-        self.output = nn.Linear(sizes.width, sizes.width)
+        self.query = ByteLinear(sizes.width, sizes.width)
+        self.key = ByteLinear(sizes.width, sizes.width)
+        self.value = ByteLinear(sizes.width, sizes.width)
+        self.output = ByteLinear(sizes.width, sizes.width)
         self.perceptron_norm = nn.LayerNorm(sizes.width)
-        self.expand = nn.Linear(sizes.width, sizes.hidden)
-        self.shrink = nn.Linear(sizes.hidden, sizes.width)
+        self.expand = ByteLinear(sizes.width, sizes.hidden)
+        self.shrink = ByteLinear(sizes.hidden, sizes.width)
+        self.register_buffer("slope", torch.full((sizes.hidden,), _SLOPE))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(batch, tokens, width) -> the same."""
@@ -140,7 +156,7 @@ class _Block(nn.Module):
         read = (torch.softmax(scores, dim=-1) @ value).transpose(1, 2).flatten(2)
         tokens = tokens + self.output(read)
         inner = self.expand(self.perceptron_norm(tokens))
-        return tokens + self.shrink(inner * torch.sigmoid(1.702 * inner))  # GELU, as CLIP approximates it
+        return tokens + self.shrink(inner * torch.sigmoid(self.slope * inner))
 
 
 class TextSpace(nn.Module):
@@ -152,9 +168,9 @@ class TextSpace(nn.Module):
     def __init__(self, sizes: ClipSizes) -> None:
         super().__init__()
         self.width = sizes.width
-        self.value = nn.Linear(sizes.width, sizes.width)
+        self.value = ByteLinear(sizes.width, sizes.width)
         self.norm = nn.LayerNorm(sizes.width)
-        self.projection = nn.Linear(sizes.width, sizes.space, bias=False)
+        self.projection = ByteLinear(sizes.width, sizes.space, bias=False)
         self.register_buffer("cell_mean", torch.zeros(sizes.space))
         self.cell_weight = nn.Parameter(torch.tensor(0.5))
         self.photo_weight = nn.Parameter(torch.tensor(0.5))
@@ -179,14 +195,16 @@ def _load(photo: ClipEncoder, cells: TextSpace, path: Path) -> None:
     """Copy the weights of an ONNX file in."""
     given = read_weights(path)
     last = f"blocks.{len(photo.blocks) - 1}"
+    own = photo.state_dict()
+    given |= {name: value for name, value in own.items() if name.endswith(("photo_mean", "slope"))}
     try:
-        photo.load_state_dict({**given, "photo_mean": photo.photo_mean})
+        photo.load_state_dict(given)
         output = given[f"{last}.output.weight"]
         merged = {
             "value.weight": output @ given[f"{last}.value.weight"],
             "value.bias": output @ given[f"{last}.value.bias"] + given[f"{last}.output.bias"],
         }
-        own = {name: value for name, value in given.items() if name.startswith(("norm.", "projection."))}
-        cells.load_state_dict({**cells.state_dict(), **own, **merged})
+        copied = {name: value for name, value in given.items() if name.startswith(("norm.", "projection."))}
+        cells.load_state_dict({**cells.state_dict(), **copied, **merged})
     except (KeyError, RuntimeError):
         raise DataError(f"the weights {path} are not those of this network") from None

@@ -62,7 +62,8 @@ def build_model(
         names = (named or ClassWords.of(vocabulary, bonus)).names(counts())
         bonus = dataclasses.replace(bonus, following_words=names.membership.shape[1])
     model = dataclasses.replace(model, bonus=bonus)
-    weights = None if options.weights == "random" or start else options.weights
+    keeps = start is not None and start.model.encoder == model.encoder
+    weights = None if options.weights == "random" or keeps else options.weights
     built = CaptionModel(model, len(vocabulary), weights)
     if named:
         built.name_classes(named.membership, named.column)

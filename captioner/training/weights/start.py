@@ -8,10 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnx
 import torch
-from onnx import numpy_helper
 from torch import Tensor
 
 from captioner.errors import DataError
@@ -21,22 +18,21 @@ from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.decoder.bonus.evidence import UNFITTED
 from captioner.nn.encoder import Backbone, build_backbone
 from captioner.nn.model import CaptionModel, ModelOptions
-from captioner.nn.weights import current_name
 from captioner.options import FALLBACK, CaptionOptions
 from captioner.paths import below
 from captioner.training.config.options import read_model
 from captioner.training.names.class_words import learnt_from
 from captioner.training.weights.checkpoint import load_model
+from captioner.training.weights.stored import stored_weights
 
 EMBEDDED = "default"
-TRANSPOSED = ".transposed"
-"""Suffix of the names of weights that a graph of a bundle stores transposed."""
 ADDABLE = ("color_levels",)
 ADDABLE_BONUSES = ("classes", "repetition_cost", "name_continuation", "name_proposal")
 """Parts that a model may get; one that it has stays as it is."""
-CHANGEABLE = (*ADDABLE, "mean_weight", "attention", "attention_hidden")
+CHANGEABLE = (*ADDABLE, "encoder", "mean_weight", "attention", "attention_hidden")
 CHANGEABLE_BONUSES = (*ADDABLE_BONUSES, "checklist_weight", "checklist_power", "attended_detection")
-"""What a run may set otherwise than the model that it starts from. A new attention learns from nothing."""
+"""What a run may set otherwise than the model that it starts from. A new attention learns from nothing;
+a new encoder has its published weights, and what reads it learns from nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +74,7 @@ class Start:
             options = read_model(bundle.manifest["training"]["model"])
         except (KeyError, TypeError, DataError):
             raise DataError(f"the bundle {name} does not say how its model is built") from None
-        weights = {**_weights(bundle.encoder), **_weights(bundle.decoder)}
+        weights = {**stored_weights(bundle.encoder), **stored_weights(bundle.decoder)}
         if named := options.bonus.named_words:  # at export they became the last of the vocabulary, in order
             others = torch.full((len(bundle.vocabulary) - named,), named)
             weights["decoder.bonus.evidence.column"] = torch.cat([others, torch.arange(named)])
@@ -168,6 +164,9 @@ class Start:
 
     def _new_parts(self, model: ModelOptions) -> Iterator[str]:
         """Beginnings of the names of weights of `model` that the start does not have."""
+        if model.encoder != self.model.encoder:
+            yield from ("encoder.backbone.", "encoder.projections.")
+            yield from (f"decoder.bonus.evidence.{name}." for name in ("classes", "shared"))
         if not self.model.color_levels:
             yield "encoder.colors."
         if not self.model.taught:
@@ -222,14 +221,3 @@ def _set(options: Any, names: Iterable[str]) -> dict[str, Any]:
 def _keeps(ours: Any, before: Any, names: Iterable[str]) -> bool:
     """Whether options with these names that were set before are the same."""
     return all(getattr(ours, name) == getattr(before, name) for name in names if getattr(before, name))
-
-
-def _weights(graph: bytes) -> dict[str, Tensor]:
-    weights = {}
-    for tensor in onnx.load_from_string(graph).graph.initializer:
-        values = np.array(numpy_helper.to_array(tensor), dtype=np.float32)
-        name = current_name(tensor.name.removesuffix(".half").removeprefix("model."))
-        if name.endswith(TRANSPOSED):
-            name, values = name.removesuffix(TRANSPOSED), values.T.copy()
-        weights[name] = torch.from_numpy(values)
-    return weights

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import squares
+from support import squares, tiny_clip, tiny_cnn
 
 from captioner.errors import BundleError, DataError
 from captioner.export.bundle import export_bundle
@@ -220,3 +220,33 @@ def test_the_embedded_model_can_learn_words(tmp_path: Path) -> None:
     start.give(model, words)
     again = model.state_dict()["decoder.embedding.weight"]
     assert torch.equal(again[:-2], start.weights["decoder.embedding.weight"])
+
+
+def test_a_new_encoder_is_pretrained_and_the_rest_is_kept(tmp_path: Path) -> None:
+    words = [*SPECIAL, *(f"word{number}" for number in range(9))]
+    bonus = BonusOptions(checklist_weight=1.0, classes=5, named_words=3)
+    small = ModelOptions(
+        encoder=tiny_cnn.NAME,
+        image_size=64,
+        features=8,
+        hidden=8,
+        embedding=8,
+        attention_hidden=8,
+        attention_heads=1,
+        bonus=bonus,
+    )
+    options = dataclasses.replace(squares.options(), model=small)
+    before = CaptionModel(small, len(words))
+    contents = {"options": options.to_dict(), "vocabulary": words, "model": before.state_dict()}
+    checkpoint.save(tmp_path / "before.pt", contents)
+    start = Start.read("before.pt", tmp_path)
+    architecture = start.architecture(ModelOptions(encoder=tiny_clip.NAME))
+    assert architecture == dataclasses.replace(small, encoder=tiny_clip.NAME)
+    tiny_clip.write_file(build_backbone(tiny_clip.NAME, None).segments[0], tmp_path / "clip.onnx", True)
+    after = CaptionModel(architecture, len(words), str(tmp_path / "clip.onnx"))
+    own = {name: value.clone() for name, value in after.state_dict().items()}
+    start.give(after, Vocabulary(words))
+    new = ("encoder.backbone.", "encoder.projections.", "decoder.bonus.evidence.classes.")
+    for name, value in after.state_dict().items():
+        expected = own[name] if name.startswith(new) else before.state_dict()[name]
+        assert torch.equal(value, expected), name

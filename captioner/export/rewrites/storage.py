@@ -1,0 +1,63 @@
+"""Stores large weights in fewer bytes: in half precision, or in 8 bits with a scale for each column.
+
+Only weights that this represents exactly are stored so (training rounds to half precision, see
+`captioner.training.weights.checkpoint`; export rounds `ByteLinear` layers): ONNX Runtime widens them when it
+loads the graph, which then computes the same as before.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from captioner.training.weights.stored import BYTES, HALF, SCALE
+
+SMALLEST = 1024
+"""Elements; smaller tensors are not worth a cast."""
+_LARGEST = 127
+_CLOSE = 1e-6
+
+
+def store_compactly(model: onnx.ModelProto) -> None:
+    """Replace initializers by smaller ones and the nodes that widen them, in place."""
+    nodes, tensors = [], []
+    for tensor in model.graph.initializer:
+        values = numpy_helper.to_array(tensor)
+        name = tensor.name
+        if tensor.data_type != TensorProto.FLOAT or values.size < SMALLEST:
+            tensors.append(tensor)
+        elif np.array_equal(values, values.astype(np.float16).astype(np.float32)):
+            tensors.append(numpy_helper.from_array(values.astype(np.float16), name + HALF))
+            nodes.append(_widen(name + HALF, name))
+        elif (parts := columns_in_bytes(values)) is not None:
+            integers, scale = parts
+            tensors.append(numpy_helper.from_array(integers, name + BYTES))
+            tensors.append(numpy_helper.from_array(scale, name + SCALE))
+            nodes.append(_widen(name + BYTES, f"{name}.integers"))
+            nodes.append(
+                helper.make_node("Mul", [f"{name}.integers", name + SCALE], [name], f"{name}.scaled")
+            )
+        else:
+            tensors.append(tensor)
+    nodes += model.graph.node
+    del model.graph.initializer[:], model.graph.node[:]
+    model.graph.initializer.extend(tensors)
+    model.graph.node.extend(nodes)
+
+
+def _widen(stored: str, name: str) -> onnx.NodeProto:
+    return helper.make_node("Cast", [stored], [name], f"{name}.widen", to=TensorProto.FLOAT)
+
+
+def columns_in_bytes(
+    values: npt.NDArray[np.float32],
+) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]] | None:
+    """A matrix as int8 times a scale for each column; None unless that is the matrix."""
+    if values.ndim != 2:
+        return None
+    scale = np.abs(values).max(axis=0).clip(np.finfo(np.float32).tiny) / _LARGEST
+    integers = np.round(values / scale)
+    exact = np.abs(integers * scale - values) <= _CLOSE * _LARGEST * scale
+    return (integers.astype(np.int8), scale.astype(np.float32)) if exact.all() else None
