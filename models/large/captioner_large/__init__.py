@@ -1,0 +1,1 @@
+"""A model for captioner: the folder `bundle`, found by an entry point."""
