@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from captioner.captioner import Captioner
 from captioner.errors import DataError
@@ -24,7 +25,7 @@ from captioner.model import bundle as bundles
 from captioner.model.articles import language_of
 from captioner.model.bundle import Bundle
 from captioner.model.vocabulary import SPECIAL, Vocabulary
-from captioner.nn.encoder.clip import ByteLinear
+from captioner.nn.encoder.clip import ByteLinear, round_to_bytes
 from captioner.nn.model import CaptionModel
 from captioner.options import BUNDLE_OPTIONS, CaptionOptions
 from captioner.training.config.options import TrainOptions
@@ -120,12 +121,16 @@ def export_bundle(
 
 @torch.no_grad()
 def _round(model: CaptionModel) -> None:
-    """To half precision and back, as the weights in `best.pt`; those of `ByteLinear` to 8 bits."""
+    """To half precision and back, as the weights in `best.pt`; those of `ByteLinear` to 8 bits, and with them
+    those of the classes, which are as many as all others of the decoder."""
+    in_bytes: set[nn.Module] = {module for module in model.modules() if isinstance(module, ByteLinear)}
+    if in_bytes and model.evidence is not None:
+        in_bytes.add(model.evidence.classes)
     for module in model.modules():
-        if isinstance(module, ByteLinear):
-            module.round_to_bytes()
         for name, parameter in module.named_parameters(recurse=False):
-            if not (isinstance(module, ByteLinear) and name == "weight"):
+            if module in in_bytes and name == "weight":
+                round_to_bytes(parameter)
+            else:
                 parameter.copy_(parameter.half().float())
 
 

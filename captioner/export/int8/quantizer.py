@@ -10,7 +10,6 @@ together are little larger than one.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -247,14 +246,28 @@ def _is_near_identity(weight: Array) -> bool:
 
 
 def _exact_start(nodes: Iterable[onnx.NodeProto]) -> set[str]:
-    """Outputs of the first two convolutions if the second is depthwise, as in MobileNets and EfficientNets,
-    or of a single one, which cuts a photo into patches.
+    """Outputs of the convolutions that read the photo, and of depthwise ones right behind them, as in
+    MobileNets and EfficientNets, if there is such a one, or if they cut the photo into patches.
 
     They stay in float32. Edge filters of so few weights lose more to rounding than all later layers
     together, and with so few channels integer arithmetic is no faster."""
-    first = list(itertools.islice((node for node in nodes if node.op_type == "Conv"), 2))
-    depthwise = len(first) == 2 and any(a.name == "group" and a.i > 1 for a in first[1].attribute)
-    return {node.output[0] for node in first} if depthwise or len(first) == 1 else set()
+    exact: set[str] = set()
+    convolved: set[str] = set()
+    start: dict[str, str] = {}
+    for node in nodes:
+        source, output = next(iter(node.input), ""), next(iter(node.output), "")
+        groups = next((a.i for a in node.attribute if a.name == "group"), 1)
+        sizes = {a.name: list(a.ints) for a in node.attribute}
+        if node.op_type == "Conv" and source in start and groups > 1:
+            exact |= {start[source], output}
+        elif node.op_type == "Conv" and convolved.isdisjoint(node.input):
+            start[output] = output
+            exact |= {output} if sizes.get("kernel_shape") == sizes.get("strides") else set()
+        elif node.op_type in _CLIPS and source in start:
+            start[output] = start[source]
+        if node.op_type == "Conv" or not convolved.isdisjoint(node.input):
+            convolved.update(node.output)
+    return exact
 
 
 def session(graph: bytes, files: Mapping[str, bytes] | None = None) -> onnxruntime.InferenceSession:

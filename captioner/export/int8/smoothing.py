@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from captioner.captioner import Pixels
-from captioner.nn.encoder.clip import Block, ByteLinear, ClipEncoder, TextSpace
+from captioner.nn.encoder.clip import Block, ByteLinear, ClipEncoder, TextSpace, round_to_bytes
 from captioner.nn.model import CaptionModel
 
 _BATCH = 4
@@ -45,9 +45,11 @@ class _Place(NamedTuple):
 @torch.no_grad()
 def smooth(model: CaptionModel, pixels: Sequence[Pixels]) -> None:
     """Smooth the encoder of `model`, by its activations on photos, uint8 (size, size, 3 or more) each, if it
-    is CLIP's."""
-    encoder, _, space = model.encoder.backbone.segments
-    if not isinstance(encoder, ClipEncoder) or not isinstance(space, TextSpace):
+    has CLIP's."""
+    parts = list(model.encoder.backbone.modules())
+    encoder = next((part for part in parts if isinstance(part, ClipEncoder)), None)
+    space = next((part for part in parts if isinstance(part, TextSpace)), None)
+    if encoder is None or space is None:
         return
     places = list(_places(model, encoder, space))
     with _measuring(place.readers[-1] for place in places) as largest:
@@ -64,7 +66,7 @@ def smooth(model: CaptionModel, pixels: Sequence[Pixels]) -> None:
             values *= factors
     for module in model.modules():
         if isinstance(module, ByteLinear):
-            module.round_to_bytes()
+            round_to_bytes(module.weight)
 
 
 def _places(model: CaptionModel, encoder: ClipEncoder, space: TextSpace) -> Iterator[_Place]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from captioner.errors import DataError
-from captioner.nn.encoder import clip, efficientnet_lite, torchvision_cnn
+from captioner.nn.encoder import beside, clip, efficientnet_lite, torchvision_cnn
 from captioner.nn.encoder.backbone import STRIDES, Backbone
 from captioner.nn.encoder.colors import ColorHistogram
 from captioner.nn.encoder.grid import GridEncoder
@@ -13,12 +13,13 @@ from captioner.nn.encoder.refiner import GridRefiner
 
 
 def build_backbone(name: str, weights: str | None = "imagenet") -> Backbone:
-    """The backbone called `name`: efficientnet_lite0 to 2, clip_vit_b16, or any convolutional network of
-    torchvision.
+    """The backbone called `name`: efficientnet_lite0 to 2, clip_vit_b16, clip_lite2 (both side by side), or
+    any convolutional network of torchvision.
 
     `weights` is "imagenet", a path, or None for random ones. Raises `DataError` or `RuntimeMissingError`.
     """
-    for known, family in ((efficientnet_lite.SCALES, efficientnet_lite), (clip.SIZES, clip)):
+    families = ((efficientnet_lite.SCALES, efficientnet_lite), (clip.SIZES, clip), (beside.PAIRS, beside))
+    for known, family in families:
         if name in known:
             return family.build(name, weights)
     return torchvision_cnn.build(name, weights)

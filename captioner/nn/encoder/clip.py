@@ -110,11 +110,13 @@ class ClipEncoder(nn.Module):
 class ByteLinear(nn.Linear):
     """A linear layer whose weights a bundle holds in 8 bits, with a scale for each output."""
 
-    @torch.no_grad()
-    def round_to_bytes(self) -> None:
-        """Round the weights to what 8 bits represent; those that are rounded stay as they are."""
-        scale = self.weight.abs().amax(dim=1, keepdim=True).clamp(min=1e-20) / 127
-        self.weight.copy_((self.weight / scale).round() * scale)
+
+@torch.no_grad()
+def round_to_bytes(weight: Tensor) -> None:
+    """Round the weights of a linear layer, (outputs, inputs), in place, to what 8 bits represent with a scale
+    for each output; those that are rounded stay as they are."""
+    scale = weight.abs().amax(dim=1, keepdim=True).clamp(min=1e-20) / 127
+    weight.copy_((weight / scale).round() * scale)
 
 
 class Block(nn.Module):
