@@ -1,11 +1,11 @@
 """CLIP beside a convolutional network."""
 
 import torch
+from support.tiny_clip import NAME, SIZES
 
 from captioner.nn.encoder import build_backbone
 from captioner.nn.encoder.beside import pair
 from captioner.nn.encoder.clip import ClipEncoder
-from tests.support.tiny_clip import NAME, SIZES
 
 
 def test_channels_of_both_stand_side_by_side() -> None:

@@ -23,7 +23,17 @@ def scale_gated_rows(editor: GraphEditor) -> None:
         node = producers.get(name)
         if node is None or node.op_type != "Mul":
             return False
-        return any(value in producers and producers[value].op_type == "Sigmoid" for value in node.input)
+        return any(depends(gate, value) for gate, value in (node.input, reversed(node.input)))
+
+    def depends(gate: str, value: str) -> bool:
+        """Whether `gate` is the sigmoid of `value`, or of a multiple of it. Gates of LSTMs are not."""
+        node = producers.get(gate)
+        if node is None or node.op_type != "Sigmoid":
+            return False
+        inner = producers.get(node.input[0])
+        return value == node.input[0] or (
+            inner is not None and inner.op_type == "Mul" and value in inner.input
+        )
 
     for product in [node for node in editor.nodes if node.op_type == "MatMul" and is_gated(node.input[0])]:
         (source, weight), output = product.input, product.output[0]
