@@ -107,6 +107,11 @@ class Folder:
         if descriptor is not None:
             os.close(descriptor)
 
+    def __del__(self) -> None:
+        """A run that fails early leaves no folder open: its disk could not be removed."""
+        if getattr(self, "_descriptor", None) is not None:
+            self.close()
+
     def look(self, name: str) -> os.stat_result | None:
         """The status of a file, or of the link itself; None if there is nothing."""
         try:
