@@ -131,8 +131,7 @@ def test_calls_that_are_cancelled_at_once_are_counted_and_hardly_logged(
         wait_until(lambda: server.metric("calls_total", method=method, code="CANCELLED") >= 100)
     messages = Counter(record.getMessage() for record in caplog.records)
     assert messages["calls cancelled at once"] >= 1
-    # On a busy machine many calls run for a moment before they are cancelled, and are logged as calls.
-    assert messages["call"] < server.metric("calls_total", method=method, code="CANCELLED")
+    assert messages["call"] < server.metric("calls_total", method=method, code="CANCELLED") / 2
 
 
 def test_long_lists_of_headers_leave_no_memory() -> None:
