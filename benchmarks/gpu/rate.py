@@ -20,7 +20,7 @@ FIRST = 250.0
 """Photos a second at first: twice as many while callers are answered in time, then between the two."""
 TRIES = 8
 SECONDS = 3.0
-"""Of each rate; a second more to start those who send."""
+"""How long each rate is measured; the senders get one second more to start."""
 
 
 def rate(bench: Bench) -> tuple[list[Table], dict[str, bool]]:

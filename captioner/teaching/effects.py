@@ -30,7 +30,7 @@ def agreement(said: str, written: Sequence[str]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Of captions against those that people wrote."""
+    """The CIDEr of the captions, with people's captions as references."""
 
     cider: float
     """Times 100; 0 for very few photos."""

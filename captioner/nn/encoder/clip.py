@@ -27,7 +27,7 @@ from captioner.nn.encoder.clip_weights import package_weights, read_weights
 _MEAN = (122.7709383, 116.7460125, 104.09373615)
 _STD = (68.5005327, 66.6321579, 70.32316305)
 _SLOPE = 1.702
-"""Of the sigmoid with which CLIP approximates GELU."""
+"""CLIP approximates GELU(x) by x sigmoid(slope x); this is the slope."""
 _CELLS_PER_SIDE = 2
 """Patches along a side of a cell of stride 32."""
 

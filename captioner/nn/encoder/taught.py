@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 SHARPNESS = 20.0
-"""Of the choice among corrected photos, per unit of similarity."""
+"""Factor of the similarities in the softmax that chooses among corrected photos."""
 BEGINS, RISES = 0.5, 0.15
 """The similarity from which on a photo gets anything, by default, and how much more it takes to get all."""
 

@@ -11,7 +11,8 @@ from torch import Tensor
 
 Features = np.ndarray | Tensor
 SHARE = 0.5
-"""Of the GPU's free memory, that features may take; the model, its gradients and a batch need the rest."""
+"""Features may take this share of the GPU's free memory; the model, its gradients and a batch need the
+rest."""
 _COPIED_AT_ONCE = 2**26  # bytes
 
 

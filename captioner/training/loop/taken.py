@@ -13,7 +13,7 @@ from captioner.errors import DataError
 from captioner.training.loop.report import mean_losses
 
 READ_EVERY = 50
-"""Steps. Whoever reads a value from a GPU waits until all that was queued for it is done."""
+"""Losses are read once in so many steps: reading a value from a GPU waits for all queued work."""
 
 
 class Taken:
