@@ -23,7 +23,6 @@ from captioner.images.opening import load_pixels
 from captioner.metrics.tables import label
 from captioner.model import bundle as bundles
 from captioner.model.articles import language_of
-from captioner.model.bundle import Bundle
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.encoder.clip import ByteLinear, round_to_bytes
 from captioner.nn.model import CaptionModel
@@ -49,12 +48,11 @@ def export_bundle(
     calibration: Sequence[Path] = (),
     scores: Mapping[str, Mapping[str, float]] | None = None,
     evaluate: Path | None = None,
-    like: Bundle | None = None,
 ) -> Parity:
     """Write the bundle `folder` (which must not exist) from `checkpoint`.
 
     With `calibration` photos, of the kind that the model was trained on, the bundle also holds graphs in
-    INT8, which round what the bundle `like` computes too as it does. `images` are real photos for the parity
+    INT8. `images` are real photos for the parity
     check; without any, fixed noise stands in. `decoding` and `checklist_weight` override the run's search,
     `scores` those of its validation, by the name of their data.
     With `evaluate`, the root of the run's data, the bundle captions the validation images: scores and
@@ -113,7 +111,7 @@ def export_bundle(
         (place / bundles.CARD).write_text(card.replace(TABLE, table), encoding="utf-8")
         bundles.write_manifest(place, manifest)
         if calibration:
-            add_int8(place, calibration, like)
+            add_int8(place, calibration)
         with writing(folder):
             publish_folder(place, folder)
     return parity

@@ -29,7 +29,7 @@ def encoder_graph(model: CaptionModel) -> onnx.ModelProto:
         memory, state = model.encode(*inputs)
     names = [f"memory.{name}" for name in memory] + [f"state.{name}" for name in state]
     shapes = tuple({0: torch.export.Dim.DYNAMIC} for _ in inputs)
-    return _export(_Encoder(model), inputs, shapes, ["pixels", "mask"][: len(inputs)], names)
+    return export_graph(_Encoder(model), inputs, shapes, ["pixels", "mask"][: len(inputs)], names)
 
 
 def _blank(model: CaptionModel) -> tuple[Tensor, ...]:
@@ -72,7 +72,7 @@ def decoder_graph(model: CaptionModel) -> onnx.ModelProto:
     memory_names = [f"memory.{name}" for name in memory]
     state_names = [f"state.{name}" for name in state]
     heads = ["attention_heads"] if model.decoder.heads > 1 else []
-    graph = _export(
+    graph = export_graph(
         _DecoderStep(model.decoder, list(memory), list(state)),
         (tokens, *memory.values(), *state.values()),
         shapes,
@@ -159,13 +159,15 @@ def _choose(model: onnx.ModelProto, editor: GraphEditor) -> None:
 
 
 @torch.no_grad()
-def _export(
+def export_graph(
     module: nn.Module,
     inputs: tuple[Tensor, ...],
     shapes: tuple[Any, ...],
     names: list[str],
     outputs: list[str],
 ) -> onnx.ModelProto:
+    """A module as a graph, whose weights have the names that they have there. `inputs` are examples, with
+    `shapes` the axes that vary; `names` and `outputs` are those of the graph."""
     program = torch.onnx.export(
         module.eval(),
         inputs,

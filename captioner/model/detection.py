@@ -35,7 +35,7 @@ class Detection:
 
     def __init__(self, vocabulary: Vocabulary, log_probs: Any, evidence: Any) -> None:
         """`log_probs` float (images, vocabulary), no less than about -6; `evidence` float (images, words),
-        of the last words of the vocabulary. None for what the model does not have."""
+        of the last of these words. None for what the model does not have."""
         self._vocabulary, self._log_probs, self._evidence = vocabulary, log_probs, evidence
 
     @classmethod
@@ -66,10 +66,12 @@ class Detection:
 
     def _supports(self, image: int, phrase: Sequence[str]) -> bool:
         forms = {form for word in phrase for form in (word, *singulars(word), *plurals(word))}
+        known = self._log_probs.shape[1]
         tokens = [token for form in sorted(forms) for token in self._vocabulary.forms(form)]
-        first = len(self._vocabulary) - (0 if self._evidence is None else self._evidence.shape[1])
+        first = known - (0 if self._evidence is None else self._evidence.shape[1])
         return any(
-            self._log_probs[image, token] > _SUPPORTED
+            token >= known  # came with corrections, and is said only of photos like the corrected ones
+            or self._log_probs[image, token] > _SUPPORTED
             or (token >= first and self._evidence[image, token - first] > _EVIDENT)
             for token in tokens
         )

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from captioner.captioner import Captioner
 from captioner.errors import CaptionerError, DataError
-from captioner.export.bundle import export_bundle
-from captioner.export.int8.add import LEAST_PHOTOS
+from captioner.export.taught import export_taught
 from captioner.files import publish_folder, writing
 from captioner.images.files import ImageFiles
+from captioner.model import bundle as bundles
 from captioner.teaching.effects import TOO_FEW, Effect, table
 from captioner.teaching.lesson import MOST_TAUGHT, Lesson
 from captioner.training.loop.corrections import learn
@@ -52,7 +52,7 @@ def teach(
 
     Photos that do not look like a corrected one keep their captions (`captioner.nn.encoder.taught`). `report`
     receives the table of what changed. Raises `DataError` if that is harm, and nothing is written then,
-    unless `force` is set; and as `learn` and `export_bundle` do.
+    unless `force` is set; and as `learn` and `export_taught` do.
     """
     if bundle.exists():
         raise DataError(f"{bundle} exists already; a model is taught into a new folder")
@@ -75,18 +75,9 @@ def teach(
                 " them for other photos (docs/training.md)"
             )
         options = lesson.options(name, str(model.resolve()))
-        learnt = learn(options, place / "taught.pt", place, place / "cache", device, progress, before)
-        photos = [path for photo in before if (path := lesson.folder / photo).is_file()]
-        calibration = photos if len(photos) >= LEAST_PHOTOS else []
-        if not calibration:
-            progress.note(
-                f"fewer than {LEAST_PHOTOS} photos: the bundle has no INT8 graphs; it is slower than a model"
-                " that has them, and a few captions may differ"
-            )
-        progress.note("exporting")
-        export_bundle(
-            place / "taught.pt", place / "bundle", name=name, calibration=calibration[:200], like=old.bundle
-        )
+        learnt = learn(options, place, place / "cache", device, progress, before)
+        card = (model / bundles.CARD).read_text(encoding="utf-8", errors="replace")
+        export_taught(old.bundle, learnt.model, learnt.vocabulary, place / "bundle", name, card)
         after = _captions(lesson, Captioner.load(place / "bundle"), every, progress, "captions after")
         taught = judge(lesson, before, after, learnt.alike)
         report(taught.table)

@@ -15,12 +15,10 @@ import numpy.typing as npt
 from captioner.captioner import Captioner, Pixels, preprocess_all
 from captioner.errors import DataError
 from captioner.export.int8.bias_correction import correct_biases
-from captioner.export.int8.kept import keep_rounding
 from captioner.export.int8.quantizer import Quantizer, session
 from captioner.export.int8.ranges import Array, Range, widen
 from captioner.images.opening import ImageInput
 from captioner.model import bundle as bundles
-from captioner.model.bundle import Bundle
 from captioner.model.choices import Ints
 from captioner.model.decoder import OnnxStepper
 from captioner.model.search import search
@@ -49,9 +47,8 @@ class Int8Record:
     """Share of the words of these captions that are also the most likely ones in INT8."""
 
 
-def add_int8(folder: Path, photos: Sequence[ImageInput], like: Bundle | None = None) -> Int8Record:
-    """Add INT8 graphs to the bundle `folder`, and the record to its manifest. What the graphs of `like`
-    compute too is rounded as there.
+def add_int8(folder: Path, photos: Sequence[ImageInput]) -> Int8Record:
+    """Add INT8 graphs to the bundle `folder`, and the record to its manifest.
 
     Raises `DataError` for fewer than `LEAST_PHOTOS` photos."""
     if len(photos) < LEAST_PHOTOS:
@@ -62,8 +59,6 @@ def add_int8(folder: Path, photos: Sequence[ImageInput], like: Bundle | None = N
     calibration, test = pixels[:-held_out], pixels[-held_out:]
     encoder, cosine, share = _encoder(exact, calibration, test)
     decoder = _decoder(exact, calibration)
-    if like is not None and like.int8 is not None:
-        encoder, decoder = map(keep_rounding, (encoder, decoder), like.int8)
     (folder / bundles.ENCODER_INT8).write_bytes(encoder)
     (folder / bundles.DECODER_INT8).write_bytes(decoder)
     bundles.change_manifest(folder, {})

@@ -93,7 +93,7 @@ class Quantizer:
             self._round_constants(node, scales[node.input[0]])
         self._editor.write()
         onnx.checker.check_model(self._model)
-        self._refer_to(source)
+        refer_to(self._model, self._source, source)
         return bytes(self._model.SerializeToString(deterministic=True))
 
     @property
@@ -226,18 +226,6 @@ class Quantizer:
     def _constants(self, name: str, **values: npt.NDArray[Any]) -> list[str]:
         return [self._editor.constant(f"{name}.{kind}", value) for kind, value in values.items()]
 
-    def _refer_to(self, source: str) -> None:
-        """Replace tensors that the float graph holds by references into its file."""
-        for tensor in self._model.graph.initializer:
-            content = tensor.raw_data
-            offset = self._source.find(content) if len(content) >= SMALLEST else -1
-            if offset < 0:
-                continue
-            tensor.ClearField("raw_data")
-            tensor.data_location = TensorProto.EXTERNAL
-            for key, value in (("location", source), ("offset", offset), ("length", len(content))):
-                tensor.external_data.add(key=key, value=str(value))
-
 
 def _is_near_identity(weight: Array) -> bool:
     """Whether a matrix, or its first columns, are nearly the identity: its ones would set the scale."""
@@ -301,3 +289,27 @@ def _computed(model: onnx.ModelProto) -> dict[str, npt.NDArray[Any]]:
     found: list[Any] = session(part.SerializeToString()).run(computed, {}) if computed else []
     held.update(zip(computed, found, strict=True))
     return {name: held[name] for name in wanted}
+
+
+def refer_to(model: onnx.ModelProto, content: bytes, file: str) -> None:
+    """Replace tensors that the float graph `content` holds by references into its `file`."""
+    for tensor in model.graph.initializer:
+        values = tensor.raw_data
+        offset = content.find(values) if len(values) >= SMALLEST else -1
+        if offset < 0:
+            continue
+        tensor.ClearField("raw_data")
+        tensor.data_location = TensorProto.EXTERNAL
+        for key, value in (("location", file), ("offset", offset), ("length", len(values))):
+            tensor.external_data.add(key=key, value=str(value))
+
+
+def hold_weights(model: onnx.ModelProto, content: bytes) -> None:
+    """The reverse of `refer_to`."""
+    for tensor in model.graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            place = {entry.key: entry.value for entry in tensor.external_data}
+            start = int(place["offset"])
+            tensor.raw_data = content[start : start + int(place["length"])]
+            tensor.ClearField("external_data")
+            tensor.ClearField("data_location")

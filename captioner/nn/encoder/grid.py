@@ -80,7 +80,7 @@ class GridEncoder(nn.Module):
     def fuse(self, stages: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
         """The output of `stages` for all segments -> (batch, rows * columns, features)."""
         grid = self.untaught(stages, mask)
-        return grid if self.taught is None else grid + self.taught(stages[-1])
+        return grid if self.taught is None else grid + self.taught(stages[-1])[0]
 
     def untaught(self, stages: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
         """The same, without what corrected photos add."""

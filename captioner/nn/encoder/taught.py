@@ -48,8 +48,10 @@ class TaughtPhotos(nn.Module):
         """The deepest stage -> the similarity to each corrected photo, from -1 to 1, (batch, photos)."""
         return F.linear(self.describe(deepest), self.keys)
 
-    def forward(self, deepest: Tensor) -> Tensor:
-        """The deepest stage -> what is added to every cell, (batch, 1, features)."""
+    def forward(self, deepest: Tensor) -> tuple[Tensor, Tensor]:
+        """The deepest stage -> what is added to every cell, (batch, 1, features), and how much of it, from 0
+        to 1, (batch, 1)."""
         similarity = self.similarity(deepest)
         near = ((similarity.amax(dim=-1, keepdim=True) - self.begin) / RISES).clamp(0, 1)
-        return (near * (torch.softmax(SHARPNESS * similarity, dim=-1) @ self.vectors)).unsqueeze(1)
+        total = near * (torch.softmax(SHARPNESS * similarity, dim=-1) @ self.vectors)
+        return total.unsqueeze(1), near

@@ -10,19 +10,19 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from captioner.errors import DataError
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.encoder.taught import TaughtPhotos
 from captioner.nn.model import CaptionModel
 from captioner.training.config.options import TrainOptions
-from captioner.training.data.batches import Batch, Group, epoch_batches, make_groups, pad
+from captioner.training.data.batches import Batch, epoch_batches, make_groups
 from captioner.training.data.cache import FeatureCache, build_cache, trained_stages
 from captioner.training.data.examples import Example, load_examples
 from captioner.training.data.usable import usable
-from captioner.training.objectives.likelihood import log_probs_of, mean_of_words
+from captioner.training.objectives.likelihood import log_probs_of
 from captioner.training.progress import Progress
-from captioner.training.weights import checkpoint
 from captioner.training.weights.start import Start
 from captioner.words.english import is_function_word
 from captioner.words.tokens import tokenize
@@ -38,32 +38,30 @@ MOST_ALIKE = 0.05
 """Share of the other photos that may count as like a corrected one."""
 LEAST_BEGIN, MOST_BEGIN = 0.4, 0.7
 """Where the similarity that counts may begin. That of the mirrored photo is about 0.9."""
-WATCHED = 8
-"""Other photos in a step, in whose captions new words stay unlikely."""
 
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
     """What was learnt."""
 
-    epochs: int
+    model: CaptionModel
+    vocabulary: Vocabulary
     alike: frozenset[str]
     """The other photos that the model takes for photos like the corrected ones, by name."""
 
 
 def learn(
     options: TrainOptions,
-    out: Path,
     root: Path,
     cache: Path,
     device_name: str,
     progress: Progress,
     said: Mapping[str, str],
 ) -> Learnt:
-    """Teach the model that `options` start from the first caption of each photo, and write the checkpoint
-    `out`. Of `retained` data, which show what else there is, nothing is learnt. `said` are the model's own
-    captions by the name of the photo. Only the vectors of these photos and the embeddings of new words are
-    trained. Raises `DataError` for data that cannot be used."""
+    """Teach the model that `options` start from the first caption of each photo. Of `retained` data, which
+    show what else there is, nothing is learnt. `said` are the model's own captions by the name of the photo.
+    Only the vectors of these photos and the embeddings of new words are trained. Raises `DataError` for data
+    that cannot be used."""
     device = torch.device(device_name)
     start = Start.read(options.start, root)
     examples = sorted(load_examples(options.data, root, "train"), key=lambda example: example.retained)
@@ -99,19 +97,8 @@ def learn(
     model = model.to(device).eval()
     pupil = _Pupil(model, maps, examples, vocabulary, start, options, device)
     alike = pupil.remember(len(corrected))
-    epochs = pupil.learn(progress)
-    found = dataclasses.replace(options, model=architecture, search=options.search.resolve(start.search))
-    checkpoint.save(
-        out,
-        {
-            "options": found.to_dict(),
-            "vocabulary": list(vocabulary.words),
-            "confidence": start.confidence,
-            "model": checkpoint.halved(model.state_dict()),
-            "history": [],
-        },
-    )
-    return Learnt(epochs, frozenset(examples[row].image.name for row in alike))
+    pupil.learn(progress)
+    return Learnt(model.cpu(), vocabulary, frozenset(examples[row].image.name for row in alike))
 
 
 def replaced_words(
@@ -128,6 +115,15 @@ def replaced_words(
                 for word in set(new[begin:end]).difference(known.words):
                     related.setdefault(word, []).extend(named)
     return related
+
+
+@torch.no_grad()
+def _forget(model: CaptionModel, known: int) -> None:
+    """Let bonuses take words from `known` on for padding, as graphs do (`captioner.export.taught`)."""
+    bonus = model.decoder.bonus
+    for values in bonus.state_dict().values() if bonus else ():
+        if values.ndim and len(values) == model.decoder.embedding.num_embeddings:
+            values[known:] = values[Vocabulary.pad_id]
 
 
 class _Pupil:
@@ -147,28 +143,28 @@ class _Pupil:
         assert model.encoder.taught is not None
         self.model, self.maps, self.options, self.device = model, maps, options, device
         self.taught: TaughtPhotos = model.encoder.taught
-        self.before, self.known = start.model.taught, len(start.vocabulary)
-        self.new_words = len(vocabulary) - self.known
+        self.before, learnt = start.model.taught, len(start.vocabulary)
+        self.known, self.new_words = learnt - start.taught_words, len(vocabulary) - learnt
+        _forget(model, self.known)
         words = start.search.max_words or 1
-        self.groups: list[Group] = []
-        self.others: list[Group] = []
-        for group in make_groups(
-            [dataclasses.replace(one, retained=False, repeat=1) for one in examples], vocabulary, words
-        ):
-            group = dataclasses.replace(group, captions=group.captions[:1])
-            (self.others if examples[group.image].retained else self.groups).append(group)
+        self.photos = len(examples)
+        taught = [dataclasses.replace(one, repeat=1) for one in examples if not one.retained]
+        self.groups = [
+            dataclasses.replace(group, captions=group.captions[:1])
+            for group in make_groups(taught, vocabulary, words)
+        ]
         model.requires_grad_(False)
         self.taught.vectors.requires_grad_(True)
         self.trained = [(self.taught.vectors, self.before)]
         if self.new_words:
-            self.trained += [(values, self.known) for values in model.decoder.embedding.parameters()]
+            self.trained += [(values, learnt) for values in model.decoder.embedding.parameters()]
             model.decoder.embedding.requires_grad_(True)
 
     @torch.no_grad()
     def remember(self, corrected: int) -> list[int]:
         """Set the keys of the first examples. Returns those of the others that are like them."""
         taught = self.taught
-        every = torch.arange(corrected + len(self.others))
+        every = torch.arange(self.photos)
         rows = [self._stages(part, torch.zeros_like(part))[-1] for part in every.split(32)]
         if not self.before:
             taught.center.copy_(torch.cat([one.flatten(2).mean(dim=-1) for one in rows]).mean(dim=0))
@@ -180,8 +176,8 @@ class _Pupil:
         taught.begin.copy_(torch.maximum(begin, taught.begin) if self.before else begin)
         return [corrected + row for row in torch.nonzero(nearest > taught.begin).flatten().tolist()]
 
-    def learn(self, progress: Progress) -> int:
-        """Take steps until all words of all corrections are likely enough. Returns the epochs it took."""
+    def learn(self, progress: Progress) -> None:
+        """Take steps until all words of all corrections are likely enough."""
         optimizer = torch.optim.Adam([values for values, _ in self.trained], lr=RATE)
         everything = {group.image for group in self.groups}
         left = everything
@@ -193,10 +189,9 @@ class _Pupil:
                 for batch in epoch_batches(groups, stage, (self.options.seed, epoch)):
                     found |= self._step(batch, optimizer)
                 if not found and left == everything:
-                    return epoch
+                    return
                 left = found or everything
                 tell(epoch + 1, f"{len(everything) - len(found)} of {len(everything)} captions learnt")
-        return MOST_EPOCHS
 
     def _step(self, batch: Batch, optimizer: torch.optim.Optimizer) -> set[int]:
         """Returns the photos of the batch that have a word which is not likely enough."""
@@ -205,13 +200,11 @@ class _Pupil:
         with torch.no_grad():
             grid = self.model.encoder.untaught(stages, mask)
         part = WEAKEST + (1 - WEAKEST) * torch.rand(len(grid), 1, 1, device=self.device)
-        log_probs, targets, _ = self._read(
-            grid + part * self.taught(stages[-1]), mask, stages[-1], batch.captions.to(self.device)
+        log_probs, targets = self._read(
+            grid + part * self.taught(stages[-1])[0], mask, stages[-1], batch.captions.to(self.device)
         )
         open_words = (targets != Vocabulary.pad_id) & (log_probs.detach().exp() < ENOUGH)
         loss = -(log_probs * open_words).sum() / len(grid)
-        if self.new_words and self.others:
-            loss = loss + self._said_elsewhere()
         optimizer.zero_grad()
         loss.backward()
         for values, first in self.trained:
@@ -220,30 +213,21 @@ class _Pupil:
         optimizer.step()
         return set(batch.images[open_words.flatten(1).any(dim=1).cpu()].tolist())
 
-    def _said_elsewhere(self) -> Tensor:
-        """How likely new words are in the captions of other photos."""
-        chosen = torch.randperm(len(self.others))[:WATCHED].tolist()
-        images = torch.tensor([self.others[row].image for row in chosen])
-        captions = pad([self.others[row].captions for row in chosen]).to(self.device)
-        stages = self._stages(images, torch.zeros_like(images))
-        mask = self.maps.masks(images, torch.zeros_like(images), self.device)
-        with torch.no_grad():
-            grid = self.model.encoder.fuse(stages, mask)
-        _, targets, logits = self._read(grid, mask, stages[-1], captions)
-        known = torch.logsumexp(logits[..., : self.known], dim=-1) - torch.logsumexp(logits, dim=-1)
-        return -mean_of_words(known, targets)
-
     def _read(
         self, grid: Tensor, mask: Tensor | None, deepest: Tensor, captions: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The log-probabilities of the next words of captions, these words, (batch, captions, length) both,
-        and the logits, as a search has them."""
+    ) -> tuple[Tensor, Tensor]:
+        """The log-probabilities of the next words of captions, as a search has them, and these words, both
+        (batch, captions, length)."""
         decoder = self.model.decoder
         memory, state = decoder.prepare(grid, mask, deepest)
+        if decoder.bonus is not None:  # new words are not detected
+            detected = decoder.bonus.begin(decoder.detect(memory)[:, : self.known])
+            added = decoder.embedding.num_embeddings - self.known
+            state |= {name: F.pad(gains, (0, added)) for name, gains in detected.items()}
         tokens, targets = captions[:, :, :-1], captions[:, :, 1:]
         logits, _ = decoder(tokens, memory, state)
         logits = decoder.as_searched(logits, tokens, memory, state).float()
-        return log_probs_of(logits, targets), targets, logits
+        return log_probs_of(logits, targets), targets
 
     def _stages(self, images: Tensor, views: Tensor) -> list[Tensor]:
         maps = self.maps.maps(images, views, self.device)

@@ -23,7 +23,7 @@ from captioner.paths import below
 from captioner.training.config.options import read_model
 from captioner.training.names.class_words import learnt_from
 from captioner.training.weights.checkpoint import load_model
-from captioner.training.weights.stored import stored_weights
+from captioner.training.weights.stored import ADDED, stored_weights
 
 EMBEDDED = "default"
 ADDABLE = ("color_levels",)
@@ -47,6 +47,8 @@ class Start:
     taught a little more."""
     search: CaptionOptions = FALLBACK
     """How the model searches for captions; resolved."""
+    taught_words: int = 0
+    """The last words of the vocabulary, which came with corrections: only their embeddings are known."""
 
     @classmethod
     def read(cls, name: str, root: Path) -> Start:
@@ -75,10 +77,16 @@ class Start:
         except (KeyError, TypeError, DataError):
             raise DataError(f"the bundle {name} does not say how its model is built") from None
         weights = {**stored_weights(bundle.encoder), **stored_weights(bundle.decoder)}
+        added = {name: weights.pop(name) for name in list(weights) if name.endswith(ADDED)}
+        taught = max(map(len, added.values()), default=0)
+        for name, rows in added.items():
+            known = name.removesuffix(ADDED)
+            weights[known] = torch.cat([weights[known], rows])
         if named := options.bonus.named_words:  # at export they became the last of the vocabulary, in order
-            others = torch.full((len(bundle.vocabulary) - named,), named)
+            others = torch.full((len(bundle.vocabulary) - taught - named,), named)
             weights["decoder.bonus.evidence.column"] = torch.cat([others, torch.arange(named)])
-        return cls(bundle.vocabulary, options, weights, bundle.manifest.get("confidence"), bundle.decoding)
+        confidence = bundle.manifest.get("confidence")
+        return cls(bundle.vocabulary, options, weights, confidence, bundle.decoding, taught)
 
     def architecture(self, wanted: ModelOptions) -> ModelOptions:
         """The architecture of a run that continues from here: the model's own, with what `wanted` sets of
@@ -120,7 +128,8 @@ class Start:
                 raise DataError(f"the model to start from does not hold {name}")
             lengths = len(given), len(value)
             # In a graph, a vector over words may be a column.
-            by_word = lengths == (old, len(vocabulary)) and given[0].numel() == value[0].numel()
+            by_word = lengths[0] in (old, old - self.taught_words) and lengths[1] == len(vocabulary)
+            by_word = by_word and given[0].numel() == value[0].numel()
             grown = name.startswith(("decoder.bonus.evidence.classes.", "encoder.taught."))
             rows = slice(len(given)) if by_word or grown else slice(None)
             if value[rows].numel() != given.numel():

@@ -18,6 +18,11 @@ BYTES, SCALE = ".bytes", ".scale"
 """Suffixes of a weight in 8 bits, and of the scale of each of its columns."""
 
 
+ADDED = ".added"
+"""Suffix of the rows of a weight that belong to words which came with corrections, after those of all other
+words (`captioner.export.taught`)."""
+
+
 def stored_weights(graph: bytes) -> dict[str, Tensor]:
     """The weights of a graph by their names in `CaptionModel`, in float32."""
     held = {

@@ -1,0 +1,228 @@
+"""Adds what a model was taught to the graphs of the bundle that it started from.
+
+Their nodes, their weights and the rounding of INT8 stay as they are. For a photo that is not like a corrected
+one, `TaughtPhotos` adds 0 to the grid, and new words are as good as impossible: the new bundle computes the
+same as before, in both precisions.
+"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import torch
+from onnx import TensorProto, compose, helper, numpy_helper
+from torch import Tensor
+
+from captioner.errors import DataError
+from captioner.export.graphs import export_graph
+from captioner.export.int8.quantizer import hold_weights, refer_to, session
+from captioner.export.rewrites.editor import GraphEditor
+from captioner.files import publish_folder, writing
+from captioner.model import bundle as bundles
+from captioner.model.bundle import Bundle
+from captioner.model.vocabulary import Vocabulary
+from captioner.nn.encoder import STRIDES
+from captioner.nn.encoder.taught import TaughtPhotos
+from captioner.nn.model import CaptionModel
+from captioner.training.weights.stored import ADDED
+
+IMPOSSIBLE = 1e-13
+"""Factor of the probability of new words for photos that are not like a corrected one."""
+_PHOTOS = "encoder.taught."
+"""Begins the names of the weights and values of corrected photos."""
+_DEEPEST, _SUM, _NEAR = (_PHOTOS + name for name in ("deepest", "sum", "near"))
+_GATE = "memory.taught"
+"""What is added to the logits of new words, float (batch, 1, 1)."""
+_WEIGHT, _BIAS = "decoder.embedding.weight", "decoder.embedding.bias"
+_CLOSE = 1e-3
+
+Array = npt.NDArray[np.float32]
+_Edit = Callable[[onnx.ModelProto], None]
+
+
+def export_taught(
+    start: Bundle, model: CaptionModel, words: Vocabulary, folder: Path, name: str, card: str
+) -> None:
+    """Write the bundle `folder`, which must not exist: `start`, with the corrected photos of `model` and the
+    last of its `words`, which the graphs of `start` do not know. `card` is that of `start`. Raises
+    `DataError` if these graphs compute something else than the network does."""
+    taught, embedding = model.encoder.taught, model.decoder.embedding
+    assert taught is not None
+    deepest, grid = _places(start, model)
+    photos = _photos_graph(taught)
+    known = known_words(start)
+    weight, bias = (values[known:].detach().numpy() for values in (embedding.weight, embedding.bias))
+
+    def encoder(graph: onnx.ModelProto) -> None:
+        _add_photos(graph, photos, deepest, grid)
+        if len(weight):
+            _add_gate(graph)
+
+    def decoder(graph: onnx.ModelProto) -> None:
+        if len(weight):
+            _add_words(graph, weight, bias)
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as aside:
+        place = Path(aside) / "bundle"
+        place.mkdir()
+        _write(place, bundles.ENCODER, start.encoder, encoder, start.int8 and start.int8[0])
+        _write(place, bundles.DECODER, start.decoder, decoder, start.int8 and start.int8[1])
+        words.save(place / bundles.WORDS)
+        said = f"{start.name}, taught the captions of {len(taught.keys)} photos. The card of {start.name}:"
+        (place / bundles.CARD).write_text(f"# {name}\n\n{said}\n\n{card}", encoding="utf-8")
+        manifest = copy.deepcopy({k: v for k, v in start.manifest.items() if k not in ("format", "files")})
+        manifest["training"]["model"]["taught"] = len(taught.keys)
+        manifest |= {"name": name, "parameters": sum(p.numel() for p in model.parameters())}
+        bundles.write_manifest(place, manifest)
+        with writing(folder):
+            publish_folder(place, folder)
+
+
+def known_words(bundle: Bundle) -> int:
+    """The number of words that a model knew before it was taught any."""
+    initializers = onnx.load_from_string(bundle.decoder).graph.initializer
+    return len(bundle.vocabulary) - sum(one.dims[0] for one in initializers if one.name == _BIAS + ADDED)
+
+
+def _write(folder: Path, file: str, graph: bytes, edit: _Edit, rounded: bytes | None) -> None:
+    """Write an edited graph, and its edited version in INT8, which refers to its weights."""
+    exact = onnx.load_from_string(graph)
+    edit(exact)
+    content = exact.SerializeToString(deterministic=True)
+    (folder / file).write_bytes(content)
+    if rounded is not None:
+        model = onnx.load_from_string(rounded)
+        hold_weights(model, graph)
+        edit(model)
+        refer_to(model, content, file)
+        (folder / file.replace(".onnx", ".int8.onnx")).write_bytes(
+            model.SerializeToString(deterministic=True)
+        )
+
+
+@torch.no_grad()
+def _places(start: Bundle, model: CaptionModel) -> tuple[str, str]:
+    """The names that the deepest stage and the grid, before anything was added, have in the encoder's graph.
+
+    Exporters name values as they like, so they are found by what they are for two images of noise."""
+    size, (rows, columns) = start.image_size, start.grid
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randint(0, 256, (2, size, size, 3), dtype=torch.uint8, generator=generator)
+    feeds: dict[str, npt.NDArray[np.generic]] = {"pixels": pixels.numpy()}
+    mask = None
+    if start.letterbox is not None:
+        mask = torch.ones(2, rows * columns, dtype=torch.bool)
+        feeds["mask"] = mask.numpy()
+    encoder = model.encoder
+    stages = encoder.stages(encoder.inputs(pixels), 0, len(STRIDES))
+    graph = onnx.load_from_string(start.encoder)
+    names = [name for node in graph.graph.node for name in node.output if name]
+    del graph.graph.output[:]
+    graph.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    values = dict(zip(names, session(graph.SerializeToString()).run(names, feeds), strict=True))
+    return _name(values, stages[-1]), _name(values, encoder.untaught(stages, mask))
+
+
+def _name(values: dict[str, npt.NDArray[np.generic]], wanted: Tensor) -> str:
+    array = wanted.numpy()
+    most = _CLOSE * np.abs(array).max()
+    for name, value in values.items():
+        if value.shape == array.shape and np.abs(value - array).max() < most:
+            return name
+    raise DataError("the graphs of the model do not compute what its network does, so it cannot be taught")
+
+
+def _photos_graph(taught: TaughtPhotos) -> onnx.ModelProto:
+    deepest = torch.zeros(2, taught.keys.shape[1], 3, 5)
+    dynamic = (dict.fromkeys((0, 2, 3), torch.export.Dim.DYNAMIC),)
+    return compose.add_prefix(
+        export_graph(taught, (deepest,), dynamic, ["deepest"], ["sum", "near"]), _PHOTOS
+    )
+
+
+def _add_photos(model: onnx.ModelProto, photos: onnx.ModelProto, deepest: str, grid: str) -> None:
+    """Add the sum to the grid; a graph that has earlier photos gets these instead."""
+    editor = GraphEditor(model)
+    producers = editor.producers()
+    if _DEEPEST not in producers:
+        editor.add("Identity", [f"{deepest}.read" if f"{deepest}.read" in producers else deepest], [_DEEPEST])
+        giver = producers[grid]
+        giver.output[list(giver.output).index(grid)] = f"{grid}.untaught"
+        editor.add("Add", [f"{grid}.untaught", _SUM], [grid])
+    editor.remove(node for node in editor.nodes if node.name.startswith(_PHOTOS))
+    editor.nodes += photos.graph.node
+    kept = [one for one in model.graph.initializer if not one.name.startswith(_PHOTOS)]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend([*kept, *photos.graph.initializer])
+    editor.write()
+
+
+def _add_gate(model: onnx.ModelProto) -> None:
+    """Put out how likely new words may be."""
+    if _GATE in (value.name for value in model.graph.output):
+        return
+    editor = GraphEditor(model)
+    [batch, *_] = model.graph.output[0].type.tensor_type.shape.dim
+    least = editor.constant("taught.impossible", np.array(IMPOSSIBLE, dtype=np.float32))
+    axis = editor.constant("taught.axis", np.array([-1]))
+    editor.add("Max", [_NEAR, least], ["taught.share"])
+    editor.add("Log", ["taught.share"], ["taught.log"])
+    editor.add("Unsqueeze", ["taught.log", axis], [_GATE])
+    model.graph.output.append(
+        helper.make_tensor_value_info(_GATE, TensorProto.FLOAT, [batch.dim_param, 1, 1])
+    )
+    editor.write()
+
+
+def _add_words(model: onnx.ModelProto, weight: Array, bias: Array) -> None:
+    """Give a step the new words, (words, embedding) and (words,), in place of earlier ones."""
+    new = {
+        name + ADDED: numpy_helper.from_array(one, name + ADDED)
+        for name, one in ((_WEIGHT, weight), (_BIAS, bias))
+    }
+    earlier = sum(tensor.dims[0] for tensor in model.graph.initializer if tensor.name == _BIAS + ADDED)
+    kept = [tensor for tensor in model.graph.initializer if tensor.name not in new]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend([*kept, *new.values()])
+    [log_probs] = [value for value in model.graph.output if value.name == "log_probs"]
+    words = log_probs.type.tensor_type.shape.dim[2]
+    if not earlier:
+        _splice_words(model, words.dim_value)
+    words.dim_value += len(weight) - earlier
+
+
+def _splice_words(model: onnx.ModelProto, known: int) -> None:
+    """Compute logits of the new words too. Whatever else reads a word, such as the checklist, sees padding
+    instead of them."""
+    editor = GraphEditor(model)
+    producers = editor.producers()
+    batch = model.graph.input[0].type.tensor_type.shape.dim[0].dim_param
+    model.graph.input.append(helper.make_tensor_value_info(_GATE, TensorProto.FLOAT, [batch, 1, 1]))
+
+    [reader] = [node for node in editor.nodes if _BIAS in node.input and _BIAS not in node.output]
+    product = reader if reader.op_type == "Gemm" else producers[next(n for n in reader.input if n != _BIAS)]
+    number = editor.constant("taught.known", np.array(known))
+    padding = editor.constant("taught.padding", np.array(Vocabulary.pad_id))
+    for node in editor.nodes:
+        if node.op_type == "Gather" and node.input[0] == _WEIGHT:
+            node.input[0] = "taught.embedding"
+        elif "tokens" in node.input:
+            node.input[list(node.input).index("tokens")] = "tokens.known"
+    editor.add("Less", ["tokens", number], ["tokens.is_known"])
+    editor.add("Where", ["tokens.is_known", "tokens", padding], ["tokens.known"])
+    editor.add("Concat", [_WEIGHT, _WEIGHT + ADDED], ["taught.embedding"], axis=0)
+    editor.add("Transpose", [_WEIGHT + ADDED], ["taught.columns"], perm=[1, 0])
+    editor.add("MatMul", [product.input[0], "taught.columns"], ["taught.product"])
+    editor.add("Add", [_BIAS + ADDED, _GATE], ["taught.bias"])
+    editor.add("Add", ["taught.product", "taught.bias"], ["taught.logits"])
+    last = producers["log_probs"]
+    editor.add("Concat", [last.input[0], "taught.logits"], ["logits"], axis=-1)
+    last.input[0] = "logits"
+    editor.write()
