@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -9,9 +10,12 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from support.serving import make_image
+
+from captioner.folder.state import State
 
 pytestmark = pytest.mark.skipif(shutil.which("exiftool") is None, reason="needs the program exiftool")
 
@@ -170,3 +174,39 @@ def test_a_sidecar_of_another_photo_of_the_name_is_not_used(root, batch) -> None
     assert batch(root, "-o", root, "--format", "xmp", "--pattern", "*.jpg") == 0
     assert DESCRIPTION not in tags(root / "a.xmp") and DESCRIPTION not in tags(root / "b.xmp")
     assert DESCRIPTION in tags(root / "a.jpg.xmp") and DESCRIPTION in tags(root / "b.jpg.xmp")
+
+
+class Killed(BaseException):
+    """Ends a run at once."""
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("earlier", [False, True])
+def test_after_a_kill_the_caption_of_the_machine_is_no_persons(
+    root, batch, tmp_path, capsys, monkeypatch, beside, earlier
+) -> None:
+    """The file has the caption, but the state does not say so yet."""
+    run = functools.partial(batch, root, "-o", root, "--format", "xmp", *([] if beside else ["--embed"]))
+    if earlier:
+        assert run("--prefix", "once ") == 0
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        for name in ("restamp", "mark_published"):
+            patch.setattr(State, name, Mock(side_effect=Killed))
+        run()
+    capsys.readouterr()
+    place = root / ("a.jpg.xmp" if beside else "a.jpg")
+    assert tags(place)[DESCRIPTION]
+    assert run() == 0 and "kept as they were" not in capsys.readouterr().err
+    corrections = tmp_path / "corrections.jsonl"
+    corrections.write_text(json.dumps({"image": "a.jpg", "caption": "", "status": "rejected"}))
+    assert run("--corrections", corrections) == 0
+    assert not {DESCRIPTION, ALT_TEXT, WRITER} & set(tags(place) if place.exists() else ())
+
+
+def test_after_a_kill_what_a_person_wrote_since_stays(root, embed, monkeypatch) -> None:
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(State, "restamp", Mock(side_effect=Killed))
+        embed()
+    put(root / "a.jpg", f"{DESCRIPTION}=Grandmother with the cat")
+    assert embed() == 0
+    assert tags(root / "a.jpg")[DESCRIPTION] == "Grandmother with the cat"

@@ -7,6 +7,7 @@ under the GPL or support fewer formats.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -47,6 +48,8 @@ _MARK = re.compile(r"(?:^|; )captioner \S+$")
 """Names captioner and its model as the writer of a description, after the writers that a person named."""
 _MAX_BYTES = 2**40
 _KEPT = b"kept"
+_INTENT = "writing"
+"""The entry of the state that says what was last to be written."""
 
 
 class Written(NamedTuple):
@@ -175,6 +178,7 @@ class XmpOutput(SidecarOutput):
             found = folder.read(target.name)
             if found is None and self._options.embed:
                 raise FileNotFoundError(0, "the photo is gone")
+            before = _intended(entry.name, found, state) or before
             content = found if self._options.embed else whole(found)
             tags = {} if content is None else self._tool.get_tags(content, target.suffix, _READ)
             photo = {} if self._options.embed else self._tags_of_photo(entry.name)
@@ -186,6 +190,7 @@ class XmpOutput(SidecarOutput):
                     if folder.read(target.name) != found:
                         raise PermissionError(0, "it has changed meanwhile")
                     partial.file.write(changed)
+                    _intend(entry.name, changed, written, state)
                     partial.commit(durable=self._options.embed, irreplaceable=self._options.embed)
                 finally:
                     partial.discard()
@@ -251,6 +256,21 @@ class XmpOutput(SidecarOutput):
                 if paths != new:
                     changes[tag] = new or [""]
         return _digest("\n".join(wanted)) if wanted else b""
+
+
+def _intend(name: str, content: bytes, written: Written, state: State) -> None:
+    """Note what is ours in a file that is about to be written: a kill may come before the state says so."""
+    state.set(_INTENT, json.dumps([name, digest_of(content).hex(), written.to_bytes().hex()]))
+
+
+def _intended(name: str, content: bytes | None, state: State) -> Written | None:
+    """What is ours in a file that was written just before a kill; None if that is not this content."""
+    intent = state.get(_INTENT)
+    if intent is None or content is None:
+        return None
+    about, digest, written = json.loads(intent)
+    same = (about, digest) == (name, digest_of(content).hex())
+    return Written.parse(bytes.fromhex(written)) if same else None
 
 
 def _has_content(place: Path) -> bool:
