@@ -80,26 +80,6 @@ def test_both_precisions_say_nearly_the_same(exported: Path, photos: list[Path])
     np.testing.assert_allclose(our_maps, their_maps, atol=0.02)
 
 
-def test_a_model_can_be_rounded_as_an_earlier_one(
-    exported: Path, saved: Path, photos: list[Path], tmp_path: Path
-) -> None:
-    """Or a model that was taught a few photos would caption all others differently, only because it was
-    rounded on these."""
-    earlier, others = Bundle.load(exported), [*photos[:LEAST_PHOTOS]]
-    export_bundle(saved, tmp_path / "kept", calibration=others, like=earlier)
-    kept = Bundle.load(tmp_path / "kept").int8
-    export_bundle(saved, tmp_path / "own", calibration=others)
-    own = Bundle.load(tmp_path / "own").int8
-    assert earlier.int8 and kept and own
-    assert _rounding(kept[0]) == _rounding(earlier.int8[0]) != _rounding(own[0])
-    assert _rounding(kept[1]) == _rounding(earlier.int8[1])
-
-
-def _rounding(graph: bytes) -> dict[str, bytes]:
-    constants = onnx.load_from_string(graph).graph.initializer
-    return {one.name: one.raw_data for one in constants if one.name.endswith((".scale", ".zero", ".rounded"))}
-
-
 def test_biases_absorb_shifted_means(exported: Path, photos: list[Path]) -> None:
     exact = Captioner.load(exported, device="cpu", precision="float32")
     graph = exact.bundle.encoder

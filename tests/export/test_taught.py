@@ -1,0 +1,177 @@
+"""What is taught is added to the graphs of the start: all that is not like it stays the same, bit for bit."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from support import squares
+
+from captioner import Captioner
+from captioner.errors import DataError
+from captioner.export.bundle import export_bundle
+from captioner.export.taught import IMPOSSIBLE, export_taught
+from captioner.model.bundle import Bundle
+from captioner.model.choices import Floats
+from captioner.model.vocabulary import SPECIAL, Vocabulary
+from captioner.nn.decoder import DECODERS
+from captioner.nn.encoder import STRIDES
+from captioner.nn.model import CaptionModel, ModelOptions
+from captioner.training.weights import checkpoint
+from captioner.training.weights.start import Start
+
+WORDS = [*SPECIAL, *(f"word{number}" for number in range(60))]
+NEW = ["vermilion", "teal"]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("photos")
+    random = np.random.default_rng(0)
+    paths = [folder / f"{number}.png" for number in range(9)]
+    for path in paths:
+        small = random.integers(0, 256, (5, 5, 3), dtype=np.uint8)
+        Image.fromarray(small).resize((squares.SIZE, squares.SIZE)).save(path)
+    return paths
+
+
+def bundle(folder: Path, calibration: Sequence[Path] = (), **changes: object) -> Path:
+    """An untrained model."""
+    torch.manual_seed(0)
+    options = squares.options()
+    options = dataclasses.replace(options, model=dataclasses.replace(options.model, **changes))
+    model = CaptionModel(options.model, len(WORDS))
+    with torch.no_grad():
+        model.decoder.embedding.weight.mul_(4)
+        if model.repetition is not None:
+            model.repetition.fill_(1.0)
+            model.repetition[Vocabulary.pad_id] = 0.0
+    contents = {"options": options.to_dict(), "vocabulary": WORDS, "model": model.state_dict()}
+    checkpoint.save(folder / "model.pt", contents)
+    export_bundle(folder / "model.pt", folder / "bundle", calibration=calibration)
+    return folder / "bundle"
+
+
+@torch.no_grad()
+def pupil(start: Path, photos: Sequence[Path], words: Sequence[str]) -> tuple[CaptionModel, Vocabulary]:
+    """A network that has learnt something about the first photo."""
+    before, captioner = Start.read(str(start), start.parent), Captioner.load(start, precision="float32")
+    vocabulary = Vocabulary([*before.vocabulary.words, *words])
+    options = dataclasses.replace(before.model, taught=before.model.taught + 1)
+    torch.manual_seed(1)
+    model = CaptionModel(options, len(vocabulary)).eval()
+    before.give(model, vocabulary)
+    taught = model.encoder.taught
+    assert taught is not None
+    taught.vectors[-1] = torch.randn(taught.vectors.shape[1])
+    pixels = torch.from_numpy(np.stack([captioner.preprocess(photo) for photo in photos]))
+    deepest = model.encoder.stages(model.encoder.inputs(pixels[..., :3]), 0, len(STRIDES))[-1]
+    if not before.model.taught:
+        taught.center.copy_(deepest.flatten(2).mean(dim=-1).mean(dim=0))
+    taught.keys[-1] = taught.describe(deepest[:1])[0]
+    taught.begin.fill_(0.8)
+    return model, vocabulary
+
+
+def two_steps(captioner: Captioner, photos: Sequence[Path], word: int) -> tuple[Floats, Floats]:
+    """The log-probabilities of the first word, and of the one after `word`."""
+    encoded = captioner.encode(np.stack([captioner.preprocess(photo) for photo in photos]))
+    tokens = np.full((len(photos), 1), Vocabulary.start_id)
+    first, _, state = encoded.step(tokens, encoded.start(1))
+    second, _, _ = encoded.step(np.full_like(tokens, word), state)
+    return first[:, 0], second[:, 0]
+
+
+@pytest.fixture(scope="module")
+def start(photos: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    options = squares.with_bonus(
+        ModelOptions(), checklist_weight=1.0, repetition_cost=1.0, attended_detection=0.5
+    )
+    changes = {"decoder": "two_lstm", "attention": "scaled_dot_product", "hidden": 80, "features": 64}
+    return bundle(tmp_path_factory.mktemp("start"), photos, bonus=options.bonus, **changes)
+
+
+@pytest.fixture(scope="module")
+def taught(start: Path, photos: list[Path]) -> Path:
+    model, vocabulary = pupil(start, photos, NEW)
+    export_taught(Bundle.load(start), model, vocabulary, start.parent / "taught", "taught", "Card")
+    return start.parent / "taught"
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_other_photos_are_captioned_as_before_bit_for_bit(
+    start: Path, taught: Path, photos: list[Path], precision: str
+) -> None:
+    old, new = (Captioner.load(one, precision=precision, device="cpu") for one in (start, taught))
+    known = len(WORDS)
+    for before, after in zip(two_steps(old, photos, 9), two_steps(new, photos, 9), strict=True):
+        assert np.array_equal(before[1:], after[1:, :known])
+        assert (after[1:, known:] < np.log(IMPOSSIBLE) + 15).all()
+        assert np.abs(before[0] - after[0, :known]).max() > 0.1
+
+
+def test_the_corrected_photo_is_captioned_as_the_network_would(
+    start: Path, taught: Path, photos: list[Path]
+) -> None:
+    model, _ = pupil(start, photos, NEW)
+    captioner = Captioner.load(taught, precision="float32", device="cpu")
+    [found], _ = two_steps(captioner, photos[:1], 9)
+    pixels = torch.from_numpy(captioner.preprocess(photos[0])[None, ..., :3])
+    with torch.no_grad():
+        memory, state = model.encode(pixels)
+        state["checklist"][..., len(WORDS) :] = 0
+        step = model.decoder.step(torch.tensor([[Vocabulary.start_id]]), memory, state)
+    wanted = torch.log_softmax(step.logits[0, 0], dim=-1).numpy()
+    np.testing.assert_allclose(found, wanted, atol=0.05)  # new words are in the network's detection too
+
+
+def test_what_is_taught_adds_up(taught: Path, photos: list[Path], tmp_path: Path) -> None:
+    model, vocabulary = pupil(taught, photos[1:], ["mauve"])
+    export_taught(Bundle.load(taught), model, vocabulary, tmp_path / "again", "again", "Card")
+    again = Bundle.load(tmp_path / "again")
+    assert again.vocabulary.words == (*WORDS, *NEW, "mauve")
+    assert again.manifest["training"]["model"]["taught"] == 2
+    for precision in again.precisions:
+        old, new = (
+            Captioner.load(one, precision=precision, device="cpu") for one in (taught, tmp_path / "again")
+        )
+        for before, after in zip(two_steps(old, photos, 65), two_steps(new, photos, 65), strict=True):
+            assert np.array_equal(before[2:], after[2:, : before.shape[1]])
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_every_decoder_can_get_words(decoder: str, photos: list[Path], tmp_path: Path) -> None:
+    start = bundle(tmp_path, decoder=decoder)
+    model, vocabulary = pupil(start, photos, NEW)
+    export_taught(Bundle.load(start), model, vocabulary, tmp_path / "taught", "taught", "Card")
+    old, new = (Captioner.load(one, device="cpu") for one in (start, tmp_path / "taught"))
+    for before, after in zip(two_steps(old, photos, 9), two_steps(new, photos, 9), strict=True):
+        assert np.array_equal(before[1:], after[1:, : len(WORDS)])
+    first, second = two_steps(new, photos[:1], len(WORDS))
+    assert np.isfinite(first).all() and np.isfinite(second).all()
+
+
+def test_a_taught_model_can_be_trained(taught: Path) -> None:
+    before = Start.read(str(taught), taught.parent)
+    vocabulary = Vocabulary([*before.vocabulary.words, "mauve"])
+    model = CaptionModel(before.model, len(vocabulary))
+    before.give(model, vocabulary)
+    repetition = model.repetition
+    assert repetition is not None and repetition[4 : len(WORDS)].eq(1).all()
+    assert torch.equal(
+        model.decoder.embedding.weight[: len(WORDS) + 2], before.weights["decoder.embedding.weight"]
+    )
+
+
+def test_graphs_of_another_network_are_refused(start: Path, photos: list[Path], tmp_path: Path) -> None:
+    model, vocabulary = pupil(start, photos, NEW)
+    with torch.no_grad():
+        model.encoder.norm.weight.add_(1)
+    with pytest.raises(DataError, match="do not compute what its network does"):
+        export_taught(Bundle.load(start), model, vocabulary, tmp_path / "taught", "taught", "Card")
+    assert not list(tmp_path.iterdir())
