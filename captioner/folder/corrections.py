@@ -13,6 +13,7 @@ from captioner.errors import DataError
 from captioner.files import check_writable, replacing
 from captioner.folder.outputs.options import Record
 from captioner.overlay.text import clean
+from captioner.references.bounded import read_text
 from captioner.results import image_of
 
 STATUSES = ("approved", "edited", "rejected")
@@ -20,6 +21,7 @@ REJECTED = "rejected"
 """The error code of a caption that a person rejected; it does not count as a failure."""
 _OF_MODEL = frozenset(("error", "words", "alternatives", "keywords", "log_prob", "confidence"))
 """Fields that describe the model's caption, not the one that a person wrote instead."""
+_MAX_BYTES = 2**28
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +95,7 @@ _Line = tuple[str, tuple[str, str], dict[str, str]]
 
 
 def _read_file(path: Path) -> Iterator[_Line]:
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: {getattr(error, 'strerror', None) or 'not a text file'}") from error
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_text(path, _MAX_BYTES).split("\n"), 1):
         if line.strip():
             yield _read_line(line, f"{path}, line {number}")
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from captioner.errors import DataError
+from captioner.references.bounded import read_text
 from captioner.references.image import CaptionedImage, image_key
 from captioner.references.json_text import parse_json
 from captioner.references.labels import read_classes, read_labels
@@ -91,7 +92,7 @@ def _read_folder(folder: Path) -> list[CaptionedImage]:
     for name in _METADATA:
         if (folder / name).is_file():
             return _parse(folder / name, read_text(folder / name))
-    return read_sidecars(folder, read_text)
+    return read_sidecars(folder)
 
 
 def _parse(path: Path, text: str) -> list[CaptionedImage]:
@@ -100,16 +101,6 @@ def _parse(path: Path, text: str) -> list[CaptionedImage]:
     if path.suffix.lower() in (".jsonl", ".ndjson"):
         return parse_lines(path, text)
     return _parse_json(path, text) if text.lstrip()[:1] in ("{", "[") else _parse_tokens(path, text)
-
-
-def read_text(path: Path) -> str:
-    """A file in UTF-8. Raises `DataError`."""
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise DataError(f"{path}: not a text file in UTF-8; save it as one") from None
 
 
 def _parse_json(path: Path, text: str) -> list[CaptionedImage]:

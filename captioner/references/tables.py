@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from captioner.errors import DataError
+from captioner.references.bounded import MAX_SIDECAR_BYTES, read_text
 from captioner.references.image import CaptionedImage
 from captioner.references.json_text import parse_json
 from captioner.references.listing import list_images
@@ -113,7 +114,7 @@ def _records(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
         yield number, record
 
 
-def read_sidecars(folder: Path, read_text: Callable[[Path], str]) -> list[CaptionedImage]:
+def read_sidecars(folder: Path) -> list[CaptionedImage]:
     """The images of a folder that have a text file beside them, one caption on each line: `a.jpg.txt` for
     `a.jpg`, or `a.txt`, which belongs to the first of the images that could have it; likewise `.caption`."""
     found, used = [], set()
@@ -124,8 +125,9 @@ def read_sidecars(folder: Path, read_text: Callable[[Path], str]) -> list[Captio
             for suffix in SIDECAR_SUFFIXES
             for place in (image.with_name(image.name + suffix), image.with_suffix(suffix))
         ):
-            captions = read_text(beside).split("\n") if beside.is_file() and beside not in used else []
-            captions = [caption.strip() for caption in captions if caption.strip()]
+            is_new = beside.is_file() and beside not in used
+            lines = read_text(beside, MAX_SIDECAR_BYTES).split("\n") if is_new else []
+            captions = [line.strip() for line in lines if line.strip()]
             if captions:
                 used.add(beside)
                 found.append(CaptionedImage(name, tuple(captions), ""))

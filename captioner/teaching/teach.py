@@ -21,6 +21,8 @@ from captioner.trial import load_bundle
 
 MOST_CHANGED = 0.25
 """Share of the captions of other photos that teaching may change."""
+MOST_SHOWN = 5
+"""Changed captions of photos like corrected ones that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,8 @@ def teach(
     which must not exist.
 
     Photos that do not look like a corrected one keep their captions (`captioner.nn.encoder.taught`). `report`
-    receives the table of what changed. Raises `DataError` if that is harm, and nothing is written then,
-    unless `force` is set; and as `learn` and `export_taught` do.
+    receives the table of what changed, and examples of photos like corrected ones. Raises `DataError` if that
+    is harm, and nothing is written then, unless `force` is set; and as `learn` and `export_taught` do.
     """
     if bundle.exists():
         raise DataError(f"{bundle} exists already; a model is taught into a new folder")
@@ -81,6 +83,9 @@ def teach(
         after = _captions(lesson, Captioner.load(place / "bundle"), every, progress, "captions after")
         taught = judge(lesson, before, after, learnt.alike)
         report(taught.table)
+        changed = [name for name in sorted(learnt.alike) if after.get(name) != before.get(name)]
+        for name in changed[:MOST_SHOWN]:
+            report(f"{name}: {before.get(name)} -> {after.get(name)}")
         if taught.harm and not force:
             raise DataError(f"the model was not kept: {'; '.join(taught.harm)}; --force keeps it as it is")
         for text in taught.harm:

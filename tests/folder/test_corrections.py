@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.serving import make_image
 
+from captioner.errors import DataError
 from captioner.folder.corrections import Corrections
 
 needs_exiftool = pytest.mark.skipif(shutil.which("exiftool") is None, reason="needs the program exiftool")
@@ -146,3 +147,10 @@ def test_keywords_with_what_they_are_kinds_of(few, tmp_path, batch) -> None:
     assert read("a.jpg") == [words, [path.replace("/", "|") for path in paths], paths]
     correct("a tiger in the grass")  # they go with their caption
     assert read("a.jpg")[2] == ["animal/tiger", "plant/grass"]
+
+
+def test_a_file_of_gigabytes_is_refused_unread(tmp_path: Path) -> None:
+    with (tmp_path / "c.jsonl").open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(DataError, match="has 1099511627776 bytes, the limit is"):
+        Corrections.read(tmp_path / "c.jsonl")

@@ -28,7 +28,8 @@ def start(data: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     folder = tmp_path_factory.mktemp("start")
     stage = squares.stage(epochs=3, tuned_segments=0)
     squares.trainer(squares.options((stage,)), folder / "run", data, cache).run()
-    export_bundle(folder / "run" / "best.pt", folder / "bundle")
+    photos = sorted((data / "images").iterdir())
+    export_bundle(folder / "run" / "best.pt", folder / "bundle", calibration=photos)
     return folder / "bundle"
 
 
@@ -148,3 +149,14 @@ def test_what_is_not_there_is_said_at_once(
         assert reason in capsys.readouterr().err
     with pytest.raises(DataError):
         Lesson.read(tmp_path / "no", given)
+
+
+@pytest.mark.parametrize("place", ["c.jsonl", "photos/metadata.csv", "photos/a.txt"])
+def test_files_that_are_too_large_are_refused_unread(tmp_path: Path, place: str) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    squares.draw("red", "left", 0).save(folder / "a.png")
+    with (tmp_path / place).open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(DataError, match="has 1099511627776 bytes, the limit is"):
+        Lesson.read(folder, folder if place.startswith("photos") else tmp_path / place)
