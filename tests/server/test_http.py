@@ -1,6 +1,8 @@
 """Captions over HTTP: requests and their answers, whole or word by word."""
 
+import asyncio
 import base64
+import json
 
 import httpx
 import numpy as np
@@ -8,6 +10,9 @@ import pytest
 from support.engines import FakeEngine
 from support.http_serving import IMAGE, JSON, OCTETS, expected, read_events, serve_http
 from support.patience import wait_until
+
+from captioner.results import Caption, Word
+from captioner_server.http.caption import encode
 
 
 @pytest.mark.parametrize(
@@ -157,6 +162,16 @@ def test_a_stream_has_every_word_and_last_the_searched_caption(http_server, http
     assert [data for _, data in events[:-1]] == greedy["words"]
     assert events[-1][1] == expected(http_server, attention=True, alternatives=2)
     assert len(events[-1][1]["alternatives"]) == 2
+
+
+def test_maps_are_written_as_the_command_line_writes_them():
+    """They are formatted in another way, because large ones would hold up other calls."""
+    attention = np.float32([[0, 1, 1 / 3], [1e-4, 1.2345678e-5, 3e-30]])
+    caption = Caption("a dog", -1.5, (Word("a", -0.5, attention, 0.25), Word("dog", -1.0, attention.T)))
+    assert json.loads(asyncio.run(encode(caption))) == caption.to_dict()
+    assert json.loads(asyncio.run(encode(caption.words[0]))) == caption.words[0].to_dict()
+    with pytest.raises(ValueError, match="JSON"):
+        asyncio.run(encode(Word("a", -0.5, np.float32([[np.nan]]))))
 
 
 def test_a_greedy_stream_is_not_searched_again(http_server, http):
