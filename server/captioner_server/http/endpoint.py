@@ -115,6 +115,7 @@ class Endpoint(Generic[T]):
             self.door.admit(call.caller, self.operation.kind, deadline_s) as ticket,
             self.door.receive(ticket, lambda: self.operation.read(request), self.operation.size_of) as asked,
         ):
+            call.arrived = True
             self.door.state.enter()
             try:
                 answering = _answer(self.operation.answer(asked, ticket), request, send)

@@ -21,6 +21,8 @@ class Call:
     peer: str = ""
     caller: str = ""
     """The name of its token, or its address."""
+    arrived: bool = False
+    """Whether its message has arrived, or the first of a stream may."""
     images: int = 0
     failed: int = 0
     image_bytes: int = 0

@@ -42,22 +42,29 @@ class Journal:
         self._metrics.refused.labels(error.code).inc()
 
     def skip(self, method: str) -> None:
-        """Count a call that its caller has cancelled before anything was done for it. One log line stands for
-        all of these within `_SKIPPED_S`: a flood of them costs little."""
+        """Count a call that its caller has cancelled before anything was done for it."""
         self._metrics.calls.labels(method, CANCELLED).inc()
+        self._log_cancelled()
+
+    def _log_cancelled(self) -> None:
+        """One log line stands for all calls within `_SKIPPED_S` that are cancelled before their message has
+        arrived: a flood of them costs little."""
         self._skipped += 1
         if time.monotonic() - self._skipped_since_s >= _SKIPPED_S:
-            log.info("calls cancelled at once", extra={"fields": {"count": self._skipped}})
+            log.info("calls cancelled before their message", extra={"fields": {"count": self._skipped}})
             self._skipped, self._skipped_since_s = 0, time.monotonic()
 
     def finish(self, call: Call, code: str, reason: str, seconds: float, *, probe: bool = False) -> None:
         """Count and log a call that has ended. `reason` says why it failed; probes are logged at level
-        DEBUG."""
+        DEBUG, calls that are cancelled before their message has arrived together."""
         self._metrics.calls.labels(call.method, code).inc()
         self._metrics.call_seconds.labels(call.method).observe(seconds)
         trace = current_trace.get()
         if trace:
             trace.finish(call, code)
+        if code == CANCELLED and not call.arrived:
+            self._log_cancelled()
+            return
         level = logging.DEBUG if probe else logging.INFO
         if log.isEnabledFor(level):
             record = {**call.to_dict(), "code": code, "ms": round(1000 * seconds, 1)}

@@ -135,8 +135,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             call.caller = await self._identify(metadata, context)
             async with self._door.admit(call.caller, kind, deadline_of(context)) as ticket:
                 if handler.request_streaming:
+                    call.arrived = True
                     return await self._answered(behaviour, ticket, ticket, context)
                 async with self._door.receive(ticket, lambda: read_one(context), _size_of) as received:
+                    call.arrived = True
                     return await self._answered(behaviour, received.checked(), ticket, context)
 
         return admitted
