@@ -28,6 +28,8 @@ _KEPT_BYTES = 256 * 2**20
 _INTERVAL_S = 2.0
 _GROWTH_BYTES = 16 * 2**20
 """Growth since the last trim that is worth another, which takes milliseconds."""
+_LONGEST_PAUSE = 16
+"""Most intervals between two trims of a process that does not grow."""
 _YOUNG_OBJECTS = 10_000
 """New objects between two collections of garbage; Python's default is 700. A call makes hundreds, which few
 cycles hold."""
@@ -58,13 +60,20 @@ def settle_garbage() -> None:
 
 
 def _keep_trimmed(trim: Any) -> None:
-    floor = _resident_bytes()
+    """Trim when the process has grown, and from time to time while it is larger than it once was: what was
+    in use at the last trim may be free by now."""
+    least = last = _resident_bytes()
+    rest = pause = 1  # in intervals
     while True:
         time.sleep(_INTERVAL_S)
-        floor = min(floor, resident := _resident_bytes())
-        if resident > floor + _GROWTH_BYTES:
+        rest -= 1
+        resident = _resident_bytes()
+        least, last = min(least, resident), min(last, resident)
+        if resident > last + _GROWTH_BYTES or (rest <= 0 and resident > least + _GROWTH_BYTES):
             trim(0)  # without the global lock
-            floor = _resident_bytes()
+            last = _resident_bytes()
+            pause = 1 if last < resident - _GROWTH_BYTES else min(2 * pause, _LONGEST_PAUSE)
+            rest = pause
 
 
 def _resident_bytes() -> int:
