@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from functools import partial
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any
 
 import h11
@@ -19,15 +20,18 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 HEAD_S = 10.0
 """Longest time for the head of a request to arrive."""
 MAX_HEAD_BYTES = 2**15
-_PIECE_BYTES = 2**12
+_PIECE_BYTES, _LARGE_PIECE_BYTES = 2**9, 2**12
+"""Bytes to parse at once: small pieces of heads and of small chunks, each of which takes as long as a large
+chunk."""
 _READ_BYTES = 2**15
 _BODY_BYTES = 24 * 2**10
 """Most bytes of a waiting call's body before reading is paused. With one more read of `_READ_BYTES`, a call
 that is not read yet takes at most 64 KiB."""
-_MOST_OVERHEAD_BYTES = 2**12
+_MOST_OVERHEAD_BYTES = 2**8
 """Most bytes of the heads of chunks, beside as many as the body has; in chunks of one byte there are five
 times as many."""
 _FEED_S = 0.002
+_MOST_REST_S = 0.05
 _LINGER_S = 1.0
 """How long a refused request is read on, and discarded, before its connection is closed."""
 
@@ -39,30 +43,48 @@ def bounded_protocol(unread_s: float) -> Any:
 
 
 class _Feeder:
-    """Feeds received bytes to the parsers in small pieces, taking turns between connections, for a limited
-    time in each iteration of the event loop: a body in chunks of one byte is a thousand times as expensive as
-    others of its size."""
+    """Feeds received bytes to the parsers in small pieces, for a limited time in each iteration of the event
+    loop: a body in chunks of one byte is a thousand times as expensive as others of its size.
+
+    Connections take turns by the time that their pieces have taken. While more arrives than can be parsed,
+    the loop has as much time for everything else as the last pieces and their answers have taken."""
 
     def __init__(self) -> None:
-        self._waiting: deque[_Protocol] = deque()
+        self._waiting: list[tuple[float, int, _Protocol]] = []  # a heap, by time and order of arrival
+        self._arrivals = count()
+        self._now = 0.0
+        """The time of the connection whose turn it was last, in seconds; others start with it."""
         self._scheduled = False
 
     def add(self, protocol: _Protocol) -> None:
-        if protocol not in self._waiting:
-            self._waiting.append(protocol)
+        if not protocol.waits:
+            protocol.parsed_s = max(protocol.parsed_s, self._now)
+            self._push(protocol)
         if not self._scheduled:
             self._scheduled = True
             protocol.loop.call_soon(self._feed, protocol.loop)
 
+    def _push(self, protocol: _Protocol) -> None:
+        protocol.waits = True
+        heappush(self._waiting, (protocol.parsed_s, next(self._arrivals), protocol))
+
     def _feed(self, loop: asyncio.AbstractEventLoop) -> None:
-        end = time.monotonic() + _FEED_S
-        while self._waiting and time.monotonic() < end:
-            protocol = self._waiting.popleft()
-            if protocol.feed():
-                self._waiting.append(protocol)
+        began = before = time.monotonic()
+        while self._waiting and before < began + _FEED_S:
+            self._now, _, protocol = heappop(self._waiting)
+            protocol.waits = False
+            more = protocol.feed()
+            after = time.monotonic()
+            protocol.parsed_s += after - before
+            before = after
+            if more and not protocol.waits:
+                self._push(protocol)
         self._scheduled = bool(self._waiting)
         if self._scheduled:
-            loop.call_soon(self._feed, loop)
+            loop.call_soon(self._rest, loop, began)  # behind what answers these pieces
+
+    def _rest(self, loop: asyncio.AbstractEventLoop, began: float) -> None:
+        loop.call_later(min(time.monotonic() - began, _MOST_REST_S), self._feed, loop)
 
 
 class _Flow(FlowControl):
@@ -111,17 +133,21 @@ class _Protocol(H11Protocol):
         """`unread_s` is how long the caller may read nothing of an answer."""
         super().__init__(*args, **more)
         self._feeder, self._unread_s = feeder, unread_s
+        self.waits, self.parsed_s = False, 0.0
+        """Whether it has its place among those that wait to be fed, and how long its pieces have taken."""
         self._arrived = bytearray()
-        self._overhead = 0
-        """Bytes of the chunks of this body less those of the body itself."""
+        self._piece_bytes, self._overhead = _PIECE_BYTES, 0
+        """Bytes of the heads of chunks, beside as many as the body has."""
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
         self._arrived += data
-        if len(self._arrived) > _PIECE_BYTES:
+        if len(self._arrived) > _LARGE_PIECE_BYTES:
             self.transport.pause_reading()
-        if self._arrived:
+        if self._arrives_whole():
+            self.feed()  # which takes no longer than a turn
+        elif self._arrived:
             self._feeder.add(self)
 
     def feed(self) -> bool:
@@ -129,24 +155,37 @@ class _Protocol(H11Protocol):
         if self.transport.is_closing():
             self._arrived.clear()
         if self._arrived and not self.flow.read_paused:
-            piece = bytes(self._arrived[:_PIECE_BYTES])
-            del self._arrived[:_PIECE_BYTES]
-            cycle, before = self.cycle, len(self.cycle.body) if self.cycle else 0
-            super().data_received(piece)
-            self._limit_overhead(cycle, len(piece), before)
-            self._limit_body()
+            self._parse(self._piece_bytes)
+            if self._arrives_whole():
+                self._parse(_READ_BYTES)
         if not self._arrived and not self.flow.read_paused:
             self.transport.resume_reading()
         return bool(self._arrived) and not self.flow.read_paused
+
+    def _parse(self, most: int) -> None:
+        piece = bytes(self._arrived[:most])
+        del self._arrived[:most]
+        cycle, before = self.cycle, len(self.cycle.body) if self.cycle else 0
+        super().data_received(piece)
+        self._limit_overhead(cycle, len(piece), before)
+        self._limit_body()
+
+    def _arrives_whole(self) -> bool:
+        """Whether there are bytes to parse of a body of known length, which are parsed as fast as read."""
+        if not self._arrived or self.flow.read_paused or self.conn.their_state is not h11.SEND_BODY:
+            return False
+        return any(name == b"content-length" for name, _ in self.cycle.scope["headers"])
 
     def _limit_overhead(self, cycle: Any, arrived: int, before: int) -> None:
         """Refuse a body that arrives in chunks which are hardly anything but their heads."""
         arrives = cycle is self.cycle and self.conn.their_state is h11.SEND_BODY
         if not arrives or cycle is None or cycle.response_complete:
-            self._overhead = 0
+            self._piece_bytes, self._overhead = _PIECE_BYTES, 0
             return
         own = len(cycle.body) - before
-        self._overhead += arrived - 2 * own
+        large = own > arrived * 3 // 4
+        self._piece_bytes = min(2 * self._piece_bytes, _LARGE_PIECE_BYTES) if large else _PIECE_BYTES
+        self._overhead = max(0, self._overhead + arrived - 2 * own)
         if self._overhead > _MOST_OVERHEAD_BYTES:
             self.discard()
             if self.conn.our_state is h11.SEND_RESPONSE:
