@@ -36,8 +36,11 @@ RATE = 0.1
 MOST_EPOCHS = 100
 MOST_ALIKE = 0.05
 """Share of the other photos that may count as like a corrected one."""
-LEAST_BEGIN, MOST_BEGIN = 0.4, 0.7
-"""Where the similarity that counts may begin. That of the mirrored photo is about 0.9."""
+LEAST_BEGIN, MOST_BEGIN = 0.5, 0.7
+"""Where the similarity that counts may begin. That of the mirrored photo is about 0.9, the median of two
+photos of one thing 0.35 (a quarter are above 0.53), and of different things 0."""
+ROUNDED = 0.05
+"""How much a similarity may be off in INT8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +177,7 @@ class _Pupil:
             return []
         begin = torch.quantile(nearest, 1 - MOST_ALIKE).clamp(LEAST_BEGIN, MOST_BEGIN)
         taught.begin.copy_(torch.maximum(begin, taught.begin) if self.before else begin)
-        return [corrected + row for row in torch.nonzero(nearest > taught.begin).flatten().tolist()]
+        return [corrected + row for row in torch.nonzero(nearest > taught.begin - ROUNDED).flatten().tolist()]
 
     def learn(self, progress: Progress) -> None:
         """Take steps until all words of all corrections are likely enough."""
