@@ -126,6 +126,7 @@ class Start:
                 value.fill_(model.options.bonus.named_words)  # a new word names none of the classes
             if given is None:
                 raise DataError(f"the model to start from does not hold {name}")
+            given, value = torch.atleast_1d(given, value)  # a scale may have no axis
             lengths = len(given), len(value)
             # In a graph, a vector over words may be a column.
             by_word = lengths[0] in (old, old - self.taught_words) and lengths[1] == len(vocabulary)

@@ -250,3 +250,13 @@ def test_a_new_encoder_is_pretrained_and_the_rest_is_kept(tmp_path: Path) -> Non
     for name, value in after.state_dict().items():
         expected = own[name] if name.startswith(new) else before.state_dict()[name]
         assert torch.equal(value, expected), name
+
+
+def test_a_weight_without_axes_is_given_too() -> None:
+    """As the scale of CLIP's photos."""
+    vocabulary = Vocabulary([*SPECIAL, "a"])
+    model = CaptionModel(squares.options().model, len(vocabulary))
+    model.encoder.register_buffer("factor", torch.tensor(1.0))
+    weights = {name: torch.full_like(value, 2) for name, value in model.state_dict().items()}
+    Start(vocabulary, model.options, weights).give(model, vocabulary)
+    assert model.encoder.factor == 2
