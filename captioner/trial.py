@@ -7,6 +7,7 @@ everything; in a server, the calls of everybody. What has passed is noted in the
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -20,10 +21,14 @@ from captioner.model.installed import installed_models
 
 _IMAGES = 4
 """A batch that is large enough to tell: encoders compute as many images at once on a CPU."""
-_MEMORY_BYTES = 4 * 2**30
+_MEMORY_BYTES = 2 * 2**30
 """Memory that a model may take, beside a multiple of its bundle."""
 _BUNDLE_COPIES = 8
-_CPU_S = 180
+_CPU_S, _CPU_S_PER_MIB = 20.0, 0.25
+"""Processor time that a model may take: about ten times that of the installed ones on an ordinary core."""
+_NO_MEMORY = "it needs more memory than it may have"
+_ALLOCATION = "allocate memory", "bad_alloc", "BFCArena"
+"""In what ONNX Runtime says about a lack of memory."""
 _WALL_S = 1800.0
 """Many times the processor time: the machine may be busy."""
 _NICENESS = 5
@@ -50,7 +55,10 @@ def try_bundle(folder: Path, digest: str) -> None:
     batch, in a process with limits of memory and processor time. Raises `BundleError`."""
     paths = json.dumps([path or os.getcwd() for path in sys.path])  # noqa: PTH109
     code = f"import sys; sys.path[:] = {paths}; from captioner.trial import main; main()"
-    command = [sys.executable, "-P", "-c", code, str(folder), digest]
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    memory_bytes = _MEMORY_BYTES + _BUNDLE_COPIES * size
+    cpu_s = math.ceil(_CPU_S + _CPU_S_PER_MIB * size / 2**20)
+    command = [sys.executable, "-P", "-c", code, str(folder), digest, str(memory_bytes), str(cpu_s)]
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_WALL_S, check=False
@@ -60,7 +68,7 @@ def try_bundle(folder: Path, digest: str) -> None:
     except OSError as error:
         raise BundleError(f"cannot start a process to try {folder}: {error.strerror}") from None
     if done.returncode:
-        limits = f"it may take {_MEMORY_BYTES >> 30} GiB and {_CPU_S} s of processor time"
+        limits = f"it may take {memory_bytes / 2**30:.1f} GiB and {cpu_s} s of processor time"
         reason = clip(done.stdout.strip()) or f"its process ended with status {done.returncode}; {limits}"
         raise BundleError(f"the trial of {folder} failed: {reason}")
 
@@ -74,7 +82,7 @@ def main() -> None:
 
     folder, digest = Path(sys.argv[1]), sys.argv[2]
     try:
-        _limit(folder)
+        _limit(*map(int, sys.argv[3:]))
         bundle = Bundle.load(folder)
         if bundle.digest != digest:
             sys.exit(_say("it has changed meanwhile"))
@@ -85,8 +93,10 @@ def main() -> None:
     except CaptionerError as error:
         sys.exit(_say(str(error)))
     except MemoryError:
-        sys.exit(_say("it needs more memory than it may have"))
+        sys.exit(_say(_NO_MEMORY))
     except Exception as error:  # whatever ONNX Runtime says about the graphs
+        if any(word in str(error) for word in _ALLOCATION):
+            sys.exit(_say(_NO_MEMORY))
         sys.exit(_say(f"{type(error).__name__}: {error}"))
 
 
@@ -101,18 +111,17 @@ def _say(reason: str) -> int:
     return 1
 
 
-def _limit(folder: Path) -> None:
+def _limit(memory_bytes: int, cpu_s: int) -> None:
     if os.name == "nt":  # which ends it only when it takes too long
         return
     import resource
 
     os.nice(_NICENESS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
     if sys.platform == "linux":
         pages = int(Path("/proc/self/statm").read_text().split()[0])
-        files = sum(file.stat().st_size for file in folder.iterdir())
-        most = pages * resource.getpagesize() + _MEMORY_BYTES + _BUNDLE_COPIES * files
+        most = pages * resource.getpagesize() + memory_bytes
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(resource.RLIMIT_AS, (most, most))

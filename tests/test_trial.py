@@ -18,21 +18,24 @@ from captioner.model.graph_cache import user_folder
 pytest.importorskip("onnxruntime")
 
 
-def greedy(tiny_bundle: Path, bundle: Path) -> Path:
-    """A bundle with harmless operators, two of which multiply two constants to a tensor of 14 GB."""
+def greedy(tiny_bundle: Path, bundle: Path, side: int = 60_000, products: int = 0) -> Path:
+    """A bundle with harmless operators: two constants are multiplied to a square tensor (of 14 GB), and this
+    with itself so many times."""
     onnx = pytest.importorskip("onnx")
     shutil.copytree(tiny_bundle, bundle)
     model = onnx.load(bundle / "encoder.onnx")
-    side = np.ones(60_000, np.float32)
-    for name, value in (("row", side[None]), ("column", side[:, None]), ("nothing", np.float32(0))):
+    ones = np.ones(side, np.float32)
+    for name, value in (("row", ones[None]), ("column", ones[:, None]), ("nothing", np.float32(0))):
         model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
     output = model.graph.output[0].name
     last = next(node for node in model.graph.node if output in node.output)
     last.output[list(last.output).index(output)] = "before"
     make = onnx.helper.make_node
-    model.graph.node.append(make("Mul", ["row", "column"], ["square"]))
-    model.graph.node.append(make("ReduceMean", ["square"], ["mean"], keepdims=0))
-    model.graph.node.append(make("Mul", ["mean", "nothing"], ["zero"]))
+    model.graph.node.append(make("Mul", ["row", "column"], ["power0"]))
+    for number in range(products):
+        model.graph.node.append(make("MatMul", [f"power{number}"] * 2, [f"power{number + 1}"]))
+    model.graph.node.append(make("ReduceMean", [f"power{products}"], ["average"], keepdims=0))
+    model.graph.node.append(make("Mul", ["average", "nothing"], ["zero"]))
     model.graph.node.append(make("Add", ["before", "zero"], [output]))
     onnx.save(model, bundle / "encoder.onnx")
     manifest = json.loads((bundle / "bundle.json").read_text())
@@ -77,9 +80,20 @@ def test_installed_models_need_no_trial(
 @pytest.mark.skipif(os.name != "posix", reason="limits")
 def test_what_takes_too_much_is_refused(tiny_bundle: Path, tmp_path: Path, cache: Path) -> None:
     bundle = greedy(tiny_bundle, tmp_path / "greedy")
-    with pytest.raises(BundleError, match="the trial of") as caught:
+    with pytest.raises(BundleError, match="it needs more memory than it may have") as caught:
         trial.load_bundle(bundle)
     assert len(str(caught.value).splitlines()) == 1 and not cache.exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits")
+def test_what_computes_too_long_is_refused(
+    tiny_bundle: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = greedy(tiny_bundle, tmp_path / "bundle", 2000, 1000)
+    monkeypatch.setattr(trial, "_CPU_S", 3.0)
+    with pytest.raises(BundleError, match="4 s of processor time"):
+        trial.load_bundle(bundle)
+    assert not cache.exists()
 
 
 def test_a_bundle_that_is_exchanged_before_its_trial_is_refused(tiny_bundle: Path, tmp_path: Path) -> None:
