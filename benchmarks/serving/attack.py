@@ -35,6 +35,9 @@ from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
 _CAPTION_P99_MS, _HEALTH_P99_MS, _HEALTH_MAX_MS = 1000, 100, 500
 _MEMORY_MIB = 4096
 _TIMEOUT_S = 20
+_FROM_ONE_ADDRESS = 48
+"""Most attackers behind a front, which takes 64 connections from an address: those that use gRPC have the
+address of ordinary callers."""
 
 
 def main() -> int:
@@ -88,6 +91,8 @@ def attacked(
         callers.start()
         receiver.recv()  # those that connect before the attack have done so
         count = max(args.callers, CALLERS.get(name, 0))
+        if args.front:
+            count = min(count, _FROM_ONE_ADDRESS)
         with pinned({attacker_core}):
             attackers = context.Process(target=_attack, args=(*places, name, count, began, stop))
             attackers.start()
