@@ -36,7 +36,7 @@ IMPOSSIBLE = 1e-13
 """Factor of the probability of new words for photos that are not like a corrected one."""
 _PHOTOS = "encoder.taught."
 """Begins the names of the weights and values of corrected photos."""
-_DEEPEST, _SUM, _NEAR = (_PHOTOS + name for name in ("deepest", "sum", "near"))
+_DEEPEST, _SUM, _NEAR, _HEARD = (_PHOTOS + name for name in ("deepest", "sum", "near", "heard"))
 _GATE = "memory.taught"
 """What is added to the logits of new words, float (batch, 1, 1)."""
 _WEIGHT, _BIAS = "decoder.embedding.weight", "decoder.embedding.bias"
@@ -54,13 +54,17 @@ def export_taught(
     `DataError` if these graphs compute something else than the network does."""
     taught, embedding = model.encoder.taught, model.decoder.embedding
     assert taught is not None
-    deepest, grid = _places(start, model)
+    deepest, grid, scores = _places(start, model)
     photos = _photos_graph(taught)
     known = known_words(start)
     weight, bias = (values[known:].detach().numpy() for values in (embedding.weight, embedding.bias))
 
     def encoder(graph: onnx.ModelProto) -> None:
-        _add_photos(graph, photos, deepest, grid)
+        editor = GraphEditor(graph)
+        _add_photos(editor, photos, deepest, grid)
+        if scores is not None and model.evidence is not None:
+            _add_quiet(editor, scores, model.evidence.classes.bias.detach().numpy())
+        editor.write()
         if len(weight):
             _add_gate(graph)
 
@@ -108,8 +112,9 @@ def _write(folder: Path, file: str, graph: bytes, edit: _Edit, rounded: bytes | 
 
 
 @torch.no_grad()
-def _places(start: Bundle, model: CaptionModel) -> tuple[str, str]:
-    """The names that the deepest stage and the grid, before anything was added, have in the encoder's graph.
+def _places(start: Bundle, model: CaptionModel) -> tuple[str, str, str | None]:
+    """The names that the deepest stage, the grid and the class scores, before anything was added, have in the
+    encoder's graph. Models without classes have no scores.
 
     Exporters name values as they like, so they are found by what they are for two images of noise."""
     size, (rows, columns) = start.image_size, start.grid
@@ -127,7 +132,8 @@ def _places(start: Bundle, model: CaptionModel) -> tuple[str, str]:
     del graph.graph.output[:]
     graph.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     values = dict(zip(names, session(graph.SerializeToString()).run(names, feeds), strict=True))
-    return _name(values, stages[-1]), _name(values, encoder.untaught(stages, mask))
+    scores = None if model.evidence is None else _name(values, model.evidence.class_logits(stages[-1]))
+    return _name(values, stages[-1]), _name(values, encoder.untaught(stages, mask)), scores
 
 
 def _name(values: dict[str, npt.NDArray[np.generic]], wanted: Tensor) -> str:
@@ -143,13 +149,12 @@ def _photos_graph(taught: TaughtPhotos) -> onnx.ModelProto:
     deepest = torch.zeros(2, taught.keys.shape[1], 3, 5)
     dynamic = (dict.fromkeys((0, 2, 3), torch.export.Dim.DYNAMIC),)
     return compose.add_prefix(
-        export_graph(taught, (deepest,), dynamic, ["deepest"], ["sum", "near"]), _PHOTOS
+        export_graph(taught, (deepest,), dynamic, ["deepest"], ["sum", "near", "heard"]), _PHOTOS
     )
 
 
-def _add_photos(model: onnx.ModelProto, photos: onnx.ModelProto, deepest: str, grid: str) -> None:
+def _add_photos(editor: GraphEditor, photos: onnx.ModelProto, deepest: str, grid: str) -> None:
     """Add the sum to the grid; a graph that has earlier photos gets these instead."""
-    editor = GraphEditor(model)
     producers = editor.producers()
     if _DEEPEST not in producers:
         editor.add("Identity", [f"{deepest}.read" if f"{deepest}.read" in producers else deepest], [_DEEPEST])
@@ -158,10 +163,23 @@ def _add_photos(model: onnx.ModelProto, photos: onnx.ModelProto, deepest: str, g
         editor.add("Add", [f"{grid}.untaught", _SUM], [grid])
     editor.remove(node for node in editor.nodes if node.name.startswith(_PHOTOS))
     editor.nodes += photos.graph.node
-    kept = [one for one in model.graph.initializer if not one.name.startswith(_PHOTOS)]
-    del model.graph.initializer[:]
-    model.graph.initializer.extend([*kept, *photos.graph.initializer])
-    editor.write()
+    editor.replace_initializers(_PHOTOS, photos.graph.initializer)
+
+
+def _add_quiet(editor: GraphEditor, scores: str, bias: Array) -> None:
+    """Scale the scores of classes (batch, cells, classes), all but their `bias` (classes,)."""
+    giver = editor.producers()[scores]
+    if giver.input[0] == "taught.scores":
+        return
+    giver.output[list(giver.output).index(scores)] = f"{scores}.unquiet"
+    axis = editor.constant("taught.cells", np.array([-1]))
+    one = editor.constant("taught.one", np.array(1, dtype=np.float32))
+    classes = editor.constant("taught.classes.bias", bias)
+    editor.add("Unsqueeze", [_HEARD, axis], ["taught.heard"])
+    editor.add("Sub", [one, "taught.heard"], ["taught.unheard"])
+    editor.add("Mul", [f"{scores}.unquiet", "taught.heard"], ["taught.scores"])
+    editor.add("Mul", [classes, "taught.unheard"], ["taught.classes"])
+    editor.add("Add", ["taught.scores", "taught.classes"], [scores])
 
 
 def _add_gate(model: onnx.ModelProto) -> None:

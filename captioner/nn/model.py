@@ -41,8 +41,8 @@ class ModelOptions:
     refiner_layers: int = 0
     """Self-attention layers over the grid, before the decoder; 0 for none."""
     taught: int = 0
-    """Corrected photos that the model has learnt (`captioner.nn.encoder.taught`); `captioner teach` counts
-    them."""
+    """Corrected photos that the model has learnt, or keys that many of them share
+    (`captioner.nn.encoder.taught`); `captioner teach` counts them."""
     attention: str = "additive"
     attention_hidden: int = 256
     attention_heads: int = 8
@@ -224,4 +224,4 @@ class CaptionModel(nn.Module):
 
     def prepare(self, stages: Sequence[Tensor], mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
         """As `encode`, from the output of the backbone: (batch, channels, rows, columns) of each stage."""
-        return self.decoder.prepare(self.encoder.fuse(stages, mask), mask, stages[-1])
+        return self.decoder.prepare(self.encoder.fuse(stages, mask), mask, self.encoder.named(stages))

@@ -18,7 +18,7 @@ from captioner.training.config.options import TrainOptions
 HELD_OUT_FROM, HELD_OUT = 50, 0.1
 """With so many corrections, this share of them is not taught, but tells what others like them gain."""
 MOST_OTHERS = 120
-"""Photos without corrections that are used, evenly spaced."""
+"""Photos without corrections that are used, evenly spaced; more if there are more corrections."""
 MOST_TAUGHT = 300
 """With more corrections, `captioner train` learns more about other photos."""
 _TAUGHT, _OTHERS = "taught.jsonl", "others.jsonl"
@@ -50,7 +50,7 @@ class Lesson:
             for name in list_images(folder)
             if names.isdisjoint((normalize("NFC", name), Path(name).name))
         ]
-        step = max(1, math.ceil(len(others) / MOST_OTHERS))
+        step = max(1, math.ceil(len(others) / max(MOST_OTHERS, len(corrected))))
         held = corrected[:: round(1 / HELD_OUT)] if len(corrected) >= HELD_OUT_FROM else []
         return cls(
             folder,
@@ -62,7 +62,7 @@ class Lesson:
     def write(self, place: Path, captions: Mapping[str, str]) -> None:
         """Write the files that `options` names; `captions` are the model's own, of the other photos."""
         place.mkdir(parents=True, exist_ok=True)
-        _write(place / _TAUGHT, {name: own[:1] for name, own in self.taught.items()})
+        _write(place / _TAUGHT, self.taught)
         _write(place / _OTHERS, {name: (captions[name],) for name in self.others if name in captions})
 
     def options(self, name: str, start: str) -> TrainOptions:

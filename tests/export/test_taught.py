@@ -18,6 +18,7 @@ from captioner.export.bundle import export_bundle
 from captioner.export.taught import IMPOSSIBLE, export_taught
 from captioner.model.bundle import Bundle
 from captioner.model.choices import Floats
+from captioner.model.runtime import Runtime
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.decoder import DECODERS
 from captioner.nn.encoder import STRIDES
@@ -51,6 +52,11 @@ def bundle(folder: Path, calibration: Sequence[Path] = (), **changes: object) ->
         if model.repetition is not None:
             model.repetition.fill_(1.0)
             model.repetition[Vocabulary.pad_id] = 0.0
+        if (evidence := model.evidence) is not None:
+            column = torch.full((len(WORDS),), 3)
+            column[-3:] = torch.arange(3)
+            model.name_classes((torch.arange(1000)[:, None] // 20 == torch.arange(3)).float(), column)
+            evidence.classes.weight.mul_(20)
     contents = {"options": options.to_dict(), "vocabulary": WORDS, "model": model.state_dict()}
     checkpoint.save(folder / "model.pt", contents)
     export_bundle(folder / "model.pt", folder / "bundle", calibration=calibration)
@@ -69,6 +75,7 @@ def pupil(start: Path, photos: Sequence[Path], words: Sequence[str]) -> tuple[Ca
     taught = model.encoder.taught
     assert taught is not None
     taught.vectors[-1] = torch.randn(taught.vectors.shape[1])
+    taught.quiet[-1] = 0.7
     pixels = torch.from_numpy(np.stack([captioner.preprocess(photo) for photo in photos]))
     deepest = model.encoder.stages(model.encoder.inputs(pixels[..., :3]), 0, len(STRIDES))[-1]
     if not before.model.taught:
@@ -85,6 +92,11 @@ def two_steps(captioner: Captioner, photos: Sequence[Path], word: int) -> tuple[
     first, _, state = encoded.step(tokens, encoded.start(1))
     second, _, _ = encoded.step(np.full_like(tokens, word), state)
     return first[:, 0], second[:, 0]
+
+
+def evidence(of: Bundle, precision: str, pixels: np.ndarray) -> np.ndarray:
+    """float (photos, cells, named words)"""
+    return Runtime(of, "cpu", precision=precision).encode(pixels)._memory["memory.evidence"]
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +177,24 @@ def test_a_taught_model_can_be_trained(taught: Path) -> None:
     assert repetition is not None and repetition[4 : len(WORDS)].eq(1).all()
     assert torch.equal(
         model.decoder.embedding.weight[: len(WORDS) + 2], before.weights["decoder.embedding.weight"]
+    )
+
+
+def test_class_evidence_of_a_corrected_photo_is_quieter(photos: list[Path], tmp_path: Path) -> None:
+    bonus = squares.with_bonus(ModelOptions(), classes=1000, named_words=3, checklist_weight=1.0).bonus
+    start = bundle(tmp_path, photos, bonus=bonus)
+    model, vocabulary = pupil(start, photos, NEW)
+    export_taught(Bundle.load(start), model, vocabulary, tmp_path / "taught", "taught", "Card")
+    old, new = (Bundle.load(one) for one in (start, tmp_path / "taught"))
+    pixels = np.stack([Captioner.load(start).preprocess(photo) for photo in photos])
+    for precision in old.precisions:
+        before, after = (evidence(one, precision, pixels) for one in (old, new))
+        assert np.array_equal(before[1:], after[1:])
+    with torch.no_grad():
+        memory, _ = model.encode(torch.from_numpy(pixels[:1]))
+    np.testing.assert_allclose(evidence(new, "float32", pixels)[:1], memory["evidence"].numpy(), atol=0.02)
+    assert not np.allclose(
+        evidence(new, "float32", pixels)[0], evidence(old, "float32", pixels)[0], atol=0.02
     )
 
 

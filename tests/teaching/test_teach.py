@@ -136,6 +136,25 @@ def test_from_corrections_to_a_model_that_is_used(
     assert "mine exists already" in capsys.readouterr().err
 
 
+def test_many_corrections_share_keys(
+    data: Path,
+    start: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("captioner.training.loop.corrections.MOST_KEYS", 3)
+    monkeypatch.setattr("captioner.training.loop.corrections.MOST_STEPS", 30)
+    given = corrections(tmp_path / "c.jsonl", {f"{n:02}.png": "a vermilion thing" for n in range(0, 20, 2)})
+    folder = tmp_path / "bundle"
+    arguments = ["teach", str(data / "images"), str(given), "-o", str(folder), "--model", str(start)]
+    assert main([*arguments, "--device", "cpu", "--force"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["corrected", "10"]
+    assert Bundle.load(folder).manifest["training"]["model"]["taught"] == 3
+    captions = [Captioner.load(folder).caption(data / "images" / f"{n:02}.png").text for n in range(0, 20, 2)]
+    assert captions.count("a vermilion thing") >= 5
+
+
 def test_what_is_not_there_is_said_at_once(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

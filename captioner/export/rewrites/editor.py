@@ -63,6 +63,12 @@ class GraphEditor:
             self.constants.add(name)
         return name
 
+    def replace_initializers(self, prefix: str, others: Iterable[onnx.TensorProto]) -> None:
+        """Put initializers in the place of those whose names begin with `prefix`."""
+        kept = [tensor for tensor in self._graph.initializer if not tensor.name.startswith(prefix)]
+        del self._graph.initializer[:]
+        self._graph.initializer.extend([*kept, *others])
+
     def add(self, kind: str, inputs: list[str], outputs: list[str], **attributes: Any) -> str:
         """Add a node, named after its first output, which is returned."""
         self.nodes.append(helper.make_node(kind, inputs, outputs, f"{kind}:{outputs[0]}", **attributes))

@@ -82,6 +82,11 @@ class GridEncoder(nn.Module):
         grid = self.untaught(stages, mask)
         return grid if self.taught is None else grid + self.taught(stages[-1])[0]
 
+    def named(self, stages: Sequence[Tensor]) -> Tensor:
+        """What class evidence reads: the deepest stage, with what corrected photos leave of it."""
+        deepest = stages[-1]
+        return deepest if self.taught is None else self.taught(deepest)[2][..., None, None] * deepest
+
     def untaught(self, stages: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
         """The same, without what corrected photos add."""
         first = 0 if self.colors is None else 1

@@ -1,4 +1,4 @@
-"""Photos whose captions were corrected: what the model adds to a photo that looks like one of them."""
+"""Photos whose captions were corrected, and kinds of pictures: what the model adds to a photo like them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,19 @@ class TaughtPhotos(nn.Module):
     2022, arXiv:2206.06520):
 
         s[i] = cos(mean(d) - m, k[i])                     d: deepest stage, m: that of many photos, k: keys
-        g' = g + clip((max(s) - begin) / rise, 0, 1) sum_i softmax(sharpness s)[i] v[i]
+        near = clip((max(s) - begin) / rise, 0, 1)
+        p = softmax(sharpness s)
+        g' = g + near sum_i p[i] v[i]
+        d' = (1 - near sum_i p[i] q[i]) d                 d': what class evidence reads, q: from 0 to 1
 
     All words and the detection read the grid, so one vector can change the whole caption. It moves all cells
-    alike, so maps remain comparisons of cells.
+    alike, so maps remain comparisons of cells. Many photos, such as all screenshots, share vectors. Their
+    keys are directions that tell them from others (`captioner.training.loop.prototypes`). The classes of
+    pictures that are no photos are mostly wrong: q takes their evidence away.
     """
 
     keys: Tensor
-    """float (photos, channels), each of length 1."""
+    """float (photos, channels): of a corrected photo, of length 1; longer ones are shared by many."""
     center: Tensor
     """float (channels,): the mean of photos, which similarities are measured from."""
     begin: Tensor
@@ -36,6 +41,7 @@ class TaughtPhotos(nn.Module):
     def __init__(self, photos: int, channels: int, features: int) -> None:
         super().__init__()
         self.vectors = nn.Parameter(torch.zeros(photos, features))
+        self.quiet = nn.Parameter(torch.zeros(photos))
         self.register_buffer("keys", torch.zeros(photos, channels))
         self.register_buffer("center", torch.zeros(channels))
         self.register_buffer("begin", torch.full((1,), BEGINS))
@@ -48,10 +54,11 @@ class TaughtPhotos(nn.Module):
         """The deepest stage -> the similarity to each corrected photo, from -1 to 1, (batch, photos)."""
         return F.linear(self.describe(deepest), self.keys)
 
-    def forward(self, deepest: Tensor) -> tuple[Tensor, Tensor]:
-        """The deepest stage -> what is added to every cell, (batch, 1, features), and how much of it, from 0
-        to 1, (batch, 1)."""
+    def forward(self, deepest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The deepest stage -> what is added to every cell, (batch, 1, features); how much of it, from 0 to
+        1, (batch, 1); and the factor of what class evidence reads, (batch, 1)."""
         similarity = self.similarity(deepest)
         near = ((similarity.amax(dim=-1, keepdim=True) - self.begin) / RISES).clamp(0, 1)
-        total = near * (torch.softmax(SHARPNESS * similarity, dim=-1) @ self.vectors)
-        return total.unsqueeze(1), near
+        shares = torch.softmax(SHARPNESS * similarity, dim=-1)
+        total = near * (shares @ self.vectors)
+        return total.unsqueeze(1), near, 1 - near * (shares @ self.quiet).unsqueeze(-1)

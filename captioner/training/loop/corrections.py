@@ -1,4 +1,8 @@
-"""Finds what a model must add to the grids of corrected photos to caption them as people did."""
+"""Finds what a model must add to the grids of corrected photos to caption them as people did.
+
+Each of a few photos has a key and a vector of its own. Many, such as all screenshots, share `MOST_KEYS`
+prototypes: what tells them from the other photos, and what is added to pictures like them.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,7 @@ from captioner.training.data.batches import Batch, epoch_batches, make_groups
 from captioner.training.data.cache import FeatureCache, build_cache, trained_stages
 from captioner.training.data.examples import Example, load_examples
 from captioner.training.data.usable import usable
+from captioner.training.loop.prototypes import prototypes
 from captioner.training.objectives.likelihood import log_probs_of
 from captioner.training.progress import Progress
 from captioner.training.weights.start import Start
@@ -32,8 +37,13 @@ ENOUGH = 0.8
 WEAKEST = 0.75
 """The least share of its vector with which a photo's caption is learnt: photos like it may get less than
 all."""
-RATE = 0.1
-MOST_EPOCHS = 100
+MOST_KEYS = 192
+"""With more corrected photos, keys are shared (`captioner.training.loop.prototypes`)."""
+RATE, SHARED_RATE = 0.1, 0.03
+"""Learning rates of Adam, where photos have keys of their own and where keys are shared."""
+MOST_EPOCHS, MOST_STEPS = 100, 1500
+LEAST_COUNT = 3
+"""Where keys are shared, captions with a new word that is learnt."""
 MOST_ALIKE = 0.05
 """Share of the other photos that may count as like a corrected one."""
 LEAST_BEGIN, MOST_BEGIN = 0.5, 0.7
@@ -61,15 +71,18 @@ def learn(
     progress: Progress,
     said: Mapping[str, str],
 ) -> Learnt:
-    """Teach the model that `options` start from the first caption of each photo. Of `retained` data, which
+    """Teach the model that `options` start from the captions of photos. Of `retained` data, which
     show what else there is, nothing is learnt. `said` are the model's own captions by the name of the photo.
     Only the vectors of these photos and the embeddings of new words are trained. Raises `DataError` for data
     that cannot be used."""
     device = torch.device(device_name)
     start = Start.read(options.start, root)
     examples = sorted(load_examples(options.data, root, "train"), key=lambda example: example.retained)
-    captions = [example.image.captions[0] for example in examples if not example.retained]
-    vocabulary = start.extended(Vocabulary.build(captions, 1))
+    few = sum(not example.retained for example in examples) <= MOST_KEYS
+    if few:  # several captions of a photo cannot all be learnt
+        examples = [_with_captions(example, example.image.captions[:1]) for example in examples]
+    captions = [text for example in examples if not example.retained for text in example.image.captions]
+    vocabulary = start.extended(Vocabulary.build(captions, 1 if few else LEAST_COUNT))
     torch.manual_seed(options.seed)
     model = CaptionModel(start.model, len(start.vocabulary))
     start.give(model, start.vocabulary)
@@ -94,7 +107,12 @@ def learn(
     corrected = [example for example in examples if not example.retained]
     if not corrected:
         raise DataError("none of the corrected photos can be read")
-    architecture = dataclasses.replace(start.model, taught=start.model.taught + len(corrected))
+    if len(corrected) > MOST_KEYS and len(corrected) == len(examples):
+        raise DataError(
+            f"more than {MOST_KEYS} corrections need other photos in the folder, to be told from them"
+        )
+    keys = min(len(corrected), MOST_KEYS)
+    architecture = dataclasses.replace(start.model, taught=start.model.taught + keys)
     model = CaptionModel(architecture, len(vocabulary))
     start.give(model, vocabulary, replaced_words(corrected, said, start.vocabulary))
     model = model.to(device).eval()
@@ -118,6 +136,10 @@ def replaced_words(
                 for word in set(new[begin:end]).difference(known.words):
                     related.setdefault(word, []).extend(named)
     return related
+
+
+def _with_captions(example: Example, captions: tuple[str, ...]) -> Example:
+    return dataclasses.replace(example, image=dataclasses.replace(example.image, captions=captions))
 
 
 @torch.no_grad()
@@ -152,13 +174,16 @@ class _Pupil:
         words = start.search.max_words or 1
         self.photos = len(examples)
         taught = [dataclasses.replace(one, repeat=1) for one in examples if not one.retained]
-        self.groups = [
-            dataclasses.replace(group, captions=group.captions[:1])
-            for group in make_groups(taught, vocabulary, words)
-        ]
+        self.groups = make_groups(taught, vocabulary, words)
         model.requires_grad_(False)
-        self.taught.vectors.requires_grad_(True)
-        self.trained = [(self.taught.vectors, self.before)]
+        self.trained: list[tuple[Tensor, int]] = [(self.taught.vectors, self.before)]
+        self.shares_keys = len(self.taught.keys) - self.before < sum(not one.retained for one in examples)
+        if self.shares_keys and model.evidence is not None:
+            with torch.no_grad():
+                self.taught.quiet[self.before :] = 0.5
+            self.trained.append((self.taught.quiet, self.before))
+        for values, _ in self.trained:
+            values.requires_grad_(True)
         if self.new_words:
             self.trained += [(values, learnt) for values in model.decoder.embedding.parameters()]
             model.decoder.embedding.requires_grad_(True)
@@ -171,22 +196,34 @@ class _Pupil:
         rows = [self._stages(part, torch.zeros_like(part))[-1] for part in every.split(32)]
         if not self.before:
             taught.center.copy_(torch.cat([one.flatten(2).mean(dim=-1) for one in rows]).mean(dim=0))
-        taught.keys[self.before :] = torch.cat([taught.describe(one) for one in rows])[:corrected]
-        nearest = torch.cat([taught.similarity(one).amax(dim=-1) for one in rows])[corrected:]
-        if not len(nearest):
+        described = torch.cat([taught.describe(one) for one in rows])
+        own, others = described[:corrected], described[corrected:]
+        if self.shares_keys:
+            keys = len(taught.keys) - self.before
+            own = prototypes(own, others, keys, float(taught.begin), self.options.seed)
+        taught.keys[self.before :] = own
+        if not len(others):
             return []
-        begin = torch.quantile(nearest, 1 - MOST_ALIKE).clamp(LEAST_BEGIN, MOST_BEGIN)
-        taught.begin.copy_(torch.maximum(begin, taught.begin) if self.before else begin)
+        nearest = F.linear(others, taught.keys).amax(dim=-1)
+        if not self.shares_keys:
+            begin = torch.quantile(nearest, 1 - MOST_ALIKE).clamp(LEAST_BEGIN, MOST_BEGIN)
+            taught.begin.copy_(torch.maximum(begin, taught.begin) if self.before else begin)
         return [corrected + row for row in torch.nonzero(nearest > taught.begin - ROUNDED).flatten().tolist()]
 
     def learn(self, progress: Progress) -> None:
-        """Take steps until all words of all corrections are likely enough."""
-        optimizer = torch.optim.Adam([values for values, _ in self.trained], lr=RATE)
+        """Take steps until all words of all corrections are likely enough; captions of many photos, which
+        never are, for some epochs with a falling learning rate."""
+        rate = SHARED_RATE if self.shares_keys else RATE
+        optimizer = torch.optim.Adam([values for values, _ in self.trained], lr=rate)
         everything = {group.image for group in self.groups}
         left = everything
         [stage] = self.options.stages
-        with progress.task("learning", MOST_EPOCHS, 0) as tell:
-            for epoch in range(MOST_EPOCHS):
+        captions = sum(len(group.captions) for group in self.groups)
+        epochs = min(MOST_EPOCHS, max(1, MOST_STEPS * stage.batch_captions // captions))
+        with progress.task("learning", epochs, 0) as tell:
+            for epoch in range(epochs):
+                if self.shares_keys:
+                    optimizer.param_groups[0]["lr"] = rate * (1 - epoch / epochs)
                 groups = [group for group in self.groups if group.image in left]
                 found: set[int] = set()
                 for batch in epoch_batches(groups, stage, (self.options.seed, epoch)):
@@ -202,10 +239,10 @@ class _Pupil:
         mask = self.maps.masks(batch.images, batch.views, self.device)
         with torch.no_grad():
             grid = self.model.encoder.untaught(stages, mask)
+        added, _, heard = self.taught(stages[-1])
         part = WEAKEST + (1 - WEAKEST) * torch.rand(len(grid), 1, 1, device=self.device)
-        log_probs, targets = self._read(
-            grid + part * self.taught(stages[-1])[0], mask, stages[-1], batch.captions.to(self.device)
-        )
+        named = (1 - part * (1 - heard.unsqueeze(-1))).unsqueeze(-1) * stages[-1]
+        log_probs, targets = self._read(grid + part * added, mask, named, batch.captions.to(self.device))
         open_words = (targets != Vocabulary.pad_id) & (log_probs.detach().exp() < ENOUGH)
         loss = -(log_probs * open_words).sum() / len(grid)
         optimizer.zero_grad()
@@ -214,6 +251,7 @@ class _Pupil:
             assert values.grad is not None
             values.grad[:first] = 0.0  # what the model knew
         optimizer.step()
+        self.taught.quiet.data.clamp_(0, 1)
         return set(batch.images[open_words.flatten(1).any(dim=1).cpu()].tolist())
 
     def _read(

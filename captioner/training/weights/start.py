@@ -181,6 +181,8 @@ class Start:
             yield "encoder.colors."
         if not self.model.taught:
             yield "encoder.taught."
+        elif "encoder.taught.quiet" not in self.weights:
+            yield "encoder.taught.quiet"
         if not self.model.bonus.classes:
             yield "decoder.bonus.evidence."
         if self._gets_classes(model.bonus):
