@@ -137,7 +137,7 @@ def with_checklist(model: CaptionModel, options: TrainOptions, weight: float) ->
     before = options.model.bonus
     changes: dict[str, Any] = {"checklist_weight": weight}
     if not weight:  # of which these are parts
-        changes |= {"repetition_cost": 0.0, "name_proposal": 0.0}
+        changes |= {"repetition_cost": 0.0, "related_cost": 0.0, "name_proposal": 0.0}
     bonus = dataclasses.replace(before, **changes)
     architecture = dataclasses.replace(options.model, bonus=bonus)
     model.change_bonus(bonus)
@@ -165,12 +165,15 @@ def put_named_words_last(model: CaptionModel, vocabulary: Vocabulary) -> Vocabul
         embedding.bias,
         evidence.column,
         model.repetition,
+        model.related,
         *(() if names is None else (names.following, names.following_token, names.following_gain)),
     ):
         if values is not None:
             values.copy_(values[order])
+    place = torch.argsort(order)
+    if model.related is not None:
+        model.related.copy_(place[model.related])
     if names is not None:
-        place = torch.argsort(order)
         names.following_token.copy_(place[names.following_token])
         names.proposed.copy_(place[names.proposed])
     evidence.trailing = True

@@ -158,6 +158,11 @@ class CaptionModel(nn.Module):
         """The costs of words that have been said, float (vocabulary,) in nats, if there are any."""
         return None if self.decoder.bonus is None else self.decoder.bonus.repetition
 
+    @property
+    def related(self) -> Tensor | None:
+        """The other names of what each word names, int64 (vocabulary, `RELATED`), if they cost something."""
+        return None if self.decoder.bonus is None else self.decoder.bonus.related
+
     def change_bonus(self, options: BonusOptions) -> None:
         """Use the bonuses otherwise, without new weights: with another checklist, or without parts."""
         before, self.options = self.decoder.bonus, dataclasses.replace(self.options, bonus=options)
@@ -197,6 +202,12 @@ class CaptionModel(nn.Module):
         `BonusOptions.repetition_cost`, which must be above 0."""
         assert self.repetition is not None
         self.repetition.copy_(self.options.bonus.repetition_cost * costs)
+
+    def relate_names(self, others: Tensor) -> None:
+        """Set the other names of what each word names: `others` int64 (vocabulary, `RELATED`). For models
+        with `BonusOptions.related_cost`."""
+        assert self.related is not None
+        self.related.copy_(others)
 
     @torch.no_grad()
     def strengthen_evidence(self, gain: float) -> None:

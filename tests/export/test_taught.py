@@ -57,6 +57,8 @@ def bundle(folder: Path, calibration: Sequence[Path] = (), **changes: object) ->
             column[-3:] = torch.arange(3)
             model.name_classes((torch.arange(1000)[:, None] // 20 == torch.arange(3)).float(), column)
             evidence.classes.weight.mul_(20)
+        if model.related is not None:
+            model.related[4:, 0] = torch.arange(4, len(WORDS)).roll(1)
     contents = {"options": options.to_dict(), "vocabulary": WORDS, "model": model.state_dict()}
     checkpoint.save(folder / "model.pt", contents)
     export_bundle(folder / "model.pt", folder / "bundle", calibration=calibration)
@@ -102,7 +104,7 @@ def evidence(of: Bundle, precision: str, pixels: np.ndarray) -> np.ndarray:
 @pytest.fixture(scope="module")
 def start(photos: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = squares.with_bonus(
-        ModelOptions(), checklist_weight=1.0, repetition_cost=1.0, attended_detection=0.5
+        ModelOptions(), checklist_weight=1.0, repetition_cost=1.0, related_cost=3.0, attended_detection=0.5
     )
     changes = {"decoder": "two_lstm", "attention": "scaled_dot_product", "hidden": 80, "features": 64}
     return bundle(tmp_path_factory.mktemp("start"), photos, bonus=options.bonus, **changes)
@@ -175,6 +177,8 @@ def test_a_taught_model_can_be_trained(taught: Path) -> None:
     before.give(model, vocabulary)
     repetition = model.repetition
     assert repetition is not None and repetition[4 : len(WORDS)].eq(1).all()
+    assert model.related is not None and model.related[4 : len(WORDS), 0].gt(0).all()
+    assert not model.related[len(WORDS) :].any()
     assert torch.equal(
         model.decoder.embedding.weight[: len(WORDS) + 2], before.weights["decoder.embedding.weight"]
     )

@@ -25,9 +25,12 @@ def decoder(request: pytest.FixtureRequest) -> LSTMDecoder:
     return made
 
 
-def costly(costs: torch.Tensor | None) -> Bonuses:
-    bonus = Bonuses(BonusOptions(checklist_weight=0.5), WORDS)
+def costly(costs: torch.Tensor | None, related: torch.Tensor | None = None) -> Bonuses:
+    cost = 0.0 if related is None else 3.0
+    bonus = Bonuses(BonusOptions(checklist_weight=0.5, related_cost=cost), WORDS)
     bonus.repetition = costs
+    if related is not None:
+        bonus.related[:, : related.shape[1]] = related
     return bonus
 
 
@@ -85,12 +88,32 @@ def test_words_that_were_said_cost_something(decoder: LSTMDecoder) -> None:
     assert gain >= 0
 
 
+def test_other_names_of_what_was_said_cost_something(decoder: LSTMDecoder) -> None:
+    """Those that a word has now; what was said itself has its own cost."""
+    related = torch.zeros(WORDS, 2, dtype=torch.int64)
+    related[5] = torch.tensor([7, 8])
+    related[8] = torch.tensor([5, 0])
+    with torch.inference_mode():
+        memory, state = decoder.prepare(grid())
+        decoder.bonus = costly(torch.arange(WORDS) / 10, related)
+        step = decoder.step(torch.tensor([[5], [6]]), memory, state)
+        again = decoder.step(torch.tensor([[8], [8]]), memory, step.state)
+    gains = step.state["checklist"][:, 0]
+    assert gains[0, [5, 7, 8]].tolist() == pytest.approx([-0.5, -3, -3])
+    expected = state["checklist"][1, 0].clone()
+    expected[[0, 6]] = torch.tensor([-3, -0.6])  # padding never follows
+    torch.testing.assert_close(gains[1], expected)
+    assert again.state["checklist"][0, 0, [5, 7, 8]].tolist() == pytest.approx([-3, -3, -0.8])
+    assert again.state["checklist"][1, 0, [5, 6, 8]].tolist() == pytest.approx([-3, -0.6, -0.8])
+
+
+@pytest.mark.parametrize("related", [None, torch.arange(WORDS).add(4).remainder(WORDS).unsqueeze(1)])
 @pytest.mark.parametrize("costs", [None, torch.arange(WORDS) / 10])
 def test_known_captions_have_the_gains_of_the_search(
-    costs: torch.Tensor | None, decoder: LSTMDecoder
+    costs: torch.Tensor | None, related: torch.Tensor | None, decoder: LSTMDecoder
 ) -> None:
     """What self-critical training is taught is what was searched for, or sampled, word by word."""
-    decoder.bonus = costly(costs)
+    decoder.bonus = costly(costs, related)
     with torch.inference_mode():
         memory, state = decoder.prepare(grid())
         options = CaptionOptions(beam_size=3, alternatives=2, max_words=6, length_normalization=0.0)
@@ -111,11 +134,12 @@ def test_rewards_do_not_teach_what_to_detect(decoder: LSTMDecoder) -> None:
     assert not state["checklist"].requires_grad
 
 
-def test_costs_of_repetition_need_a_checklist() -> None:
-    with pytest.raises(DataError, match="repetition_cost needs a checklist_weight above 0"):
-        BonusOptions(repetition_cost=2.0)
-    with pytest.raises(DataError, match="repetition_cost must be at least 0 and finite"):
-        BonusOptions(repetition_cost=float("nan"), checklist_weight=1.0)
+@pytest.mark.parametrize("name", ["repetition_cost", "related_cost"])
+def test_costs_need_a_checklist(name: str) -> None:
+    with pytest.raises(DataError, match=f"{name} needs a checklist_weight above 0"):
+        BonusOptions(**{name: 2.0})
+    with pytest.raises(DataError, match=f"{name} must be at least 0 and finite"):
+        BonusOptions(**{name: float("nan"), "checklist_weight": 1.0})
 
 
 @pytest.mark.parametrize("power", [0.0, 1.1, float("nan")])

@@ -14,9 +14,10 @@ from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.training.config.options import TrainOptions
 from captioner.training.data.examples import Example
-from captioner.training.names.class_words import ClassWords, caption_counts
+from captioner.training.names.class_words import ClassWords, caption_counts, class_names
 from captioner.training.names.label_classes import choose_classes
 from captioner.training.names.phrases import build_vocabulary, related_words
+from captioner.training.names.related import related_names
 from captioner.training.names.repetition import repetition_costs
 from captioner.training.weights.start import Start, mix_backbone
 from captioner.words.imagenet import class_words
@@ -77,6 +78,8 @@ def build_model(
         built.help_with_names(names)
     if bonus.repetition_cost and not (start and start.model.bonus.repetition_cost):
         built.price_repetition(repetition_costs(examples, vocabulary))
+    if start.needs_related(bonus) if start else bonus.related_cost:
+        built.relate_names(related_names(class_names(bonus), examples, vocabulary))
     built.strengthen_evidence(options.stages[0].evidence_gain)
     return Built(built, vocabulary, dataclasses.replace(options, model=model), added)
 

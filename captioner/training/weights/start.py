@@ -27,7 +27,7 @@ from captioner.training.weights.stored import ADDED, stored_weights
 
 EMBEDDED = "default"
 ADDABLE = ("color_levels",)
-ADDABLE_BONUSES = ("classes", "repetition_cost", "name_continuation", "name_proposal")
+ADDABLE_BONUSES = ("classes", "repetition_cost", "related_cost", "name_continuation", "name_proposal")
 """Parts that a model may get; one that it has stays as it is."""
 CHANGEABLE = (*ADDABLE, "encoder", "mean_weight", "attention", "attention_hidden")
 CHANGEABLE_BONUSES = (*ADDABLE_BONUSES, "checklist_weight", "checklist_power", "attended_detection")
@@ -148,6 +148,10 @@ class Start:
         new = own != (bonus.name_continuation, bonus.name_proposal) or self._gets_classes(bonus)
         return bonus.helps_with_names and new
 
+    def needs_related(self, bonus: BonusOptions) -> bool:
+        """Whether a model that continues from here has to get the related names of its words."""
+        return bool(bonus.related_cost) and (not self.model.bonus.related_cost or self._gets_classes(bonus))
+
     def caption_counts(self, vocabulary: Vocabulary) -> Tensor:
         """The number of captions with each word that the model has learnt from, float (vocabulary), of which
         the start's is the beginning. 0 if the model does not tell: only its help with names does."""
@@ -193,6 +197,8 @@ class Start:
             yield "decoder.bonus.names."
         if not self.model.bonus.repetition_cost:
             yield "decoder.bonus.repetition"
+        if self.needs_related(model.bonus):
+            yield "decoder.bonus.related"
         if (model.attention, model.attention_hidden) != (self.model.attention, self.model.attention_hidden):
             yield "decoder.attention."
 

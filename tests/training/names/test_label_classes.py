@@ -30,7 +30,7 @@ from captioner.training.weights.start import Start
 from captioner.words.imagenet import CLASSES
 
 MODEL = squares.with_bonus(
-    squares.CLASSIFYING, checklist_weight=0.2, name_continuation=3.0, name_proposal=8.0
+    squares.CLASSIFYING, checklist_weight=0.2, related_cost=3.0, name_continuation=3.0, name_proposal=8.0
 )
 CAPTIONED = squares.options().data[0]
 LABELLED = SourceOptions(name="new", images=("new.images",), labels="labels.json", val="")
@@ -168,6 +168,9 @@ def test_a_trained_model_gets_more_classes_and_keeps_its_own(data: Path, cache: 
     more = options(0, start="run/best.pt", model=ModelOptions())
     trainer = squares.trainer(more, tmp_path / "more", tmp_path, cache)
     check(trainer)
+    octopus, pattern = trainer.vocabulary.encode("octopus pattern")
+    assert before.weights["decoder.bonus.related"].any()
+    assert pattern in trainer.model.related[octopus]
     # It completes captions for labels as it does without more classes.
     plain = dataclasses.replace(more, label_classes=LabelClassOptions())
     completed = [

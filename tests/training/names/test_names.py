@@ -22,6 +22,7 @@ MODEL = squares.with_bonus(
     squares.CLASSIFYING,
     checklist_weight=0.2,
     repetition_cost=2.0,
+    related_cost=3.0,
     name_continuation=3.0,
     name_proposal=8.0,
 )
@@ -58,9 +59,15 @@ def test_a_bundle_holds_the_names_and_a_run_from_it_keeps_them(
         after = model.names.following_token.tolist()
         return {(words[i], words[j]) for i, row in enumerate(after) for j in row if j}
 
+    def related_pairs(model: CaptionModel, words: tuple[str, ...]) -> set[tuple[str, str]]:
+        return {(words[i], words[j]) for i, row in enumerate(model.related.tolist()) for j in row if j}
+
     found = followers(again, start.vocabulary.words)
     assert found == followers(ours, vocabulary.words)
     assert ("guinea", "pig") in found
+    related = related_pairs(again, start.vocabulary.words)
+    assert related == related_pairs(ours, vocabulary.words)
+    assert {("tabby", "cat"), ("cat", "tabby")} <= related
     assert [start.vocabulary.words[i] for i in again.names.proposed[338:339]] == ["guinea"]
 
     # It can learn more words.
@@ -68,12 +75,14 @@ def test_a_bundle_holds_the_names_and_a_run_from_it_keeps_them(
     model = CaptionModel(start.model, len(more))
     start.give(model, more)
     assert followers(model, more.words) == found
+    assert related_pairs(model, more.words) == related
     for name in ("repetition", "names.following_gain"):
         before, after = (own.decoder.bonus.get_buffer(name) for own in (again, model))
         assert torch.equal(after[:-1], before)
 
     export_bundle(tmp_path / "run" / "best.pt", tmp_path / "plain", checklist_weight=0.0)
-    assert Start.read("plain", tmp_path).model.bonus.name_proposal == 0
+    plain = Start.read("plain", tmp_path).model.bonus
+    assert plain.name_proposal == plain.related_cost == 0
 
 
 def test_names_can_be_added_to_a_trained_model(data: Path, cache: Path, tmp_path: Path) -> None:

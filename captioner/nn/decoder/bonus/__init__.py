@@ -2,7 +2,8 @@
 
 A decoder that `detects` words takes these bonuses as one part, built once for it:
 
-- **checklist**: detected words, until they appear in the caption; words that have been said cost something;
+- **checklist**: detected words, until they appear in the caption; words that have been said cost something,
+  and so do other names of the same thing;
 - **attended detection**: words that are detected in the attended cells, but not in the photo as a whole;
 - **evidence**: words that name the classes of the attended cells;
 - **names**: how names of several words go on, and names that should be said at all.
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from captioner.model.vocabulary import Vocabulary
 from captioner.nn.blocks import masked_mean
 from captioner.nn.decoder.bonus import checklist
 from captioner.nn.decoder.bonus.evidence import WordEvidence
@@ -62,12 +64,17 @@ class Bonuses(nn.Module):
 
     repetition: Tensor | None
     """Cost of each word once it has been said, float (vocabulary,) in nats; None for no costs."""
+    related: Tensor | None
+    """Other names of what each word names, int64 (vocabulary, `checklist.RELATED`), filled up with padding;
+    None if they cost nothing."""
 
     def __init__(self, options: BonusOptions, vocabulary: int, classes: ClassSizes | None = None) -> None:
         """`vocabulary` is the number of words; `classes` are needed with `BonusOptions.classes`."""
         super().__init__()
         self.options = options
         self.register_buffer("repetition", torch.zeros(vocabulary) if options.repetition_cost else None)
+        others = torch.full((vocabulary, checklist.RELATED), Vocabulary.pad_id)
+        self.register_buffer("related", others if options.related_cost else None)
         self.evidence: WordEvidence | None = None
         """Class scores of cells; None in models without classes."""
         self.names: NameHelp | None = None
@@ -89,6 +96,10 @@ class Bonuses(nn.Module):
         if options.helps_with_names:
             self.names = NameHelp(options.scored_classes, options.following_words, vocabulary)
             self.names.proposes = options.name_proposal > 0
+
+    @property
+    def _costs(self) -> checklist.Costs:
+        return checklist.Costs(self.repetition, self.related, self.options.related_cost)
 
     def remember(self, values: Tensor, mask: Tensor, deepest: Tensor | None) -> Tensors:
         """Entries of the memory: `values` (batch, cells, features) are the attention's, `mask` bool (batch,
@@ -131,10 +142,10 @@ class Bonuses(nn.Module):
     ) -> tuple[Tensor, Tensors]:
         """The logits of a step of the search, and the entries of its new state: `tokens` int64 (batch, beams)
         were read in the state `before`."""
-        return checklist.add_to_step(logits, tokens, before, self.repetition, memory.get("proposals"))
+        return checklist.add_to_step(logits, tokens, before, self._costs, memory.get("proposals"))
 
     def searched_all(self, logits: Tensor, tokens: Tensor, memory: Tensors, first: Tensors) -> Tensor:
         """As the logits of `searched`, for all steps of known captions at once: `logits` (batch, captions,
         length, vocabulary) from teacher forcing with `tokens` int64 (batch, captions, length) from the state
         `first`."""
-        return checklist.add_to_all(logits, tokens, first, self.repetition, memory.get("proposals"))
+        return checklist.add_to_all(logits, tokens, first, self._costs, memory.get("proposals"))

@@ -12,10 +12,13 @@ likelihood: a model trained with the bonus would learn to undo it.
 
 A word that has been said may cost something from then on, as in CTRL (Keskar et al. 2019, arXiv:1909.05858).
 The cost depends on the word: people say "a" twice in a caption, but not "toilet"
-(`captioner.training.names.repetition`).
+(`captioner.training.names.repetition`). Other names of the same thing may cost something, too: "a cat on
+top of a kitten" names one animal twice (`captioner.training.names.related`).
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,6 +29,23 @@ from captioner.model.vocabulary import SPECIAL, Vocabulary
 
 STATE = "checklist"
 """The entry of a decoder's state with the bonuses."""
+RELATED = 12
+"""Most other names of what a word names that cost something once it has been said."""
+
+
+class Costs(NamedTuple):
+    """What words cost once a word has been said."""
+
+    repetition: Tensor | None = None
+    """Cost of that word itself, float (vocabulary,); None for none."""
+    related: Tensor | None = None
+    """Other names of what each word names, int64 (vocabulary, `RELATED`), filled up with padding, which never
+    follows a word and may cost anything; None for none."""
+    related_cost: float = 0.0
+    """Cost of these."""
+
+
+_NONE = Costs()
 
 
 def write(detected: Tensor, weight: float, power: float = 1.0) -> Tensor:
@@ -41,21 +61,18 @@ def add_to_step(
     logits: Tensor,
     tokens: Tensor,
     before: dict[str, Tensor],
-    costs: Tensor | None = None,
+    costs: Costs = _NONE,
     proposals: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The logits (batch, beams, vocabulary) of a step that read the words int64 (batch, beams) in the state
     `before`, with the bonuses left after them, and the entry of its new state.
 
-    `costs`, float (vocabulary,), are subtracted from words that have been said. `proposals`, float (batch, 1,
-    vocabulary), are bonuses from the second word on (`captioner.nn.decoder.bonus.names`): names do not begin
-    a caption, articles do. Nothing changes if the state has no checklist."""
+    `proposals`, float (batch, 1, vocabulary), are bonuses from the second word on
+    (`captioner.nn.decoder.bonus.names`): names do not begin a caption, articles do. Nothing changes if the
+    state has no checklist."""
     if STATE not in before:
         return logits, {}
-    if costs is None:
-        gains = before[STATE].scatter(-1, tokens.unsqueeze(-1), 0.0)
-    else:
-        gains = before[STATE].scatter(-1, tokens.unsqueeze(-1), -F.embedding(tokens, costs.unsqueeze(-1)))
+    gains = _left(before[STATE], tokens, costs)
     logits = logits + gains
     if proposals is not None:
         gains = gains + proposals * (tokens == Vocabulary.start_id).unsqueeze(-1)
@@ -66,17 +83,28 @@ def add_to_all(
     logits: Tensor,
     tokens: Tensor,
     first: dict[str, Tensor],
-    costs: Tensor | None = None,
+    costs: Costs = _NONE,
     proposals: Tensor | None = None,
 ) -> Tensor:
     """The same for all steps of known captions at once: `logits` (batch, captions, length, vocabulary) of
     `Decoder.forward` for `tokens` (batch, captions, length) and the state `first`, with the bonuses."""
     if STATE not in first:
         return logits
-    said = F.one_hot(tokens, logits.shape[-1]).cumsum(dim=2) > 0
-    after = torch.zeros((), device=logits.device) if costs is None else -costs
-    gains = first[STATE].unsqueeze(1)
-    if proposals is not None:
-        later = (tokens != Vocabulary.start_id).unsqueeze(-1)
-        gains = gains + proposals.unsqueeze(1) * later
-    return logits + torch.where(said, after, gains)
+    state = {STATE: first[STATE].expand(-1, tokens.shape[1], -1)}
+    steps = []
+    for one, words in zip(logits.unbind(dim=2), tokens.unbind(dim=2), strict=True):
+        one, state = add_to_step(one, words, state, costs, proposals)
+        steps.append(one)
+    return torch.stack(steps, dim=2)
+
+
+def _left(gains: Tensor, tokens: Tensor, costs: Costs) -> Tensor:
+    """The bonuses (batch, beams, vocabulary) that are left after the words int64 (batch, beams).
+
+    Each word costs what the last word to concern it says. A word's own cost therefore comes after that of its
+    relatives."""
+    if costs.related is not None:
+        gains = gains.scatter(-1, F.embedding(tokens, costs.related), -costs.related_cost)
+    if costs.repetition is None:
+        return gains.scatter(-1, tokens.unsqueeze(-1), 0.0)
+    return gains.scatter(-1, tokens.unsqueeze(-1), -F.embedding(tokens, costs.repetition.unsqueeze(-1)))

@@ -22,6 +22,9 @@ class BonusOptions:
     repetition_cost: float = 0.0
     """Factor of the cost of words that have been said (`captioner.training.names.repetition`); 0 for none.
     Needs a checklist."""
+    related_cost: float = 0.0
+    """Cost in nats of other names of a thing, once one has been said (`captioner.training.names.related`); 0
+    for none. Needs a checklist."""
     attended_detection: float = 0.0
     """Factor of the bonus for words that are detected in the attended cells, but not in the photo as a whole;
     at least 0. Words then depend more on their maps. Trained with the objective `bag_of_words`."""
@@ -51,6 +54,7 @@ class BonusOptions:
         for name in (
             "checklist_weight",
             "repetition_cost",
+            "related_cost",
             "attended_detection",
             "name_continuation",
             "name_proposal",
@@ -60,8 +64,9 @@ class BonusOptions:
                 raise DataError(f"{name} must be at least 0 and finite, got {value}")
         if not 0 < self.checklist_power <= 1:
             raise DataError(f"checklist_power must be above 0 and up to 1, got {self.checklist_power}")
-        if self.repetition_cost and not self.checklist_weight:
-            raise DataError("repetition_cost needs a checklist_weight above 0")
+        for name in ("repetition_cost", "related_cost"):
+            if getattr(self, name) and not self.checklist_weight:
+                raise DataError(f"{name} needs a checklist_weight above 0")
         if min(self.classes, self.named_words, self.class_rank) < 0:
             raise DataError("classes, class_rank and named_words must be at least 0")
         if (self.named_words or self.class_rank) and not self.classes:
