@@ -24,8 +24,10 @@ from captioner.training.config.options import LabelClassOptions, SourceOptions, 
 from captioner.training.data.examples import Example
 from captioner.training.loop.trainer import Trainer
 from captioner.training.names import label_classes
+from captioner.training.names.class_words import class_names
 from captioner.training.names.label_classes import choose_classes
 from captioner.training.names.phrases import build_vocabulary
+from captioner.training.names.related import related_names
 from captioner.training.weights.start import Start
 from captioner.words.imagenet import CLASSES
 
@@ -168,9 +170,10 @@ def test_a_trained_model_gets_more_classes_and_keeps_its_own(data: Path, cache: 
     more = options(0, start="run/best.pt", model=ModelOptions())
     trainer = squares.trainer(more, tmp_path / "more", tmp_path, cache)
     check(trainer)
-    octopus, pattern = trainer.vocabulary.encode("octopus pattern")
-    assert before.weights["decoder.bonus.related"].any()
-    assert pattern in trainer.model.related[octopus]
+    bonus, examples = trainer.options.model.bonus, trainer.train_examples
+    assert before.needs_related(bonus) and not before.needs_related(before.model.bonus)
+    expected = related_names(class_names(bonus), examples, trainer.vocabulary)
+    assert expected.any() and torch.equal(trainer.model.related, expected)
     # It completes captions for labels as it does without more classes.
     plain = dataclasses.replace(more, label_classes=LabelClassOptions())
     completed = [
