@@ -1,4 +1,5 @@
-"""Stores large weights in fewer bytes: in half precision, or in 8 bits with a scale for each column.
+"""Stores large weights in fewer bytes: in half precision, in 8 bits with a scale for each column, or as small
+integers.
 
 Only weights that this represents exactly are stored so (training rounds to half precision, see
 `captioner.training.weights.checkpoint`; export rounds `ByteLinear` layers): ONNX Runtime widens them when it
@@ -26,7 +27,12 @@ def store_compactly(model: onnx.ModelProto) -> None:
     for tensor in model.graph.initializer:
         values = numpy_helper.to_array(tensor)
         name = tensor.name
-        if tensor.data_type != TensorProto.FLOAT or values.size < SMALLEST:
+        if values.size < SMALLEST:
+            tensors.append(tensor)
+        elif values.dtype == np.int64 and np.array_equal(values, values.astype(np.int16)):
+            tensors.append(numpy_helper.from_array(values.astype(np.int16), name + HALF))
+            nodes.append(_widen(name + HALF, name, TensorProto.INT64))
+        elif tensor.data_type != TensorProto.FLOAT:
             tensors.append(tensor)
         elif np.array_equal(values, values.astype(np.float16).astype(np.float32)):
             tensors.append(numpy_helper.from_array(values.astype(np.float16), name + HALF))
@@ -47,8 +53,8 @@ def store_compactly(model: onnx.ModelProto) -> None:
     model.graph.node.extend(nodes)
 
 
-def _widen(stored: str, name: str) -> onnx.NodeProto:
-    return helper.make_node("Cast", [stored], [name], f"{name}.widen", to=TensorProto.FLOAT)
+def _widen(stored: str, name: str, kind: int = TensorProto.FLOAT) -> onnx.NodeProto:
+    return helper.make_node("Cast", [stored], [name], f"{name}.widen", to=kind)
 
 
 def columns_in_bytes(
