@@ -53,6 +53,11 @@ def train_on(
     Trainer(options, folder, data_root, cache, torch.device(device), progress).run()
 
 
+def computes_in_bfloat16(device: torch.device) -> bool:
+    """Whether a device can. Without AVX-512, oneDNN has no LSTM in bfloat16, and PyTorch raises an error."""
+    return device.type != "cpu" or torch.backends.cpu.get_cpu_capability() not in ("DEFAULT", "AVX2")
+
+
 class Trainer:
     """One run in one folder.
 
@@ -85,6 +90,9 @@ class Trainer:
         self.options, self.vocabulary, self.added = built.options, built.vocabulary, built.added
         self.model = built.model.to(device)
         self.folder, self.device, self.progress = folder, device, progress
+        self.in_bfloat16 = options.precision == "bfloat16" and computes_in_bfloat16(device)
+        if options.precision == "bfloat16" and not self.in_bfloat16:
+            progress.note("this processor does not compute in bfloat16; the run computes in float32")
         self.data_root, self.cache_folder = data_root, cache
         self.checkpoint_every_s = checkpoint_every_s
         words = label_words(self.train_examples, self.vocabulary)
@@ -234,9 +242,7 @@ class Trainer:
         """Take a step, and add its losses to those `taken`. Raises `DataError` if a loss or a gradient is not
         finite: on a CPU before the step, on a GPU some steps later."""
         self.model.train()
-        with torch.autocast(
-            self.device.type, dtype=torch.bfloat16, enabled=self.options.precision == "bfloat16"
-        ):
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.in_bfloat16):
             step = forward(self.losses.run, self.cache, batch)
             loss, parts = self.losses.loss(step)
         self.optimizer.zero_grad(set_to_none=True)
