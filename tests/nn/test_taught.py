@@ -18,23 +18,30 @@ def taught() -> TaughtPhotos:
     module.keys.copy_(torch.eye(3)[:2])
     with torch.no_grad():
         module.vectors.copy_(torch.tensor([[1.0, 2.0, 3.0, 4.0], [-1.0, 0.0, 0.0, 0.0]]))
+        module.quiet.fill_(0.75)
     return module
 
 
 def test_a_corrected_photo_gets_its_vector() -> None:
     module = taught()
-    found, near = module(photos((2.0, 0.0, 0.0), (0.0, 7.0, 0.0)))
+    found, near, _ = module(photos((2.0, 0.0, 0.0), (0.0, 7.0, 0.0)))
     assert torch.equal(near, torch.ones(2, 1)) and found.shape == (2, 1, 4)
     assert torch.allclose(found[:, 0], module.vectors, atol=4 * 2.0**-SHARPNESS + 1e-5)
 
 
 def test_another_photo_gets_nothing_at_all() -> None:
-    found, near = taught()(photos((0.0, 0.0, 1.0), (-1.0, -1.0, 0.0), (0.4, 0.0, 1.0)))
+    found, near, heard = taught()(photos((0.0, 0.0, 1.0), (-1.0, -1.0, 0.0), (0.4, 0.0, 1.0)))
     assert torch.equal(found, torch.zeros(3, 1, 4)) and torch.equal(near, torch.zeros(3, 1))
+    assert torch.equal(heard, torch.ones(3, 1))
 
 
 def test_a_photo_that_is_a_little_alike_gets_a_part() -> None:
     module = taught()
     side = float(module.begin) + RISES / 2
-    [[found]], _ = module(photos((side, 0.0, (1 - side**2) ** 0.5)))
+    [[found]], _, _ = module(photos((side, 0.0, (1 - side**2) ** 0.5)))
     assert torch.allclose(found, module.vectors[0] / 2, atol=1e-3)
+
+
+def test_class_evidence_is_taken_away_from_photos_like_corrected_ones() -> None:
+    _, _, heard = taught()(photos((2.0, 0.0, 0.0), (0.0, 0.0, 1.0)))
+    assert torch.allclose(heard, torch.tensor([[0.25], [1.0]]))

@@ -144,7 +144,7 @@ def test_many_corrections_share_keys(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("captioner.training.loop.corrections.MOST_KEYS", 3)
-    monkeypatch.setattr("captioner.training.loop.corrections.MOST_STEPS", 30)
+    monkeypatch.setattr("captioner.training.loop.corrections.MOST_STEPS", 200)
     given = corrections(tmp_path / "c.jsonl", {f"{n:02}.png": "a vermilion thing" for n in range(0, 20, 2)})
     folder = tmp_path / "bundle"
     arguments = ["teach", str(data / "images"), str(given), "-o", str(folder), "--model", str(start)]
