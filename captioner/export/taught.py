@@ -61,9 +61,11 @@ def export_taught(
 
     def encoder(graph: onnx.ModelProto) -> None:
         editor = GraphEditor(graph)
-        _add_photos(editor, photos, deepest, grid)
-        if scores is not None and model.evidence is not None:
-            _add_quiet(editor, scores, model.evidence.classes.bias.detach().numpy())
+        if _DEEPEST not in editor.producers():  # else a model that was taught is taught more
+            _add_places(editor, deepest, grid)
+            if scores is not None and model.evidence is not None:
+                _add_quiet(editor, scores, model.evidence.classes.bias.detach().numpy())
+        _set_photos(editor, photos)
         editor.write()
         if len(weight):
             _add_gate(graph)
@@ -153,33 +155,37 @@ def _photos_graph(taught: TaughtPhotos) -> onnx.ModelProto:
     )
 
 
-def _add_photos(editor: GraphEditor, photos: onnx.ModelProto, deepest: str, grid: str) -> None:
-    """Add the sum to the grid; a graph that has earlier photos gets these instead."""
-    producers = editor.producers()
-    if _DEEPEST not in producers:
-        editor.add("Identity", [f"{deepest}.read" if f"{deepest}.read" in producers else deepest], [_DEEPEST])
-        giver = producers[grid]
-        giver.output[list(giver.output).index(grid)] = f"{grid}.untaught"
-        editor.add("Add", [f"{grid}.untaught", _SUM], [grid])
-    editor.remove(node for node in editor.nodes if node.name.startswith(_PHOTOS))
-    editor.nodes += photos.graph.node
-    editor.replace_initializers(_PHOTOS, photos.graph.initializer)
+def _add_places(editor: GraphEditor, deepest: str, grid: str) -> None:
+    """Read the deepest stage, and add the sum to the grid."""
+    read = f"{deepest}.read"
+    editor.add("Identity", [read if read in editor.producers() else deepest], [_DEEPEST])
+    editor.add("Add", [_untaught(editor, grid), _SUM], [grid])
 
 
 def _add_quiet(editor: GraphEditor, scores: str, bias: Array) -> None:
     """Scale the scores of classes (batch, cells, classes), all but their `bias` (classes,)."""
-    giver = editor.producers()[scores]
-    if giver.input[0] == "taught.scores":
-        return
-    giver.output[list(giver.output).index(scores)] = f"{scores}.unquiet"
     axis = editor.constant("taught.cells", np.array([-1]))
     one = editor.constant("taught.one", np.array(1, dtype=np.float32))
     classes = editor.constant("taught.classes.bias", bias)
     editor.add("Unsqueeze", [_HEARD, axis], ["taught.heard"])
     editor.add("Sub", [one, "taught.heard"], ["taught.unheard"])
-    editor.add("Mul", [f"{scores}.unquiet", "taught.heard"], ["taught.scores"])
+    editor.add("Mul", [_untaught(editor, scores), "taught.heard"], ["taught.scores"])
     editor.add("Mul", [classes, "taught.unheard"], ["taught.classes"])
     editor.add("Add", ["taught.scores", "taught.classes"], [scores])
+
+
+def _untaught(editor: GraphEditor, value: str) -> str:
+    """The new name of what a node gives, so that another node can give `value`."""
+    giver, name = editor.producers()[value], f"{value}.untaught"
+    giver.output[list(giver.output).index(value)] = name
+    return name
+
+
+def _set_photos(editor: GraphEditor, photos: onnx.ModelProto) -> None:
+    """Put the nodes and the weights of all photos in place of those of earlier ones."""
+    editor.remove(node for node in editor.nodes if node.name.startswith(_PHOTOS))
+    editor.nodes += photos.graph.node
+    editor.replace_initializers(_PHOTOS, photos.graph.initializer)
 
 
 def _add_gate(model: onnx.ModelProto) -> None:

@@ -200,6 +200,13 @@ def test_class_evidence_of_a_corrected_photo_is_quieter(photos: list[Path], tmp_
     assert not np.allclose(
         evidence(new, "float32", pixels)[0], evidence(old, "float32", pixels)[0], atol=0.02
     )
+    model, vocabulary = pupil(tmp_path / "taught", photos[1:], [])
+    export_taught(new, model, vocabulary, tmp_path / "again", "again", "Card")
+    again = Bundle.load(tmp_path / "again")
+    for precision in again.precisions:
+        before, after = (evidence(one, precision, pixels) for one in (new, again))
+        assert np.array_equal(np.delete(before, 1, axis=0), np.delete(after, 1, axis=0))
+        assert not np.allclose(before[1], after[1], atol=0.02)
 
 
 def test_graphs_of_another_network_are_refused(start: Path, photos: list[Path], tmp_path: Path) -> None:
