@@ -52,9 +52,8 @@ def export_bundle(
     """Write the bundle `folder` (which must not exist) from `checkpoint`.
 
     With `calibration` photos, of the kind that the model was trained on, the bundle also holds graphs in
-    INT8. `images` are real photos for the parity
-    check; without any, fixed noise stands in. `decoding` and `checklist_weight` override the run's search,
-    `scores` those of its validation, by the name of their data.
+    INT8. `images` are real photos for the parity check; without any, fixed noise stands in. `decoding` and
+    `checklist_weight` override the run's search, `scores` those of its validation, by the name of their data.
     With `evaluate`, the root of the run's data, the bundle captions the validation images: scores and
     confidence are those of its captions. `card` is the text of the model card, in which a table of the scores
     takes the place of `TABLE`; by default it holds what the checkpoint knows.

@@ -93,8 +93,12 @@ def export_taught(
 
 def known_words(bundle: Bundle) -> int:
     """The number of words that a model knew before it was taught any."""
-    initializers = onnx.load_from_string(bundle.decoder).graph.initializer
-    return len(bundle.vocabulary) - sum(one.dims[0] for one in initializers if one.name == _BIAS + ADDED)
+    return len(bundle.vocabulary) - _added_words(onnx.load_from_string(bundle.decoder))
+
+
+def _added_words(decoder: onnx.ModelProto) -> int:
+    """The number of words that a graph was taught."""
+    return sum(one.dims[0] for one in decoder.graph.initializer if one.name.startswith(_BIAS + ADDED))
 
 
 def _write(folder: Path, file: str, graph: bytes, edit: _Edit, rounded: bytes | None) -> None:
@@ -207,25 +211,25 @@ def _add_gate(model: onnx.ModelProto) -> None:
 
 def _add_words(model: onnx.ModelProto, weight: Array, bias: Array) -> None:
     """Give a step the new words, (words, embedding) and (words,), in place of earlier ones."""
+    earlier = _added_words(model)
     new = {
         name + ADDED: numpy_helper.from_array(one, name + ADDED)
         for name, one in ((_WEIGHT, weight), (_BIAS, bias))
     }
-    earlier = sum(tensor.dims[0] for tensor in model.graph.initializer if tensor.name == _BIAS + ADDED)
-    kept = [tensor for tensor in model.graph.initializer if tensor.name not in new]
-    del model.graph.initializer[:]
-    model.graph.initializer.extend([*kept, *new.values()])
+    editor = GraphEditor(model)
+    editor.remove(node for node in editor.nodes if node.output[0] in new)  # that widen earlier ones
+    editor.replace_initializers(tuple(new), new.values())
     [log_probs] = [value for value in model.graph.output if value.name == "log_probs"]
     words = log_probs.type.tensor_type.shape.dim[2]
     if not earlier:
-        _splice_words(model, words.dim_value)
+        _splice_words(model, editor, words.dim_value)
+    editor.write()
     words.dim_value += len(weight) - earlier
 
 
-def _splice_words(model: onnx.ModelProto, known: int) -> None:
+def _splice_words(model: onnx.ModelProto, editor: GraphEditor, known: int) -> None:
     """Compute logits of the new words too. Whatever else reads a word, such as the checklist, sees padding
     instead of them."""
-    editor = GraphEditor(model)
     producers = editor.producers()
     batch = model.graph.input[0].type.tensor_type.shape.dim[0].dim_param
     model.graph.input.append(helper.make_tensor_value_info(_GATE, TensorProto.FLOAT, [batch, 1, 1]))
@@ -249,4 +253,3 @@ def _splice_words(model: onnx.ModelProto, known: int) -> None:
     last = producers["log_probs"]
     editor.add("Concat", [last.input[0], "taught.logits"], ["logits"], axis=-1)
     last.input[0] = "logits"
-    editor.write()

@@ -16,7 +16,7 @@ from captioner import Captioner
 from captioner.errors import DataError
 from captioner.export.bundle import export_bundle
 from captioner.export.taught import IMPOSSIBLE, export_taught
-from captioner.model.bundle import Bundle
+from captioner.model.bundle import DEFAULT, Bundle
 from captioner.model.choices import Floats
 from captioner.model.runtime import Runtime
 from captioner.model.vocabulary import SPECIAL, Vocabulary
@@ -26,6 +26,7 @@ from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.training.weights import checkpoint
 from captioner.training.weights.start import Start
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 WORDS = [*SPECIAL, *(f"word{number}" for number in range(60))]
 NEW = ["vermilion", "teal"]
 
@@ -81,9 +82,9 @@ def pupil(start: Path, photos: Sequence[Path], words: Sequence[str]) -> tuple[Ca
     pixels = torch.from_numpy(np.stack([captioner.preprocess(photo) for photo in photos]))
     deepest = model.encoder.stages(model.encoder.inputs(pixels[..., :3]), 0, len(STRIDES))[-1]
     if not before.model.taught:
+        taught.begin.fill_(0.8)
         taught.center.copy_(deepest.flatten(2).mean(dim=-1).mean(dim=0))
     taught.keys[-1] = taught.describe(deepest[:1])[0]
-    taught.begin.fill_(0.8)
     return model, vocabulary
 
 
@@ -156,6 +157,20 @@ def test_what_is_taught_adds_up(taught: Path, photos: list[Path], tmp_path: Path
         )
         for before, after in zip(two_steps(old, photos, 65), two_steps(new, photos, 65), strict=True):
             assert np.array_equal(before[2:], after[2:, : before.shape[1]])
+
+
+def test_the_embedded_model_can_be_taught(tmp_path: Path) -> None:
+    photos, words = sorted(EXAMPLES.glob("*.jpg")), ["word61", "word62"]
+    model, vocabulary = pupil(DEFAULT, photos, words)
+    export_taught(Bundle.load(DEFAULT), model, vocabulary, tmp_path / "taught", "taught", "Card")
+    known = len(vocabulary) - len(words)
+    for precision in ("float32", "int8"):
+        old, new = (
+            Captioner.load(one, precision=precision, device="cpu") for one in (DEFAULT, tmp_path / "taught")
+        )
+        for before, after in zip(two_steps(old, photos, 9), two_steps(new, photos, 9), strict=True):
+            assert np.array_equal(before[1:], after[1:, :known])
+            assert np.abs(before[0] - after[0, :known]).max() > 0.1
 
 
 @pytest.mark.parametrize("decoder", DECODERS)

@@ -63,8 +63,8 @@ class GraphEditor:
             self.constants.add(name)
         return name
 
-    def replace_initializers(self, prefix: str, others: Iterable[onnx.TensorProto]) -> None:
-        """Put initializers in the place of those whose names begin with `prefix`."""
+    def replace_initializers(self, prefix: str | tuple[str, ...], others: Iterable[onnx.TensorProto]) -> None:
+        """Put initializers in the place of those whose names begin with `prefix`, or with one of several."""
         kept = [tensor for tensor in self._graph.initializer if not tensor.name.startswith(prefix)]
         del self._graph.initializer[:]
         self._graph.initializer.extend([*kept, *others])
