@@ -136,6 +136,18 @@ def test_from_corrections_to_a_model_that_is_used(
     assert "mine exists already" in capsys.readouterr().err
 
 
+def test_a_photo_that_is_corrected_again_gets_the_later_caption(
+    data: Path, start: Path, tmp_path: Path
+) -> None:
+    models = [start]
+    for number, caption in enumerate(("a vermilion thing", "two teal squares")):
+        given = corrections(tmp_path / "c.jsonl", {"00.png": caption})
+        models.append(tmp_path / str(number))
+        arguments = ["teach", str(data / "images"), str(given), "-o", str(models[-1])]
+        assert main([*arguments, "--model", str(models[-2]), "--device", "cpu", "--force"]) == 0
+        assert Captioner.load(models[-1]).caption(data / "images" / "00.png").text == caption
+
+
 def test_many_corrections_share_keys(
     data: Path,
     start: Path,

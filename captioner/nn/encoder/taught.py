@@ -32,7 +32,8 @@ class TaughtPhotos(nn.Module):
     """
 
     keys: Tensor
-    """float (photos, channels): of a corrected photo, of length 1; longer ones are shared by many."""
+    """float (photos, channels). The key of a corrected photo has length 1. Keys that many share, and keys
+    that must win over earlier ones, are longer."""
     center: Tensor
     """float (channels,): the mean of photos, which similarities are measured from."""
     begin: Tensor

@@ -49,6 +49,9 @@ MOST_ALIKE = 0.05
 LEAST_BEGIN, MOST_BEGIN = 0.5, 0.7
 """Where the similarity that counts may begin. That of the mirrored photo is about 0.9, the median of two
 photos of one thing 0.35 (a quarter are above 0.53), and of different things 0."""
+APART = 0.25
+"""How much more similar a photo is to its own key than to those of earlier lessons: in the softmax, 150
+times."""
 ROUNDED = 0.05
 """How much a similarity may be off in INT8."""
 
@@ -78,11 +81,6 @@ def learn(
     device = torch.device(device_name)
     start = Start.read(options.start, root)
     examples = sorted(load_examples(options.data, root, "train"), key=lambda example: example.retained)
-    few = sum(not example.retained for example in examples) <= MOST_KEYS
-    if few:  # several captions of a photo cannot all be learnt
-        examples = [_with_captions(example, example.image.captions[:1]) for example in examples]
-    captions = [text for example in examples if not example.retained for text in example.image.captions]
-    vocabulary = start.extended(Vocabulary.build(captions, 1 if few else LEAST_COUNT))
     torch.manual_seed(options.seed)
     model = CaptionModel(start.model, len(start.vocabulary))
     start.give(model, start.vocabulary)
@@ -107,19 +105,25 @@ def learn(
     corrected = [example for example in examples if not example.retained]
     if not corrected:
         raise DataError("none of the corrected photos can be read")
-    if len(corrected) > MOST_KEYS and len(corrected) == len(examples):
+    others = examples[len(corrected) :]
+    shared = len(corrected) > MOST_KEYS
+    if shared and not others:
         raise DataError(
             f"more than {MOST_KEYS} corrections need other photos in the folder, to be told from them"
         )
-    keys = min(len(corrected), MOST_KEYS)
+    if not shared:  # several captions of a photo cannot all be learnt
+        corrected = [_with_captions(example, example.image.captions[:1]) for example in corrected]
+    captions = [text for example in corrected for text in example.image.captions]
+    vocabulary = start.extended(Vocabulary.build(captions, LEAST_COUNT if shared else 1))
+    keys = MOST_KEYS if shared else len(corrected)
     architecture = dataclasses.replace(start.model, taught=start.model.taught + keys)
     model = CaptionModel(architecture, len(vocabulary))
     start.give(model, vocabulary, replaced_words(corrected, said, start.vocabulary))
     model = model.to(device).eval()
-    pupil = _Pupil(model, maps, examples, vocabulary, start, options, device)
-    alike = pupil.remember(len(corrected))
+    pupil = _Pupil(model, maps, corrected, vocabulary, start, options, device, shared)
+    alike = pupil.remember(len(others))
     pupil.learn(progress)
-    return Learnt(model.cpu(), vocabulary, frozenset(examples[row].image.name for row in alike))
+    return Learnt(model.cpu(), vocabulary, frozenset(others[row].image.name for row in alike))
 
 
 def replaced_words(
@@ -142,6 +146,12 @@ def _with_captions(example: Example, captions: tuple[str, ...]) -> Example:
     return dataclasses.replace(example, image=dataclasses.replace(example.image, captions=captions))
 
 
+def _border(own: Tensor, other: Tensor) -> Tensor:
+    """The similarity to corrected photos, (photos, channels) each, above which few others are."""
+    nearest = F.linear(other, own).amax(dim=-1)
+    return torch.quantile(nearest, 1 - MOST_ALIKE).clamp(LEAST_BEGIN, MOST_BEGIN)
+
+
 @torch.no_grad()
 def _forget(model: CaptionModel, known: int) -> None:
     """Let bonuses take words from `known` on for padding, as graphs do (`captioner.export.taught`)."""
@@ -158,13 +168,14 @@ class _Pupil:
         self,
         model: CaptionModel,
         maps: FeatureCache,
-        examples: Sequence[Example],
+        corrected: Sequence[Example],
         vocabulary: Vocabulary,
         start: Start,
         options: TrainOptions,
         device: torch.device,
+        shares_keys: bool,
     ) -> None:
-        """`examples`: the corrected photos, then all others."""
+        """`maps`: of the corrected photos, then of all others."""
         assert model.encoder.taught is not None
         self.model, self.maps, self.options, self.device = model, maps, options, device
         self.taught: TaughtPhotos = model.encoder.taught
@@ -172,12 +183,11 @@ class _Pupil:
         self.known, self.new_words = learnt - start.taught_words, len(vocabulary) - learnt
         _forget(model, self.known)
         words = start.search.max_words or 1
-        self.photos = len(examples)
-        taught = [dataclasses.replace(one, repeat=1) for one in examples if not one.retained]
+        taught = [dataclasses.replace(one, repeat=1) for one in corrected]
+        self.corrected, self.shares_keys = len(corrected), shares_keys
         self.groups = make_groups(taught, vocabulary, words)
         model.requires_grad_(False)
         self.trained: list[tuple[Tensor, int]] = [(self.taught.vectors, self.before)]
-        self.shares_keys = len(self.taught.keys) - self.before < sum(not one.retained for one in examples)
         if self.shares_keys and model.evidence is not None:
             with torch.no_grad():
                 self.taught.quiet[self.before :] = 0.5
@@ -189,26 +199,35 @@ class _Pupil:
             model.decoder.embedding.requires_grad_(True)
 
     @torch.no_grad()
-    def remember(self, corrected: int) -> list[int]:
-        """Set the keys of the first examples. Returns those of the others that are like them."""
+    def remember(self, others: int) -> list[int]:
+        """Set the keys of the corrected photos. Returns those of the others that are like them."""
         taught = self.taught
-        every = torch.arange(self.photos)
+        every = torch.arange(self.corrected + others)
         rows = [self._stages(part, torch.zeros_like(part))[-1] for part in every.split(32)]
         if not self.before:
             taught.center.copy_(torch.cat([one.flatten(2).mean(dim=-1) for one in rows]).mean(dim=0))
         described = torch.cat([taught.describe(one) for one in rows])
-        own, others = described[:corrected], described[corrected:]
+        own, other = described[: self.corrected], described[self.corrected :]
         if self.shares_keys:
             keys = len(taught.keys) - self.before
-            own = prototypes(own, others, keys, float(taught.begin), self.options.seed)
+            own = prototypes(own, other, keys, float(taught.begin), self.options.seed)
+        elif self.before:
+            own = self._lengthened(own, other)
+        elif others:
+            taught.begin.copy_(_border(own, other))
         taught.keys[self.before :] = own
-        if not len(others):
+        if not others:
             return []
-        nearest = F.linear(others, taught.keys).amax(dim=-1)
-        if not self.shares_keys:
-            begin = torch.quantile(nearest, 1 - MOST_ALIKE).clamp(LEAST_BEGIN, MOST_BEGIN)
-            taught.begin.copy_(torch.maximum(begin, taught.begin) if self.before else begin)
-        return [corrected + row for row in torch.nonzero(nearest > taught.begin - ROUNDED).flatten().tolist()]
+        nearest = F.linear(other, own).amax(dim=-1)
+        return torch.nonzero(nearest > taught.begin - ROUNDED).flatten().tolist()
+
+    def _lengthened(self, own: Tensor, other: Tensor) -> Tensor:
+        """Keys for a model that has some: what is taught now wins over what it was taught before, and the
+        similarity that counts for that stays the same."""
+        begin = self.taught.begin
+        earlier = F.linear(own, self.taught.keys[: self.before]).amax(dim=-1, keepdim=True)
+        length = begin / _border(own, other) if len(other) else torch.ones_like(begin)
+        return own * torch.maximum(length, earlier + APART)
 
     def learn(self, progress: Progress) -> None:
         """Take steps until all words of all corrections are likely enough; captions of many photos, which
