@@ -8,9 +8,9 @@ from pathlib import Path
 from captioner.errors import DataError
 
 MAX_BYTES = 2**30
-"""Of a file of captions; COCO's have a tenth of that."""
+"""The largest file of captions. Those of COCO have a tenth of this."""
 MAX_SIDECAR_BYTES = 2**20
-"""Of the captions of one photo."""
+"""The largest text file that belongs to one photo."""
 
 
 def read_text(path: Path, most: int = MAX_BYTES) -> str:

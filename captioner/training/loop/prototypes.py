@@ -7,14 +7,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 ROUNDS = 20
-"""Of k-means."""
+"""Iterations of k-means."""
 STEPS, INSIDE, OUTSIDE = 600, 256, 768
-"""Steps of Adam, and the pictures of each kind in one."""
+"""Steps of Adam, and how many pictures of the kinds and how many others each step takes."""
 RATE, SHARPENING = 3e-3, 0.1
-"""Learning rates of the prototypes and of what turns similarities into logits."""
+"""Learning rates of the prototypes, and of the factor that turns similarities into logits."""
 NOISE = 0.02
+"""Standard deviation of what is added to each feature, against overfitting."""
 HELD_OUT = 10
-"""One in so many of the others is not fitted, but tells how near others come."""
+"""Of so many others, one is left out of the fit. These show how near others come."""
 
 
 @torch.enable_grad()
