@@ -6,7 +6,12 @@ The names below are loaded on first use, so that importing the package costs nex
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
+
+# gRPC's handlers of forks start threads in the forked process that read from the connections of its parent,
+# and crash it. A forked process gets a `ServerError` instead, or connects first itself.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 if TYPE_CHECKING:
     from captioner.model.info import ModelInfo

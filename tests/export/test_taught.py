@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from support import squares
 
 from captioner import Captioner
@@ -33,13 +32,7 @@ NEW = ["vermilion", "teal"]
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    folder = tmp_path_factory.mktemp("photos")
-    random = np.random.default_rng(0)
-    paths = [folder / f"{number}.png" for number in range(9)]
-    for path in paths:
-        small = random.integers(0, 256, (5, 5, 3), dtype=np.uint8)
-        Image.fromarray(small).resize((squares.SIZE, squares.SIZE)).save(path)
-    return paths
+    return squares.noise(tmp_path_factory.mktemp("photos"), 9)
 
 
 def bundle(folder: Path, calibration: Sequence[Path] = (), **changes: object) -> Path:

@@ -12,7 +12,7 @@ import pytest
 from support.bombs import scan_bomb
 from support.engines import FakeEngine
 from support.patience import PATIENCE_S, wait_until
-from support.processes import decoder_pids
+from support.processes import decoder_pids, processor_s
 from support.serving import RunningServer, make_image, serve
 
 from captioner.v1 import captioner_pb2 as pb
@@ -69,8 +69,9 @@ def test_a_process_is_busy_until_it_is_free_though_its_caller_has_hung_up() -> N
         callers(server, 1) as stubs,
     ):
         [process] = decoder_pids()
+        idle_s = processor_s(process)
         call = stubs[0].Caption.future(pb.CaptionRequest(image=FOREVER))
-        wait_until(lambda: server.metric("admitted_images"))
+        wait_until(lambda: processor_s(process) > idle_s + 0.1)  # it decodes that image
         call.cancel()
         wait_until(lambda: not server.metric("admitted_images"))
         waiting = stubs[0].Caption.future(pb.CaptionRequest(image=make_image(1)), timeout=PATIENCE_S)

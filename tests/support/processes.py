@@ -107,6 +107,12 @@ def peak_mib(pid: int) -> float:
     return _memory_mib(pid, "VmHWM")
 
 
+def processor_s(pid: int) -> float:
+    """The processor time that a process has used so far."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
 def _memory_mib(pid: int, field: str) -> float:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024

@@ -42,6 +42,16 @@ def with_bonus(model: ModelOptions, **changes: Any) -> ModelOptions:
     return dataclasses.replace(model, bonus=dataclasses.replace(model.bonus, **changes))
 
 
+def noise(folder: Path, number: int) -> list[Path]:
+    """Pictures that are all different, of five coarse cells a side."""
+    random = np.random.default_rng(0)
+    paths = [folder / f"{index}.png" for index in range(number)]
+    for path in paths:
+        small = random.integers(0, 256, (5, 5, 3), dtype=np.uint8)
+        Image.fromarray(small).resize((SIZE, SIZE)).save(path)
+    return paths
+
+
 def draw(color: str, side: str, number: int) -> Image.Image:
     """A square that lies a little elsewhere in each picture."""
     random = np.random.default_rng(number)
@@ -124,6 +134,15 @@ def trainer(options: TrainOptions, folder: Path, data: Path, cache: Path, **chan
     """On the CPU, without a word."""
     changes = {"progress": Silent(), **changes}
     return Trainer(options, folder, data, cache, torch.device("cpu"), **changes)
+
+
+def adding(bonus: BonusOptions, folder: Path, data: Path, cache: Path) -> Trainer:
+    """A run in `folder`/more that adds bonuses to a model which was trained without them."""
+    trainer(options((stage(epochs=1),)), folder / "run", data, cache).run()
+    for name in ("captions.json", "images"):
+        (folder / name).symlink_to(data / name)
+    more = options((stage(epochs=1),), start="run/best.pt", model=ModelOptions(bonus=bonus))
+    return trainer(more, folder / "more", folder, cache)
 
 
 class Silent(Progress):

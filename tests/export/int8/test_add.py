@@ -12,7 +12,6 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from PIL import Image
 from support import squares
 from support.graphs import make_model
 
@@ -37,13 +36,7 @@ WORDS = [*SPECIAL, *(f"word{number}" for number in range(60))]
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    folder = tmp_path_factory.mktemp("photos")
-    random = np.random.default_rng(0)
-    paths = [folder / f"{number}.png" for number in range(12)]
-    for path in paths:
-        small = random.integers(0, 256, (5, 5, 3), dtype=np.uint8)
-        Image.fromarray(small).resize((squares.SIZE, squares.SIZE)).save(path)
-    return paths
+    return squares.noise(tmp_path_factory.mktemp("photos"), 12)
 
 
 @pytest.fixture(scope="module")

@@ -90,13 +90,8 @@ def test_what_people_say_together_is_not_related() -> None:
 def test_a_run_adds_them_to_a_trained_model_and_a_later_run_keeps_them(
     data: Path, cache: Path, tmp_path: Path
 ) -> None:
-    plain = squares.options((squares.stage(epochs=1),))
-    squares.trainer(plain, tmp_path / "run", data, cache).run()
-    for name in ("captions.json", "images"):
-        (tmp_path / name).symlink_to(data / name)
-    added = ModelOptions(bonus=BonusOptions(checklist_weight=0.2, related_cost=3.0))
-    options = squares.options((squares.stage(epochs=1),), start="run/best.pt", model=added)
-    trainer = squares.trainer(options, tmp_path / "more", tmp_path, cache)
+    added = BonusOptions(checklist_weight=0.2, related_cost=3.0)
+    trainer = squares.adding(added, tmp_path, data, cache)
     model = trainer.model
     assert not model.related.any()  # no photo has labels, and there are no classes
     red, green = trainer.vocabulary.encode("red green")

@@ -14,7 +14,7 @@ from captioner.export.bundle import export_bundle
 from captioner.images.files import ImageFiles
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.decoder.bonus import BonusOptions
-from captioner.nn.model import CaptionModel, ModelOptions
+from captioner.nn.model import CaptionModel
 from captioner.references import CaptionedImage
 from captioner.training.data.examples import Example
 from captioner.training.names.repetition import repetition_costs
@@ -64,11 +64,6 @@ def test_a_run_computes_the_costs_and_its_bundle_holds_them(data: Path, cache: P
 
 
 def test_costs_can_be_added_to_a_trained_model(data: Path, cache: Path, tmp_path: Path) -> None:
-    plain = squares.options((squares.stage(epochs=1),))
-    squares.trainer(plain, tmp_path / "run", data, cache).run()
-    for name in ("captions.json", "images"):
-        (tmp_path / name).symlink_to(data / name)
-    added = ModelOptions(bonus=BonusOptions(checklist_weight=0.2, repetition_cost=1.0))
-    options = squares.options((squares.stage(epochs=1),), start="run/best.pt", model=added)
-    trainer = squares.trainer(options, tmp_path / "more", tmp_path, cache)
+    added = BonusOptions(checklist_weight=0.2, repetition_cost=1.0)
+    trainer = squares.adding(added, tmp_path, data, cache)
     assert trainer.model.repetition.max() > 1
