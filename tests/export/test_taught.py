@@ -123,6 +123,18 @@ def test_other_photos_are_captioned_as_before_bit_for_bit(
         assert np.abs(before[0] - after[0, :known]).max() > 0.1
 
 
+def test_training_goes_on_from_the_model_as_it_was_before(start: Path, taught: Path) -> None:
+    before = Start.read(str(start), start.parent)
+    after = Start.read(str(taught), start.parent)
+    assert after.model.taught and after.taught_words == len(NEW)
+    found = after.untaught()
+    assert found.vocabulary.words == before.vocabulary.words and found.model == before.model
+    model = CaptionModel(found.model, len(found.vocabulary))
+    found.give(model, found.vocabulary)
+    for name, weight in before.weights.items():
+        assert torch.equal(found.weights[name], weight), name
+
+
 def test_the_corrected_photo_is_captioned_as_the_network_would(
     start: Path, taught: Path, photos: list[Path]
 ) -> None:

@@ -45,6 +45,12 @@ from captioner.training.weights.averages import MovingAverage, Soup, copy_weight
 from captioner.training.weights.build import build_model
 from captioner.training.weights.start import Start
 
+UNTAUGHT = (
+    "is taken as it was before captions of photos or kinds of pictures were corrected, because training "
+    "changes what these corrections rest on; captioner teach adds them again"
+)
+"""What a run says of a start that was taught."""
+
 
 def train_on(
     options: TrainOptions, folder: Path, data_root: Path, cache: Path, device: str, progress: Progress
@@ -79,6 +85,9 @@ class Trainer:
         """Raises `DataError` for data that cannot be used and for a folder of another run."""
         start = Start.read(options.start, data_root) if options.start else None
         if start:
+            if start.model.taught:
+                progress.note(f"{options.start} {UNTAUGHT}")
+                start = start.untaught()
             options = dataclasses.replace(options, model=start.architecture(options.model))
         elif options.model.bonus.label_classes:
             raise DataError("[model.bonus] label_classes: the run chooses them; set [label_classes]")

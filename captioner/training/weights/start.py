@@ -88,6 +88,23 @@ class Start:
         confidence = bundle.manifest.get("confidence")
         return cls(bundle.vocabulary, options, weights, confidence, bundle.decoding, taught)
 
+    def untaught(self) -> Start:
+        """The model as it was before its captions were corrected (`captioner.export.taught`), to be trained:
+        what corrections added fits only the weights that were there."""
+        if not self.model.taught:
+            return self
+        known = len(self.vocabulary) - self.taught_words
+        weights = {name: w for name, w in self.weights.items() if not name.startswith("encoder.taught.")}
+        for name in ("weight", "bias"):
+            weights[f"decoder.embedding.{name}"] = weights[f"decoder.embedding.{name}"][:known]
+        return dataclasses.replace(
+            self,
+            vocabulary=Vocabulary(self.vocabulary.words[:known]),
+            model=dataclasses.replace(self.model, taught=0),
+            weights=weights,
+            taught_words=0,
+        )
+
     def architecture(self, wanted: ModelOptions) -> ModelOptions:
         """The architecture of a run that continues from here: the model's own, with what `wanted` sets of
         `CHANGEABLE` and `CHANGEABLE_BONUSES`.

@@ -10,17 +10,22 @@ import pytest
 import torch
 from support import squares, tiny_clip, tiny_cnn
 
+from captioner import Captioner
 from captioner.errors import BundleError, DataError
 from captioner.export.bundle import export_bundle
 from captioner.model.bundle import Bundle, change_manifest
+from captioner.model.search import search
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.encoder import build_backbone
 from captioner.nn.model import CaptionModel, ModelOptions
+from captioner.nn.stepper import TorchStepper
 from captioner.training.config.options import TrainOptions
 from captioner.training.loop.trainer import Trainer
 from captioner.training.weights import checkpoint
 from captioner.training.weights.start import Start, mix_backbone
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 @pytest.fixture(scope="module")
@@ -220,6 +225,19 @@ def test_the_embedded_model_can_learn_words(tmp_path: Path) -> None:
     start.give(model, words)
     again = model.state_dict()["decoder.embedding.weight"]
     assert torch.equal(again[:-2], start.weights["decoder.embedding.weight"])
+
+
+@torch.inference_mode()
+def test_training_the_embedded_model_begins_with_its_captions(tmp_path: Path) -> None:
+    photo, captioner = EXAMPLES / "cat.jpg", Captioner.load(device="cpu", precision="float32")
+    start = Start.read("default", tmp_path).untaught()
+    model = CaptionModel(start.model, len(start.vocabulary)).eval()
+    start.give(model, start.vocabulary)
+    pixels = captioner.preprocess(photo)[None]
+    memory, state = model.encode(torch.from_numpy(pixels))
+    steppers = TorchStepper(model.decoder, memory, state), captioner.encode(pixels)
+    ours, theirs = (search(stepper, 1, start.search)[0][0].tokens for stepper in steppers)
+    assert ours == theirs
 
 
 def test_a_new_encoder_is_pretrained_and_the_rest_is_kept(tmp_path: Path) -> None:
