@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """Fit and check the confidence of captions (`captioner batch --min-confidence`), and draw its reliability.
 
-    captioner evaluate REFERENCES --split val --images IMAGES -o captions.jsonl
-    calibration.py captions.jsonl REFERENCES --split val [--plot reliability.png] [--write BUNDLE]
+    calibration.py REFERENCES --images IMAGES --split val [--model BUNDLE] [--plot reliability.png] [--write]
 
 The event: the caption is at least as close (CIDEr-D) to the image's human captions other than the first as
-the median first caption is over the data. The curve is fitted on one half of the images and everything that
-is printed and drawn is of the other half. `--write` puts the curve into bundle.json, which gives the bundle a
-new digest.
+the median first caption is over the data. What is printed and drawn is of one half of the images, with
+curves fitted on the other. The curves of all images come last; `--write` puts them into the bundle,
+which gives it a new digest.
 """
 
 from __future__ import annotations
@@ -20,12 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from captioner.metrics import tokenize
-from captioner.metrics.cider import CiderReward
-from captioner.model.bundle import change_manifest
-from captioner.model.calibration import mean_log_prob
-from captioner.references import image_key, read_references
-from captioner.training.loop.calibrate import CLOSE, fit_platt
+from captioner import Captioner
+from captioner.export.release import say_all
+from captioner.model.bundle import DEFAULT, change_manifest
+from captioner.model.calibration import Calibration
+from captioner.training.config.options import SourceOptions
+from captioner.training.data.examples import load_examples
+from captioner.training.loop.calibrate import CLOSE, are_close, curves
 
 BINS = 10
 
@@ -34,20 +34,46 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("captions", type=Path)
     parser.add_argument("references", type=Path)
-    parser.add_argument("--split")
+    parser.add_argument("--images", type=Path, required=True)
+    parser.add_argument("--split", default="val")
+    parser.add_argument("--model", metavar="BUNDLE", type=Path, default=DEFAULT)
+    parser.add_argument("--precision", default="auto")
     parser.add_argument("--plot", type=Path, metavar="OUT.png")
-    parser.add_argument("--write", type=Path, metavar="BUNDLE")
+    parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
 
-    scores, good, names = measure(args.captions, args.references, args.split)
-    fitting = np.array([zlib.crc32(name.encode()) % 2 == 0 for name in names])
-    slope, intercept = fit_platt(scores[fitting], good[fitting])
-    predicted = sigmoid(slope * scores[~fitting] + intercept)
+    root = Path("/")
+    source = SourceOptions(
+        "photos", (str(args.images.resolve()),), str(args.references.resolve()), val=args.split
+    )
+    examples = [one for one in load_examples([source], root, "val") if len(one.image.captions) > 1]
+    captioner = Captioner.load(args.model, precision=args.precision)
+    captions = say_all(captioner, examples)
+    good = np.array(list(are_close(examples, [said.text for said in captions]).values()))
+    fitting = np.array([zlib.crc32(example.key.encode()) % 2 == 0 for example in examples])
+    fitted = curves([captions[row] for row in np.flatnonzero(fitting)], good[fitting], CLOSE)
+    calibration = Calibration.of({"confidence": fitted})
+    assert calibration is not None
     truth = good[~fitting]
+    for title, knows in (("with certainty", True), ("by log-probability alone", False)):
+        checked = (captions[row] for row in np.flatnonzero(~fitting))
+        predicted = np.array(
+            [calibration.confidence(*said[:2], said.certainty if knows else None) for said in checked]
+        )
+        print(f"{title}: {fitting.sum()} images fitted, {len(truth)} checked; {truth.mean():.1%} are good")
+        error = describe(predicted, truth)
+        if args.plot and knows:
+            draw(reliability(predicted, truth), error, args.plot)
+    entry = curves(captions, good, CLOSE)
+    print(json.dumps({"confidence": entry}))
+    if args.write:
+        change_manifest(args.model, {"confidence": entry})
+
+
+def describe(predicted: Any, truth: Any) -> float:
+    """Print how well confidence tells which captions are good. Returns the expected calibration error."""
     table = reliability(predicted, truth)
-    print(f"{fitting.sum()} images fitted, {len(truth)} checked; {truth.mean():.1%} of these are good")
     print("predicted  observed  captions")
     for mean, observed, count in table:
         print(f"{mean:9.2f} {observed:9.2f} {count:9d}")
@@ -55,30 +81,18 @@ def main() -> None:
     brier = float(np.mean((predicted - truth) ** 2))
     base = float(truth.mean() * (1 - truth.mean()))
     print(f"expected calibration error {error:.3f}; Brier score {brier:.3f}, {base:.3f} for a constant")
+    print(f"AUC {auc(predicted, truth):.3f}")
     for threshold in (0.3, 0.5, 0.7):
         kept = predicted >= threshold
         share = truth[kept].mean() if kept.any() else float("nan")
         print(f"--min-confidence {threshold}: {kept.mean():.1%} of captions stay, {share:.1%} of them good")
-    entry = {"slope": round(slope, 5), "intercept": round(intercept, 5), "event": CLOSE}
-    print(json.dumps({"confidence": entry}))
-    if args.plot:
-        draw(table, error, args.plot)
-    if args.write:
-        change_manifest(args.write, {"confidence": entry})
+    return float(error)
 
 
-def measure(captions: Path, references: Path, split: str | None) -> tuple[Any, Any, list[str]]:
-    """For each image: mean log-probability of a token, whether the event holds, and the name."""
-    images = [image for image in read_references(references, split) if len(image.captions) > 1]
-    by_key = {image.key: number for number, image in enumerate(images)}
-    reward = CiderReward([[tokenize(text) for text in image.captions[1:]] for image in images])
-    people = reward.scores(range(len(images)), [tokenize(image.captions[0]) for image in images])
-    records = [json.loads(line) for line in captions.read_text(encoding="utf-8").split("\n") if line]
-    records = [one for one in records if "caption" in one and image_key(one["image"]) in by_key]
-    indices = [by_key[image_key(record["image"])] for record in records]
-    closeness = reward.scores(indices, [tokenize(record["caption"]) for record in records])
-    scores = np.array([mean_log_prob(record["caption"], record["log_prob"]) for record in records])
-    return scores, closeness >= np.median(people), [record["image"] for record in records]
+def auc(predicted: Any, truth: Any) -> float:
+    """The chance that a good caption has a higher confidence than one that is not."""
+    good, bad = predicted[truth], predicted[~truth]
+    return float((good[:, None] > bad).mean() + 0.5 * (good[:, None] == bad).mean())
 
 
 def sigmoid(values: Any) -> Any:

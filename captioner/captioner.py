@@ -249,9 +249,12 @@ class Captioner(ModelDescription):
         if not all(found):
             raise _not_finite()
         detection = Detection.of(self.bundle, encoded) if any(one.keywords for one in resolved) else None
+        certainty = encoded.certainty
         return [
             self._builder.caption(
-                *several, partial(detection.keywords, image) if detection and several[2].keywords else None
+                *several,
+                partial(detection.keywords, image) if detection and several[2].keywords else None,
+                certainty[image],
             )
             for image, several in enumerate(zip(found, masks, resolved, strict=True))
         ]
@@ -288,7 +291,7 @@ class Captioner(ModelDescription):
             for word in self._builder.settled(chosen_words(), resolved):
                 words.append(word)
                 yield word
-        yield self._builder.of_words(words, log_prob)
+        yield self._builder.of_words(words, log_prob, encoded.certainty[0])
 
     def _resolve(self, options: CaptionOptions | None) -> CaptionOptions:
         resolved = (options or self.defaults).resolve(self.defaults)

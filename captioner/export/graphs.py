@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxscript import optimizer
 from torch import Tensor, nn
 
+from captioner.export.certainty import tell_certainty
 from captioner.export.rewrites.editor import GraphEditor
 from captioner.export.rewrites.fusion import fuse
 from captioner.export.rewrites.storage import store_compactly
@@ -23,13 +24,15 @@ OPSET = 20
 
 def encoder_graph(model: CaptionModel) -> onnx.ModelProto:
     """pixels, uint8 (batch, size, size, 3), and if the model letterboxes mask, bool (batch, cells) ->
-    memory.* (batch, …) and state.* (batch, 1, …)."""
+    memory.* (batch, …) and state.* (batch, 1, …), and for models with classes certainty (batch, 1)."""
     inputs = _blank(model)
     with torch.no_grad():
         memory, state = model.encode(*inputs)
     names = [f"memory.{name}" for name in memory] + [f"state.{name}" for name in state]
     shapes = tuple({0: torch.export.Dim.DYNAMIC} for _ in inputs)
-    return export_graph(_Encoder(model), inputs, shapes, ["pixels", "mask"][: len(inputs)], names)
+    graph = export_graph(_Encoder(model), inputs, shapes, ["pixels", "mask"][: len(inputs)], names)
+    tell_certainty(graph)
+    return graph
 
 
 def _blank(model: CaptionModel) -> tuple[Tensor, ...]:

@@ -6,14 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from captioner.captioner import Captioner
 from captioner.errors import CaptionerError, DataError
 from captioner.metrics import Scores, evaluate_captions
 from captioner.metrics.naming import NamingScores, score_naming
 from captioner.metrics.tables import markdown_table
+from captioner.options import CaptionOptions
 from captioner.training.config.options import SourceOptions
 from captioner.training.data.examples import Example, load_examples
-from captioner.training.loop.calibrate import calibrate
+from captioner.training.loop.calibrate import Said, calibrate
+
+BATCH = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +41,8 @@ def measure(captioner: Captioner, data: Sequence[SourceOptions], root: Path) -> 
     examples = load_examples(data, root, "val")
     if not examples:
         raise DataError("there are no validation images to evaluate the bundle on")
-    contents = (example.files.read(example.image.name) for example in examples)
-    captions: list[tuple[str, float]] = []
-    for example, outcome in zip(examples, captioner.caption_each(contents, attention=False), strict=True):
-        if isinstance(outcome, CaptionerError):
-            raise DataError(f"{example.key}: {outcome}")
-        captions.append((outcome.text, outcome.log_prob))
-    texts = {example.key: text for example, (text, _) in zip(examples, captions, strict=True)}
+    captions = say_all(captioner, examples)
+    texts = {example.key: said.text for example, said in zip(examples, captions, strict=True)}
     scores = {
         source.name: _score([example for example in examples if example.source == source.name], texts)
         for source in data
@@ -53,6 +53,25 @@ def measure(captioner: Captioner, data: Sequence[SourceOptions], root: Path) -> 
         calibrate(examples, captions),
         markdown_table(scores),
     )
+
+
+def say_all(captioner: Captioner, examples: Sequence[Example]) -> list[Said]:
+    """Captions of images. Raises `DataError` if one cannot be read."""
+    parts = (examples[start : start + BATCH] for start in range(0, len(examples), BATCH))
+    return [said for part in parts for said in _say(captioner, part)]
+
+
+def _say(captioner: Captioner, examples: Sequence[Example]) -> list[Said]:
+    pixels = []
+    for example in examples:
+        try:
+            pixels.append(captioner.preprocess(example.files.read(example.image.name)))
+        except CaptionerError as error:
+            raise DataError(f"{example.key}: {error}") from None
+    together = np.stack(pixels)
+    captions = captioner.caption_pixels(together, CaptionOptions(attention=False))
+    certain = captioner.encode(together).certainty
+    return [Said(one.text, one.log_prob, known) for one, known in zip(captions, certain, strict=True)]
 
 
 def _score(examples: Sequence[Example], captions: Mapping[str, str]) -> Scores | NamingScores:

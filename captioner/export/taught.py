@@ -20,6 +20,7 @@ from onnx import TensorProto, compose, helper, numpy_helper
 from torch import Tensor
 
 from captioner.errors import DataError
+from captioner.export.certainty import MEAN
 from captioner.export.graphs import export_graph
 from captioner.export.int8.quantizer import hold_weights, refer_to, session
 from captioner.export.rewrites.editor import GraphEditor
@@ -167,13 +168,18 @@ def _add_places(editor: GraphEditor, deepest: str, grid: str) -> None:
 
 
 def _add_quiet(editor: GraphEditor, scores: str, bias: Array) -> None:
-    """Scale the scores of classes (batch, cells, classes), all but their `bias` (classes,)."""
+    """Scale the scores of classes (batch, cells, classes), all but their `bias` (classes,). The certainty of
+    the model stays what it was."""
     axis = editor.constant("taught.cells", np.array([-1]))
     one = editor.constant("taught.one", np.array(1, dtype=np.float32))
     classes = editor.constant("taught.classes.bias", bias)
     editor.add("Unsqueeze", [_HEARD, axis], ["taught.heard"])
     editor.add("Sub", [one, "taught.heard"], ["taught.unheard"])
-    editor.add("Mul", [_untaught(editor, scores), "taught.heard"], ["taught.scores"])
+    untaught = _untaught(editor, scores)
+    for node in editor.nodes:
+        if node.output[0] == MEAN:
+            node.input[0] = untaught
+    editor.add("Mul", [untaught, "taught.heard"], ["taught.scores"])
     editor.add("Mul", [classes, "taught.unheard"], ["taught.classes"])
     editor.add("Add", ["taught.scores", "taught.classes"], [scores])
 

@@ -34,9 +34,11 @@ class CaptionBuilder:
         mask: Mask,
         options: CaptionOptions,
         keywords: Callable[[Sequence[str]], tuple[str, ...]] | None = None,
+        certainty: float | None = None,
     ) -> Caption:
         """The caption of an image; all hypotheses but the first become its alternatives, less those that
-        only differed by an article. `keywords` makes those of the caption from its words."""
+        only differed by an article. `keywords` makes those of the caption from its words. `certainty` is that
+        of the image (`captioner.model.calibration`), if it is known."""
         texts: dict[str, Hypothesis] = {}
         for hypothesis in ranked:
             texts.setdefault(self._text(hypothesis, options), hypothesis)
@@ -49,14 +51,14 @@ class CaptionBuilder:
             words=tuple(self.settled(words, options)),
             alternatives=tuple(Alternative(text, other.log_prob) for text, other in others),
             model=self._bundle.identity,
-            confidence=self._confidence(text, first.log_prob),
+            confidence=self._confidence(text, first.log_prob, certainty),
             keywords=keywords(text.split()) if keywords else (),
         )
 
-    def of_words(self, words: Sequence[Word], log_prob: float) -> Caption:
+    def of_words(self, words: Sequence[Word], log_prob: float, certainty: float | None = None) -> Caption:
         """The caption of streamed words; `log_prob` includes the end token."""
         text = " ".join(word.text for word in words)
-        confidence = self._confidence(text, log_prob)
+        confidence = self._confidence(text, log_prob, certainty)
         return Caption(text, log_prob, tuple(words), model=self._bundle.identity, confidence=confidence)
 
     def settled(self, words: Iterable[Word], options: CaptionOptions) -> Iterator[Word]:
@@ -79,8 +81,8 @@ class CaptionBuilder:
             grid = resized * (grid.sum() / max(float(resized.sum()), np.finfo(np.float32).tiny))
         return Word(text, log_prob, np.asarray(grid, dtype=np.float32), sentinel, token)
 
-    def _confidence(self, text: str, log_prob: float) -> float | None:
-        return None if self.calibration is None else self.calibration.confidence(text, log_prob)
+    def _confidence(self, text: str, log_prob: float, certainty: float | None) -> float | None:
+        return None if self.calibration is None else self.calibration.confidence(text, log_prob, certainty)
 
     def _text(self, hypothesis: Hypothesis, options: CaptionOptions) -> str:
         words = self._bundle.vocabulary.decode(hypothesis.tokens)

@@ -82,14 +82,23 @@ class OnnxStepper:
         memory: dict[str, Any],
         state: dict[str, Any],
         heads: Ints | None = None,
+        certainty: Any = None,
     ) -> None:
         self._decoder, self._images, self._memory, self._state = decoder, images, memory, state
-        self._heads = heads
+        self._heads, self._certainty = heads, certainty
 
     def with_heads(self, heads: Sequence[int | None]) -> OnnxStepper:
         """The same images with the maps of one head each that the model has; None for the mean of all."""
         places = np.array([_MEAN if head is None else head for head in heads])
-        return OnnxStepper(self._decoder, self._images, self._memory, self._state, places)
+        return OnnxStepper(self._decoder, self._images, self._memory, self._state, places, self._certainty)
+
+    @property
+    def certainty(self) -> list[float | None]:
+        """How sure the model is of what each image shows, in nats, up to 0 (`captioner.model.calibration`);
+        None for each image if it does not tell."""
+        if self._certainty is None:
+            return [None] * self._images
+        return [float(value) for value in _fetch(self._certainty)[:, 0]]
 
     def start(self, beams: int) -> _State:
         return self._state, np.zeros((self._images, beams), dtype=np.int64)

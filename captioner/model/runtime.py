@@ -15,6 +15,7 @@ import numpy.typing as npt
 from captioner.cores import available_cores, core_limit
 from captioner.errors import BundleError, DeviceError, OptionsError, RuntimeMissingError, how_to_install
 from captioner.model.bundle import DECODER, ENCODER, FORMAT, Bundle
+from captioner.model.calibration import CERTAINTY
 from captioner.model.decoder import CHOSEN, OnnxDecoder, OnnxStepper
 from captioner.model.device import check_device, preload_cuda
 from captioner.model.graph import Graph
@@ -92,7 +93,7 @@ class Runtime:
         outputs = self._encode(feeds, len(pixels))
         memory = {name: value for name, value in outputs.items() if name.startswith("memory.")}
         state = {name: value for name, value in outputs.items() if name.startswith("state.")}
-        return OnnxStepper(self._decoder, len(pixels), memory, state)
+        return OnnxStepper(self._decoder, len(pixels), memory, state, certainty=outputs.get(CERTAINTY))
 
     def _encode(self, feeds: Mapping[str, Any], images: int) -> dict[str, Any]:
         """All outputs. A CPU takes large batches in parts, whose features stay in its cache."""

@@ -224,6 +224,14 @@ class CaptionModel(nn.Module):
         red, green, blue = (round(value) for value in self.encoder.backbone.mean.flatten().tolist())
         return Letterbox(self.options.stride, (red, green, blue))
 
+    def certainty(self, stages: Sequence[Tensor]) -> Tensor | None:
+        """How sure the model is of what photos show, from the output of the backbone: minus the entropy of
+        their classes in nats, (batch,); None for models without classes."""
+        if self.evidence is None:
+            return None
+        scores = self.evidence.class_logits(stages[-1].mean(dim=(2, 3), keepdim=True)).squeeze(1)
+        return -torch.distributions.Categorical(logits=scores).entropy()
+
     def encode(self, pixels: Tensor, mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
         """uint8 (batch, height, width, 3) and bool (batch, rows * columns), the cells of the photos, or None
         for all -> memory and initial state, as `Decoder.prepare`.

@@ -208,19 +208,24 @@ def test_class_evidence_of_a_corrected_photo_is_quieter(photos: list[Path], tmp_
     bonus = squares.with_bonus(ModelOptions(), classes=1000, named_words=3, checklist_weight=1.0).bonus
     start = bundle(tmp_path, photos, bonus=bonus)
     model, vocabulary = pupil(start, photos, NEW)
-    export_taught(Bundle.load(start), model, vocabulary, tmp_path / "taught", "taught", "Card")
-    old, new = (Bundle.load(one) for one in (start, tmp_path / "taught"))
+    taught = tmp_path / "taught"
+    export_taught(Bundle.load(start), model, vocabulary, taught, "taught", "Card")
+    old, new = (Bundle.load(one) for one in (start, taught))
     pixels = np.stack([Captioner.load(start).preprocess(photo) for photo in photos])
     for precision in old.precisions:
         before, after = (evidence(one, precision, pixels) for one in (old, new))
         assert np.array_equal(before[1:], after[1:])
+        certain = [
+            Captioner.load(one, precision=precision).encode(pixels).certainty for one in (start, taught)
+        ]
+        assert certain[0] == certain[1]  # a correction does not make it less sure of what it sees
     with torch.no_grad():
         memory, _ = model.encode(torch.from_numpy(pixels[:1]))
     np.testing.assert_allclose(evidence(new, "float32", pixels)[:1], memory["evidence"].numpy(), atol=0.02)
     assert not np.allclose(
         evidence(new, "float32", pixels)[0], evidence(old, "float32", pixels)[0], atol=0.02
     )
-    model, vocabulary = pupil(tmp_path / "taught", photos[1:], [])
+    model, vocabulary = pupil(taught, photos[1:], [])
     export_taught(new, model, vocabulary, tmp_path / "again", "again", "Card")
     again = Bundle.load(tmp_path / "again")
     for precision in again.precisions:

@@ -66,7 +66,7 @@ class UpDownDecoder(Decoder):
             "mask": mask,
         }
         names = ("hidden", "cell", "language_hidden", "language_cell")
-        return memory, {name: grid.new_zeros(len(grid), 1, self.hidden) for name in names}
+        return memory, {name: grid.new_zeros(grid.shape[0], 1, self.hidden) for name in names}
 
     def step(self, tokens: Tensor, memory: Tensors, state: Tensors) -> Step:
         words, gates = self._read(tokens, memory)

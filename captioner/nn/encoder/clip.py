@@ -93,7 +93,7 @@ class ClipEncoder(nn.Module):
                 f"this encoder takes photos of {PATCH * self.side} pixels; set image_size to that"
             )
         patches = self.patches(pixels).flatten(2).transpose(1, 2)
-        first = self.photo.expand(len(patches), 1, -1)
+        first = self.photo.expand(patches.shape[0], 1, -1)
         tokens = self.entry_norm(torch.cat([first, patches], dim=1) + self.places)
         for block in self.blocks[:-1]:
             tokens = block(tokens)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from captioner.metrics.cider import CiderReward
 from captioner.metrics.naming import has_phrase
-from captioner.model.calibration import mean_log_prob
+from captioner.model.calibration import goodness
 from captioner.training.data.examples import Example
 from captioner.words.tokens import tokenize
 
@@ -18,28 +19,52 @@ NAMED = "one of the photo's words is in the caption"
 FEWEST = 200
 """Minimum number of images; a curve fitted to fewer says little."""
 
+_LEAST_CURVATURE = 1e-9 * np.eye(2)
+"""Added, so that equal scores, which fit any slope, have one."""
 
-def calibrate(
-    examples: Sequence[Example], captions: Sequence[tuple[str, float]]
-) -> dict[str, float | str] | None:
-    """The entry `confidence` of a bundle, from captions of validation images, each with its log-probability.
+
+class Said(NamedTuple):
+    """A caption, and what tells how good it is."""
+
+    text: str
+    log_prob: float
+    certainty: float | None
+
+
+def calibrate(examples: Sequence[Example], captions: Sequence[Said]) -> dict[str, Any] | None:
+    """The entry `confidence` of a bundle, from captions of validation images.
 
     It is fitted to the images with several human captions or, if these are too few, to the labelled ones.
     Never to both: the two events have different rates, and a curve through both would only tell the two kinds
     of photos apart. None if there are fewer than `FEWEST` images, or the captions are all good or all bad.
     """
-    texts = [text for text, _ in captions]
-    for good, event in ((_close(examples, texts), CLOSE), (_named(examples, texts), NAMED)):
+    texts = [said.text for said in captions]
+    for good, event in ((are_close(examples, texts), CLOSE), (_named(examples, texts), NAMED)):
         truth = np.array(list(good.values()), dtype=bool)
         if len(good) < FEWEST or truth.all() or not truth.any():
             continue
-        scores = np.array([mean_log_prob(*captions[row]) for row in good])
-        slope, intercept = fit_platt(scores, truth)
-        return {"slope": round(slope, 5), "intercept": round(intercept, 5), "event": event}
+        return curves([captions[row] for row in good], truth, event)
     return None
 
 
-def _close(examples: Sequence[Example], texts: Sequence[str]) -> dict[int, bool]:
+def curves(captions: Sequence[Said], good: npt.NDArray[np.bool_], event: str) -> dict[str, Any]:
+    """The entry `confidence` of a bundle, from captions of which it is known whether they are `good`."""
+
+    def curve(with_certainty: bool) -> dict[str, float]:
+        scores = [
+            goodness(text, log_prob, certainty if with_certainty else None)
+            for text, log_prob, certainty in captions
+        ]
+        slope, intercept = fit_platt(np.array(scores), good)
+        return {"slope": round(slope, 5), "intercept": round(intercept, 5)}
+
+    entry: dict[str, Any] = {**curve(False), "event": event}
+    if any(said.certainty is not None for said in captions):
+        entry["with_certainty"] = curve(True)
+    return entry
+
+
+def are_close(examples: Sequence[Example], texts: Sequence[str]) -> dict[int, bool]:
     """For each image, whether its caption is at least as close to the human captions other than the first as
     the median first caption is."""
     rows = [row for row, example in enumerate(examples) if len(example.image.captions) > 1]
@@ -69,7 +94,8 @@ def fit_platt(scores: npt.NDArray[np.float64], good: npt.NDArray[np.bool_]) -> t
     weights = np.zeros(2)
     for _ in range(100):
         p = 1 / (1 + np.exp(-(design @ weights)))
-        step = np.linalg.solve((design.T * (p * (1 - p))) @ design, design.T @ (targets - p))
+        curvature = (design.T * (p * (1 - p))) @ design + _LEAST_CURVATURE
+        step = np.linalg.solve(curvature, design.T @ (targets - p))
         weights += step
         if np.abs(step).max() < 1e-9:
             break

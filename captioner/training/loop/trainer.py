@@ -17,13 +17,12 @@ from torch import Tensor
 
 from captioner.errors import DataError
 from captioner.files import replacing
-from captioner.model.search import Hypothesis
 from captioner.training.config.options import StageOptions, TrainOptions
 from captioner.training.data.batches import Batch
 from captioner.training.data.cache import FeatureCache, build_cache
 from captioner.training.data.examples import Example, load_examples
 from captioner.training.data.usable import usable
-from captioner.training.loop.calibrate import calibrate
+from captioner.training.loop.calibrate import Said, calibrate
 from captioner.training.loop.losses import Losses, forward
 from captioner.training.loop.plan import planned, unlearnt, warnings
 from captioner.training.loop.report import (
@@ -317,9 +316,8 @@ class Trainer:
 
     def _validate(self) -> dict[str, dict[str, float]]:
         with self._shown().applied(self.model):
-            found, scores = self._caption_validation()
+            captions, scores = self._caption_validation()
             # A few images do not tell more than the model that was started from.
-            captions = [(" ".join(self.vocabulary.decode(one.tokens)), one.log_prob) for one in found]
             fitted = calibrate(self.val_examples, captions)
             self.confidence = fitted or self.confidence
             best = max((mean_score(record) for record in self._rivals()), default=-1.0)
@@ -340,7 +338,7 @@ class Trainer:
         with_classes = {stage.name for stage in self.options.stages[first:]}
         return [record for record in self.history if record["stage"] in with_classes]
 
-    def _caption_validation(self) -> tuple[list[Hypothesis], dict[str, dict[str, float]]]:
+    def _caption_validation(self) -> tuple[list[Said], dict[str, dict[str, float]]]:
         return validate(
             self.model,
             self.val_cache,

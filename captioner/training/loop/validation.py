@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import starmap
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from captioner.options import CaptionOptions
 from captioner.training.data.batches import CAPTIONS_PER_GROUP, chunks, encode, pad
 from captioner.training.data.cache import FeatureCache, trained_stages
 from captioner.training.data.examples import Example
+from captioner.training.loop.calibrate import Said
 from captioner.training.objectives.likelihood import log_likelihoods
 from captioner.words.tokens import tokenize
 
@@ -34,22 +36,25 @@ def validate(
     frozen_segments: int,
     options: CaptionOptions,
     device: torch.device,
-) -> tuple[list[Hypothesis], dict[str, dict[str, float]]]:
-    """The best hypothesis for each image of a cache, found with resolved `options`, and for each source the
-    scores of `score` and `perplexity`: that of a word of each image's first five references, by teacher
-    forcing without a checklist. Perplexity distinguishes models that CIDEr cannot.
+) -> tuple[list[Said], dict[str, dict[str, float]]]:
+    """The caption of each image of a cache, found with resolved `options`, and for each source the scores of
+    `score` and `perplexity`: that of a word of each image's first five references, by teacher forcing
+    without a checklist. Perplexity distinguishes models that CIDEr cannot.
 
     Raises `DataError` for a model that has diverged: with log-probabilities that are not finite, an image has
     no caption."""
     assert options.max_words  # resolved
     model.eval()
     found: list[Hypothesis] = []
+    certain: list[float | None] = []
     totals: dict[str, Tensor] = {}
     for images in chunks(len(examples), BATCH if device.type == "cpu" else BATCH_ON_GPU):
         as_it_is = torch.zeros_like(images)
         maps, mask = cache.maps(images, as_it_is, device), cache.masks(images, as_it_is, device)
         stages = trained_stages(model.encoder, maps, frozen_segments)
         memory, state = model.prepare(stages, mask)
+        certainty = model.certainty(stages)
+        certain += [None] * len(images) if certainty is None else certainty.tolist()
         for hypotheses in search(TorchStepper(model.decoder, memory, state), len(images), options):
             if not hypotheses:
                 raise DataError(
@@ -72,7 +77,9 @@ def validate(
     for source, (log_probs, words) in totals.items():
         if words:
             scores[source]["perplexity"] = float(torch.exp(-log_probs / words))
-    return found, scores
+    texts = (" ".join(vocabulary.decode(one.tokens)) for one in found)
+    said = zip(texts, (one.log_prob for one in found), certain, strict=True)
+    return list(starmap(Said, said)), scores
 
 
 def score(

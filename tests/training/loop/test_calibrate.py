@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from captioner.model.calibration import Calibration
 from captioner.references import CaptionedImage
 from captioner.training.data.examples import Example
-from captioner.training.loop.calibrate import FEWEST, NAMED, calibrate, fit_platt
+from captioner.training.loop.calibrate import FEWEST, NAMED, Said, calibrate, fit_platt
 
 
-def said(word: str, log_prob: float) -> tuple[str, float]:
-    return f"a {word}", log_prob
+def said(word: str, log_prob: float, certainty: float | None = None) -> Said:
+    return Said(f"a {word}", log_prob, certainty)
 
 
 def example(number: int, words: tuple[str, ...] = (), captions: tuple[str, ...] = ()) -> Example:
@@ -37,7 +38,7 @@ def test_labelled_photos_are_good_if_one_of_their_words_is_said() -> None:
     assert calibrate(photos, [said("dog", -3)] * len(photos)) is None
 
 
-def captioned(count: int) -> tuple[list[Example], list[tuple[str, float]]]:
+def captioned(count: int) -> tuple[list[Example], list[Said]]:
     """Photos and captions, of which every other one is right, and likely."""
     names = ("dog", "cat", "snail")
     photos, found = [], []
@@ -63,3 +64,15 @@ def test_labelled_photos_decide_only_where_captioned_ones_are_few() -> None:
     assert calibrate([*photos, *labelled], [*found, *named]) == calibrate(photos, found) is not None
     entry = calibrate([*photos[:9], *labelled], [*found[:9], *named])
     assert entry is not None and entry["event"] == NAMED
+
+
+def test_captions_of_what_the_model_does_not_know_are_told_by_their_certainty() -> None:
+    """Words alone do not tell them from the others."""
+    photos, found = captioned(2 * FEWEST)
+    found = [said(text.removeprefix("a "), -3, -1 if p > -3 else -5) for text, p, _ in found]
+    entry = calibrate(photos, found)
+    calibration = Calibration.of({"confidence": entry})
+    assert calibration is not None and calibration.with_certainty is not None
+    known, unknown = (calibration.confidence("a dog", -3, certainty) for certainty in (-1.0, -5.0))
+    assert known > 0.9 and unknown < 0.1
+    assert calibration.confidence("a dog", -3) == pytest.approx(0.5, abs=0.05)

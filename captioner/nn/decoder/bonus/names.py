@@ -94,8 +94,9 @@ class NameHelp(nn.Module):
             return {"parts": parts}
         whole = torch.softmax(scores.mean(dim=1), dim=-1)
         gains = self.proposed_gain * F.relu(whole - SURE) / (1 - SURE)
-        blank = gains.new_zeros(len(gains), len(self.following))
-        proposals = blank.scatter_add(1, self.proposed.expand(len(gains), -1), gains)
+        batch = gains.shape[0]  # not len(), a fixed number for the exporter
+        blank = gains.new_zeros(batch, len(self.following))
+        proposals = blank.scatter_add(1, self.proposed.expand(batch, -1), gains)
         return {"parts": parts, "proposals": proposals.unsqueeze(1)}
 
     def go_on(self, logits: Tensor, tokens: Tensor, seen: Tensor, parts: Tensor) -> Tensor:
