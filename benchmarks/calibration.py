@@ -44,9 +44,8 @@ def main() -> None:
     args = parser.parse_args()
 
     root = Path("/")
-    source = SourceOptions(
-        "photos", (str(args.images.resolve()),), str(args.references.resolve()), val=args.split
-    )
+    places = {"images": (str(args.images.resolve()),), "captions": str(args.references.resolve())}
+    source = SourceOptions(name="photos", val=args.split, **places)
     examples = [one for one in load_examples([source], root, "val") if len(one.image.captions) > 1]
     captioner = Captioner.load(args.model, precision=args.precision)
     captions = say_all(captioner, examples)
