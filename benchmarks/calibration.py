@@ -94,10 +94,6 @@ def auc(predicted: Any, truth: Any) -> float:
     return float((good[:, None] > bad).mean() + 0.5 * (good[:, None] == bad).mean())
 
 
-def sigmoid(values: Any) -> Any:
-    return 1 / (1 + np.exp(-values))
-
-
 def reliability(predicted: Any, truth: Any) -> list[tuple[float, float, int]]:
     """For each tenth of the captions, in order of confidence: predicted and observed share, and their
     number."""
