@@ -127,7 +127,7 @@ def _to_message(value: Any) -> Any:
         case CaptionOptions():
             return options_to_proto(value)
         case Calibration():
-            return pb.Calibration(**dataclasses.asdict(value))
+            return pb.Calibration(slope=value.slope, intercept=value.intercept, event=value.event)
         case (int(rows), int(columns)):
             return pb.GridSize(rows=rows, columns=columns)
     return value

@@ -67,6 +67,13 @@ def test_models_survive_the_way_there_and_back() -> None:
     assert (unknown.name, unknown.attention_heads, unknown.calibration) == ("old", 1, None)
 
 
+def test_clients_are_told_the_curve_that_needs_no_certainty() -> None:
+    plain = Calibration(0.5, 0.25, "it is good")
+    model = dataclasses.replace(MODEL, calibration=dataclasses.replace(plain, with_certainty=(0.4, 0.5)))
+    assert model_from_proto(model_to_proto(model)).calibration == plain
+    assert model.to_dict()["calibration"] == {"slope": 0.5, "intercept": 0.25, "event": "it is good"}
+
+
 def test_options_out_of_range_are_rejected() -> None:
     with pytest.raises(OptionsError, match="beam_size") as caught:
         options_from_proto(pb.CaptionOptions(beam_size=99))

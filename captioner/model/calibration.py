@@ -51,6 +51,10 @@ class Calibration:
         except (AttributeError, KeyError, TypeError, ValueError):
             return None
 
+    def to_dict(self) -> dict[str, float | str]:
+        """What servers tell: the curve for captions whose certainty is not known, as it is for clients."""
+        return {"slope": self.slope, "intercept": self.intercept, "event": self.event}
+
     def confidence(self, text: str, log_prob: float, certainty: float | None = None) -> float:
         """Probability, 0 to 1, that a caption with this text and log-probability is good. `certainty` is that
         of its photo, if the model told it."""

@@ -78,7 +78,9 @@ class ModelInfo:
         record: dict[str, Any] = {"model": self.model}
         for each in dataclasses.fields(self):
             value = getattr(self, each.name)
-            record[each.name] = asdict(value) if isinstance(value, (CaptionOptions, Calibration)) else value
+            if isinstance(value, CaptionOptions):
+                value = asdict(value)
+            record[each.name] = value.to_dict() if isinstance(value, Calibration) else value
         options: Mapping[str, Any] = record["defaults"]
         record["defaults"] = {name: value for name, value in options.items() if value is not None}
         return record
