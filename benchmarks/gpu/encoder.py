@@ -95,7 +95,7 @@ def _torch_encoder(bench: Bench) -> Callable[[Any], object] | None:
 
     place = str(bench.model.resolve()) if bench.model else "default"
     try:
-        start = Start.read(place, Path("/")).untaught()
+        start = Start.read(place, Path("/"))
         model = CaptionModel(start.model, len(start.vocabulary)).eval()
         start.give(model, start.vocabulary)
     except CaptionerError as error:  # weights or a network that are not here

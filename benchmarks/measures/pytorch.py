@@ -70,7 +70,7 @@ def theirs(bench: Bench, *, compiled: bool) -> Callable[[Any], object]:
     captioner = bench.captioner("float32")
     place = str(Path(bench.model).resolve()) if bench.model else "default"
     try:
-        start = Start.read(place, Path("/")).untaught()
+        start = Start.read(place, Path("/"))
     except CaptionerError as error:
         raise Skip(str(error)) from None
     model = CaptionModel(start.model, len(start.vocabulary)).eval()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ class Release:
 
     scores: dict[str, dict[str, float]]
     """By the name of the data set; shares times 100."""
-    confidence: Mapping[str, float | str] | None
+    confidence: Mapping[str, Any] | None
     """The calibration; None if there are too few images."""
     table: str
     """The scores with their confidence intervals, in Markdown."""

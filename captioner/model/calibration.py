@@ -58,10 +58,9 @@ class Calibration:
     def confidence(self, text: str, log_prob: float, certainty: float | None = None) -> float:
         """Probability, 0 to 1, that a caption with this text and log-probability is good. `certainty` is that
         of its photo, if the model told it."""
-        slope, intercept = self.slope, self.intercept
-        if self.with_certainty is None:
-            certainty = None
-        elif certainty is not None:
+        if certainty is None or self.with_certainty is None:
+            slope, intercept, certainty = self.slope, self.intercept, None
+        else:
             slope, intercept = self.with_certainty
         score = slope * goodness(text, log_prob, certainty) + intercept
         return 1 / (1 + math.exp(-score)) if score > -700 else 0.0

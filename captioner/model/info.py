@@ -80,7 +80,9 @@ class ModelInfo:
             value = getattr(self, each.name)
             if isinstance(value, CaptionOptions):
                 value = asdict(value)
-            record[each.name] = value.to_dict() if isinstance(value, Calibration) else value
+            elif isinstance(value, Calibration):
+                value = value.to_dict()
+            record[each.name] = value
         options: Mapping[str, Any] = record["defaults"]
         record["defaults"] = {name: value for name, value in options.items() if value is not None}
         return record

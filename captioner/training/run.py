@@ -44,7 +44,7 @@ class Run:
     @cached_property
     def start(self) -> Start | None:
         """The model that the run starts from, if there is one. Raises `DataError` or `BundleError`."""
-        return Start.read(self.options.start, self.data_root).untaught() if self.options.start else None
+        return Start.read(self.options.start, self.data_root) if self.options.start else None
 
     @cached_property
     def caption_groups(self) -> list[Group]:

@@ -59,10 +59,15 @@ def bundle(folder: Path, calibration: Sequence[Path] = (), **changes: object) ->
     return folder / "bundle"
 
 
+def read(folder: Path) -> Start:
+    """A bundle with what it was taught."""
+    return Start.read(str(folder), folder.parent, taught=True)
+
+
 @torch.no_grad()
 def pupil(start: Path, photos: Sequence[Path], words: Sequence[str]) -> tuple[CaptionModel, Vocabulary]:
     """A network that has learnt something about the first photo."""
-    before, captioner = Start.read(str(start), start.parent), Captioner.load(start, precision="float32")
+    before, captioner = read(start), Captioner.load(start, precision="float32")
     vocabulary = Vocabulary([*before.vocabulary.words, *words])
     options = dataclasses.replace(before.model, taught=before.model.taught + 1)
     torch.manual_seed(1)
@@ -124,10 +129,10 @@ def test_other_photos_are_captioned_as_before_bit_for_bit(
 
 
 def test_training_goes_on_from_the_model_as_it_was_before(start: Path, taught: Path) -> None:
-    before = Start.read(str(start), start.parent)
-    after = Start.read(str(taught), start.parent)
+    before, after = read(start), read(taught)
     assert after.model.taught and after.taught_words == len(NEW)
-    found = after.untaught()
+    found = Start.read(str(taught), start.parent)
+    assert found.lacks_corrections and not before.lacks_corrections
     assert found.vocabulary.words == before.vocabulary.words and found.model == before.model
     model = CaptionModel(found.model, len(found.vocabulary))
     found.give(model, found.vocabulary)
@@ -191,7 +196,7 @@ def test_every_decoder_can_get_words(decoder: str, photos: list[Path], tmp_path:
 
 
 def test_a_taught_model_can_be_trained(taught: Path) -> None:
-    before = Start.read(str(taught), taught.parent)
+    before = read(taught)
     vocabulary = Vocabulary([*before.vocabulary.words, "mauve"])
     model = CaptionModel(before.model, len(vocabulary))
     before.give(model, vocabulary)

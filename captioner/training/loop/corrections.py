@@ -79,7 +79,7 @@ def learn(
     Only the vectors of these photos and the embeddings of new words are trained. Raises `DataError` for data
     that cannot be used."""
     device = torch.device(device_name)
-    start = Start.read(options.start, root)
+    start = Start.read(options.start, root, taught=True)
     examples = sorted(load_examples(options.data, root, "train"), key=lambda example: example.retained)
     torch.manual_seed(options.seed)
     model = CaptionModel(start.model, len(start.vocabulary))

@@ -84,9 +84,8 @@ class Trainer:
         """Raises `DataError` for data that cannot be used and for a folder of another run."""
         start = Start.read(options.start, data_root) if options.start else None
         if start:
-            if start.model.taught:
+            if start.lacks_corrections:
                 progress.note(f"{options.start} {UNTAUGHT}")
-                start = start.untaught()
             options = dataclasses.replace(options, model=start.architecture(options.model))
         elif options.model.bonus.label_classes:
             raise DataError("[model.bonus] label_classes: the run chooses them; set [label_classes]")

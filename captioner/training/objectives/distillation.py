@@ -85,7 +85,7 @@ class Teachers:
         self.frozen = frozen_segments
         self.models: list[CaptionModel] = []
         for name in names:
-            start = Start.read(name, root).untaught()
+            start = Start.read(name, root)
             if start.vocabulary.words != vocabulary.words:
                 raise DataError(f"the teacher {name} has other words than the model to be trained")
             model = CaptionModel(start.model, len(vocabulary))

@@ -49,10 +49,15 @@ class Start:
     """How the model searches for captions; resolved."""
     taught_words: int = 0
     """The last words of the vocabulary, which came with corrections: only their embeddings are known."""
+    lacks_corrections: bool = False
+    """Whether captions of the model were corrected, and this is the model before that."""
 
     @classmethod
-    def read(cls, name: str, root: Path) -> Start:
+    def read(cls, name: str, root: Path, *, taught: bool = False) -> Start:
         """`name` is "default" for the embedded model, or a bundle or a checkpoint below `root`.
+
+        The model is as it was before its captions were corrected (`captioner.export.taught`): what was added
+        then does not fit weights that are trained. With `taught`, it is as it is now.
 
         Raises `DataError` or `BundleError` when there is nothing to start from.
         """
@@ -60,7 +65,7 @@ class Start:
         bias = start.weights.get("decoder.bonus.evidence.classes.bias")
         if bias is not None and (bias[start.model.bonus.classes :] < UNFITTED / 2).any():
             raise DataError(f"{name} was saved before its label classes were fitted")
-        return start
+        return start if taught else start._untaught()
 
     @classmethod
     def _read(cls, name: str, root: Path) -> Start:
@@ -88,9 +93,7 @@ class Start:
         confidence = bundle.manifest.get("confidence")
         return cls(bundle.vocabulary, options, weights, confidence, bundle.decoding, taught)
 
-    def untaught(self) -> Start:
-        """The model as it was before its captions were corrected (`captioner.export.taught`), to be trained:
-        what corrections added fits only the weights that were there."""
+    def _untaught(self) -> Start:
         if not self.model.taught:
             return self
         known = len(self.vocabulary) - self.taught_words
@@ -103,6 +106,7 @@ class Start:
             model=dataclasses.replace(self.model, taught=0),
             weights=weights,
             taught_words=0,
+            lacks_corrections=True,
         )
 
     def architecture(self, wanted: ModelOptions) -> ModelOptions:

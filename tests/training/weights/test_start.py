@@ -230,7 +230,7 @@ def test_the_embedded_model_can_learn_words(tmp_path: Path) -> None:
 @torch.inference_mode()
 def test_training_the_embedded_model_begins_with_its_captions(tmp_path: Path) -> None:
     photo, captioner = EXAMPLES / "cat.jpg", Captioner.load(device="cpu", precision="float32")
-    start = Start.read("default", tmp_path).untaught()
+    start = Start.read("default", tmp_path)
     model = CaptionModel(start.model, len(start.vocabulary)).eval()
     start.give(model, start.vocabulary)
     pixels = captioner.preprocess(photo)[None]
