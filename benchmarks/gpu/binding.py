@@ -11,6 +11,7 @@ from measures.bench import Bench, Table
 from measures.photos import SIZES, photos
 
 from captioner.model.bundle import Bundle
+from captioner.model.device import cuda_options
 from captioner.model.graph import Graph
 
 BATCHES = (1, 8, 64, 256)
@@ -59,7 +60,7 @@ def bound(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
 def _session(ort: Any, content: bytes, device: tuple[str, int], options: dict[str, str] | None = None) -> Any:
     if device[0] == "cpu":
         return ort.InferenceSession(content, providers=["CPUExecutionProvider"])
-    settings = {"device_id": str(device[1]), **(options or {})}
+    settings = cuda_options(device[1]) | (options or {})
     return ort.InferenceSession(content, providers=[("CUDAExecutionProvider", settings)])
 
 

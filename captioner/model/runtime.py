@@ -17,7 +17,7 @@ from captioner.errors import BundleError, DeviceError, OptionsError, RuntimeMiss
 from captioner.model.bundle import DECODER, ENCODER, FORMAT, Bundle
 from captioner.model.calibration import CERTAINTY
 from captioner.model.decoder import CHOSEN, OnnxDecoder, OnnxStepper
-from captioner.model.device import check_device, preload_cuda
+from captioner.model.device import check_device, cuda_options, preload_cuda
 from captioner.model.graph import Graph
 from captioner.model.graph_cache import GRAPH, WEIGHTS, GraphCache
 from captioner.model.precision import FLOAT32, INT8, check_precision, has_fast_int8
@@ -186,7 +186,7 @@ class Runtime:
             options.add_session_config_entry(_EXTERNAL + "file_name", WEIGHTS)
             options.add_session_config_entry(_EXTERNAL + "min_size_in_bytes", "1024")
         try:
-            settings: Any = (provider, {"device_id": str(self._gpu)}) if provider == _CUDA else provider
+            settings: Any = (provider, cuda_options(self._gpu)) if provider == _CUDA else provider
             return self._ort.InferenceSession(graph, options, providers=[settings])
         except Exception as error:  # onnxruntime's own exceptions share no public base
             if provider == _CUDA:

@@ -1,4 +1,4 @@
-"""Where the libraries of CUDA are looked for; ONNX Runtime itself looks beside its own package only."""
+"""CUDA: where its libraries are looked for, as ONNX Runtime looks beside its own package only; its options."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from captioner.model.device import preload_cuda
+from captioner.model.device import cuda_options, preload_cuda
 
 
 @pytest.fixture
@@ -40,3 +40,13 @@ def test_wheels_elsewhere_on_the_path_are_loaded_first(places: tuple[Path, Path]
     site, machine = places
     found = asked(site)
     assert found == [str(machine / "nvidia" / name / "lib") for name in ("cu13", "cudnn")] + [None]
+
+
+def test_cuda_computes_in_float32() -> None:
+    assert cuda_options(0)["use_tf32"] == cuda_options(3)["use_tf32"] == "0"
+
+
+def test_the_first_gpu_is_not_named() -> None:
+    """ONNX Runtime 1.26 and later print a warning for each session that names its GPU."""
+    assert "device_id" not in cuda_options(0)
+    assert cuda_options(3)["device_id"] == "3"
