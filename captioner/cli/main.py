@@ -124,6 +124,14 @@ def _run(arguments: list[str]) -> int:
         raise RuntimeMissingError(
             f"{command or 'this'} needs the package {package}: {how_to_install(_EXTRAS[package])}"
         ) from error
+    except Exception as error:
+        from captioner.cli.generated import refusal
+
+        if (said := refusal(error)) is None:
+            raise
+        raise RuntimeMissingError(
+            f"{command or 'this'} needs packages that fit each other: {said}"
+        ) from error
 
 
 def _is_image(word: str) -> bool:

@@ -32,6 +32,14 @@ def _report(capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, dict[
     return status, json.loads(capsys.readouterr().out)
 
 
+def _record(place: Path, name: str, version: str, *needs: str) -> None:
+    """The record of an installed package."""
+    record = place / f"{name.replace('-', '_')}-{version}.dist-info" / "METADATA"
+    record.parent.mkdir(parents=True)
+    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+    record.write_text("\n".join([*lines, *(f"Requires-Dist: {need}" for need in needs), ""]))
+
+
 def test_what_is_used_and_why(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ("--model", str(tiny_bundle), "--device", "cpu", "--precision", "float32")
     status, report = _report(capsys, *flags)
@@ -110,14 +118,30 @@ def test_two_runtimes_in_one_folder_are_a_problem(
     together: bool, tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    for name in ("onnxruntime", "onnxruntime_gpu"):
+    for name in ("onnxruntime", "onnxruntime-gpu"):
         place = tmp_path if together else tmp_path / name
-        record = place / f"{name}-1.32.0.dist-info" / "METADATA"
-        record.parent.mkdir(parents=True)
-        record.write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 1.32.0\n")
+        _record(place, name, "1.32.0")
         monkeypatch.syspath_prepend(str(place))
     status, report = _report(capsys, "--model", str(tiny_bundle))
     assert status == together and ("uninstall both" in "".join(report["problems"])) is together
+
+
+@pytest.mark.parametrize(("version", "fits"), [("1.84.0", False), ("1.85.1", True)])
+def test_packages_that_do_not_fit_each_other_are_a_problem(
+    version: str, fits: bool, tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    _record(tmp_path, "grpcio", version)
+    needs = ("grpcio>=1.85.1", "grpcio<1; python_version<'3'", "grpcio<1; extra=='old'", "not a requirement")
+    _record(tmp_path, "grpcio-health-checking", "1.85.1", *needs)
+    _record(tmp_path, "grpcio-reflection", "1.80.0", "grpcio>=1.80.0")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    status, report = _report(capsys, "--model", str(tiny_bundle))
+    expected = (
+        "grpcio-health-checking 1.85.1 requires grpcio>=1.85.1, but 1.84.0 is there: pip install"
+        " 'grpcio>=1.85.1', or a version of grpcio-health-checking that accepts grpcio 1.84.0"
+    )
+    assert (status, report["problems"]) == ((0, []) if fits else (1, [expected]))
 
 
 def test_the_home_folder_is_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 import captioner
 from captioner.cli import main as command_line
+from captioner.cli.generated import refusal
 from captioner.cli.main import COMMANDS, main
 
 PHOTO = str(Path(__file__).parents[2] / "examples" / "cat.jpg")
@@ -83,6 +85,35 @@ def test_a_missing_package_names_the_extra(monkeypatch, capsys) -> None:
         capsys.readouterr().err
         == "captioner: train needs the package torch: pip install '.[train]' in a clone of the project\n"
     )
+
+
+def test_packages_that_do_not_fit_each_other_are_one_error(tiny_bundle: Path) -> None:
+    """The code that gRPC generated for health checks is newer than gRPC."""
+    pytest.importorskip("grpc_health")
+    code = """
+import sys
+import grpc
+from captioner.cli.main import main
+grpc.__version__ = "1.76.0"
+sys.exit(main(sys.argv[1:]))
+"""
+    done = run_python(code, "serve", "--model", str(tiny_bundle), "--device", "cpu", "--port", "0")
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
+    assert "grpcio-health-checking does not fit grpcio 1.76.0: pip install 'grpcio>=" in done.stderr
+
+
+def test_code_that_is_newer_than_protobuf_names_its_package() -> None:
+    pytest.importorskip("grpc_health")
+    version = pytest.importorskip("google.protobuf.runtime_version")
+    with pytest.raises(version.VersionError) as raised:
+        version.ValidateProtobufRuntimeVersion(
+            version.DOMAIN, 99, 1, 0, version.SUFFIX, "grpc_health/v1/health.proto"
+        )
+    said = refusal(raised.value)
+    assert said and said.startswith(
+        f"grpcio-health-checking does not fit protobuf {importlib.metadata.version('protobuf')}: pip"
+    )
+    assert "'protobuf>=99.1.0'" in said and refusal(RuntimeError("another")) is None
 
 
 def test_a_base_install_says_what_to_install(tiny_bundle: Path) -> None:

@@ -1,4 +1,4 @@
-"""CUDA: where its libraries are looked for, as ONNX Runtime looks beside its own package only; its options."""
+"""Options of CUDA, and where its libraries are looked for: ONNX Runtime looks beside its own package only."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import importlib.metadata
 import re
 from dataclasses import dataclass
 
+from captioner.cli.doctor.fits import misfits
 from captioner.cli.doctor.section import Problem
 from captioner.errors import how_to_install
 
@@ -24,6 +25,8 @@ _PURPOSES = {
     "traces": "captioner serve --trace-endpoint",
     "train": "training and export",
 }
+_NOT_FOR_CAPTIONS = ("audit", "dev")
+"""Extras whose packages keep nothing from working."""
 _EXTRA = re.compile(r"""extra == ["']([^"']+)["']""")
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _LEAST = re.compile(r">=\s*([0-9.]+)")
@@ -61,6 +64,9 @@ def installed() -> dict[str, str]:
     if _in_one_folder("onnxruntime", "onnxruntime-gpu"):
         advice = "they overwrite each other's files: uninstall both, then install one"
         found["onnxruntime and onnxruntime-gpu"] = Problem(advice)
+    used = dict.fromkeys(one.name for one in _requirements() if one.extra not in _NOT_FOR_CAPTIONS)
+    for pair, advice in misfits(used).items():
+        found[" and ".join(pair)] = Problem(advice)
     return found or {"captioner": "runs without having been installed, so its extras are not known"}
 
 

@@ -10,7 +10,7 @@ from captioner.errors import CaptionerError
 
 
 class Problem(str):
-    """What keeps captions from being made."""
+    """What keeps captions from being made or served."""
 
     __slots__ = ()
 

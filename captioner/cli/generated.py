@@ -1,0 +1,36 @@
+"""Code generated for gRPC and Protobuf refuses, when it is imported, older versions of them than its own."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+
+_REFUSALS = {
+    "grpcio": re.compile(
+        r"grpc package installed is at version (?P<there>\S+), but the generated code in (?P<code>\S+)"
+        r" depends on grpcio>=(?P<least>\S+)\. "
+    ),
+    "protobuf": re.compile(
+        r"incompatible Protobuf Gencode/Runtime versions when loading (?P<code>\S+): gencode (?P<least>\S+)"
+        r" runtime (?P<there>\S+)\. "
+    ),
+}
+"""What the generated code says, by the package that is too old."""
+
+
+def refusal(error: Exception) -> str | None:
+    """Which packages do not fit each other, and what to do; None if the error is of another kind."""
+    for package, said in _REFUSALS.items():
+        if found := said.search(str(error)):
+            least, there, refuses = found["least"], found["there"], _distribution(found["code"])
+            return (
+                f"{refuses} does not fit {package} {there}: pip install '{package}>={least}',"
+                f" or a version of {refuses} that accepts {package} {there}"
+            )
+    return None
+
+
+def _distribution(code: str) -> str:
+    """The name by which pip knows the package with this file; that of the file if it is not known."""
+    owners = set(importlib.metadata.packages_distributions().get(code.partition("/")[0], ()))
+    return owners.pop() if len(owners) == 1 else code
