@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import importlib.util
 import io
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -28,12 +29,13 @@ def _load(name: str):
 
 
 pack = _load("pack")
+normal = pack.normal
 
 
-def _write_wheel(folder: Path, name: str, needs: str = "") -> Path:
-    path = folder / f"{name}-1.0-py3-none-any.whl"
-    info = f"{name}-1.0.dist-info"
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{needs}"
+def _write_wheel(folder: Path, name: str, needs: str = "", version: str = "1.0") -> Path:
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    info = f"{name}-{version}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"
     with zipfile.ZipFile(path, "w") as wheel:
         wheel.writestr(f"{name}.py", "there = True\n")
         wheel.writestr(f"{info}/METADATA", metadata)
@@ -43,13 +45,17 @@ def _write_wheel(folder: Path, name: str, needs: str = "") -> Path:
 
 
 @pytest.fixture
-def parts(tmp_path: Path) -> Path:
-    """Two packages and a bundle in parts of 1 kB."""
+def parts(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """Two packages, of which the first needs what the parameter says, and a bundle in parts of 1 kB."""
+    needs = getattr(request, "param", "")
     work = tmp_path / "work"
     (work / "wheels").mkdir(parents=True)
     (work / "models" / "mine").mkdir(parents=True)
     (work / "models" / "mine" / "bundle.json").write_text("{}")
-    wheels = [_write_wheel(work / "wheels", name) for name in ("first_package", "second_package")]
+    wheels = [
+        _write_wheel(work / "wheels", "first_package", needs),
+        _write_wheel(work / "wheels", "second_package"),
+    ]
     lines = [pack.identify(wheel)[1] for wheel in wheels]
     (work / "requirements.txt").write_text("".join(f"{line}\n" for line in lines))
     written = pack.write_parts(work, tmp_path / "parts", 1024)
@@ -78,6 +84,26 @@ def test_packages_that_are_there_are_left_out(parts: Path, tmp_path: Path) -> No
     done = _install(parts, "--have", "First.Package", "--target", tmp_path / "site")
     assert done.returncode == 0, done.stderr
     assert {path.name for path in (tmp_path / "site").glob("*.py")} == {"second_package.py"}
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        (
+            "Requires-Dist: pytest>=1000\n",
+            "first_package 1.0 has requirement pytest>=1000, but you have pytest",
+        ),
+        ("Requires-Dist: second-package>=2\n", "second-package>=2, but you have second-package 1.0."),
+        ("Requires-Dist: there-is-no-such-package\n", "there-is-no-such-package, which is not installed"),
+    ],
+    indirect=["parts"],
+)
+def test_what_does_not_fit_what_is_there_is_told(parts: Path, tmp_path: Path, said: str) -> None:
+    done = _install(parts, "--target", tmp_path / "site")
+    assert done.returncode == 1 and done.stdout.startswith("installed: ")
+    problem, line = done.stderr.splitlines()
+    assert "pack --have NAME==VERSION" in problem
+    assert normal(said) in normal(line)
 
 
 def test_a_damaged_part_is_named(parts: Path, tmp_path: Path) -> None:
@@ -163,7 +189,45 @@ def test_what_only_present_packages_need_is_not_packed() -> None:
         package("grpcio", "filelock"),
         package("numpy"),
     ]
-    assert pack.without(found, frozenset({"torch", "numpy"})) == {"grpcio": "1.0", "filelock": "1.0"}
+    assert pack.without(found, {"torch", "numpy"}) == {"grpcio": "1.0", "filelock": "1.0"}
+
+
+def test_versions_of_packages_that_are_there() -> None:
+    assert pack.packages("torch == 2.11.0, Py_Arrow,grpcio==1.84.0+local,") == {
+        "torch": "2.11.0",
+        "py-arrow": "",
+        "grpcio": "1.84.0+local",
+    }
+    for text in ("torch>=2", "torch==", "torch==2 numpy"):
+        with pytest.raises(argparse.ArgumentTypeError, match="NAME==VERSION"):
+            pack.packages(text)
+
+
+def test_what_is_packed_fits_the_versions_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, work = tmp_path / "index", tmp_path / "work"
+    index.mkdir()
+    work.mkdir()
+    (tmp_path / "project").mkdir()
+    project = _write_wheel(tmp_path / "project", "captioner", "Requires-Dist: health\nRequires-Dist: rpc\n")
+    for version in ("1.0", "2.0"):
+        _write_wheel(index, "rpc", version=version)
+        _write_wheel(index, "health", f"Requires-Dist: rpc>={version}\n", version=version)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    real = pack.pip
+    monkeypatch.setattr(
+        pack,
+        "pip",
+        lambda *arguments: (
+            real(*arguments) if arguments[0] != "wheel" else shutil.copy(project, Path(work, "wheels"))
+        ),
+    )
+    (work / "wheels").mkdir()
+    assert pack.gather(work, "", None, [], {"rpc": "1.0"}) == ["captioner", "health"]
+    assert "health==1.0 " in (work / "requirements.txt").read_text()
+    assert sorted(path.name for path in work.iterdir()) == ["requirements.txt", "wheels"]
 
 
 def test_a_platform_takes_wheels_of_older_ones() -> None:
