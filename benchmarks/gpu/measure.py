@@ -110,7 +110,8 @@ def _measure(bench: Bench, names: list[str], file: Path | None) -> dict[str, Any
         try:
             tables, holds = SECTIONS[name](bench)
         except (Exception, SystemExit) as error:
-            holds = {f"{name}: {type(error).__name__}: {error}": False}
+            said = str(error).strip().rpartition("\n")[2]  # of a traceback, what was raised
+            holds = {f"{name}: {type(error).__name__}: {said}": False}
         else:
             results["sections"][name] = [asdict(table) for table in tables]
         results["holds"] |= holds

@@ -63,7 +63,8 @@ class Server:
         limit = time.monotonic() + timeout_s
         while event not in self.events:
             if not self._reader.is_alive() or time.monotonic() > limit:
-                raise SystemExit(f"the server did not come to {event}: {''.join(self.errors)}")
+                said = self.errors[-1].strip() if self.errors else "nothing was said"
+                raise SystemExit(f"the server did not come to {event}: {said}")
             time.sleep(0.01)
 
     def metric(self, name: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,23 @@ def test_a_section_that_fails_fails_the_command_and_the_others_are_measured(tiny
     done = subprocess.run([sys.executable, GPU, *flags], capture_output=True, text=True)
     assert done.returncode == 1 and "providers: DeviceError" in done.stdout
     assert "### CUDA that cannot be used" in done.stdout
+
+
+@pytest.mark.timeout(600)
+def test_of_a_traceback_of_the_server_only_the_last_line_is_kept(tiny_bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "grpc_reflection" / "v1alpha").mkdir(parents=True)  # grpc itself imports the outer one
+    (tmp_path / "grpc_reflection" / "v1alpha" / "__init__.py").write_text("1/0")
+    (tmp_path / "grpc_reflection" / "__init__.py").touch()
+    flags = ["--device", "cpu", "--model", tiny_bundle, "--only", "protocols"]
+    done = subprocess.run(
+        [sys.executable, GPU, *flags],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    said = "the server did not come to serving: ZeroDivisionError: division by zero"
+    assert done.returncode == 1 and f"| protocols: SystemExit: {said} | **no** |" in done.stdout
+    assert "Traceback" not in done.stdout
 
 
 def test_results_of_several_commands_are_written_together(tiny_bundle: Path, tmp_path: Path) -> None:
