@@ -101,7 +101,7 @@ def broken_cuda(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
         )
         said = (done.stderr or done.stdout).strip().rpartition("\n")[2]
         where = "no GPU visible" if hidden else "as it is"
-        rows.append({"--device": device, "machine": where, "status": done.returncode, "said": said[:120]})
+        rows.append({"--device": device, "machine": where, "status": done.returncode, "said": said[:200]})
         refused = done.returncode == 2 and "cannot be used" in done.stderr and "Traceback" not in done.stderr
         good = done.returncode == 0 if device == "auto" else refused
         checks[f"--device {device}, {where}"] = good

@@ -77,5 +77,7 @@ def _shown(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, float):
+        if 0.995 <= value < 1:  # what matters of a share is how much is missing
+            return f"{value:.5f}"
         return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import importlib.util
 import io
+import os
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,9 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "offline"
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "deploy" / "offline"
+READY = ROOT / "benchmarks" / "gpu" / "ready"
 
 
 def _load(name: str):
@@ -84,6 +87,34 @@ def test_packages_that_are_there_are_left_out(parts: Path, tmp_path: Path) -> No
     done = _install(parts, "--have", "First.Package", "--target", tmp_path / "site")
     assert done.returncode == 0, done.stderr
     assert {path.name for path in (tmp_path / "site").glob("*.py")} == {"second_package.py"}
+
+
+def test_a_machine_is_ready_once_all_parts_have_come(parts: Path, tmp_path: Path) -> None:
+    """Whichever come first, and whatever is already there."""
+    home, came = tmp_path / "home", tmp_path / "build" / "parts"
+    home.mkdir()
+    came.mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").symlink_to(sys.executable)
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    small = [parts / "install", parts / "SHA256SUMS"]
+    first, *others = parts.glob("captioner.tar.*")
+    for bring in (others, [first]):
+        for part in (*small, *bring):
+            shutil.copy(part, came)
+        done = subprocess.run(
+            ["sh", READY],
+            cwd=tmp_path,
+            env={**os.environ, "HOME": str(home), "PATH": path},
+            capture_output=True,
+            text=True,
+        )
+        if bring == others:
+            assert done.returncode == 1 and f"{first.name} is missing" in done.stderr
+            shutil.rmtree(came)  # the next command brings its own parts only
+            came.mkdir()
+    assert done.returncode == 0, done.stderr
+    assert (home / "site" / "first_package.py").exists()
 
 
 @pytest.mark.parametrize(
