@@ -9,6 +9,8 @@ import os
 import resource
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import grpc
@@ -23,6 +25,7 @@ from captioner_server.inference.grpc_predict_v2_pb2_grpc import GRPCInferenceSer
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 CLIENTS = 64
+LANES = (1, 2, 4)
 
 
 def throughput(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
@@ -44,6 +47,25 @@ def throughput(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     note = f"Without reading photos. Device memory is that of all processes; {peak:.0f} MB of host memory."
     return [Table("Throughput and latency", rows, note)], {}
+
+
+def lanes(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
+    """Several batches at once: while Python builds the captions of one, the GPU can compute another."""
+    captioner = bench.captioner()
+    pixels = np.stack([captioner.preprocess(photo) for photo in photos(SIZES["224 x 224"])])
+    rows = []
+    for search, options in SEARCHES.items():
+        for size in (1,) if bench.quick else (32, 256):
+            part = pixels[np.arange(size) % len(pixels)]
+            row: dict[str, Any] = {"search": search, "batch": size}
+            for count in LANES:
+                with ThreadPoolExecutor(count) as pool:
+                    batches = [part] * (2 * count)
+                    caption = partial(captioner.caption_pixels, options=options)
+                    ms = bench.median_ms(lambda: list(pool.map(caption, batches)))  # noqa: B023
+                row[f"lanes: {count}, photos/s"] = 1000 * size * len(batches) / ms
+            rows.append(row)
+    return [Table("Batches at the same time", rows)], {}
 
 
 def service(bench: Bench) -> tuple[list[Table], dict[str, bool]]:

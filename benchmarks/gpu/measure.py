@@ -39,6 +39,7 @@ SECTIONS = {
     "throughput": load.throughput,
     "encoder": encoder.alone,
     "parts": encoder.parts,
+    "lanes": load.lanes,
     "binding": binding.bound,
     "service": load.service,
     "rate": rate.rate,

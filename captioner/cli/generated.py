@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 
 _REFUSALS = {
@@ -32,5 +31,7 @@ def refusal(error: Exception) -> str | None:
 
 def _distribution(code: str) -> str:
     """The name by which pip knows the package with this file; that of the file if it is not known."""
+    import importlib.metadata  # slow, and needed only here
+
     owners = set(importlib.metadata.packages_distributions().get(code.partition("/")[0], ()))
     return owners.pop() if len(owners) == 1 else code

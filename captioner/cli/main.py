@@ -20,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 
 import captioner
+from captioner.cli.generated import refusal
 from captioner.cli.output import INTERRUPTED, printable
 from captioner.errors import CaptionerError, OutputError, RuntimeMissingError, how_to_install
 from captioner.images.suffixes import PICTURES, RAW
@@ -125,8 +126,6 @@ def _run(arguments: list[str]) -> int:
             f"{command or 'this'} needs the package {package}: {how_to_install(_EXTRAS[package])}"
         ) from error
     except Exception as error:
-        from captioner.cli.generated import refusal
-
         if (said := refusal(error)) is None:
             raise
         raise RuntimeMissingError(

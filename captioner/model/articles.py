@@ -41,4 +41,7 @@ def settled(words: Iterable[Word]) -> Iterator[Word]:
 
 def _agreed(words: Sequence[Word]) -> list[Word]:
     texts = corrected([word.text for word in words])
-    return [dataclasses.replace(word, text=text) for word, text in zip(words, texts, strict=True)]
+    return [
+        word if text == word.text else dataclasses.replace(word, text=text)
+        for word, text in zip(words, texts, strict=True)
+    ]

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="an epoch is trained with PyTorch")
 GPU = Path(__file__).parents[2] / "benchmarks" / "gpu" / "measure.py"
 CHECKS = ["providers", "parity", "broken", "protocols"]
-SPEED = ["throughput", "encoder", "parts", "binding", "service", "rate"]
+SPEED = ["throughput", "encoder", "parts", "lanes", "binding", "service", "rate"]
 SECTIONS = [*CHECKS, *SPEED, "pytorch", "training"]
 
 
