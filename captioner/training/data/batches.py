@@ -38,17 +38,15 @@ class Group:
 
 
 def make_groups(examples: Sequence[Example], vocabulary: Vocabulary, max_words: int) -> list[Group]:
-    """Groups of five captions of an image, and single captions for the rest. Batches then contain images
-    with equally many captions, without padding.
+    """All captions of an image together, at most five in a group. Batches contain images with equally many
+    captions, without padding; the encoder sees each image once for all of them.
     """
     groups = []
     for index, example in enumerate(examples):
         learnt = () if example.retained else example.image.captions
         encoded = [encode(caption, vocabulary, max_words) for caption in learnt]
-        fives = len(encoded) // CAPTIONS_PER_GROUP * CAPTIONS_PER_GROUP
-        parts = [range(i, i + CAPTIONS_PER_GROUP) for i in range(0, fives, CAPTIONS_PER_GROUP)]
-        parts += [range(i, i + 1) for i in range(fives, len(encoded))]
-        for part in parts:
+        for start in range(0, len(encoded), CAPTIONS_PER_GROUP):
+            part = range(start, min(start + CAPTIONS_PER_GROUP, len(encoded)))
             sided = any(_SIDED.search(example.image.captions[i]) for i in part)
             groups += [Group(index, tuple(encoded[i] for i in part), not sided)] * example.repeat
     return groups

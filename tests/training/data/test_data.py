@@ -105,13 +105,13 @@ def groups_of(counts: list[int], repeat: int = 1, text: str = "a dog runs") -> l
     return make_groups([Example(n) for n in counts], VOCABULARY, 20)  # type: ignore[arg-type, misc]
 
 
-def test_captions_are_learnt_in_fives_where_there_are_five() -> None:
-    groups = groups_of([5, 7, 2, 10])
+def test_captions_of_a_photo_are_learnt_together_at_most_five() -> None:
+    groups = groups_of([5, 7, 2, 10, 0])
     assert [(g.image, len(g.captions)) for g in groups] == [
-        (0, 5), (1, 5), (1, 1), (1, 1), (2, 1), (2, 1), (3, 5), (3, 5)
+        (0, 5), (1, 5), (1, 2), (2, 2), (3, 5), (3, 5)
     ]  # fmt: skip
     assert len({c for g in groups if g.image == 3 for c in g.captions}) == 10
-    assert len(groups_of([5, 2], repeat=3)) == 9
+    assert len(groups_of([5, 2], repeat=3)) == 6
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_half_of_the_images_are_mirrored_but_none_that_says_left() -> None:
 
 def test_crops_are_shown_as_often_as_the_photo_and_mirrored_like_it() -> None:
     views = []
-    for seed in range(5):
+    for seed in range(10):
         groups, _ = batches(seed, sided=30)
         left = VOCABULARY.encode("left")[0]
         for batch in epoch_batches(groups, StageOptions(name="s", batch_captions=20), (seed,), crops=2):
