@@ -24,7 +24,7 @@ from captioner.training.names.stand_ins import count_stand_ins, mentions, replac
 from captioner.words.english import with_article
 from captioner.words.tokens import tokenize
 
-BATCH = 32
+BATCH, BATCH_ON_GPU = 32, 512
 CONSTRAINED_BEAM = 8
 """A wider beam finds more captions with the word; the likeliest of them more often describes it."""
 NEVER = -1e4
@@ -49,6 +49,7 @@ class Completion:
         self._model, self._features, self._frozen_segments = model, features, frozen_segments
         self._vocabulary, self._known, self._device = vocabulary, known, device
         self._options = options
+        self._batch = BATCH if device.type == "cpu" else BATCH_ON_GPU
 
     def complete(self, words: Mapping[int, Sequence[str]]) -> Iterator[tuple[int, list[int]]]:
         """For each image, the tokens of a caption with the first of its words. The vocabulary must know that
@@ -56,20 +57,24 @@ class Completion:
         photos: dict[str, list[int]] = defaultdict(list)
         for image, [word, *_] in words.items():
             photos[word].append(image)
+        assert self._options.beam_size
+        # In batches of photos of any word: a word of its own has too few for a GPU.
+        in_order = [image for images in photos.values() for image in images]
+        found = self._search(in_order, self._options.beam_size)
         for word, images in photos.items():
             relatives = sorted({" ".join(tokenize(other)) for image in images for other in words[image][1:]})
-            yield from self._of_word(word, images, relatives)
+            free = dict(zip(images, found, strict=False))  # in this order, none is taken that is not used
+            yield from self._of_word(word, free, relatives)
 
     def _of_word(
-        self, word: str, images: Sequence[int], relatives: Sequence[str]
+        self, word: str, free: Mapping[int, Sequence[Sequence[int]]], relatives: Sequence[str]
     ) -> Iterator[tuple[int, list[int]]]:
+        """`free`: the captions of the word's photos, best first, that need not contain it."""
         *modifiers, head = self._vocabulary.encode(word)
-        assert self._options.beam_size
-        free = dict(zip(images, self._search(images, self._options.beam_size), strict=True))
         stand_ins = count_stand_ins((self._words(found[0]) for found in free.values()), relatives)
         left = []
         for image, found in free.items():
-            chosen = next((caption for caption in found if caption.count(head) == 1), None)
+            chosen = next((list(caption) for caption in found if caption.count(head) == 1), None)
             if chosen is None and (place := replaced([*map(self._words, found)], word, stand_ins, relatives)):
                 number, mention = place
                 chosen = [*found[number][: mention.start], head, *found[number][mention.end :]]
@@ -82,7 +87,9 @@ class Completion:
             yield image, with_phrase(chosen, modifiers, head, with_article(word), self._vocabulary)
 
     @torch.inference_mode()
-    def _search(self, images: Sequence[int], beams: int, head: int | None = None) -> list[list[list[int]]]:
+    def _search(
+        self, images: Sequence[int], beams: int, head: int | None = None
+    ) -> Iterator[list[list[int]]]:
         """The tokens of the best captions of each image, best first. All contain `head`, if given; none
         contains another word that the model was not trained with."""
         bias = torch.zeros(len(self._vocabulary), device=self._device)
@@ -90,16 +97,14 @@ class Completion:
         if head is not None:
             bias[head] = 0.0
         options = dataclasses.replace(self._options, beam_size=beams, alternatives=beams - 1)
-        found = []
-        for part in torch.tensor(images, dtype=torch.int64).split(BATCH) if images else ():
+        for part in torch.tensor(images, dtype=torch.int64).split(self._batch) if images else ():
             as_it_is = torch.zeros_like(part)
             maps = self._features.maps(part, as_it_is, self._device)
             mask = self._features.masks(part, as_it_is, self._device)
             stages = trained_stages(self._model.encoder, maps, self._frozen_segments)
             stepper = TorchStepper(self._model.decoder, *self._model.prepare(stages, mask), bias)
             for several in search(stepper, len(part), options, [] if head is None else [[head]]):
-                found.append([list(one.tokens) for one in several])
-        return found
+                yield [list(one.tokens) for one in several]
 
     def _words(self, tokens: Sequence[int]) -> list[str]:
         return list(self._vocabulary.decode(tokens))
