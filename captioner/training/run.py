@@ -73,7 +73,7 @@ class Step:
     """int64 (batch, captions, length), on the device, from the start token."""
     features: list[Tensor]
     """Output of the frozen segments, enlarged: float (batch, channels, rows, columns) of each stage, or
-    [uint8 (batch, height, width, 3)]."""
+    [uint8 (batch, height, width, 3)], not disturbed."""
     photo_mask: Tensor | None
     """bool (batch, cells): the cells of the photo in a letterboxed one; None for all."""
     part: Tensor | None

@@ -120,6 +120,16 @@ def test_without_validation_the_last_weights_are_named(data, tmp_path, capsys) -
             ["--set", "stages.0.zoom=0.5", "--set", "model.resize='letterbox'"],
             "zoom needs photos that are squashed",
         ),
+        (["--set", "cached=photos"], "cached must be one of features, pixels, got 'photos'"),
+        (["--set", "stages.0.disturbed=1.5"], "disturbed must be from 0 to 1"),
+        (
+            ["--set", "stages.0.disturbed=0.5", "--set", "stages.0.tuned_segments=1"],
+            'disturbed needs the pixels of photos: set cached = "pixels"',
+        ),
+        (
+            ["--set", "stages.0.disturbed=0.5", "--set", "model.resize='letterbox'"],
+            "disturbed needs photos that are squashed",
+        ),
         (["--set", "stages.0.stochastic_depth=1"], "stochastic_depth must be at least 0 and below 1"),
         (
             ["--set", "stages.0.stochastic_depth=0.1"],

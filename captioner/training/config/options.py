@@ -17,6 +17,7 @@ from captioner.training.config.renamed import renamed, with_bonus
 from captioner.training.config.tables import build, change, table
 
 PRECISIONS = ("float32", "bfloat16")
+CACHED = ("features", "pixels")
 AUTO = -1
 """Chosen for the size of the data (`captioner.training.loop.plan`)."""
 DEFAULT_OBJECTIVES = ("cross_entropy", "doubly_stochastic", "hard_attention")
@@ -184,6 +185,9 @@ class StageOptions:
     some networks of torchvision have."""
     zoom: float = 1.0
     """Half of the images are enlarged to a random part of at least this share of their area."""
+    disturbed: float = 0.0
+    """Share of the images whose pixels are slightly changed, each time in another way
+    (`captioner.training.data.augment.disturb`), for models that should not mind. Needs cached pixels."""
     evidence_gain: float = 1.0
     """Factor of the class evidence (`BonusOptions.classes`) when the stage begins. Rewards decide better
     where a name belongs than how strong its evidence should be."""
@@ -212,6 +216,8 @@ class StageOptions:
             raise DataError("frozen_detection keeps the encoder: set tuned_segments to 0")
         if not 0 < self.zoom <= 1:
             raise DataError("zoom must be above 0 and at most 1")
+        if not 0 <= self.disturbed <= 1:
+            raise DataError("disturbed must be from 0 to 1")
         for name in ("hidden_cells", "hidden_features", "hidden_means", "stochastic_depth"):
             if not 0 <= getattr(self, name) < 1:
                 raise DataError(f"{name} must be at least 0 and below 1")
@@ -238,6 +244,10 @@ class TrainOptions:
     crops: int = 0
     """Crops of each training photo with changed lighting, each used as often as the photo itself; each
     takes the space of a photo in the cache."""
+    cached: str = "features"
+    """What is computed once for each photo: features, the output of the segments that no stage trains, or
+    pixels only. All segments are then computed at each step, so that what changes pixels changes what the
+    frozen ones see. That takes a GPU."""
     damaged_share: float = 0.05
     """Share of the photos that may be missing or damaged: these are named and left out. With more, the run
     ends."""
@@ -255,8 +265,15 @@ class TrainOptions:
             raise DataError(f"precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}")
         if not self.data or not self.stages:
             raise DataError("a run needs at least one data set and one stage")
+        if self.cached not in CACHED:
+            raise DataError(f"cached must be one of {', '.join(CACHED)}, got {self.cached!r}")
         if self.model.resize != "squash" and any(stage.zoom < 1 for stage in self.stages):
             raise DataError("zoom needs photos that are squashed: of others, a part may be all padding")
+        if any(stage.disturbed for stage in self.stages):
+            if self.model.resize != "squash":
+                raise DataError("disturbed needs photos that are squashed: padding stays as it is")
+            if self.frozen_segments:
+                raise DataError('disturbed needs the pixels of photos: set cached = "pixels"')
         if not 0 <= self.seed < 2**63:
             raise DataError(f"seed must be at least 0 and below 2^63, got {self.seed}")
         if not 0 <= self.damaged_share <= 1:
@@ -323,7 +340,9 @@ class TrainOptions:
 
     @property
     def frozen_segments(self) -> int:
-        """Segments of the backbone that no stage trains: their outputs are what is cached."""
+        """Segments of the backbone that no stage trains, whose outputs are cached; 0 where pixels are."""
+        if self.cached == "pixels":
+            return 0
         return len(STRIDES) - max(stage.tuned_segments for stage in self.stages)
 
 

@@ -1,4 +1,5 @@
-"""Augmentation: crops of photos, enlarged parts of their features, and hidden cells and features."""
+"""Augmentation: crops of photos, enlarged parts of their features, disturbed pixels, hidden cells and
+features."""
 
 from __future__ import annotations
 
@@ -20,6 +21,14 @@ STRETCH = 4 / 3
 """Largest factor between the aspect ratios of crop and photo."""
 LIGHT = (0.7, 1.3)
 """Brightness, contrast and saturation are multiplied by factors from this range."""
+SCALED, MOVED = 0.02, 0.015
+"""Most that a disturbed photo is enlarged and moved by, as shares of half its side: no place moves by more
+than 2% of the side."""
+SHRUNK = 144
+"""Pixels of a side to which a disturbed photo is shrunk and enlarged again, to blur it."""
+BRIGHTNESS, OFFSET, NOISE = 0.12, 8.0, 6.0
+"""Most that the light of a disturbed photo is changed by, as a share and in levels of 256, and the largest
+deviation of its noise in levels."""
 
 
 def crop(photo: Image.Image, key: str, number: int) -> Image.Image:
@@ -76,6 +85,43 @@ def _enlarge(stage: Tensor, part: Tensor) -> Tensor:
         return pixels.permute(0, 2, 3, 1).round().to(stage.dtype)
     points = F.affine_grid(part, list(stage.shape), align_corners=False)
     return F.grid_sample(stage, points, padding_mode="border", align_corners=False)
+
+
+def disturb(pixels: Tensor, share: float) -> Tensor:
+    """Change a `share` of the photos slightly, each in a random way: they are moved and scaled, blurred (half
+    of them), made darker or lighter, and noisy. uint8 (batch, height, width, 3) -> the same.
+
+    So much differs between copies of a photo. People hardly see it, but it misleads networks (Hendrycks and
+    Dietterich 2019, arXiv:1903.12261). Cells still show what they did.
+    """
+    chosen = _uniform(pixels, 0, 1) < share
+    photos = pixels.permute(0, 3, 1, 2).float()
+    changed = _blurred(_moved(photos))
+    changed = changed * _uniform(pixels, 1 - BRIGHTNESS, 1 + BRIGHTNESS) + _uniform(pixels, -OFFSET, OFFSET)
+    changed = changed + torch.randn_like(changed) * _uniform(pixels, 0, NOISE)
+    changed = torch.where(chosen, changed.round().clamp(0, 255), photos)
+    return changed.permute(0, 2, 3, 1).to(pixels.dtype)
+
+
+def _uniform(pixels: Tensor, low: float, high: float) -> Tensor:
+    """A random number for each photo: float (batch, 1, 1, 1)."""
+    return torch.empty(len(pixels), 1, 1, 1, device=pixels.device).uniform_(low, high)
+
+
+def _moved(photos: Tensor) -> Tensor:
+    scale = 1 - _uniform(photos, 0, SCALED).view(-1, 1).expand(-1, 2)
+    middle = torch.empty(len(photos), 2, 1, device=photos.device).uniform_(-MOVED, MOVED)
+    return _enlarge(photos, torch.cat([torch.diag_embed(scale), middle], dim=-1))
+
+
+def _blurred(photos: Tensor) -> Tensor:
+    """Half of the photos, each by another amount."""
+    size = photos.shape[-2:]
+    small = [min(SHRUNK, side) for side in size]
+    coarse = F.interpolate(photos, size=small, mode="bilinear", antialias=True, align_corners=False)
+    coarse = F.interpolate(coarse, size=size, mode="bilinear", align_corners=False)
+    amount = _uniform(photos, 0, 1) * (_uniform(photos, 0, 1) < 0.5)
+    return torch.lerp(photos, coarse, amount)
 
 
 def hide_means(memory: Tensors, state: Tensors, share: float) -> tuple[Tensors, Tensors]:

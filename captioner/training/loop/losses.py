@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from captioner.errors import DataError
-from captioner.training.data.augment import enlarge, hide, hide_means, random_part
+from captioner.training.data.augment import disturb, enlarge, hide, hide_means, random_part
 from captioner.training.data.batches import Batch, Group, epoch_batches
 from captioner.training.data.cache import FeatureCache, trained_stages
 from captioner.training.data.placing import sent
@@ -71,14 +71,19 @@ class Losses(nn.ModuleDict):
 
 
 def forward(run: Run, cache: FeatureCache, batch: Batch) -> Step:
-    """Run the encoder on a batch, with the stage's hiding and zoom."""
+    """Run the encoder on a batch, with the stage's zoom, disturbances and hiding.
+
+    Only the model in training sees disturbed pixels. What objectives compare it with is computed from
+    `Step.features`, which are not: the model learns that the photo is the same.
+    """
     stage, model = run.stage, run.model
     maps = cache.maps(batch.images, batch.views, run.device)
     photo_mask = cache.masks(batch.images, batch.views, run.device)
     part = random_part(len(batch.images), stage.zoom, run.device) if stage.zoom < 1 else None
     if part is not None:
         maps = enlarge(maps, part)
-    stages = trained_stages(model.encoder, maps, run.options.frozen_segments, stage.tuned_segments)
+    seen = [disturb(maps[0], stage.disturbed)] if stage.disturbed else maps
+    stages = trained_stages(model.encoder, seen, run.options.frozen_segments, stage.tuned_segments)
     grid = model.encoder.fuse(stages, photo_mask)
     hidden, mask = hide(grid, photo_mask, stage.hidden_cells, stage.hidden_features)
     memory, state = model.decoder.prepare(hidden, mask, model.encoder.named(stages).float())

@@ -44,6 +44,7 @@ def test_a_step_reads_nothing_from_the_device(data: Path, cache: Path, tmp_path:
         hidden_features=0.1,
         hidden_means=0.2,
         zoom=0.8 if resize == "squash" else 1.0,
+        disturbed=0.5 if resize == "squash" else 0.0,
     )
     options = squares.options((stage,), model=dataclasses.replace(DETECTING, resize=resize))
     trainer = squares.trainer(options, tmp_path, data, cache)

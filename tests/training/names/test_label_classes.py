@@ -150,6 +150,10 @@ def test_a_model_gets_classes_and_its_bundle_keeps_them(data: Path, cache: Path,
     assert again.names.proposed[CLASSES:].tolist() == [number["octopus"], number["stop"]]
 
 
+def test_classes_are_fitted_to_what_cached_pixels_become(data: Path, cache: Path, tmp_path: Path) -> None:
+    check(squares.trainer(options(0, cached="pixels"), tmp_path, data, cache))
+
+
 def test_a_run_stopped_before_its_second_stage_ends_the_same(data: Path, cache: Path, tmp_path: Path) -> None:
     whole = squares.trainer(options(3, 0), tmp_path / "whole", data, cache)
     whole.run()
