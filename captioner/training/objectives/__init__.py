@@ -16,6 +16,7 @@ from captioner.training.objectives.doubly_stochastic import DoublyStochastic
 from captioner.training.objectives.feature_distillation import FeatureDistillation
 from captioner.training.objectives.hard_attention import HardAttention
 from captioner.training.objectives.label_likelihood import LabelLikelihood
+from captioner.training.objectives.pointing import Pointing
 from captioner.training.objectives.self_critical import SelfCritical
 from captioner.training.run import Run
 
@@ -24,6 +25,7 @@ OBJECTIVES: dict[str, type[Objective[Any]]] = {
     "distillation": Distillation,
     "doubly_stochastic": DoublyStochastic,
     "attention_entropy": AttentionEntropy,
+    "pointing": Pointing,
     "bag_of_words": BagOfWords,
     "feature_distillation": FeatureDistillation,
     "class_retention": ClassRetention,

@@ -49,6 +49,8 @@ class ClassRetention(Objective[ClassRetentionOptions]):
 
     def __init__(self, options: ClassRetentionOptions, run: Run) -> None:
         super().__init__(options, run)
+        if run.model.evidence is None:
+            raise DataError("class_retention needs classes, and the model that the run starts from has none")
         model = run.options.model
         weight, bias = pretrained_classifier(model.encoder)
         self.register_buffer("weight", weight.to(run.device), persistent=False)

@@ -78,7 +78,12 @@ def test_nothing_waits_for_a_gpu(
     }
     model = squares.with_bonus(MODEL, checklist_weight=1.2, **names)
     stage = squares.stage(
-        objectives={**OBJECTIVES, "cross_entropy": {"as_searched": True}, "bag_of_words": 0.3},
+        objectives={
+            **OBJECTIVES,
+            "cross_entropy": {"as_searched": True},
+            "bag_of_words": 0.3,
+            "pointing": 0.1,
+        },
         hidden_means=0.5,
         zoom=0.5,
         stochastic_depth=0.1,
@@ -91,7 +96,7 @@ def test_nothing_waits_for_a_gpu(
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # there is none for meta
     loss, told = losses.loss(forward(run, trainer.cache, losses.batches(0)[0]))
     loss.backward()
-    assert set(told) == {"cross_entropy", "class_retention", "bag_of_words"}
+    assert set(told) == {"cross_entropy", "class_retention", "bag_of_words", "pointing"}
 
 
 def test_it_needs_classes() -> None:

@@ -99,13 +99,18 @@ class WordEvidence(nn.Module):
         photo."""
         return self.classes(self.shared(deepest.flatten(2).transpose(1, 2)))
 
-    def forward(self, scores: Tensor) -> Tensor:
-        """`class_logits` (batch, cells, classes) -> evidence (batch, cells, named words)."""
+    def shares(self, scores: Tensor) -> Tensor:
+        """`class_logits` (batch, cells, classes) -> the probability of what each word names, (batch, cells,
+        named words)."""
         classes = torch.softmax(scores, dim=-1)
         shares = classes @ self.membership
         if len(self.only):  # most words name one class: looking them up is faster than multiplying
             shares = torch.cat([classes.index_select(-1, self.only), shares], dim=-1)
-        return evidence_of(shares) * self.scale
+        return shares
+
+    def forward(self, scores: Tensor) -> Tensor:
+        """`class_logits` (batch, cells, classes) -> evidence (batch, cells, named words)."""
+        return evidence_of(self.shares(scores)) * self.scale
 
     def seen(self, attention: Tensor) -> Tensor:
         """Maps (batch, queries, cells of the attention) -> (batch, queries, cells of the deepest stage)."""
