@@ -8,6 +8,8 @@ loads the graph, which then computes the same as before.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import onnx
@@ -17,6 +19,8 @@ from captioner.training.weights.stored import BYTES, HALF, SCALE
 
 SMALLEST = 1024
 """Elements; smaller tensors are not worth a cast."""
+_SMALLER = {np.int64: (np.int8, np.int16), np.float32: (np.int8, np.float16)}
+"""Types that may hold the values of another one, the smallest first."""
 _LARGEST = 127
 _CLOSE = 1e-6
 
@@ -29,14 +33,11 @@ def store_compactly(model: onnx.ModelProto) -> None:
         name = tensor.name
         if values.size < SMALLEST:
             tensors.append(tensor)
-        elif values.dtype == np.int64 and np.array_equal(values, values.astype(np.int16)):
-            tensors.append(numpy_helper.from_array(values.astype(np.int16), name + HALF))
-            nodes.append(_widen(name + HALF, name, TensorProto.INT64))
+        elif (smaller := _smaller(values)) is not None:
+            tensors.append(numpy_helper.from_array(smaller, name + HALF))
+            nodes.append(_widen(name + HALF, name, tensor.data_type))
         elif tensor.data_type != TensorProto.FLOAT:
             tensors.append(tensor)
-        elif np.array_equal(values, values.astype(np.float16).astype(np.float32)):
-            tensors.append(numpy_helper.from_array(values.astype(np.float16), name + HALF))
-            nodes.append(_widen(name + HALF, name))
         elif (parts := columns_in_bytes(values)) is not None:
             integers, scale = parts
             tensors.append(numpy_helper.from_array(integers, name + BYTES))
@@ -55,6 +56,16 @@ def store_compactly(model: onnx.ModelProto) -> None:
 
 def _widen(stored: str, name: str, kind: int = TensorProto.FLOAT) -> onnx.NodeProto:
     return helper.make_node("Cast", [stored], [name], f"{name}.widen", to=kind)
+
+
+def _smaller(values: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
+    """The same values in the smallest type that holds them all, float16 at most; None if there is none."""
+    for kind in _SMALLER.get(values.dtype.type, ()):
+        with np.errstate(over="ignore", invalid="ignore"):
+            smaller = values.astype(kind)
+        if np.array_equal(smaller.astype(values.dtype), values):
+            return smaller
+    return None
 
 
 def columns_in_bytes(

@@ -13,7 +13,7 @@ from captioner.nn.weights import current_name
 TRANSPOSED = ".transposed"
 """Suffix of the names of weights that are stored transposed."""
 HALF = ".half"
-"""Suffix of a weight in half precision, or of integers in 16 bits."""
+"""Suffix of a weight in half precision, or of whole numbers in 8 or 16 bits."""
 BYTES, SCALE = ".bytes", ".scale"
 """Suffixes of a weight in 8 bits, and of the scale of each of its columns."""
 

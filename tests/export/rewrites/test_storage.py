@@ -31,3 +31,23 @@ def test_tables_of_small_integers_are_stored_in_16_bits() -> None:
     found = session(content).run(None, {"x": np.array([3, 1000])})
     assert [one.tolist() for one in found] == [[3, 1000], [300, 100000]]
     assert stored_weights(content)["small"].tolist() == small.tolist()
+
+
+def test_tables_of_small_whole_numbers_are_stored_in_8_bits() -> None:
+    """Which words name which classes: 0 and 1."""
+    random = np.random.default_rng(0)
+    table = random.integers(2, size=(32, SMALLEST)).astype(np.float32)
+    model = make_model(
+        [onnx.helper.make_node("MatMul", ["x", "table"], ["y"])],
+        {"x": ["n", 32]},
+        {"y": ["n", SMALLEST]},
+        {"table": table},
+    )
+    before = model.SerializeToString()
+    store_compactly(model)
+    [stored] = model.graph.initializer
+    assert (stored.name, numpy_helper.to_array(stored).dtype) == ("table.half", np.int8)
+    feeds = {"x": random.standard_normal((3, 32)).astype(np.float32)}
+    [exact], [found] = (session(content).run(None, feeds) for content in (before, model.SerializeToString()))
+    assert np.array_equal(found, exact)
+    assert np.array_equal(stored_weights(model.SerializeToString())["table"].numpy(), table)
