@@ -21,7 +21,7 @@ def check_device(device: str) -> str:
 
 
 def cuda_options(gpu: int) -> dict[str, str]:
-    """Of ONNX Runtime's CUDA provider, for the GPU of that number."""
+    """Options of ONNX Runtime's CUDA provider for this GPU: 0 is the first."""
     # TF32, the default, keeps 10 bits of a factor: 1 to 2 of 100 captions were not those of the CPU.
     options = {"use_tf32": "0"}
     # Since 1.26, ONNX Runtime warns of each session with a device_id that it found no plugin for CUDA. GPU 0

@@ -286,7 +286,7 @@ class TrainOptions:
         if self.ema_decay != AUTO and not 0 <= self.ema_decay < 1:
             raise DataError(f"ema_decay must be at least 0 and below 1, got {self.ema_decay}")
         if self.label_classes.photos:
-            if not self.model.bonus.classes and not self.start:
+            if not self.may_have_classes:
                 raise DataError("label_classes need [model.bonus] classes")
             if self.first_frozen_stage == len(self.stages):
                 raise DataError(
@@ -331,6 +331,11 @@ class TrainOptions:
     def max_words(self) -> int:
         """Longest caption in words, in training and in validation."""
         return self.search.resolve().max_words or 1
+
+    @property
+    def may_have_classes(self) -> bool:
+        """Whether its model has class evidence (`BonusOptions.classes`), or starts from one that may have."""
+        return bool(self.model.bonus.classes or self.start)
 
     @property
     def first_frozen_stage(self) -> int:

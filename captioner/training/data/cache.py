@@ -126,7 +126,7 @@ def build_cache(
 
 
 def at_once(device: torch.device) -> int:
-    """Images of which features are computed together."""
+    """Images that are computed together."""
     return BATCH if device.type == "cpu" else BATCH_ON_GPU
 
 

@@ -19,12 +19,11 @@ from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper
 from captioner.options import CaptionOptions
-from captioner.training.data.cache import FeatureCache, trained_stages
+from captioner.training.data.cache import FeatureCache, at_once, trained_stages
 from captioner.training.names.stand_ins import count_stand_ins, mentions, replaced
 from captioner.words.english import with_article
 from captioner.words.tokens import tokenize
 
-BATCH, BATCH_ON_GPU = 32, 512
 CONSTRAINED_BEAM = 8
 """A wider beam finds more captions with the word; the likeliest of them more often describes it."""
 NEVER = -1e4
@@ -49,7 +48,7 @@ class Completion:
         self._model, self._features, self._frozen_segments = model, features, frozen_segments
         self._vocabulary, self._known, self._device = vocabulary, known, device
         self._options = options
-        self._batch = BATCH if device.type == "cpu" else BATCH_ON_GPU
+        self._batch = at_once(device)
 
     def complete(self, words: Mapping[int, Sequence[str]]) -> Iterator[tuple[int, list[int]]]:
         """For each image, the tokens of a caption with the first of its words. The vocabulary must know that

@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from torch import Tensor, nn
 
+from captioner.errors import DataError
+from captioner.nn.model import CaptionModel
 from captioner.training.config.options import ObjectiveOptions
 from captioner.training.data.batches import CAPTIONS, Group
 from captioner.training.run import Run, Step
@@ -42,3 +44,9 @@ class Objective(nn.Module, ABC, Generic[O]):
     @abstractmethod
     def loss(self, step: Step) -> Tensor:
         """The loss of one batch, a scalar, without the weight."""
+
+
+def check_classes(model: CaptionModel, name: str) -> None:
+    """Raise `DataError` if the objective of this name needs class evidence and the start had none."""
+    if model.evidence is None:
+        raise DataError(f"{name} needs classes, and the model that the run starts from has none")

@@ -19,7 +19,7 @@ from captioner.training.config.options import ObjectiveOptions, TrainOptions
 from captioner.training.data.augment import enlarge
 from captioner.training.data.pretrained import PretrainedFeatures
 from captioner.training.data.teacher_features import build_features
-from captioner.training.objectives.base import Objective
+from captioner.training.objectives.base import Objective, check_classes
 from captioner.training.run import Run, Step
 
 
@@ -35,7 +35,7 @@ class ClassRetentionOptions(ObjectiveOptions):
         self.at_least(0, "features", "classes")
 
     def check(self, run: TrainOptions) -> None:
-        if not run.model.bonus.classes and not run.start:
+        if not run.may_have_classes:
             raise DataError("class_retention needs [model.bonus] classes")
         if run.model.resize != "squash":
             raise DataError("class_retention needs squashed photos, as the pretrained encoder sees them")
@@ -49,8 +49,7 @@ class ClassRetention(Objective[ClassRetentionOptions]):
 
     def __init__(self, options: ClassRetentionOptions, run: Run) -> None:
         super().__init__(options, run)
-        if run.model.evidence is None:
-            raise DataError("class_retention needs classes, and the model that the run starts from has none")
+        check_classes(run.model, "class_retention")
         model = run.options.model
         weight, bias = pretrained_classifier(model.encoder)
         self.register_buffer("weight", weight.to(run.device), persistent=False)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from captioner.errors import DataError
 from captioner.training.config.options import ObjectiveOptions, TrainOptions
-from captioner.training.objectives.base import Objective
+from captioner.training.objectives.base import Objective, check_classes
 from captioner.training.run import Run, Step
 
 
@@ -30,7 +30,7 @@ class PointingOptions(ObjectiveOptions):
             raise DataError(f"sure must be above 0 and at most 1, got {self.sure}")
 
     def check(self, run: TrainOptions) -> None:
-        if not run.model.bonus.classes and not run.start:
+        if not run.may_have_classes:
             raise DataError("pointing needs [model.bonus] classes")
         if run.model.resize != "squash":
             raise DataError("pointing needs squashed photos: in others, padding may look like a class")
@@ -43,8 +43,7 @@ class Pointing(Objective[PointingOptions]):
 
     def __init__(self, options: PointingOptions, run: Run) -> None:
         super().__init__(options, run)
-        if run.model.evidence is None:
-            raise DataError("pointing needs classes, and the model that the run starts from has none")
+        check_classes(run.model, "pointing")
 
     def loss(self, step: Step) -> Tensor:
         evidence = step.model.evidence
