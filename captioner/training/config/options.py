@@ -234,8 +234,9 @@ class TrainOptions:
     seed: int = 1
     label_classes: LabelClassOptions = field(default_factory=LabelClassOptions)
     start: str = ""
-    """A trained model to continue from: "default" for the embedded one, or a bundle or a checkpoint below
-    the data root. The run has its architecture, and its vocabulary with the words of the captions added."""
+    """A trained model to continue from: a bundle or a checkpoint below the data root, or an installed model,
+    such as "default", the embedded one. The run has its architecture, and its vocabulary with the words of
+    the captions added."""
     pretrained_share: float = 0.0
     """Share of the pretrained backbone in that of the start. The mean of the two knows what captions speak
     about and most of what it knew before (WiSE-FT, Wortsman et al. 2022, arXiv:2109.01903)."""

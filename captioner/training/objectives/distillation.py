@@ -8,13 +8,14 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from captioner.errors import DataError
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.training.config.options import ObjectiveOptions
 from captioner.training.data.cache import trained_stages
-from captioner.training.objectives.base import Objective
+from captioner.training.objectives.base import Objective, check_classes
 from captioner.training.objectives.likelihood import mean_of_words
 from captioner.training.run import Run, Step
 from captioner.training.weights.start import Start
@@ -26,12 +27,21 @@ class DistillationOptions(ObjectiveOptions):
     """Together with the weight of `cross_entropy`, usually 1 less this, it sums to 1."""
     teachers: tuple[str, ...] = ()
     """Trained models, named as `TrainOptions.start`, with the words of this run and its frozen segments.
-    Their mean prediction is learnt: an ensemble for the cost of one model."""
+    Their mean prediction is learnt: an ensemble for the cost of one model. With `TrainOptions.cached`
+    "pixels", they may have other encoders."""
+    grid: float = 0.0
+    """How much the error of the grid counts beside that of the words: for the encoder of a model that has its
+    decoder from its only teacher."""
+    classes: float = 0.0
+    """The same for the divergence of the classes, in cells and in the photo."""
 
     def __post_init__(self) -> None:
         ObjectiveOptions.__post_init__(self)
+        self.at_least(0, "grid", "classes")
         if not self.teachers:
             raise DataError("distillation needs teachers")
+        if len(self.teachers) > 1 and (self.grid or self.classes):
+            raise DataError("grid and classes are those of a single teacher")
 
 
 class Distillation(Objective[DistillationOptions]):
@@ -49,10 +59,29 @@ class Distillation(Objective[DistillationOptions]):
             run.options.frozen_segments,
             run.device,
         )
+        if options.classes:
+            for model in (run.model, *self.teachers.models):
+                check_classes(model, "distillation of classes")
+        for teacher in self.teachers.models:
+            if options.grid and teacher.options.features != run.options.model.features:
+                raise DataError("the grid of the teacher has another number of features")
+            if options.classes and not _names_alike(teacher, run.model):
+                raise DataError("the teacher has other classes")
 
     def loss(self, step: Step) -> Tensor:
-        taught = self.teachers.predict(step.features, step.photo_mask, step.tokens)
-        return distillation(step.logits, taught, step.targets)
+        views = self.teachers.see(step.features, step.photo_mask)
+        loss = distillation(step.logits, self.teachers.predict(views, step.tokens), step.targets)
+        [view, *_] = views
+        if self.options.grid:
+            loss = loss + self.options.grid * F.mse_loss(step.grid.float(), view.grid)
+        if self.options.classes:
+            evidence = step.model.evidence
+            assert evidence is not None and view.scores is not None
+            scores = evidence.class_logits(step.model.encoder.named(step.stages)).float()
+            missed = _divergence(scores, view.scores)
+            missed = missed + _divergence(scores.mean(dim=1), view.scores.mean(dim=1))
+            loss = loss + self.options.classes * missed
+        return loss
 
 
 def distillation(logits: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
@@ -64,11 +93,33 @@ def distillation(logits: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
     return mean_of_words(-(taught * torch.log_softmax(logits.float(), dim=-1)).sum(dim=-1), targets)
 
 
+def _divergence(scores: Tensor, taught: Tensor) -> Tensor:
+    """The mean Kullback-Leibler divergence of softmax(`scores`) from softmax(`taught`), (…, classes) each."""
+    ours, theirs = (torch.log_softmax(one, dim=-1) for one in (scores, taught))
+    return (theirs.exp() * (theirs - ours)).sum(dim=-1).mean()
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What a teacher sees in a batch."""
+
+    model: CaptionModel
+    grid: Tensor
+    """(batch, cells, features)"""
+    deepest: Tensor
+    """What class evidence reads, (batch, channels, rows, columns)."""
+    scores: Tensor | None
+    """Of classes, (batch, cells, classes); None for a model without."""
+    mask: Tensor | None
+    """As `Step.photo_mask`."""
+
+
 class Teachers:
     """The predictions of an ensemble, for a single model to learn (Hinton et al. 2015, arXiv:1503.02531;
     word by word, Kim and Rush 2016, arXiv:1606.07947).
 
-    The teachers read the cached features of the run, so their `frozen_segments` are those of the student.
+    The teachers read what the cache of the run holds: pixels, or the features of the student's frozen
+    segments, which must then be theirs too.
     """
 
     def __init__(
@@ -95,26 +146,43 @@ class Teachers:
             self.models.append(model.to(device).eval())
 
     @torch.no_grad()
-    def predict(self, maps: list[Tensor], mask: Tensor | None, tokens: Tensor) -> Tensor:
-        """The mean of their probabilities of each next word, float32 (batch, captions, length, vocabulary).
-
-        `maps` and `mask` come from the cache, `tokens` int64 (batch, captions, length) are what was read.
-        """
-        said = []
+    def see(self, maps: list[Tensor], mask: Tensor | None) -> list[_View]:
+        """What each teacher sees; `maps` and `mask` come from the cache."""
+        views = []
         for model in self.models:
             stages = trained_stages(model.encoder, maps, self.frozen)
-            logits, _ = model.decoder(tokens, *model.prepare(stages, mask))
+            deepest = model.encoder.named(stages)
+            scores = None if model.evidence is None else model.evidence.class_logits(deepest)
+            views.append(_View(model, model.encoder.fuse(stages, mask), deepest, scores, mask))
+        return views
+
+    @torch.no_grad()
+    def predict(self, views: Sequence[_View], tokens: Tensor) -> Tensor:
+        """The mean of their probabilities of each next word, float32 (batch, captions, length, vocabulary).
+
+        `views` as from `see`; `tokens` int64 (batch, captions, length) are what was read.
+        """
+        said = []
+        for view in views:
+            decoder = view.model.decoder
+            logits, _ = decoder(tokens, *decoder.prepare(view.grid, view.mask, view.deepest))
             said.append(torch.softmax(logits.float(), dim=-1))
         return torch.stack(said).mean(dim=0)
 
 
+def _names_alike(teacher: CaptionModel, student: CaptionModel) -> bool:
+    ours, theirs = (model.options.bonus for model in (teacher, student))
+    return (ours.classes, ours.label_classes) == (theirs.classes, theirs.label_classes)
+
+
 def _sees_alike(teacher: CaptionModel, student: CaptionModel, frozen_segments: int) -> bool:
+    """Whether a teacher can read what the cache holds: pixels, or the same features."""
     ours, theirs = teacher.options, student.options
-    if any(
-        getattr(ours, name) != getattr(theirs, name) for name in ("encoder", "image_size", "resize", "stride")
-    ):
+    if any(getattr(ours, name) != getattr(theirs, name) for name in ("image_size", "resize", "stride")):
         return False
-    if bool(ours.color_levels) != bool(theirs.color_levels):
+    if frozen_segments == 0:
+        return True
+    if ours.encoder != theirs.encoder or bool(ours.color_levels) != bool(theirs.color_levels):
         return False
     frozen = (model.encoder.backbone.segments[:frozen_segments].state_dict() for model in (teacher, student))
     return all(  # but for the rounding to half precision in a checkpoint or bundle

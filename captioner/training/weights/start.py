@@ -13,6 +13,7 @@ from torch import Tensor
 
 from captioner.errors import DataError
 from captioner.model.bundle import Bundle
+from captioner.model.installed import installed_models
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.decoder.bonus.evidence import UNFITTED
@@ -25,7 +26,6 @@ from captioner.training.names.class_words import learnt_from
 from captioner.training.weights.checkpoint import load_model
 from captioner.training.weights.stored import ADDED, stored_weights
 
-EMBEDDED = "default"
 ADDABLE = ("color_levels",)
 ADDABLE_BONUSES = ("classes", "repetition_cost", "related_cost", "name_continuation", "name_proposal")
 """Parts that a model may get; one that it has stays as it is."""
@@ -54,7 +54,8 @@ class Start:
 
     @classmethod
     def read(cls, name: str, root: Path, *, taught: bool = False) -> Start:
-        """`name` is "default" for the embedded model, or a bundle or a checkpoint below `root`.
+        """`name` is a bundle or a checkpoint below `root`, or an installed model: "default" is the embedded
+        one.
 
         The model is as it was before its captions were corrected (`captioner.export.taught`): what was added
         then does not fit weights that are trained. With `taught`, it is as it is now.
@@ -76,7 +77,7 @@ class Start:
             return cls(
                 vocabulary, model.options, dict(model.state_dict()), contents.get("confidence"), search
             )
-        bundle = Bundle.load(None if name == EMBEDDED and not path.exists() else path)
+        bundle = Bundle.load(path if path.exists() else installed_models().get(name, path))
         try:
             options = read_model(bundle.manifest["training"]["model"])
         except (KeyError, TypeError, DataError):

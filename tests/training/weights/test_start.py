@@ -153,6 +153,17 @@ def test_a_tuned_model_keeps_the_calibration(trained: Path, data: Path, cache: P
     assert Start.read("run/best.pt", tmp_path).confidence == confidence
 
 
+def test_a_run_can_start_from_an_installed_model(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CAPTIONER_HOME", str(tmp_path / "home"))
+    shutil.copytree(trained / "bundle", tmp_path / "home" / "models" / "mine")
+    start = Start.read("mine", tmp_path / "data")
+    assert start.vocabulary.words == Start.read("bundle", trained).vocabulary.words
+    with pytest.raises(BundleError, match="yours"):
+        Start.read("yours", tmp_path / "data")
+
+
 def test_a_run_says_how_good_its_start_is_and_whether_it_became_better(
     trained: Path, data: Path, cache: Path, tmp_path: Path
 ) -> None:
