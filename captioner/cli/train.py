@@ -59,7 +59,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "config",
         metavar="CONFIG",
-        help="a TOML file, or the name of an included recipe: default, coco, encoder, gpu, reward or world",
+        help=f"a TOML file, or the name of an included recipe: {_recipes()}",
     )
     parser.add_argument(
         "-o",
@@ -139,6 +139,10 @@ def _train(request: Request, options: TrainOptions, folder: Path) -> None:
     progress.note(f"the {what} weights are in {kept}: captioner export {kept} -o BUNDLE{release}")
 
 
+def _recipes() -> str:
+    return ", ".join(sorted(path.stem for path in RECIPES.glob("*.toml")))
+
+
 def _config(args: argparse.Namespace) -> Path:
     """The file of the configuration. Raises `DataError` if it cannot be read or the data are not there."""
     given, recipe = Path(args.config), RECIPES / f"{args.config}.toml"
@@ -146,10 +150,7 @@ def _config(args: argparse.Namespace) -> Path:
     try:
         tomllib.loads(config.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        names = sorted(path.stem for path in RECIPES.glob("*.toml"))
-        raise DataError(
-            f"there is no configuration {given}; included recipes are {', '.join(names)}"
-        ) from None
+        raise DataError(f"there is no configuration {given}; included recipes are {_recipes()}") from None
     except OSError as error:
         raise DataError(f"cannot read the configuration {config}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import zipfile
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from support import squares, tiny_cnn
 
 from captioner.cli.train import RECIPES
-from captioner.training.config.options import TrainOptions
+from captioner.training.config.options import SourceOptions, TrainOptions
 from captioner.training.weights import checkpoint
 
 NAMES = sorted(path.stem for path in RECIPES.glob("*.toml"))
@@ -69,3 +70,29 @@ def test_the_recipe_for_coco_trains_on_a_sample(zipped: bool, cache: Path, tmp_p
     assert [record["stage"] for record in history] == ["decoder", "encoder", "reward"]
     assert all(list(record["val"]) == ["coco-val"] for record in history)
     checkpoint.load_model(tmp_path / "run" / "best.pt")
+
+
+def test_the_recipe_for_a_small_model_under_a_large_decoder_trains_on_a_sample(
+    cache: Path, tmp_path: Path
+) -> None:
+    names = ("flickr8k", "coco", "coco40k")
+    for name in names:
+        squares.write(tmp_path / name)
+    source = SourceOptions(name="flickr8k", captions="flickr8k/captions.json", images=("flickr8k/images",))
+    model = dataclasses.replace(squares.CLASSIFYING, stride=8)
+    teacher = squares.options((squares.stage(epochs=1),), model=model, data=(source,), weights="imagenet")
+    squares.trainer(teacher, tmp_path / "large", tmp_path, cache).run()
+    small = {
+        "start": "large/best.pt",
+        "model.encoder": "efficientnet_lite1",
+        **{f"data.{row}.images": f'["{name}/images"]' for row, name in enumerate(names)},
+        **{f"stages.{row}.objectives.distillation.teachers": '["large/best.pt"]' for row in range(2)},
+        **{f"stages.{row}.epochs": "1" for row in range(3)},
+        **{f"stages.{row}.batch_captions": "200" for row in range(3)},
+        "precision": "float32",
+    }
+    options = TrainOptions.read(RECIPES / "distilled.toml", small)
+    history = squares.trainer(options, tmp_path / "run", tmp_path, cache).run()
+    assert [record["stage"] for record in history] == ["readers", "encoder", *["reward"] * 3]
+    learnt, *_ = checkpoint.load_model(tmp_path / "run" / "best.pt")
+    assert learnt.options.encoder == "efficientnet_lite1"
