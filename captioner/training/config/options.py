@@ -260,6 +260,9 @@ class TrainOptions:
     search: CaptionOptions = field(default_factory=CaptionOptions, metadata={"read": _read_search})
     """The search of validation, and the defaults of the bundle; what is left open is that of the start.
     Captions longer than its `max_words` are cut for training."""
+    model_sets: tuple[str, ...] = field(default=(), compare=False)
+    """What the table [model] of a file names, as `from_dict` finds it: a run with a `start` changes that,
+    even to the value that is the default."""
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
@@ -307,7 +310,8 @@ class TrainOptions:
     def from_dict(cls, values: Mapping[str, Any]) -> TrainOptions:
         """From a parsed file or a checkpoint; names of earlier versions are accepted (`renamed`). Raises
         `DataError`, naming what is wrong."""
-        return build(cls, renamed(values))
+        values = renamed(values)
+        return dataclasses.replace(build(cls, values), model_sets=tuple(values.get("model", ())))
 
     @classmethod
     def read(cls, path: Path, changes: Mapping[str, str] | None = None) -> TrainOptions:
@@ -326,7 +330,9 @@ class TrainOptions:
     def to_dict(self) -> dict[str, Any]:
         search = {name: getattr(self.search, name) for name in BUNDLE_OPTIONS}
         given = {name: value for name, value in search.items() if value is not None}
-        return {**dataclasses.asdict(self), "search": given}
+        values = {**dataclasses.asdict(self), "search": given}
+        del values["model_sets"]
+        return values
 
     @property
     def max_words(self) -> int:

@@ -86,7 +86,9 @@ class Trainer:
         if start:
             if start.lacks_corrections:
                 progress.note(f"{options.start} {UNTAUGHT}")
-            options = dataclasses.replace(options, model=start.architecture(options.model))
+            options = dataclasses.replace(
+                options, model=start.architecture(options.model, options.model_sets)
+            )
         elif options.model.bonus.label_classes:
             raise DataError("[model.bonus] label_classes: the run chooses them; set [label_classes]")
         self.train_examples = load_examples(options.data, data_root, "train")

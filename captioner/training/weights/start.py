@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,12 +110,12 @@ class Start:
             lacks_corrections=True,
         )
 
-    def architecture(self, wanted: ModelOptions) -> ModelOptions:
+    def architecture(self, wanted: ModelOptions, named: Container[str] = ()) -> ModelOptions:
         """The architecture of a run that continues from here: the model's own, with what `wanted` sets of
-        `CHANGEABLE` and `CHANGEABLE_BONUSES`.
+        `CHANGEABLE` and `CHANGEABLE_BONUSES`: what is not the default, and what is `named`.
 
         `wanted` may leave all else out. Raises `DataError` if it is of another architecture."""
-        changes, bonuses = _set(wanted, CHANGEABLE), _set(wanted.bonus, CHANGEABLE_BONUSES)
+        changes, bonuses = _set(wanted, CHANGEABLE, named), _set(wanted.bonus, CHANGEABLE_BONUSES)
         bonus = dataclasses.replace(self.model.bonus, **bonuses)
         own = dataclasses.replace(self.model, **changes, bonus=bonus)
         kept = _keeps(own, self.model, ADDABLE) and _keeps(bonus, self.model.bonus, ADDABLE_BONUSES)
@@ -163,6 +163,9 @@ class Start:
                     value[row] = 0.1 * value[row] + value[known].mean(dim=0)
         if self._gets_classes(model.options.bonus):
             self._give_scales(model)
+        if model.options.encoder != self.model.encoder and model.evidence is not None:
+            bias = model.evidence.classes.bias
+            bias[bias < UNFITTED / 2] = 0.0  # all classes are learnt anew
 
     def needs_names(self, bonus: BonusOptions) -> bool:
         """Whether a model that continues from here has names to get that the start does not have."""
@@ -251,11 +254,11 @@ def mix_backbone(backbone: Backbone, name: str, share: float) -> None:
             value.lerp_(pretrained[key].to(value.device), share)
 
 
-def _set(options: Any, names: Iterable[str]) -> dict[str, Any]:
-    """Those of the options with these names that are not the default."""
+def _set(options: Any, names: Iterable[str], named: Container[str] = ()) -> dict[str, Any]:
+    """Those of the options with these names that are not the default, or are `named`."""
     default = type(options)()
     values = {name: getattr(options, name) for name in names}
-    return {name: value for name, value in values.items() if value != getattr(default, name)}
+    return {name: value for name, value in values.items() if name in named or value != getattr(default, name)}
 
 
 def _keeps(ours: Any, before: Any, names: Iterable[str]) -> bool:

@@ -153,6 +153,15 @@ def test_a_tuned_model_keeps_the_calibration(trained: Path, data: Path, cache: P
     assert Start.read("run/best.pt", tmp_path).confidence == confidence
 
 
+def test_the_default_encoder_takes_the_place_of_another_if_the_file_names_it(trained: Path) -> None:
+    start = Start.read("bundle", trained)
+    assert start.model.encoder == tiny_cnn.NAME
+    values = squares.options(start="bundle", model=ModelOptions()).to_dict()
+    for table, encoder in (({}, tiny_cnn.NAME), ({"encoder": "efficientnet_lite2"}, "efficientnet_lite2")):
+        options = TrainOptions.from_dict({**values, "model": table})
+        assert start.architecture(options.model, options.model_sets).encoder == encoder
+
+
 def test_a_run_can_start_from_an_installed_model(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,6 +288,22 @@ def test_a_new_encoder_is_pretrained_and_the_rest_is_kept(tmp_path: Path) -> Non
     for name, value in after.state_dict().items():
         expected = own[name] if name.startswith(new) else before.state_dict()[name]
         assert torch.equal(value, expected), name
+
+
+def test_all_classes_of_a_new_encoder_can_be_learnt() -> None:
+    """Also those of labels, which are closed in a new model until they are fitted."""
+    model = squares.with_bonus(
+        dataclasses.replace(squares.CLASSIFYING, encoder=tiny_cnn.NAME),
+        classes=5,
+        label_classes=("owl", "fox"),
+        named_words=3,
+    )
+    vocabulary = Vocabulary([*SPECIAL, "owl", "fox"])
+    before = CaptionModel(model, len(vocabulary))
+    after = CaptionModel(dataclasses.replace(model, encoder="efficientnet_lite0"), len(vocabulary))
+    assert after.evidence is not None and float(after.evidence.classes.bias.detach().min()) < -10
+    Start(vocabulary, model, before.state_dict()).give(after, vocabulary)
+    assert float(after.evidence.classes.bias.detach().min()) > -1
 
 
 def test_a_weight_without_axes_is_given_too() -> None:
