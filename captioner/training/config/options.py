@@ -261,8 +261,8 @@ class TrainOptions:
     """The search of validation, and the defaults of the bundle; what is left open is that of the start.
     Captions longer than its `max_words` are cut for training."""
     model_sets: tuple[str, ...] = field(default=(), compare=False)
-    """What the table [model] of a file names, as `from_dict` finds it: a run with a `start` changes that,
-    even to the value that is the default."""
+    """Options of `model` that a run with a `start` changes, even to their defaults; `from_dict` takes those
+    that the table [model] names."""
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
@@ -311,7 +311,8 @@ class TrainOptions:
         """From a parsed file or a checkpoint; names of earlier versions are accepted (`renamed`). Raises
         `DataError`, naming what is wrong."""
         values = renamed(values)
-        return dataclasses.replace(build(cls, values), model_sets=tuple(values.get("model", ())))
+        options = build(cls, values)
+        return dataclasses.replace(options, model_sets=options.model_sets or tuple(values.get("model", ())))
 
     @classmethod
     def read(cls, path: Path, changes: Mapping[str, str] | None = None) -> TrainOptions:

@@ -20,6 +20,7 @@ from captioner.training.data.augment import enlarge
 from captioner.training.data.pretrained import PretrainedFeatures
 from captioner.training.data.teacher_features import build_features
 from captioner.training.objectives.base import Objective, check_classes
+from captioner.training.objectives.likelihood import divergence
 from captioner.training.run import Run, Step
 
 
@@ -82,10 +83,4 @@ class ClassRetention(Objective[ClassRetentionOptions]):
         taught = F.linear((wanted * deviation + mean).mean(dim=(2, 3)), self.weight, self.bias)
         with torch.autocast(self.device.type, enabled=False):
             said = evidence.classes(evidence.shared(deepest.mean(dim=(2, 3))))[:, : len(self.bias)]
-        divergence = F.kl_div(
-            torch.log_softmax(said, dim=-1),
-            torch.log_softmax(taught, dim=-1),
-            log_target=True,
-            reduction="batchmean",
-        )
-        return self.options.features * error + self.options.classes * divergence
+        return self.options.features * error + self.options.classes * divergence(said, taught)

@@ -16,7 +16,7 @@ from captioner.nn.model import CaptionModel
 from captioner.training.config.options import ObjectiveOptions
 from captioner.training.data.cache import trained_stages
 from captioner.training.objectives.base import Objective, check_classes
-from captioner.training.objectives.likelihood import mean_of_words
+from captioner.training.objectives.likelihood import divergence, mean_of_words
 from captioner.training.run import Run, Step
 from captioner.training.weights.start import Start
 
@@ -30,10 +30,11 @@ class DistillationOptions(ObjectiveOptions):
     Their mean prediction is learnt: an ensemble for the cost of one model. With `TrainOptions.cached`
     "pixels", they may have other encoders."""
     grid: float = 0.0
-    """How much the error of the grid counts beside that of the words: for the encoder of a model that has its
-    decoder from its only teacher."""
+    """Weight of the mean squared error of the grid, relative to the words: for a new encoder under the
+    decoder of a single teacher."""
     classes: float = 0.0
-    """The same for the divergence of the classes, in cells and in the photo."""
+    """Weight of the divergence of the class probabilities, in each cell and in the whole photo, relative to
+    the words."""
 
     def __post_init__(self) -> None:
         ObjectiveOptions.__post_init__(self)
@@ -60,8 +61,7 @@ class Distillation(Objective[DistillationOptions]):
             run.device,
         )
         if options.classes:
-            for model in (run.model, *self.teachers.models):
-                check_classes(model, "distillation of classes")
+            check_classes(run.model, "distillation of classes")
         for teacher in self.teachers.models:
             if options.grid and teacher.options.features != run.options.model.features:
                 raise DataError("the grid of the teacher has another number of features")
@@ -75,12 +75,12 @@ class Distillation(Objective[DistillationOptions]):
         if self.options.grid:
             loss = loss + self.options.grid * F.mse_loss(step.grid.float(), view.grid)
         if self.options.classes:
-            evidence = step.model.evidence
-            assert evidence is not None and view.scores is not None
-            scores = evidence.class_logits(step.model.encoder.named(step.stages)).float()
-            missed = _divergence(scores, view.scores)
-            missed = missed + _divergence(scores.mean(dim=1), view.scores.mean(dim=1))
-            loss = loss + self.options.classes * missed
+            scores = _class_scores(step.model, step.model.encoder.named(step.stages))
+            with torch.no_grad():
+                wanted = _class_scores(view.model, view.deepest)
+            in_cells = divergence(scores, wanted)
+            in_photo = divergence(scores.mean(dim=1), wanted.mean(dim=1))
+            loss = loss + self.options.classes * (in_cells + in_photo)
         return loss
 
 
@@ -93,12 +93,6 @@ def distillation(logits: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
     return mean_of_words(-(taught * torch.log_softmax(logits.float(), dim=-1)).sum(dim=-1), targets)
 
 
-def _divergence(scores: Tensor, taught: Tensor) -> Tensor:
-    """The mean Kullback-Leibler divergence of softmax(`scores`) from softmax(`taught`), (…, classes) each."""
-    ours, theirs = (torch.log_softmax(one, dim=-1) for one in (scores, taught))
-    return (theirs.exp() * (theirs - ours)).sum(dim=-1).mean()
-
-
 @dataclass(frozen=True, slots=True)
 class _View:
     """What a teacher sees in a batch."""
@@ -108,8 +102,6 @@ class _View:
     """(batch, cells, features)"""
     deepest: Tensor
     """What class evidence reads, (batch, channels, rows, columns)."""
-    scores: Tensor | None
-    """Of classes, (batch, cells, classes); None for a model without."""
     mask: Tensor | None
     """As `Step.photo_mask`."""
 
@@ -151,9 +143,7 @@ class Teachers:
         views = []
         for model in self.models:
             stages = trained_stages(model.encoder, maps, self.frozen)
-            deepest = model.encoder.named(stages)
-            scores = None if model.evidence is None else model.evidence.class_logits(deepest)
-            views.append(_View(model, model.encoder.fuse(stages, mask), deepest, scores, mask))
+            views.append(_View(model, model.encoder.fuse(stages, mask), model.encoder.named(stages), mask))
         return views
 
     @torch.no_grad()
@@ -168,6 +158,12 @@ class Teachers:
             logits, _ = decoder(tokens, *decoder.prepare(view.grid, view.mask, view.deepest))
             said.append(torch.softmax(logits.float(), dim=-1))
         return torch.stack(said).mean(dim=0)
+
+
+def _class_scores(model: CaptionModel, deepest: Tensor) -> Tensor:
+    """Class logits, float32 (batch, cells, classes), of a model that has classes."""
+    assert model.evidence is not None  # the run has been checked
+    return model.evidence.class_logits(deepest).float()
 
 
 def _names_alike(teacher: CaptionModel, student: CaptionModel) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from captioner.model.vocabulary import Vocabulary
 
@@ -21,6 +22,13 @@ def log_likelihoods(logits: Tensor, targets: Tensor) -> Tensor:
     real = targets != Vocabulary.pad_id
     log_probs = (log_probs_of(logits, targets) * real).double()
     return torch.stack([log_probs.sum(dim=(1, 2)), real.sum(dim=(1, 2)).double()], dim=-1)
+
+
+def divergence(scores: Tensor, wanted: Tensor) -> Tensor:
+    """The mean Kullback-Leibler divergence of softmax(`scores`) from softmax(`wanted`), logits (…, classes)
+    each."""
+    ours, theirs = (torch.log_softmax(one.float(), dim=-1) for one in (scores, wanted))
+    return F.kl_div(ours, theirs, log_target=True, reduction="none").sum(dim=-1).mean()
 
 
 def mean_of_words(values: Tensor, targets: Tensor) -> Tensor:
