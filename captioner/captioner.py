@@ -25,15 +25,15 @@ from captioner.images.sources import (
 )
 from captioner.model.bundle import Bundle
 from captioner.model.captions import CaptionBuilder
-from captioner.model.decoder import OnnxStepper
 from captioner.model.detection import Detection
-from captioner.model.graph_cache import GraphCache
+from captioner.model.graphs.cache import GraphCache
+from captioner.model.graphs.decoder import OnnxStepper
+from captioner.model.graphs.stages import stage
 from captioner.model.info import ModelInfo
 from captioner.model.installed import model_folder
 from captioner.model.placing import misfits_of
 from captioner.model.runtime import Runtime
 from captioner.model.search import search_each, stream
-from captioner.model.stages import stage
 from captioner.options import MAX_BEAM_SIZE, MAX_WORDS, CaptionOptions, merge_options
 from captioner.pipeline import DEFAULT_BATCH_SIZE, caption_loaded, run_pipeline
 from captioner.protocol import ModelDescription, Outcome, Pixels, only_captions

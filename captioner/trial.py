@@ -16,7 +16,7 @@ from pathlib import Path
 
 from captioner.errors import BundleError, CaptionerError, clip
 from captioner.model.bundle import Bundle
-from captioner.model.graph_cache import is_ours, user_folder
+from captioner.model.graphs.cache import is_ours, user_folder
 from captioner.model.installed import installed_models
 
 _IMAGES = 4

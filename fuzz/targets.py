@@ -10,7 +10,7 @@ from pathlib import Path
 from captioner.errors import CaptionerError, DataError, ImageError
 from captioner.images.opening import ImageLimits, load_pixels
 from captioner.model.bundle import MANIFEST, Bundle
-from captioner.model.graph_check import GraphError, check_graph
+from captioner.model.graphs.check import GraphError, check_graph
 from captioner.references import read_references
 from captioner_server.inference import grpc_predict_v2_pb2
 from captioner_server.rpc.inference_servicer import _images, _options, _outputs

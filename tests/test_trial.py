@@ -13,7 +13,7 @@ from captioner import trial
 from captioner.cli.main import main
 from captioner.errors import BundleError
 from captioner.model.bundle import DEFAULT, Bundle
-from captioner.model.graph_cache import user_folder
+from captioner.model.graphs.cache import user_folder
 
 pytest.importorskip("onnxruntime")
 

@@ -11,8 +11,8 @@ from measures.bench import Bench, Table
 from measures.photos import SIZES, photos
 
 from captioner.model.bundle import Bundle
-from captioner.model.device import cuda_options
-from captioner.model.graph import Graph
+from captioner.model.graphs.device import cuda_options
+from captioner.model.graphs.graph import Graph
 
 BATCHES = (1, 8, 64, 256)
 

@@ -14,7 +14,7 @@ import numpy as np
 import onnxruntime
 
 from captioner import Captioner
-from captioner.model.graph import Graph
+from captioner.model.graphs.graph import Graph
 from measures.bench import SEARCHES, Bench, Table
 from measures.photos import SIZES, photos
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from captioner.captioner import DEFAULT_BATCH_SIZE, Captioner, Pixels, preprocess_all
 from captioner.errors import CaptionerError, DataError
-from captioner.model.decoder import OnnxStepper
+from captioner.model.graphs.decoder import OnnxStepper
 from captioner.model.search import search
 from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper

@@ -17,7 +17,7 @@ from captioner.images.keywords import read_keywords
 from captioner.images.workers import DecodeWorkers
 from captioner.keywords import KeywordOptions
 from captioner.model.calibration import Calibration
-from captioner.model.precision import FLOAT32
+from captioner.model.graphs.precision import FLOAT32
 from captioner.options import CaptionOptions
 from captioner.pipeline import DEFAULT_BATCH_SIZE, caption_loaded, run_pipeline
 from captioner.protocol import PixelModel, Pixels

@@ -1,1 +1,1 @@
-"""A model at inference: its bundle, ONNX Runtime, caption search, vocabulary and confidence calibration."""
+"""A model at inference: its bundle, graphs, caption search, vocabulary and confidence calibration."""

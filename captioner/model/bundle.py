@@ -20,8 +20,8 @@ from captioner.errors import BundleError, OptionsError, clip
 from captioner.images.letterbox import Letterbox
 from captioner.model.bundle_files import DEFAULT as DEFAULT
 from captioner.model.bundle_files import DEFAULT_NAME, MANIFEST, read_bundle_file
-from captioner.model.graph_check import check_graph
-from captioner.model.precision import FLOAT32, INT8
+from captioner.model.graphs.check import check_graph
+from captioner.model.graphs.precision import FLOAT32, INT8
 from captioner.model.vocabulary import Vocabulary
 from captioner.options import CaptionOptions
 

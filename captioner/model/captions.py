@@ -11,8 +11,8 @@ from captioner.maps.saliency import resample
 from captioner.model import articles
 from captioner.model.bundle import Bundle
 from captioner.model.calibration import Calibration
-from captioner.model.choices import Floats
-from captioner.model.history import Hypothesis
+from captioner.model.search.choices import Floats
+from captioner.model.search.history import Hypothesis
 from captioner.options import CaptionOptions
 from captioner.results import Alternative, Caption, Word
 from captioner.words.nouns import REPLACED

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from captioner.model.bundle import Bundle
-from captioner.model.decoder import OnnxStepper
+from captioner.model.graphs.decoder import OnnxStepper
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.words.keywords import find_things, hierarchy_of
 from captioner.words.plurals import plurals, singulars

@@ -8,7 +8,7 @@ import numpy as np
 
 from captioner.model.articles import ENGLISH
 from captioner.model.bundle import Bundle
-from captioner.model.including import Bools, Misfits
+from captioner.model.search.including import Bools, Misfits
 from captioner.words.english import ARTICLES
 from captioner.words.plurals import is_plural
 from captioner.words.things import things_by_form

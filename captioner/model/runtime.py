@@ -16,11 +16,11 @@ from captioner.cores import available_cores, core_limit
 from captioner.errors import BundleError, DeviceError, OptionsError, RuntimeMissingError, how_to_install
 from captioner.model.bundle import DECODER, ENCODER, FORMAT, Bundle
 from captioner.model.calibration import CERTAINTY
-from captioner.model.decoder import CHOSEN, OnnxDecoder, OnnxStepper
-from captioner.model.device import check_device, cuda_options, preload_cuda
-from captioner.model.graph import Graph
-from captioner.model.graph_cache import GRAPH, WEIGHTS, GraphCache
-from captioner.model.precision import FLOAT32, INT8, check_precision, has_fast_int8
+from captioner.model.graphs.cache import GRAPH, WEIGHTS, GraphCache
+from captioner.model.graphs.decoder import CHOSEN, OnnxDecoder, OnnxStepper
+from captioner.model.graphs.device import check_device, cuda_options, preload_cuda
+from captioner.model.graphs.graph import Graph
+from captioner.model.graphs.precision import FLOAT32, INT8, check_precision, has_fast_int8
 
 MOST_LANES = 4
 _ENCODED_AT_ONCE = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from captioner.model.choices import Choices, Floats, Ints, StepRequest, choose_among
+from captioner.model.search.choices import Choices, Floats, Ints, StepRequest, choose_among
 from captioner.nn.decoder import Decoder, Tensors, expand_beams
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from captioner.model.device import DEVICE_HELP, DEVICES, check_device
+from captioner.model.graphs.device import DEVICE_HELP, DEVICES, check_device
 from captioner_server.observation.logs import Format
 from captioner_server.options import _option
 

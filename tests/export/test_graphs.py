@@ -12,7 +12,7 @@ from support import squares
 
 from captioner.errors import DataError
 from captioner.export.graphs import decoder_graph, encoder_graph
-from captioner.model.choices import StepRequest, choose_among
+from captioner.model.search.choices import StepRequest, choose_among
 from captioner.nn.attention import ATTENTIONS
 from captioner.nn.decoder import DECODERS
 from captioner.nn.model import CaptionModel

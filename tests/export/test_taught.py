@@ -16,8 +16,8 @@ from captioner.errors import DataError
 from captioner.export.bundle import export_bundle
 from captioner.export.taught import IMPOSSIBLE, export_taught
 from captioner.model.bundle import DEFAULT, Bundle
-from captioner.model.choices import Floats
 from captioner.model.runtime import Runtime
+from captioner.model.search.choices import Floats
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.decoder import DECODERS
 from captioner.nn.encoder import STRIDES

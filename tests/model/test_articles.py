@@ -19,7 +19,7 @@ from captioner.metrics import faithfulness
 from captioner.model import articles
 from captioner.model.bundle import MANIFEST, WORDS, Bundle, write_manifest
 from captioner.model.captions import CaptionBuilder
-from captioner.model.history import Hypothesis
+from captioner.model.search.history import Hypothesis
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.references import CaptionedImage
 from captioner.words.english import ARTICLES

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from captioner.errors import BundleError
 from captioner.model.bundle import DECODER, DEFAULT, ENCODER, MANIFEST, WORDS, Bundle
-from captioner.model.graph_check import GraphError, check_graph
+from captioner.model.graphs.check import GraphError, check_graph
 
 onnx = pytest.importorskip("onnx", reason="onnx makes the graphs")
 FLOAT, INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64

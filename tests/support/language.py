@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from captioner.model.choices import Choices, Floats, Ints, StepRequest, choose_among
-from captioner.model.history import Hypothesis
+from captioner.model.search.choices import Choices, Floats, Ints, StepRequest, choose_among
+from captioner.model.search.history import Hypothesis
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 
 END = Vocabulary.end_id

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from captioner.cli.arguments.search import add_search_arguments
 from captioner.cli.arguments.values import bundle_path, device, given_flags, positive
 from captioner.errors import OptionsError
-from captioner.model.device import DEVICE_HELP, DEVICES
+from captioner.model.graphs.device import DEVICE_HELP, DEVICES
 from captioner.model.installed import chosen
 from captioner.paths import is_open_to_all
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from captioner.errors import OptionsError
-from captioner.model.device import check_device
+from captioner.model.graphs.device import check_device
 
 
 def bundle_path(text: str) -> Path:

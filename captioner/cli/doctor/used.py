@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def system() -> dict[str, str]:
     from captioner.cores import available_cores, machine_cores
     from captioner.memory import available_memory
-    from captioner.model.precision import has_fast_int8
+    from captioner.model.graphs.precision import has_fast_int8
 
     cores, memory = available_cores(), available_memory()
     usable = "" if cores == machine_cores() else f" of {machine_cores()}"

@@ -19,9 +19,9 @@ from captioner.export.int8.quantizer import Quantizer, session
 from captioner.export.int8.ranges import Array, Range, widen
 from captioner.images.opening import ImageInput
 from captioner.model import bundle as bundles
-from captioner.model.choices import Ints
-from captioner.model.decoder import OnnxStepper
+from captioner.model.graphs.decoder import OnnxStepper
 from captioner.model.search import search
+from captioner.model.search.choices import Ints
 from captioner.model.vocabulary import Vocabulary
 
 SHARES = (0.0, 1e-4)

@@ -12,7 +12,8 @@ from torch import Tensor
 from captioner.errors import DataError
 from captioner.metrics import evaluate_captions
 from captioner.metrics.naming import has_phrase
-from captioner.model.search import Hypothesis, search
+from captioner.model.search import search
+from captioner.model.search.history import Hypothesis
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper

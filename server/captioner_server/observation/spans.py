@@ -29,7 +29,7 @@ from opentelemetry.trace import SpanContext, TraceFlags, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from captioner import __version__
-from captioner.model.stages import Stage, observe
+from captioner.model.graphs.stages import Stage, observe
 from captioner_server.observation.call import Call
 
 P = ParamSpec("P")

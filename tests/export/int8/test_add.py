@@ -24,9 +24,9 @@ from captioner.export.int8.bias_correction import correct_biases
 from captioner.export.int8.quantizer import Quantizer, session
 from captioner.export.int8.ranges import Array, Range, widen
 from captioner.model import bundle as bundles
-from captioner.model import precision
 from captioner.model.bundle import Bundle
-from captioner.model.graph_check import GraphError, check_graph
+from captioner.model.graphs import precision
+from captioner.model.graphs.check import GraphError, check_graph
 from captioner.model.vocabulary import SPECIAL
 from captioner.nn.model import CaptionModel
 from captioner.training.weights import checkpoint

@@ -14,7 +14,7 @@ from captioner.export.graphs import encoder_graph
 from captioner.export.int8.quantizer import Quantizer, session
 from captioner.export.int8.ranges import widen
 from captioner.export.int8.smoothing import smooth
-from captioner.model.graph_check import check_graph
+from captioner.model.graphs.check import check_graph
 from captioner.nn.encoder.clip import ByteLinear
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.training.weights.stored import BYTES, stored_weights

@@ -12,7 +12,7 @@ from support import squares
 from torch import nn
 
 from captioner.errors import DataError
-from captioner.model.choices import StepRequest, choose_among
+from captioner.model.search.choices import StepRequest, choose_among
 from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.nn.stepper import choose_there

@@ -9,7 +9,7 @@ import onnxruntime as ort
 import pytest
 
 from captioner.model.bundle import Bundle
-from captioner.model.graph import Graph
+from captioner.model.graphs.graph import Graph
 
 
 @pytest.fixture

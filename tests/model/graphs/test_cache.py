@@ -14,8 +14,8 @@ import onnxruntime
 import pytest
 
 from captioner.captioner import Captioner
-from captioner.model import graph_cache
-from captioner.model.graph_cache import CHECKSUMS, GRAPH, MOST_ENTRIES, WEIGHTS, GraphCache, user_folder
+from captioner.model.graphs import cache
+from captioner.model.graphs.cache import CHECKSUMS, GRAPH, MOST_ENTRIES, WEIGHTS, GraphCache, user_folder
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 64, 64, 3), dtype=np.uint8)
 
@@ -80,8 +80,8 @@ def test_a_graph_that_cannot_be_loaded_is_done_without(home, tiny_bundle, built,
     first = captions(tiny_bundle)
     for entry in entries(home):
         (entry / GRAPH).write_bytes(b"no graph")
-        sums = graph_cache._checksums(entry)
-        (entry / CHECKSUMS).write_text(graph_cache.json.dumps(sums))
+        sums = cache._checksums(entry)
+        (entry / CHECKSUMS).write_text(cache.json.dumps(sums))
     assert captions(tiny_bundle) == first
     assert built == [True, True, True, True]
 

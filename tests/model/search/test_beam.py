@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from support.language import END, FIRST_WORD, Language, Speaker
 
-from captioner.model.search import Hypothesis, search, search_each, stream
+from captioner.model.search import search, search_each, stream
+from captioner.model.search.history import Hypothesis
 from captioner.options import CaptionOptions
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from captioner.model.choices import Floats, Ints
+from captioner.model.search.choices import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from captioner.model.choices import NEVER, Choices, Floats, Ints
+from captioner.model.search.choices import NEVER, Choices, Floats, Ints
 from captioner.model.vocabulary import Vocabulary
 
 Bools = npt.NDArray[np.bool_]

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from captioner.model.device import cuda_options, preload_cuda
+from captioner.model.graphs.device import cuda_options, preload_cuda
 
 
 @pytest.fixture

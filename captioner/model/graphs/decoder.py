@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from captioner.model.choices import Choices, Floats, Ints, StepRequest, choose_among
-from captioner.model.graph import Graph
-from captioner.model.stages import count_step
+from captioner.model.graphs.graph import Graph
+from captioner.model.graphs.stages import count_step
+from captioner.model.search.choices import Choices, Floats, Ints, StepRequest, choose_among
 
 HEADS = "attention_heads"
 """The output that a decoder with several heads has beside `attention`."""

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from captioner.model.precision import processor
+from captioner.model.graphs.precision import processor
 
 GRAPH, WEIGHTS, CHECKSUMS = "graph.onnx", "weights.bin", "checksums.json"
 MOST_ENTRIES = 8

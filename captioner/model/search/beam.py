@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from captioner.model.choices import NEVER, Choices, Floats, Ints, StepRequest
-from captioner.model.history import Finished, History, Hypothesis
-from captioner.model.including import Bools, Candidates, Misfits, Required
+from captioner.model.search.choices import NEVER, Choices, Floats, Ints, StepRequest
+from captioner.model.search.history import Finished, History, Hypothesis
+from captioner.model.search.including import Bools, Candidates, Misfits, Required
 from captioner.model.vocabulary import Vocabulary
 from captioner.options import CaptionOptions
 
