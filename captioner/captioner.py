@@ -34,6 +34,7 @@ from captioner.model.installed import model_folder
 from captioner.model.placing import misfits_of
 from captioner.model.runtime import Runtime
 from captioner.model.search import search_each, stream
+from captioner.model.search.avoided import Avoided
 from captioner.options import MAX_BEAM_SIZE, MAX_WORDS, CaptionOptions, merge_options
 from captioner.pipeline import DEFAULT_BATCH_SIZE, caption_loaded, run_pipeline
 from captioner.protocol import ModelDescription, Outcome, Pixels, only_captions
@@ -46,7 +47,7 @@ class Captioner(ModelDescription):
     def __init__(self, bundle: Bundle, runtime: Runtime, limits: ImageLimits = DEFAULT_LIMITS) -> None:
         self.bundle, self.limits = bundle, limits
         self._builder = CaptionBuilder(bundle)
-        self._misfits = misfits_of(bundle)
+        self._misfits, self._avoided = misfits_of(bundle), Avoided(bundle.avoided)
         self._runtime = runtime
         self._info = ModelInfo.gather(
             bundle,
@@ -245,7 +246,8 @@ class Captioner(ModelDescription):
         encoded = self._encode(pixels, masks).with_heads([one.attention_head for one in resolved])
         include = [[self.bundle.vocabulary.forms(word) for word in one.include] for one in resolved]
         with stage("search"):
-            found = search_each(encoded, resolved, include, self._misfits if any(include) else None)
+            misfits = self._misfits if any(include) else None
+            found = search_each(encoded, resolved, include, misfits, self._avoided)
         if not all(found):
             raise _not_finite()
         detection = Detection.of(self.bundle, encoded) if any(one.keywords for one in resolved) else None
@@ -280,7 +282,7 @@ class Captioner(ModelDescription):
 
         def chosen_words() -> Iterator[Word]:
             nonlocal log_prob
-            for token, chosen, attention in stream(encoded, resolved):
+            for token, chosen, attention in stream(encoded, resolved, self._avoided):
                 if not np.isfinite(chosen):
                     raise _not_finite()
                 log_prob += chosen

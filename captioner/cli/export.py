@@ -28,6 +28,8 @@ class Request:
     """Photos that INT8 graphs are fitted to; without any there are none."""
     decoding: CaptionOptions
     checklist_weight: float | None
+    avoided: tuple[str, ...]
+    """Phrases that captions will not contain."""
     scores: Mapping[str, Mapping[str, float]] | None
     evaluate: Path | None
 
@@ -43,6 +45,7 @@ class Request:
             int8=tuple(args.int8 or ()),
             decoding=caption_options(args),
             checklist_weight=args.checklist_weight,
+            avoided=_read_phrases(args.avoid) if args.avoid else (),
             scores=dict(map(_read_scores, args.scores)) or None,
             evaluate=args.evaluate,
         )
@@ -87,6 +90,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "(default: that of the run)",
     )
     parser.add_argument(
+        "--avoid",
+        type=Path,
+        metavar="FILE",
+        help="phrases that captions will not contain, one a line, such as those that the model says far more "
+        "often than people do",
+    )
+    parser.add_argument(
         "--images", type=Path, nargs="+", metavar="IMAGE", help="real photos for the check (default: noise)"
     )
     parser.add_argument(
@@ -117,6 +127,7 @@ def export(request: Request) -> int:
             calibration=request.int8,
             decoding=request.decoding,
             checklist_weight=request.checklist_weight,
+            avoided=request.avoided,
             scores=request.scores,
             evaluate=request.evaluate,
         )
@@ -137,10 +148,19 @@ def export(request: Request) -> int:
 
 
 def _read_card(path: Path) -> str:
+    return _read(path, "the model card")
+
+
+def _read_phrases(path: Path) -> tuple[str, ...]:
+    lines = map(str.strip, _read(path, "the phrases").splitlines())
+    return tuple(line for line in lines if line)
+
+
+def _read(path: Path, what: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read the model card {path}: {error}") from None
+        raise DataError(f"cannot read {what} {path}: {error}") from None
 
 
 def _read_scores(text: str) -> tuple[str, dict[str, float]]:

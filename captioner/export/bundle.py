@@ -44,6 +44,7 @@ def export_bundle(
     card: str | None = None,
     decoding: CaptionOptions | None = None,
     checklist_weight: float | None = None,
+    avoided: Sequence[str] = (),
     images: Sequence[Path] = (),
     calibration: Sequence[Path] = (),
     scores: Mapping[str, Mapping[str, float]] | None = None,
@@ -54,18 +55,24 @@ def export_bundle(
     With `calibration` photos, of the kind that the model was trained on, the bundle also holds graphs in
     INT8. `images` are real photos for the parity check; without any, fixed noise stands in. `decoding` and
     `checklist_weight` override the run's search, `scores` those of its validation, by the name of their data.
+    Captions will not contain the `avoided` phrases.
     With `evaluate`, the root of the run's data, the bundle captions the validation images: scores and
     confidence are those of its captions. `card` is the text of the model card, in which a table of the scores
     takes the place of `TABLE`; by default it holds what the checkpoint knows.
 
-    Raises `DataError` for a bad checkpoint, a model that has diverged or an existing folder, `ParityError` if
-    the graphs differ from the network. The bundle appears whole or not at all.
+    Raises `DataError` for a bad checkpoint, a model that has diverged, an existing folder or phrases of
+    unknown words, `ParityError` if the graphs differ from the network. The bundle appears whole or not at
+    all.
     """
     if folder.exists():
         raise DataError(f"{folder} exists already; a bundle is written to a new folder")
     model, vocabulary, options, contents = load_model(checkpoint)
     if checklist_weight is not None:
         options = with_checklist(model, options, checklist_weight)
+    try:
+        bundles.avoided_phrases(avoided, vocabulary)
+    except ValueError as error:
+        raise DataError(str(error)) from None
     if calibration:
         smooth(
             model,
@@ -90,6 +97,7 @@ def export_bundle(
             "sentinel": model.decoder.has_sentinel,
             "heads": model.decoder.heads,
             "decoding": {name: getattr(search_options, name) for name in BUNDLE_OPTIONS},
+            **({"avoided_phrases": list(avoided)} if avoided else {}),
             "parameters": sum(p.numel() for p in model.parameters()),
             "training": options.to_dict(),
         }

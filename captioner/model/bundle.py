@@ -36,6 +36,8 @@ INT8_FILES = (ENCODER_INT8, DECODER_INT8)
 """In a bundle with both precisions, from format 2 on."""
 MAX_CELLS, MAX_IMAGE_SIZE = 256, 8192
 MAX_WORDS_KNOWN, MAX_WORD_LENGTH = 1_000_000, 100
+MAX_AVOIDED, MAX_AVOIDED_WORDS = 1000, 8
+"""Phrases that captions avoid, and words of one."""
 OLD_SQUASH = "to a square, antialiased"
 """The description of squashing in bundles older than letterboxing."""
 
@@ -65,6 +67,8 @@ class Bundle:
     """How photos are fitted into the square without distortion; None where they are squashed."""
     language: str | None = None
     """The language of the captions, such as "en"; None where the bundle does not say, as older ones."""
+    avoided: tuple[tuple[int, ...], ...] = ()
+    """Phrases that captions do not contain, as tokens."""
 
     @property
     def identity(self) -> str:
@@ -115,6 +119,7 @@ class Bundle:
                 manifest=manifest,
                 letterbox=_letterbox(manifest["image"], int(rows), int(columns)),
                 language=_language(manifest),
+                avoided=avoided_phrases(manifest.get("avoided_phrases", ()), vocabulary),
             )
         except OptionsError as error:
             raise BundleError(f"{folder / MANIFEST}: decoding defaults: {error}") from None
@@ -155,6 +160,20 @@ def _language(manifest: Mapping[str, Any]) -> str | None:
     if language is not None and not isinstance(language, str):
         raise ValueError(f"the language must be a string, got {clip(repr(language), 60)}")
     return language
+
+
+def avoided_phrases(phrases: object, vocabulary: Vocabulary) -> tuple[tuple[int, ...], ...]:
+    """The tokens of phrases, two words or more each. Raises `ValueError` for others and for unknown words."""
+    if not isinstance(phrases, Sequence) or isinstance(phrases, str) or len(phrases) > MAX_AVOIDED:
+        raise ValueError(f"avoided_phrases must be a list of at most {MAX_AVOIDED} phrases")
+    found = []
+    for phrase in phrases:
+        tokens = vocabulary.encode(phrase) if isinstance(phrase, str) else []
+        if not 2 <= len(tokens) <= MAX_AVOIDED_WORDS or vocabulary.unknown_id in tokens:
+            reason = f"must be 2 to {MAX_AVOIDED_WORDS} words of the vocabulary"
+            raise ValueError(f"each of the avoided_phrases {reason}, got {clip(repr(phrase), 60)}")
+        found.append(tuple(tokens))
+    return tuple(found)
 
 
 def _letterbox(image: Mapping[str, Any], rows: int, columns: int) -> Letterbox | None:

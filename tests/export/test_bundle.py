@@ -164,6 +164,15 @@ def test_graphs_of_other_weights_are_noticed(saved: Path, exported: Path, part: 
         check_parity(model, captioner)
 
 
+def test_a_bundle_can_avoid_phrases(saved: Path, tmp_path: Path) -> None:
+    phrase = " ".join(WORDS[4:6])
+    export_bundle(saved, tmp_path / "bundle", avoided=[phrase])
+    assert Bundle.load(tmp_path / "bundle").avoided == ((4, 5),)
+    with pytest.raises(DataError, match="words of the vocabulary, got 'a gryphon'"):
+        export_bundle(saved, tmp_path / "other", avoided=["a gryphon"])
+    assert not (tmp_path / "other").exists()
+
+
 def test_a_model_that_has_diverged_is_not_exported(saved: Path, tmp_path: Path) -> None:
     contents = checkpoint.load(saved)
     contents["model"] = {name: 1e10 * value for name, value in contents["model"].items()}

@@ -9,12 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from captioner import BundleError
 from captioner.captioner import Captioner
 from captioner.images.letterbox import Letterbox
 from captioner.model.bundle import FILES, MANIFEST, Bundle, change_manifest
+from captioner.results import Caption
 
 
 @pytest.fixture
@@ -99,6 +101,27 @@ def test_defaults_that_a_bundle_does_not_name(copy: Path) -> None:
     decoding = Bundle.load(copy).decoding
     assert decoding.beam_size == 2
     assert None not in (decoding.max_words, decoding.length_normalization, decoding.no_repeat_ngram)
+
+
+def test_phrases_that_captions_avoid(copy: Path) -> None:
+    """They hold for captions and for streamed words."""
+    captioner = Captioner.load(copy, device="cpu")
+    pixels = np.random.default_rng(2).integers(0, 256, (4, 64, 64, 3), dtype=np.uint8)
+    before = [caption.text.split() for caption in captioner.caption_pixels(pixels)]
+    said = sorted({" ".join(words[i : i + 2]) for words in before for i in range(len(words) - 1)})
+    change(copy, lambda manifest: manifest.update(avoided_phrases=said))
+    captioner = Captioner.load(copy, device="cpu")
+    for image, caption in zip(pixels, captioner.caption_pixels(pixels), strict=True):
+        *_, streamed = captioner.stream_pixels(image)
+        assert isinstance(streamed, Caption)
+        for text in (caption.text, streamed.text):
+            assert not any(phrase in text for phrase in said)
+
+
+@pytest.mark.parametrize("phrases", ["a dog", ["a"], [3], ["a gryphon"], ["a dog"] * 1001, 5, ["a " * 9]])
+def test_phrases_that_cannot_be_avoided(copy: Path, phrases: object) -> None:
+    change(copy, lambda manifest: manifest.update(avoided_phrases=phrases))
+    assert "avoided_phrases" in refusal(copy)
 
 
 def test_another_manifest_is_another_digest(copy: Path, tiny_bundle: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from captioner.model.search.avoided import Avoided
 from captioner.model.search.choices import NEVER, Choices, Floats, Ints, StepRequest
 from captioner.model.search.history import Finished, History, Hypothesis
 from captioner.model.search.including import Bools, Candidates, Misfits, Required
@@ -24,6 +25,7 @@ Doubles = npt.NDArray[np.float64]
 
 _SPECIAL = np.array((Vocabulary.pad_id, Vocabulary.start_id, Vocabulary.unknown_id))
 _NEVER_FIRST = np.array((*_SPECIAL.tolist(), Vocabulary.end_id))
+_NONE = Avoided()
 _SHRINK_AT = 0.75
 """A batch is made smaller when no more than this share of its images is left: to copy what is kept of the
 others costs about as much as a step."""
@@ -84,18 +86,20 @@ def search_each(
     options: Sequence[CaptionOptions],
     include: Sequence[Sequence[Sequence[int]]],
     misfits: Misfits | None = None,
+    avoided: Avoided | None = None,
 ) -> list[list[Hypothesis]]:
     """The best `alternatives + 1` hypotheses of each image, best first: at least one, or none for an image
     whose log-probabilities are not finite. They do not depend on the other images and their options.
 
     The options must be resolved. `include` holds, for each image, the words that its captions must contain,
-    at most `max_words`, each as the tokens of which one is enough; `misfits` are places where they may stand
-    only if there is no other caption. A beam of 1 is greedy search. Hypotheses
-    are ranked by log_prob / length ** length_normalization, the end token counting in both. At the word limit
-    the end token is the only choice left, so that every caption has one. The best is then cut after the word
-    where its end was likeliest, or it would stop in mid-sentence; if that part has ended by itself before,
-    there is one hypothesis less. A greedy one is not cut: its words may have been streamed; nor is one that
-    must contain words, which it might lose.
+    at most `max_words`, each as the tokens of which one is enough. `misfits` are places where they may not
+    stand, and `avoided` phrases that no caption contains, unless there is no other caption with these words.
+
+    A beam of 1 is greedy search. Hypotheses are ranked by log_prob / length ** length_normalization, the end
+    token counting in both. At the word limit the end token is the only choice left, so that every caption has
+    one. The best is then cut after the word where its end was likeliest, or it would stop in mid-sentence; if
+    that part has ended by itself before, there is one hypothesis less. A greedy one is not cut: its words may
+    have been streamed; nor is one that must contain words, which it might lose.
 
     The best does not depend on how many alternatives are asked for: more than the beam holds come from a
     second, wider search.
@@ -109,10 +113,11 @@ def search_each(
     for (beams, _), images in together.items():
         part = stepper if len(images) == len(options) else stepper.select(np.array(images))
         required = Required([include[image] for image in images], beams, misfits)
-        several = _search(part, [options[image] for image in images], required)
+        several = _search(part, [options[image] for image in images], required, avoided or _NONE)
         found |= {(image, beams): one for image, one in zip(images, several, strict=True)}
     best = [_best(found, image, one)[: one.alternatives + 1] for image, one in enumerate(options)]
-    if misfits and (lost := [image for image, own in enumerate(best) if not own and include[image]]):
+    lost = [image for image, own in enumerate(best) if not own and include[image]]
+    if lost and (misfits or avoided):
         part = stepper.select(np.array(lost))
         again = search_each(part, [options[i] for i in lost], [include[i] for i in lost])
         for image, own in zip(lost, again, strict=True):
@@ -136,7 +141,7 @@ def _best(
 
 
 def _search(
-    stepper: Stepper, options: Sequence[CaptionOptions], required: Required
+    stepper: Stepper, options: Sequence[CaptionOptions], required: Required, avoided: Avoided
 ) -> list[list[Hypothesis]]:
     """The best that ended for each image, best first: as many as its options want, of those that the beam
     holds."""
@@ -158,14 +163,14 @@ def _search(
     totals = np.full((images, rows), NEVER, dtype=np.float32)
     totals[:, 0] = 0.0  # the beams start equal: only one of them may spread
     for length in range(int(rules.max_words.max()) + 1):
-        repeats = _repeats(history.sequences, rules.no_repeat)
-        request = _request(tokens, repeats, length, required)
+        barred = _barred(history.sequences, rules.no_repeat, avoided)
+        request = _request(tokens, barred, length, required)
         choices, attention, state = stepper.choose(tokens, state, request)
         history.add_step(attention, choices.tracked[..., 0])
         full = rules.max_words <= length
         if full.any():
             choices = _only_the_end(choices, full, required)
-        *partial, whole = required.groups_of(tokens, totals, choices, repeats, full)
+        *partial, whole = required.groups_of(tokens, totals, choices, barred, full)
         for image in _end(whole, length, finished, closed, beams):
             to_beat[image] = finished[image].to_beat
         first, *others = (_pad(best, beams) for best in (*partial, _going(whole, beams)))
@@ -191,7 +196,9 @@ def _search(
     return found
 
 
-def stream(stepper: Stepper, options: CaptionOptions) -> Iterator[tuple[int, float, Floats]]:
+def stream(
+    stepper: Stepper, options: CaptionOptions, avoided: Avoided | None = None
+) -> Iterator[tuple[int, float, Floats]]:
     """Greedy search on one image, step by step: token, log-probability and attention (cells,) of each word
     as it is chosen, finally of the end token. The caption is that of `search` with a beam of 1."""
     assert options.max_words  # resolved
@@ -200,8 +207,8 @@ def stream(stepper: Stepper, options: CaptionOptions) -> Iterator[tuple[int, flo
     tokens = np.full((1, 1), Vocabulary.start_id, dtype=np.int64)
     here = np.zeros((1, 1), dtype=np.int64)
     for length in range(options.max_words + 1):
-        repeats = _repeats(history.sequences, rules.no_repeat)
-        request = _request(tokens, repeats, length, required)
+        barred = _barred(history.sequences, rules.no_repeat, avoided or _NONE)
+        request = _request(tokens, barred, length, required)
         choices, attention, state = stepper.choose(tokens, state, request)
         if length == options.max_words:
             choices = _only_the_end(choices, rules.max_words <= length, required)
@@ -213,9 +220,9 @@ def stream(stepper: Stepper, options: CaptionOptions) -> Iterator[tuple[int, flo
         history.add_choices(tokens, here, log_probs)
 
 
-def _request(tokens: Ints, repeats: Ints, length: int, required: Required) -> StepRequest:
+def _request(tokens: Ints, barred: Ints, length: int, required: Required) -> StepRequest:
     """The request for the word after `length` others. The first of the tracked tokens is the end."""
-    parts = (_NEVER_FIRST if length == 0 else _SPECIAL, required.forbidden, repeats)
+    parts = (_NEVER_FIRST if length == 0 else _SPECIAL, required.forbidden, barred)
     forbidden = np.empty((*tokens.shape, sum(part.shape[-1] for part in parts)), dtype=np.int64)
     begin = 0
     for part in parts:
@@ -223,6 +230,17 @@ def _request(tokens: Ints, repeats: Ints, length: int, required: Required) -> St
         forbidden[..., begin:end] = part
         begin = end
     return StepRequest(2 * required.beams, forbidden, required.tracked)
+
+
+def _barred(sequences: Ints | None, no_repeat: Ints, avoided: Avoided) -> Ints:
+    """Tokens that may not follow the hypotheses so far, because they would complete a repeated n-gram or an
+    avoided phrase: (images, rows, any), filled up with padding."""
+    repeats, phrases = _repeats(sequences, no_repeat), avoided.after(sequences)
+    if not phrases.shape[-1]:
+        return repeats
+    if not repeats.shape[-1]:
+        return phrases
+    return np.concatenate([repeats, phrases], axis=-1)
 
 
 def _repeats(sequences: Ints | None, sizes: Ints) -> Ints:

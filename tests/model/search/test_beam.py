@@ -9,6 +9,7 @@ import pytest
 from support.language import END, FIRST_WORD, Language, Speaker
 
 from captioner.model.search import search, search_each, stream
+from captioner.model.search.avoided import Avoided
 from captioner.model.search.history import Hypothesis
 from captioner.options import CaptionOptions
 
@@ -161,6 +162,51 @@ def test_no_ngram_comes_twice(size: int, beam: int) -> None:
     for image, [best] in enumerate(found):
         assert not repeats(best.tokens)
         check(best, language, image)
+
+
+PHRASES = [(FIRST_WORD, FIRST_WORD + 1), (FIRST_WORD + 2, FIRST_WORD + 2), (FIRST_WORD + 1,) * 3]
+
+
+def says(found: Hypothesis, phrase: tuple[int, ...]) -> bool:
+    size = len(phrase)
+    return any(found.tokens[i : i + size] == phrase for i in range(len(found.tokens)))
+
+
+def test_captions_do_not_contain_avoided_phrases() -> None:
+    language = Language(words=3, end_bias=-1.5)
+    images = list(range(20))
+    asked = [options(5, 8, alternatives=3)] * 20
+    free = search_each(Speaker(language, images), asked, [()] * 20)
+    found = search_each(Speaker(language, images), asked, [()] * 20, avoided=Avoided(PHRASES))
+    assert {phrase for several in free for phrase in PHRASES if says(several[0], phrase)} == {*PHRASES}
+    for image, several in zip(images, found, strict=True):
+        assert len(several) == 4
+        for one in several:
+            check(one, language, image)
+            assert not any(says(one, phrase) for phrase in PHRASES)
+
+
+def test_streamed_captions_do_not_contain_avoided_phrases() -> None:
+    language = Language(words=3, end_bias=-3)
+    for image in range(8):
+        asked = options(1, 9)
+        [[found]] = search_each(Speaker(language, [image]), [asked], [()], avoided=Avoided(PHRASES))
+        assert not any(says(found, phrase) for phrase in PHRASES)
+        streamed = list(stream(Speaker(language, [image]), asked, Avoided(PHRASES)))
+        assert [token for token, _, _ in streamed] == [*found.tokens, END]
+
+
+def test_a_word_that_must_be_there_completes_an_avoided_phrase_only_if_it_has_to() -> None:
+    language, first, last = Language(words=2), FIRST_WORD, FIRST_WORD + 1
+    after_any = Avoided([(first, last), (last, last)])
+    for image in range(8):
+        speaker, needs = Speaker(language, [image]), [[(first,), (last,)]]
+        [[found]] = search_each(speaker, [options(8, 4)], needs, avoided=after_any)
+        assert {first, last} <= set(found.tokens) and found.tokens[0] == last
+        [[found]] = search_each(
+            speaker, [options(8, 2)], needs, avoided=Avoided([(first, last), (last, first)])
+        )
+        assert set(found.tokens) == {first, last}  # no other caption of two words has both
 
 
 def test_every_image_has_a_caption_even_if_nothing_would_end() -> None:
