@@ -19,8 +19,8 @@ class ProcessOptions:
 
     model: tuple[str, ...] = _option(
         (),
-        "model bundle (a folder); repeat as NAME=BUNDLE to serve several models, of which the first is the "
-        'default; "default" is the embedded model (default: default)',
+        "folder of a model bundle, or name of an installed model; repeat as NAME=BUNDLE to serve several, of "
+        'which the first is the default; "default" is the embedded model (default: default)',
     )
     device: str = _option("auto", f"{DEVICES}: {DEVICE_HELP}")
     precision: Precision = _option(

@@ -1,5 +1,6 @@
 """`captioner demo` as a process: it prints where the page is, and ends on Ctrl-C."""
 
+import argparse
 import io
 import json
 import shutil
@@ -16,8 +17,21 @@ from support.browser import launch_browser, new_page
 from support.patience import PATIENCE_S, wait_until
 from support.processes import child_environment
 
+from captioner.cli import demo
+from captioner.model.installed import choose
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TYPE = {"Content-Type": "application/octet-stream"}
+
+
+def test_the_model_is_the_one_that_was_chosen(tiny_bundle, tmp_path):
+    parser = argparse.ArgumentParser()
+    demo.add_parser(parser.add_subparsers())
+    assert demo.Request.read(parser.parse_args(["demo"])).bundle is None
+    choose(str(tiny_bundle))
+    assert demo.Request.read(parser.parse_args(["demo"])).bundle == tiny_bundle
+    other = demo.Request.read(parser.parse_args(["demo", "--model", str(tmp_path)]))
+    assert other.bundle == tmp_path
 
 
 def test_the_page_is_served_until_it_is_interrupted():

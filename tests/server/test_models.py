@@ -267,6 +267,16 @@ def test_models_are_named_by_the_command_line_and_the_file(tmp_path) -> None:
     assert parse_models(given) == {"dogs": tmp_path / "dogs", "default": None}
 
 
+def test_installed_models_are_served_by_name(tmp_path, tiny_bundle, user_folder) -> None:
+    """Also by a configuration in another folder, and with another name."""
+    taught = shutil.copytree(tiny_bundle, user_folder / "models" / "hens")
+    file = tmp_path / "server.toml"
+    file.write_text('model = ["hens", "birds=hens"]')
+    given = resolve({}, {}, file).make(ProcessOptions).model
+    for models in (["hens", "birds=hens"], given):
+        assert parse_models(models) == {"hens": taught, "birds": taught}
+
+
 def test_a_process_reloads_a_bundle_on_sighup(tmp_path, tiny_bundle) -> None:
     pytest.importorskip("onnxruntime")
     import signal

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from captioner.errors import OptionsError
+from captioner.model.installed import installed_models, model_folder
 from captioner.paths import below
 from captioner.protocol import PixelModel
 
@@ -29,27 +30,28 @@ class ModelSource:
 def parse_models(given: Sequence[str]) -> dict[str, Path | None]:
     """Bundles by name; None for the embedded model, which is the default.
 
-    Each text is NAME=BUNDLE, or BUNDLE, named like its folder. Raises `OptionsError` for a name that is
-    invalid or used twice."""
+    Each text is NAME=BUNDLE, or BUNDLE, named like its folder. BUNDLE is a folder or the name of an installed
+    model. Raises `OptionsError` for a name that is invalid or used twice."""
     found: dict[str, Path | None] = {}
+    installed = installed_models()
     for text in given or (DEFAULT,):
-        name, path = _split(text)
+        name, bundle = _split(text)
         if not _NAME.fullmatch(name):
             raise OptionsError(f"model: {name!r} is not a name; write NAME=BUNDLE", "model")
         if name in found:
             raise OptionsError(f"model: two models are called {name}; write NAME=BUNDLE", "model")
-        found[name] = path
+        found[name] = None if bundle == DEFAULT else model_folder(bundle, installed)
     return found
 
 
 def relative_to(folder: Path, text: str) -> str:
     """The same model, its path relative to a folder instead of the working directory."""
-    name, path = _split(text)
-    return text if path is None else f"{name}={below(folder, path)}"
+    name, bundle = _split(text)
+    return text if bundle in installed_models() else f"{name}={below(folder, bundle)}"
 
 
-def _split(text: str) -> tuple[str, Path | None]:
-    name, equals, path = text.partition("=")
+def _split(text: str) -> tuple[str, str]:
+    name, equals, bundle = text.partition("=")
     if not equals or not _NAME.fullmatch(name):
-        name, path = Path(text).name or Path(text).resolve().name, text
-    return name, None if path == DEFAULT else Path(path)
+        return Path(text).name or Path(text).resolve().name, text
+    return name, bundle
