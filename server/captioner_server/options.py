@@ -39,7 +39,8 @@ class ServerOptions:
     queue_size: int = _option(256, "most images accepted and not yet answered", 1)
     max_wait_s: float = _option(
         20.0,
-        "longest wait for an answer, in seconds; reject at once if the expected wait exceeds this",
+        "longest wait for an answer, in seconds; a call is rejected at once if its expected time exceeds three "
+        "quarters of this",
         0.001,
     )
     max_calls: int = _option(1024, "most open calls of any kind", 1)
