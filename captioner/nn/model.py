@@ -243,4 +243,6 @@ class CaptionModel(nn.Module):
 
     def prepare(self, stages: Sequence[Tensor], mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
         """As `encode`, from the output of the backbone: (batch, channels, rows, columns) of each stage."""
-        return self.decoder.prepare(self.encoder.fuse(stages, mask), mask, self.encoder.named(stages))
+        return self.decoder.prepare(
+            self.encoder.fuse(stages, mask), mask, self.encoder.evidence_input(stages)
+        )

@@ -26,21 +26,23 @@ def build(name: str, weights: str | None) -> Backbone:
     then has those of its package), or None for random ones. Raises as both families do.
     """
     first, second = PAIRS[name]
-    network = efficientnet_lite.build(second, "imagenet" if weights and Path(weights).exists() else weights)
-    return pair(clip.build(first, weights), network)
+    convolutional = efficientnet_lite.build(
+        second, "imagenet" if weights and Path(weights).exists() else weights
+    )
+    return pair(clip.build(first, weights), convolutional)
 
 
-def pair(photo: Backbone, network: Backbone) -> Backbone:
+def pair(vision: Backbone, convolutional: Backbone) -> Backbone:
     """CLIP's encoder and a network as one backbone, which takes the pixels that CLIP takes."""
-    middle = photo.channels[1]
+    middle = vision.channels[1]
     segments = [
-        _Finest(photo, network),
+        _Finest(vision, convolutional),
         nn.Identity(),
-        _Deepest(photo.segments[2], network.segments[2], middle),
+        _Deepest(vision.segments[2], convolutional.segments[2], middle),
     ]
-    channels = (middle + network.channels[1], photo.channels[2] + network.channels[2])
-    mean, std = (values.flatten().tolist() for values in (photo.mean, photo.std))
-    return Backbone(segments, (channels[0], *channels), tuple(mean), tuple(std), photo.finest)
+    channels = (middle + convolutional.channels[1], vision.channels[2] + convolutional.channels[2])
+    mean, std = (values.flatten().tolist() for values in (vision.mean, vision.std))
+    return Backbone(segments, (channels[0], *channels), tuple(mean), tuple(std), vision.finest)
 
 
 class _Finest(nn.Module):
@@ -49,13 +51,15 @@ class _Finest(nn.Module):
     factor: Tensor
     offset: Tensor
 
-    def __init__(self, photo: Backbone, network: Backbone) -> None:
+    def __init__(self, vision: Backbone, convolutional: Backbone) -> None:
         super().__init__()
-        self.clip = photo.segments[0]
-        self.network = nn.Sequential(*network.segments[:2])
+        self.clip = vision.segments[0]
+        self.network = nn.Sequential(*convolutional.segments[:2])
         # From pixels as CLIP normalises them to pixels as the network does.
-        self.register_buffer("factor", photo.std / network.std, persistent=False)
-        self.register_buffer("offset", (photo.mean - network.mean) / network.std, persistent=False)
+        self.register_buffer("factor", vision.std / convolutional.std, persistent=False)
+        self.register_buffer(
+            "offset", (vision.mean - convolutional.mean) / convolutional.std, persistent=False
+        )
 
     def forward(self, pixels: Tensor) -> Tensor:
         return torch.cat([self.clip(pixels), self.network(pixels * self.factor + self.offset)], dim=1)
@@ -64,9 +68,9 @@ class _Finest(nn.Module):
 class _Deepest(nn.Module):
     """The channels of CLIP's third segment, then those of the network's."""
 
-    def __init__(self, photo: nn.Module, network: nn.Module, middle: int) -> None:
+    def __init__(self, vision: nn.Module, convolutional: nn.Module, middle: int) -> None:
         super().__init__()
-        self.clip, self.network, self.middle = photo, network, middle
+        self.clip, self.network, self.middle = vision, convolutional, middle
 
     def forward(self, maps: Tensor) -> Tensor:
         photo, network = maps[:, : self.middle], maps[:, self.middle :]

@@ -59,11 +59,11 @@ def build(name: str, weights: str | None) -> Backbone:
     does not fit.
     """
     sizes = SIZES[name]
-    photo, cells = ClipEncoder(sizes), TextSpace(sizes)
+    encoder, cells = ClipEncoder(sizes), TextSpace(sizes)
     if weights is not None:
-        _load(photo, cells, package_weights() if weights == "imagenet" else Path(weights))
+        _load(encoder, cells, package_weights() if weights == "imagenet" else Path(weights))
     channels = sizes.width + sizes.space
-    return Backbone([photo, nn.Identity(), cells], (channels, channels, sizes.space), _MEAN, _STD, PATCH)
+    return Backbone([encoder, nn.Identity(), cells], (channels, channels, sizes.space), _MEAN, _STD, PATCH)
 
 
 class ClipEncoder(nn.Module):
@@ -193,14 +193,14 @@ def _unit(vectors: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _load(photo: ClipEncoder, cells: TextSpace, path: Path) -> None:
+def _load(encoder: ClipEncoder, cells: TextSpace, path: Path) -> None:
     """Copy the weights of an ONNX file in."""
     given = read_weights(path)
-    last = f"blocks.{len(photo.blocks) - 1}"
-    own = photo.state_dict()
+    last = f"blocks.{len(encoder.blocks) - 1}"
+    own = encoder.state_dict()
     given |= {name: value for name, value in own.items() if name.endswith(("photo_mean", "slope"))}
     try:
-        photo.load_state_dict(given)
+        encoder.load_state_dict(given)
         output = given[f"{last}.output.weight"]
         merged = {
             "value.weight": output @ given[f"{last}.value.weight"],

@@ -82,13 +82,8 @@ class GridEncoder(nn.Module):
         grid = self.untaught(stages, mask)
         return grid if self.taught is None else grid + self.taught(stages[-1])[0]
 
-    def named(self, stages: Sequence[Tensor]) -> Tensor:
-        """What class evidence reads: the deepest stage, with what corrected photos leave of it."""
-        deepest = stages[-1]
-        return deepest if self.taught is None else self.taught(deepest)[2][..., None, None] * deepest
-
     def untaught(self, stages: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
-        """The same, without what corrected photos add."""
+        """As `fuse`, without what corrected photos add."""
         first = 0 if self.colors is None else 1
         finest, *deeper = stages[first:]
         size = finest.shape[-2:]
@@ -101,6 +96,11 @@ class GridEncoder(nn.Module):
         if self.colors is not None:
             grid = grid + self.colors(stages[0])
         return grid if self.refiner is None else self.refiner(grid, *size, mask)
+
+    def evidence_input(self, stages: Sequence[Tensor]) -> Tensor:
+        """What class evidence reads: the deepest stage, with what corrected photos leave of it."""
+        deepest = stages[-1]
+        return deepest if self.taught is None else self.taught(deepest)[2][..., None, None] * deepest
 
 
 def _project(projection: nn.Module, stage: Tensor) -> Tensor:

@@ -86,7 +86,7 @@ def forward(run: Run, cache: FeatureCache, batch: Batch) -> Step:
     stages = trained_stages(model.encoder, seen, run.options.frozen_segments, stage.tuned_segments)
     grid = model.encoder.fuse(stages, photo_mask)
     hidden, mask = hide(grid, photo_mask, stage.hidden_cells, stage.hidden_features)
-    memory, state = model.decoder.prepare(hidden, mask, model.encoder.named(stages).float())
+    memory, state = model.decoder.prepare(hidden, mask, model.encoder.evidence_input(stages).float())
     memory, state = hide_means(memory, state, stage.hidden_means)
     captions = sent(batch.captions, run.device)
     return Step(model, batch, captions, maps, photo_mask, part, stages, grid, memory, state)

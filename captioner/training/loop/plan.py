@@ -23,11 +23,11 @@ SMALLEST_BATCH = 8
 STEPS = 400
 """Least steps in a stage; epochs are added for it, up to `MOST_EPOCHS`."""
 EPOCHS, MOST_EPOCHS = 8, 40
-TAUGHT_STEPS, MOST_TAUGHT_EPOCHS = 60, 15
-"""The same for a trained model that is taught captions: it speaks already, and each further step takes more
+CONTINUED_STEPS, MOST_CONTINUED_EPOCHS = 60, 15
+"""The same for a run that goes on from a trained model: it speaks already, and each further step takes more
 of what it knew."""
 WARMUP_STEPS = 200
-TAUGHT_RATE, SMALLEST_TAUGHT_RATE = 2e-4, 3e-5
+CONTINUED_RATE, SMALLEST_CONTINUED_RATE = 2e-4, 3e-5
 """Learning rates of runs that start from a trained model, for the fewest captions and for many."""
 EMA_DECAY = 0.999
 
@@ -59,14 +59,14 @@ def _stage(
     captioned = any(example.image.captions for example in examples)
     if options.start and not captioned and not stage.objectives:
         stage = dataclasses.replace(stage, label_words_only=True)
-    taught = bool(options.start) and not stage.label_words_only
+    continues = bool(options.start) and not stage.label_words_only
     chosen = {
         "batch_captions": min(LARGEST_BATCH, max(SMALLEST_BATCH, shown // STEPS_OF_AN_EPOCH)),
-        "learning_rate": _taught_rate(shown) if taught else 1e-3,
+        "learning_rate": _continued_rate(shown) if continues else 1e-3,
     }
     stage = _filled(stage, **chosen)
     steps = math.ceil(shown / stage.batch_captions)
-    least, most = (TAUGHT_STEPS, MOST_TAUGHT_EPOCHS) if taught else (STEPS, MOST_EPOCHS)
+    least, most = (CONTINUED_STEPS, MOST_CONTINUED_EPOCHS) if continues else (STEPS, MOST_EPOCHS)
     stage = _filled(stage, epochs=min(most, max(EPOCHS, math.ceil(least / steps))))
     stage = _filled(stage, warmup_steps=min(WARMUP_STEPS, stage.epochs * steps // 10))
     if stage.objectives:
@@ -81,11 +81,12 @@ def _stage(
     return dataclasses.replace(stage, objectives=objectives)
 
 
-def _taught_rate(shown: int) -> float:
+def _continued_rate(shown: int) -> float:
     """A trained model learns a few captions in a few large steps; with many it takes more steps, and these
     must be small, or it forgets what rewards taught it."""
     return round(
-        max(SMALLEST_TAUGHT_RATE, TAUGHT_RATE * math.sqrt(SMALLEST_BATCH / max(shown, SMALLEST_BATCH))), 6
+        max(SMALLEST_CONTINUED_RATE, CONTINUED_RATE * math.sqrt(SMALLEST_BATCH / max(shown, SMALLEST_BATCH))),
+        6,
     )
 
 

@@ -40,8 +40,8 @@ class BagOfWords(Objective[BagOfWordsOptions]):
                 weights[word] = weights.max() or 1.0  # no caption has it, so it is rare
         if run.start:
             # What is taught counts even if every caption has it: else what the start sees in its place wins.
-            taught = len(run.start.vocabulary)
-            weights[taught:] = weights[taught:].clamp(min=1.0)
+            first_new = len(run.start.vocabulary)
+            weights[first_new:] = weights[first_new:].clamp(min=1.0)
         weights = weights.to(run.device)
         self.register_buffer("word_weights", weights, persistent=False)
 

@@ -65,13 +65,13 @@ class CaptionRetention(Objective[CaptionRetentionOptions]):
         return make_labelled_groups(examples, samples) + make_retained_groups(examples, samples)
 
     def loss(self, step: Step) -> Tensor:
-        sampled, taught, detected = self._captions(step)
+        sampled, theirs, detected = self._captions(step)
         with without_dropout(step.model.decoder):  # as the start predicts
             logits, _ = logits_of(step.model.decoder, sampled, step.memory, step.state)
         # The start does not know new words: whatever the model gives them here is taken from the others.
-        known = taught.shape[-1]
+        known = theirs.shape[-1]
         said = torch.log_softmax(logits.float(), dim=-1)[..., :known]
-        loss = mean_of_words((taught.exp() * (taught - said)).sum(dim=-1), sampled[:, :, 1:])
+        loss = mean_of_words((theirs.exp() * (theirs - said)).sum(dim=-1), sampled[:, :, 1:])
         if detected is None:
             return loss
         detects = torch.log_softmax(step.model.decoder.detect(step.memory).float(), dim=-1)[..., :known]

@@ -80,7 +80,7 @@ class ClassRetention(Objective[ClassRetentionOptions]):
         deepest = step.stages[-1].float()
         error = (((deepest - mean) / deviation - wanted).square() * deviation.square()).mean()
         error = error / deviation.square().mean()
-        taught = F.linear((wanted * deviation + mean).mean(dim=(2, 3)), self.weight, self.bias)
+        theirs = F.linear((wanted * deviation + mean).mean(dim=(2, 3)), self.weight, self.bias)
         with torch.autocast(self.device.type, enabled=False):
             said = evidence.classes(evidence.shared(deepest.mean(dim=(2, 3))))[:, : len(self.bias)]
-        return self.options.features * error + self.options.classes * divergence(said, taught)
+        return self.options.features * error + self.options.classes * divergence(said, theirs)

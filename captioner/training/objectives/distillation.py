@@ -75,7 +75,7 @@ class Distillation(Objective[DistillationOptions]):
         if self.options.grid:
             loss = loss + self.options.grid * F.mse_loss(step.grid.float(), view.grid)
         if self.options.classes:
-            scores = _class_scores(step.model, step.model.encoder.named(step.stages))
+            scores = _class_scores(step.model, step.model.encoder.evidence_input(step.stages))
             with torch.no_grad():
                 wanted = _class_scores(view.model, view.deepest)
             in_cells = divergence(scores, wanted)
@@ -84,13 +84,13 @@ class Distillation(Objective[DistillationOptions]):
         return loss
 
 
-def distillation(logits: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
+def distillation(logits: Tensor, theirs: Tensor, targets: Tensor) -> Tensor:
     """Mean cross-entropy of the prediction with the teachers' (Hinton et al. 2015, arXiv:1503.02531).
 
-    `logits` and `taught`, probabilities, float (batch, captions, length, vocabulary), `targets` int64 (batch,
+    `logits` and `theirs`, probabilities, float (batch, captions, length, vocabulary), `targets` int64 (batch,
     captions, length); padding is ignored.
     """
-    return mean_of_words(-(taught * torch.log_softmax(logits.float(), dim=-1)).sum(dim=-1), targets)
+    return mean_of_words(-(theirs * torch.log_softmax(logits.float(), dim=-1)).sum(dim=-1), targets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,9 @@ class Teachers:
         views = []
         for model in self.models:
             stages = trained_stages(model.encoder, maps, self.frozen)
-            views.append(_View(model, model.encoder.fuse(stages, mask), model.encoder.named(stages), mask))
+            views.append(
+                _View(model, model.encoder.fuse(stages, mask), model.encoder.evidence_input(stages), mask)
+            )
         return views
 
     @torch.no_grad()

@@ -50,7 +50,9 @@ class Pointing(Objective[PointingOptions]):
         assert evidence is not None
         with torch.autocast(step.grid.device.type, enabled=False):
             with torch.no_grad():
-                shares = evidence.shares(evidence.class_logits(step.model.encoder.named(step.stages).float()))
+                shares = evidence.shares(
+                    evidence.class_logits(step.model.encoder.evidence_input(step.stages).float())
+                )
                 # Behind the named words a row of zeros, for all others.
                 shares = torch.cat([shares, torch.zeros_like(shares[..., :1])], dim=-1).transpose(1, 2)
                 column = evidence.column[step.targets]

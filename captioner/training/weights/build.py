@@ -42,9 +42,9 @@ def build_model(
     `options` are planned, with the architecture of the start if there is one; `note` receives what the user
     should know. Raises `DataError` for data and options that do not fit each other.
     """
-    model = options.model
+    architecture = options.model
     # A start that has classes has their words.
-    bonus = model.bonus
+    bonus = architecture.bonus
     classes = class_words() if bonus.classes and not (start and start.model.bonus.classes) else []
     vocabulary = build_vocabulary(examples, options.min_count, classes)
     if start:
@@ -62,26 +62,26 @@ def build_model(
     if start.needs_names(bonus) if start else bonus.helps_with_names:
         names = (named or ClassWords.of(vocabulary, bonus)).names(counts())
         bonus = dataclasses.replace(bonus, following_words=names.membership.shape[1])
-    model = dataclasses.replace(model, bonus=bonus)
-    keeps = start is not None and start.model.encoder == model.encoder
+    architecture = dataclasses.replace(architecture, bonus=bonus)
+    keeps = start is not None and start.model.encoder == architecture.encoder
     weights = None if options.weights == "random" or keeps else options.weights
-    built = CaptionModel(model, len(vocabulary), weights)
+    model = CaptionModel(architecture, len(vocabulary), weights)
     if named:
-        built.name_classes(named.membership, named.column)
+        model.name_classes(named.membership, named.column)
     if classes:
-        built.score_pretrained_classes()
+        model.score_pretrained_classes()
     if start:
-        start.give(built, vocabulary, related_words(examples, classes))
+        start.give(model, vocabulary, related_words(examples, classes))
         if options.pretrained_share:
-            mix_backbone(built.encoder.backbone, model.encoder, options.pretrained_share)
+            mix_backbone(model.encoder.backbone, architecture.encoder, options.pretrained_share)
     if names:
-        built.help_with_names(names)
+        model.help_with_names(names)
     if bonus.repetition_cost and not (start and start.model.bonus.repetition_cost):
-        built.price_repetition(repetition_costs(examples, vocabulary))
+        model.price_repetition(repetition_costs(examples, vocabulary))
     if start.needs_related(bonus) if start else bonus.related_cost:
-        built.relate_names(related_names(class_names(bonus), examples, vocabulary))
-    built.strengthen_evidence(options.stages[0].evidence_gain)
-    return Built(built, vocabulary, dataclasses.replace(options, model=model), added)
+        model.relate_names(related_names(class_names(bonus), examples, vocabulary))
+    model.strengthen_evidence(options.stages[0].evidence_gain)
+    return Built(model, vocabulary, dataclasses.replace(options, model=architecture), added)
 
 
 def _caption_counts(examples: Sequence[Example], vocabulary: Vocabulary, start: Start | None) -> Tensor:

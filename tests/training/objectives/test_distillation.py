@@ -57,9 +57,9 @@ def test_a_pupil_learns_to_say_what_its_teachers_would(
     photos = [squares.draw(color, "left", 100) for color in squares.COLORS]
     pixels = torch.from_numpy(np.stack([np.array(photo) for photo in photos]))
     tokens = torch.tensor([[[words.start_id, *words.encode("a")]]]).expand(len(pixels), -1, -1)
-    taught = teachers.predict(teachers.see([pixels], None), tokens)
+    theirs = teachers.predict(teachers.see([pixels], None), tokens)
     said = pupil.decoder(tokens, *pupil.encode(pixels))[0].softmax(-1)
-    assert (said - taught).abs().sum(-1).mean() < 0.3  # of 2
+    assert (said - theirs).abs().sum(-1).mean() < 0.3  # of 2
 
 
 def test_a_new_encoder_learns_the_grid_of_a_teacher_with_another(
@@ -119,13 +119,13 @@ def test_the_error_of_the_grid_and_the_divergence_of_the_classes_count(
 def test_distillation_by_hand() -> None:
     torch.manual_seed(0)
     logits = torch.randn(2, 1, 3, 5, dtype=torch.float32)
-    taught = torch.rand(2, 1, 3, 5).softmax(-1)
+    theirs = torch.rand(2, 1, 3, 5).softmax(-1)
     targets = torch.tensor([[[4, 4, Vocabulary.pad_id]], [[4, 4, 4]]])
     total = 0.0
     for image, word in ((0, 0), (0, 1), (1, 0), (1, 1), (1, 2)):
         share = logits[image, 0, word].double().exp() / logits[image, 0, word].double().exp().sum()
-        total -= float((taught[image, 0, word].double() * share.log()).sum())
-    assert float(distillation(logits, taught, targets)) == pytest.approx(total / 5, rel=1e-5)
+        total -= float((theirs[image, 0, word].double() * share.log()).sum())
+    assert float(distillation(logits, theirs, targets)) == pytest.approx(total / 5, rel=1e-5)
 
 
 def test_teachers_that_cannot_teach_are_refused(runs: Path, data: Path, cache: Path, tmp_path: Path) -> None:
