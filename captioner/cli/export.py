@@ -124,7 +124,7 @@ def export(request: Request) -> int:
             name=request.name,
             card=request.card,
             images=request.images,
-            calibration=request.int8,
+            int8_photos=request.int8,
             decoding=request.decoding,
             checklist_weight=request.checklist_weight,
             avoided=request.avoided,

@@ -49,7 +49,7 @@ class Request:
     folder: Path
     corrections: Path
     name: str
-    bundle: Path
+    output: Path
     model: Path
     device: str
     threads: int | None
@@ -67,14 +67,14 @@ class Request:
             raise DataError(f"there is no folder {args.folder}")
         if not args.corrections.exists():
             raise DataError(f"there is no file {args.corrections}")
-        bundle = args.output or taught_folder() / args.name
-        if bundle.exists():
-            raise DataError(f"{bundle} exists already; choose another --name or -o, or delete it")
+        output = args.output or taught_folder() / args.name
+        if output.exists():
+            raise DataError(f"{output} exists already; choose another --name or -o, or delete it")
         return cls(
             folder=args.folder,
             corrections=args.corrections,
             name=args.name,
-            bundle=bundle,
+            output=output,
             model=args.model or chosen() or DEFAULT,
             device=args.device or "auto",
             threads=args.threads,
@@ -95,12 +95,12 @@ def run(args: argparse.Namespace) -> int:
         torch.set_num_threads(request.threads)
     teach(
         Lesson.read(request.folder, request.corrections),
-        request.bundle,
-        model=request.model,
+        request.output,
+        start=request.model,
         name=request.name,
         device=str(torch_device(request.device)),
         force=request.force,
     )
-    shown = request.bundle if args.output else request.name
-    print(f"captioner: the model is in {request.bundle}: captioner model use {shown}", file=sys.stderr)
+    shown = request.output if args.output else request.name
+    print(f"captioner: the model is in {request.output}: captioner model use {shown}", file=sys.stderr)
     return 0

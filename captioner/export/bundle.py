@@ -46,13 +46,13 @@ def export_bundle(
     checklist_weight: float | None = None,
     avoided: Sequence[str] = (),
     images: Sequence[Path] = (),
-    calibration: Sequence[Path] = (),
+    int8_photos: Sequence[Path] = (),
     scores: Mapping[str, Mapping[str, float]] | None = None,
     evaluate: Path | None = None,
 ) -> Parity:
     """Write the bundle `folder` (which must not exist) from `checkpoint`.
 
-    With `calibration` photos, of the kind that the model was trained on, the bundle also holds graphs in
+    With `int8_photos`, of the kind that the model was trained on, the bundle also holds graphs in
     INT8. `images` are real photos for the parity check; without any, fixed noise stands in. `decoding` and
     `checklist_weight` override the run's search, `scores` those of its validation, by the name of their data.
     Captions will not contain the `avoided` phrases.
@@ -73,10 +73,10 @@ def export_bundle(
         bundles.avoided_phrases(avoided, vocabulary)
     except ValueError as error:
         raise DataError(str(error)) from None
-    if calibration:
+    if int8_photos:
         smooth(
             model,
-            [load_pixels(path, options.model.image_size, letterbox=model.letterbox) for path in calibration],
+            [load_pixels(path, options.model.image_size, letterbox=model.letterbox) for path in int8_photos],
         )
     _round(model)
     vocabulary = put_named_words_last(model, vocabulary)
@@ -117,8 +117,8 @@ def export_bundle(
             manifest["confidence"] = confidence
         (place / bundles.CARD).write_text(card.replace(TABLE, table), encoding="utf-8")
         bundles.write_manifest(place, manifest)
-        if calibration:
-            add_int8(place, calibration)
+        if int8_photos:
+            add_int8(place, int8_photos)
         with writing(folder):
             publish_folder(place, folder)
     return parity

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,30 +40,28 @@ class Taught:
 
 def teach(
     lesson: Lesson,
-    bundle: Path,
+    to: Path,
     *,
-    model: Path,
+    start: Path,
     name: str,
     device: str = "cpu",
     force: bool = False,
-    progress: Progress | None = None,
-    report: Callable[[str], None] = print,
 ) -> Taught:
-    """Teach the bundle `model` a lesson, and write the new bundle, called `name`, to the folder `bundle`,
-    which must not exist.
+    """Teach the bundle `start` a lesson, and write the new bundle, called `name`, to the folder `to`, which
+    must not exist.
 
-    Photos that do not look like a corrected one keep their captions (`captioner.nn.encoder.taught`). `report`
-    receives the table of what changed, and examples of photos like corrected ones. Raises `DataError` if that
-    is harm, and nothing is written then, unless `force` is set; and as `learn` and `export_taught` do.
+    Photos that do not look like a corrected one keep their captions (`captioner.nn.encoder.taught`). Prints
+    the table of what changed, and examples of photos like corrected ones. Raises `DataError` if that is harm,
+    and nothing is written then, unless `force` is set; and as `learn` and `export_taught` do.
     """
-    if bundle.exists():
-        raise DataError(f"{bundle} exists already; a model is taught into a new folder")
-    progress = progress or Progress()
-    bundle.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{bundle.name}-", dir=bundle.parent) as aside:
+    if to.exists():
+        raise DataError(f"{to} exists already; a model is taught into a new folder")
+    progress = Progress()
+    to.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{to.name}-", dir=to.parent) as aside:
         place = Path(aside)
         every = [*lesson.taught, *lesson.held_out, *lesson.others]
-        old = Captioner.load(load_bundle(model))
+        old = Captioner.load(load_bundle(start))
         before = _captions(lesson, old, every, progress, "captions before")
         lesson.write(place, before)
         if len(lesson.others) < TOO_FEW:
@@ -76,22 +74,22 @@ def teach(
                 f"{len(lesson.taught)} corrections are enough for captioner train, which learns more from"
                 " them for other photos (docs/training.md)"
             )
-        options = lesson.options(name, str(model.resolve()))
+        options = lesson.options(name, str(start.resolve()))
         learnt = learn(options, place, place / "cache", device, progress, before)
-        card = (model / bundles.CARD).read_text(encoding="utf-8", errors="replace")
+        card = (start / bundles.CARD).read_text(encoding="utf-8", errors="replace")
         export_taught(old.bundle, learnt.model, learnt.vocabulary, place / "bundle", name, card)
         after = _captions(lesson, Captioner.load(place / "bundle"), every, progress, "captions after")
         taught = judge(lesson, before, after, learnt.alike)
-        report(taught.table)
-        changed = [name for name in sorted(learnt.alike) if after.get(name) != before.get(name)]
-        for name in changed[:MOST_SHOWN]:
-            report(f"{name}: {before.get(name)} -> {after.get(name)}")
+        print(taught.table)
+        changed = [photo for photo in sorted(learnt.alike) if after.get(photo) != before.get(photo)]
+        for photo in changed[:MOST_SHOWN]:
+            print(f"{photo}: {before.get(photo)} -> {after.get(photo)}")
         if taught.harm and not force:
             raise DataError(f"the model was not kept: {'; '.join(taught.harm)}; --force keeps it as it is")
         for text in taught.harm:
             progress.note(f"kept although {text}")
-        with writing(bundle):
-            publish_folder(place / "bundle", bundle)
+        with writing(to):
+            publish_folder(place / "bundle", to)
     return taught
 
 

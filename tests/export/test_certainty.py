@@ -35,7 +35,7 @@ def exported(folder: Path, classes: int, photos: Sequence[Path] = ()) -> tuple[C
             model.evidence.classes.weight.mul_(2000)
     contents = {"options": options.to_dict(), "vocabulary": WORDS, "model": model.state_dict()}
     checkpoint.save(folder / "model.pt", contents)
-    export_bundle(folder / "model.pt", folder / "bundle", calibration=photos)
+    export_bundle(folder / "model.pt", folder / "bundle", int8_photos=photos)
     return model, folder / "bundle"
 
 

@@ -35,7 +35,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return squares.noise(tmp_path_factory.mktemp("photos"), 9)
 
 
-def bundle(folder: Path, calibration: Sequence[Path] = (), **changes: object) -> Path:
+def bundle(folder: Path, int8_photos: Sequence[Path] = (), **changes: object) -> Path:
     """An untrained model."""
     torch.manual_seed(0)
     options = squares.options()
@@ -55,7 +55,7 @@ def bundle(folder: Path, calibration: Sequence[Path] = (), **changes: object) ->
             model.related[4:, 0] = torch.arange(4, len(WORDS)).roll(1)
     contents = {"options": options.to_dict(), "vocabulary": WORDS, "model": model.state_dict()}
     checkpoint.save(folder / "model.pt", contents)
-    export_bundle(folder / "model.pt", folder / "bundle", calibration=calibration)
+    export_bundle(folder / "model.pt", folder / "bundle", int8_photos=int8_photos)
     return folder / "bundle"
 
 

@@ -29,7 +29,7 @@ def start(data: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     stage = squares.stage(epochs=3, tuned_segments=0)
     squares.trainer(squares.options((stage,)), folder / "run", data, cache).run()
     photos = sorted((data / "images").iterdir())
-    export_bundle(folder / "run" / "best.pt", folder / "bundle", calibration=photos)
+    export_bundle(folder / "run" / "best.pt", folder / "bundle", int8_photos=photos)
     return folder / "bundle"
 
 

@@ -119,7 +119,7 @@ def _decoder(exact: Captioner, calibration: Pixels) -> bytes:
     observed = quantizer.observed()
     ranges: dict[str, Range] = {}
     for stepper, captions in _captioned(exact, calibration):
-        for feeds in _teach(stepper, captions):
+        for feeds in _forced_feeds(stepper, captions):
             values = observed.run(quantizer.activations, feeds)
             widen(ranges, zip(quantizer.activations, values, strict=True))
     return quantizer.quantize(ranges, bundles.DECODER)
@@ -133,7 +133,7 @@ def _captioned(exact: Captioner, pixels: Pixels) -> Iterator[tuple[OnnxStepper, 
         yield stepper, [best[0].tokens if best else () for best in found]
 
 
-def _teach(stepper: OnnxStepper, captions: list[tuple[int, ...]]) -> Iterator[dict[str, Any]]:
+def _forced_feeds(stepper: OnnxStepper, captions: list[tuple[int, ...]]) -> Iterator[dict[str, Any]]:
     """The inputs of the decoder graph at each step of the captions."""
     state = stepper.start(1)
     tokens = np.full((len(captions), 1), Vocabulary.start_id, dtype=np.int64)

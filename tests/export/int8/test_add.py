@@ -57,7 +57,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def exported(saved: Path, photos: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("out") / "bundle"
-    export_bundle(saved, folder, images=photos[:2], calibration=photos)
+    export_bundle(saved, folder, images=photos[:2], int8_photos=photos)
     return folder
 
 
@@ -253,5 +253,5 @@ def test_int8_that_cannot_be_had(tiny_bundle: Path) -> None:
 
 def test_too_few_calibration_photos(saved: Path, photos: list[Path], tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"at least {LEAST_PHOTOS} calibration photos, got 3"):
-        export_bundle(saved, tmp_path / "bundle", calibration=photos[:3])
+        export_bundle(saved, tmp_path / "bundle", int8_photos=photos[:3])
     assert not (tmp_path / "bundle").exists()
