@@ -31,7 +31,7 @@ from captioner.model.graphs.decoder import OnnxStepper
 from captioner.model.graphs.stages import stage
 from captioner.model.info import ModelInfo
 from captioner.model.installed import model_folder
-from captioner.model.placing import misfits_of
+from captioner.model.misfits import misfits_of
 from captioner.model.runtime import Runtime
 from captioner.model.search import search_each, stream
 from captioner.model.search.avoided import Avoided

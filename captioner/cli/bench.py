@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from captioner.cli.arguments.caption_options import caption_options
 from captioner.cli.arguments.model import LocalModel, add_caption_arguments, local_model
-from captioner.cli.arguments.search import caption_options
 from captioner.errors import OptionsError
 
 if TYPE_CHECKING:

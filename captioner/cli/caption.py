@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from captioner.cli.arguments.caption_options import caption_options
 from captioner.cli.arguments.inputs import Inputs, add_input_arguments
 from captioner.cli.arguments.model import LocalModel, ServedModel, add_caption_arguments, chosen_model
-from captioner.cli.arguments.search import caption_options
 from captioner.cli.arguments.text import add_style_argument
 from captioner.cli.output import printable, report_failure
 from captioner.errors import CaptionerError, LowConfidenceError, OptionsError

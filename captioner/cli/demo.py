@@ -118,7 +118,7 @@ def demonstrate(request: Request) -> int:
         return Captioner.load(load_bundle(request.bundle), device=request.device, limits=options.image_limits)
 
     with TemporaryDirectory(prefix="captioner-gallery-") as folder:
-        gallery = make_gallery(request, Path(folder), options.image_limits) if request.source else None
+        gallery = open_review(request, Path(folder), options.image_limits) if request.source else None
 
         def ready(url: str) -> None:
             address = url + (GALLERY_PATH if gallery else "/")
@@ -133,7 +133,7 @@ def demonstrate(request: Request) -> int:
             raise ServerStartError(f"{error}; --port 0 takes a free port") from error
 
 
-def make_gallery(request: Request, folder: Path, limits: ImageLimits) -> Gallery:
+def open_review(request: Request, folder: Path, limits: ImageLimits) -> Gallery:
     """Write the gallery of the photos into a folder, and open the file of decisions."""
     from captioner.cli import gallery
     from captioner.folder.corrections import CorrectionsFile

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from captioner.cli.arguments.caption_options import caption_options
 from captioner.cli.arguments.model import LocalModel, ServedModel, add_caption_arguments, chosen_model
-from captioner.cli.arguments.search import caption_options
 from captioner.cli.attention_tests import AttentionTests, TestRequest, add_arguments, print_results
 from captioner.cli.score import REFERENCES_HELP, print_scores, score_record
 from captioner.errors import CaptionerError, DataError, OutputError

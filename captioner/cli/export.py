@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from captioner.cli.arguments.search import add_search_arguments, caption_options
+from captioner.cli.arguments.caption_options import add_search_arguments, caption_options
 from captioner.errors import DataError
 from captioner.options import BUNDLE_OPTIONS, CaptionOptions
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from captioner.cli.arguments.caption_options import caption_options
 from captioner.cli.arguments.model import (
     LocalModel,
     ServedModel,
@@ -19,7 +20,6 @@ from captioner.cli.arguments.model import (
     chosen_model,
     image_limits,
 )
-from captioner.cli.arguments.search import caption_options
 from captioner.cli.output import printable, report_failure
 from captioner.cli.overlay import with_alternatives
 from captioner.errors import CaptionerError, DataError, ImageUnreadableError, OptionsError

@@ -12,9 +12,9 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from captioner.cli.arguments.caption_options import caption_options
 from captioner.cli.arguments.inputs import Inputs, add_input_arguments
 from captioner.cli.arguments.model import LocalModel, ServedModel, add_caption_arguments, chosen_model
-from captioner.cli.arguments.search import caption_options
 from captioner.cli.output import printable, report_failure
 from captioner.errors import CaptionerError, ImageError, OptionsError, OutputError
 from captioner.images.urls import is_url

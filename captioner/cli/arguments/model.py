@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from captioner.cli.arguments.search import add_search_arguments
+from captioner.cli.arguments.caption_options import add_search_arguments
 from captioner.cli.arguments.values import bundle_path, device, given_flags, positive
 from captioner.errors import OptionsError
 from captioner.model.graphs.device import DEVICE_HELP, DEVICES

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.language import END, FIRST_WORD, Language, Speaker
 
-from captioner.model.placing import misfits_of
+from captioner.model.misfits import misfits_of
 from captioner.model.search import search_each
 from captioner.model.search.including import Bools
 from captioner.model.vocabulary import SPECIAL, Vocabulary
