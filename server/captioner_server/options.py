@@ -1,6 +1,6 @@
 """The options of the server: a frozen dataclass, from which the flags of the command derive."""
 
-# ruff: noqa: RUF009  (`_option` is `dataclasses.field`)
+# ruff: noqa: RUF009  (`option` is `dataclasses.field`)
 from __future__ import annotations
 
 import dataclasses
@@ -22,7 +22,7 @@ _URL = re.compile(r"https?://[^/]+")
 _ORIGIN = re.compile(r"\*|https?://[^\s/?#@]+")
 
 
-def _option(default: Any, help: str, low: float | None = None, high: float = float("inf")) -> Any:
+def option(default: Any, help: str, low: float | None = None, high: float = float("inf")) -> Any:
     return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high})
 
 
@@ -30,105 +30,99 @@ def _option(default: Any, help: str, low: float | None = None, high: float = flo
 class ServerOptions:
     """Limits and addresses of a server. Raises `OptionsError` when a value is out of its range."""
 
-    host: str = _option(
+    host: str = option(
         "127.0.0.1",
         "address to listen on; 0.0.0.0 or :: for every interface; unix:PATH for a socket (gRPC only)",
     )
-    port: int = _option(50051, "port to listen on; 0 takes a free one", 0, 65535)
-    max_batch_size: int = _option(16, "most images in a batch", 1, 1024)
-    queue_size: int = _option(256, "most images accepted and not yet answered", 1)
-    max_wait_s: float = _option(
+    port: int = option(50051, "port to listen on; 0 takes a free one", 0, 65535)
+    max_batch_size: int = option(16, "most images in a batch", 1, 1024)
+    queue_size: int = option(256, "most images accepted and not yet answered", 1)
+    max_wait_s: float = option(
         20.0,
-        "longest wait for an answer, in seconds; a call is rejected at once if its expected time exceeds three "
-        "quarters of this",
+        "longest wait for an answer, in seconds; a call is rejected at once if its expected time exceeds "
+        "three quarters of this",
         0.001,
     )
-    max_calls: int = _option(1024, "most open calls of any kind", 1)
-    max_streams: int = _option(64, "most open StreamCaption and CaptionBatch calls", 1)
-    stream_window: int = _option(32, "most unanswered images of a CaptionBatch call", 1)
-    stream_workers: int = _option(2, "StreamCaption calls that are computed at the same time", 1)
-    stream_idle_s: float = _option(
+    max_calls: int = option(1024, "most open calls of any kind", 1)
+    max_streams: int = option(64, "most open StreamCaption and CaptionBatch calls", 1)
+    stream_window: int = option(32, "most unanswered images of a CaptionBatch call", 1)
+    stream_workers: int = option(2, "StreamCaption calls that are computed at the same time", 1)
+    stream_idle_s: float = option(
         60.0, "longest time that a caller may neither send nor read, in seconds", 0.001
     )
-    upload_bytes: int = _option(0, "most bytes of messages in memory; 0 means a quarter of the memory", 0)
-    upload_s: float = _option(30.0, "longest time for a message to arrive, in seconds", 0.01)
-    max_image_bytes: int = _option(32 * 2**20, "largest image in bytes", 1, 2**30)
-    max_image_pixels: int = _option(100_000_000, "largest image in pixels, width x height", 1)
-    max_beam_size: int = _option(
-        MAX_BEAM_SIZE, "largest beam size that callers may request", 1, MAX_BEAM_SIZE
-    )
-    max_words: int = _option(MAX_WORDS, "longest caption that callers may request, in words", 1, MAX_WORDS)
-    max_image_memory: int = _option(
+    upload_bytes: int = option(0, "most bytes of messages in memory; 0 means a quarter of the memory", 0)
+    upload_s: float = option(30.0, "longest time for a message to arrive, in seconds", 0.01)
+    max_image_bytes: int = option(32 * 2**20, "largest image in bytes", 1, 2**30)
+    max_image_pixels: int = option(100_000_000, "largest image in pixels, width x height", 1)
+    max_beam_size: int = option(MAX_BEAM_SIZE, "largest beam size that callers may request", 1, MAX_BEAM_SIZE)
+    max_words: int = option(MAX_WORDS, "longest caption that callers may request, in words", 1, MAX_WORDS)
+    max_image_memory: int = option(
         512 * 2**20, "most memory that decoding an image may take, in bytes", 2**20
     )
-    max_decode_s: float = _option(
+    max_decode_s: float = option(
         DEFAULT_MAX_CPU_S, "most processor time that decoding an image may take, in seconds", 0.01
     )
-    decode_workers: int = _option(min(8, available_cores()), "image decoding processes", 1, 256)
-    formats: str = _option(",".join(SAFE_FORMATS), "image formats to accept, or all")
-    failing_s: float = _option(30.0, "exit if all batches fail for this long, in seconds", 0.0)
-    stuck_s: float = _option(
-        300.0, "longest time for a batch, in seconds; a longer one counts as failed", 0.1
-    )
-    stalled_s: float = _option(
+    decode_workers: int = option(min(8, available_cores()), "image decoding processes", 1, 256)
+    formats: str = option(",".join(SAFE_FORMATS), "image formats to accept, or all")
+    failing_s: float = option(30.0, "exit if all batches fail for this long, in seconds", 0.0)
+    stuck_s: float = option(300.0, "longest time for a batch, in seconds; a longer one counts as failed", 0.1)
+    stalled_s: float = option(
         10.0,
         "report NOT_SERVING while images wait and none is answered for this long, in seconds",
         0.1,
     )
-    shadow: str | None = _option(
+    shadow: str | None = option(
         None, "name of a model that also captions a share of the images of the default model, for comparison"
     )
-    shadow_share: float = _option(0.05, "share of the images that --shadow also captions", 0.0, 1.0)
-    watch_s: float = _option(
+    shadow_share: float = option(0.05, "share of the images that --shadow also captions", 0.0, 1.0)
+    watch_s: float = option(
         5.0, "interval of checks for changed bundles, in seconds; 0 reloads on SIGHUP only", 0.0
     )
-    lame_duck_s: float = _option(
+    lame_duck_s: float = option(
         5.0, "how long to accept calls after SIGTERM while health reports NOT_SERVING, in seconds", 0.0
     )
-    grace_s: float = _option(30.0, "longest time to finish open calls after SIGTERM, in seconds", 0.0)
-    metrics_port: int | None = _option(
-        None, "port of Prometheus metrics over HTTP; none by default", 0, 65535
-    )
-    metrics_host: str = _option("127.0.0.1", "address of the metrics; plaintext, and no token is needed")
-    metrics_callers: bool = _option(
+    grace_s: float = option(30.0, "longest time to finish open calls after SIGTERM, in seconds", 0.0)
+    metrics_port: int | None = option(None, "port of Prometheus metrics over HTTP; none by default", 0, 65535)
+    metrics_host: str = option("127.0.0.1", "address of the metrics; plaintext, and no token is needed")
+    metrics_callers: bool = option(
         False, "show in metrics what each caller with a token uses, by the name of the token"
     )
-    trace_endpoint: str | None = _option(
+    trace_endpoint: str | None = option(
         None, "URL of a collector for traces, OTLP over gRPC, such as http://localhost:4317; none by default"
     )
-    trace_share: float = _option(
+    trace_share: float = option(
         1.0, "share of calls to trace, unless the caller's traceparent already decides", 0.0, 1.0
     )
-    http_port: int | None = _option(
+    http_port: int | None = option(
         None, "port of HTTP, with a web page; none by default; 0 takes a free one", 0, 65535
     )
-    http_cors: str | None = _option(
+    http_cors: str | None = option(
         None, "origins whose pages may call over HTTP (CORS), separated by commas, or *; none by default"
     )
-    http_hosts: str | None = _option(
+    http_hosts: str | None = option(
         None,
         "names by which HTTP may be called (Host), separated by commas, beside localhost and IP addresses; "
         "all by default",
     )
-    http_keep_alive_s: float = _option(
+    http_keep_alive_s: float = option(
         75.0,
         "how long an HTTP connection may rest between requests, in seconds; longer than a load balancer's",
         0.1,
     )
-    allow_urls: bool = _option(
+    allow_urls: bool = option(
         False, "fetch images from URLs in OpenAI requests over HTTP, from public addresses only"
     )
-    tls_certificate: Path | None = _option(None, "PEM file with the server's certificate chain")
-    tls_key: Path | None = _option(None, "PEM file with the certificate's private key")
-    tls_client_ca: Path | None = _option(
+    tls_certificate: Path | None = option(None, "PEM file with the server's certificate chain")
+    tls_key: Path | None = option(None, "PEM file with the certificate's private key")
+    tls_client_ca: Path | None = option(
         None, "PEM file with the authorities that must have signed callers' certificates (mutual TLS)"
     )
-    insecure: bool = _option(False, "allow plaintext on an address that can be reached from elsewhere")
-    token_file: Path | None = _option(
+    insecure: bool = option(False, "allow plaintext on an address that can be reached from elsewhere")
+    token_file: Path | None = option(
         None, "file with bearer tokens, one NAME TOKEN per line, or a single token"
     )
-    reflection: bool = _option(True, "answer server reflection")
-    inference: bool = _option(True, "answer the Open Inference Protocol")
+    reflection: bool = option(True, "answer server reflection")
+    inference: bool = option(True, "answer the Open Inference Protocol")
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

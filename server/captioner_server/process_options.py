@@ -1,6 +1,6 @@
 """The options of the server process besides `ServerOptions`: its models and its log."""
 
-# ruff: noqa: RUF009  (`_option` is `dataclasses.field`)
+# ruff: noqa: RUF009  (`option` is `dataclasses.field`)
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Literal
 
 from captioner.model.graphs.device import DEVICE_HELP, DEVICES, check_device
 from captioner_server.observation.logs import Format
-from captioner_server.options import _option
+from captioner_server.options import option
 
 Precision = Literal["auto", "float32", "int8"]
 
@@ -17,22 +17,22 @@ Precision = Literal["auto", "float32", "int8"]
 class ProcessOptions:
     """The models to load, their device, and the log format. Raises `OptionsError` for an unknown device."""
 
-    model: tuple[str, ...] = _option(
+    model: tuple[str, ...] = option(
         (),
         "folder of a model bundle, or name of an installed model; repeat as NAME=BUNDLE to serve several, of "
         'which the first is the default; "default" is the embedded model (default: default)',
     )
-    device: str = _option("auto", f"{DEVICES}: {DEVICE_HELP}")
-    precision: Precision = _option(
+    device: str = option("auto", f"{DEVICES}: {DEVICE_HELP}")
+    precision: Precision = option(
         "auto", "auto computes in INT8 if the model has it and the CPU gains from it"
     )
-    threads: int | None = _option(None, "CPU threads of the model (default: one per core)", 1)
-    lanes: int | None = _option(
+    threads: int | None = option(None, "CPU threads of the model (default: one per core)", 1)
+    lanes: int | None = option(
         None,
         "batches computed at once, each with its share of the threads (default: by the number of cores)",
         1,
     )
-    log_format: Format = _option("text", "format of log lines on stderr")
+    log_format: Format = option("text", "format of log lines on stderr")
 
     def __post_init__(self) -> None:
         check_device(self.device)

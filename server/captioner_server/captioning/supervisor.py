@@ -73,7 +73,9 @@ class Supervisor:
             reason = self._trouble(now)
             if not self._model.running:
                 return reason
-            condition = Condition.FAILS if reason else Condition(self._stalled())
+            condition = (
+                Condition.FAILS if reason else Condition.STALLED if self._stalled() else Condition.WORKS
+            )
             if condition is not reported:
                 self._log(condition, reason)
                 await self._report(condition)

@@ -13,7 +13,7 @@ from captioner_server.intake.turns import Turns
 
 _SLOW_S = (1.0, 10.0)
 """Least and most time after which a bulk image that has not been decoded is set aside."""
-_MOST_ASIDE = 16
+_MOST_ASIDE_PER_CALLER = 16
 """A caller with so many images set aside gets no slots for further ones."""
 _LEAST_BATCH_S = 0.0001
 
@@ -29,7 +29,8 @@ class BulkSlots:
     def __init__(
         self, slots: int, most_aside: int, batch_s: Callable[[], float], decode_s: Callable[[], float]
     ) -> None:
-        """`batch_s` returns the current time of a batch, `decode_s` the time to decode an image."""
+        """`most_aside` images of all callers together may wait decoded. `batch_s` returns the current time of
+        a batch, `decode_s` the time to decode an image."""
         self.inside = 0
         """Images that hold slots."""
         self._slots, self._most_aside = slots, most_aside
@@ -90,7 +91,7 @@ class BulkSlots:
         self._fewer = asyncio.Event()
 
     async def _while_many_aside(self, caller: str) -> None:
-        while self._aside[caller] >= _MOST_ASIDE:
+        while self._aside[caller] >= _MOST_ASIDE_PER_CALLER:
             self._held_back += 1
             try:
                 await self._fewer.wait()

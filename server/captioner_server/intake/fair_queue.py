@@ -61,16 +61,16 @@ class _Line(Generic[T]):
         self.now = max(self.now, min((self.times[waits] for waits in self.items), default=0.0))
         self._forget()
 
-    def put_back(self, caller: str, cost: float) -> None:
+    def charge_more(self, caller: str, more: float) -> None:
         """Delay the caller's next item by this cost."""
-        if cost > 0:
+        if more > 0:
             owes = self.times.get(caller, 0.0)
             if len(self.items) > (caller in self.items):
-                self.times[caller] = max(owes, self.now) + cost
+                self.times[caller] = max(owes, self.now) + more
             else:
                 # Nobody waits for it. If these costs added up, a caller that has long been alone would have
                 # to wait until newcomers have used as much.
-                self.times[caller] = max(owes, self.now + cost)
+                self.times[caller] = max(owes, self.now + more)
             self._forget()
 
     def _forget(self) -> None:
@@ -143,9 +143,9 @@ class FairQueue(Generic[T]):
             self._owed += cost * self._bulk_rate
         return item
 
-    def charge(self, asker: Asker, more: float) -> None:
+    def charge_more(self, asker: Asker, more: float) -> None:
         """Charge what an item has cost beyond what was expected."""
-        self._lines[asker.bulk].put_back(asker.caller, more)
+        self._lines[asker.bulk].charge_more(asker.caller, more)
 
     def newest_of_most(self, caller: str) -> T | None:
         """The newest item of the caller that has the most interactive ones; None unless it has at least two

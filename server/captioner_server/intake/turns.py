@@ -67,7 +67,7 @@ class Turns:
 
     def leave(self, asker: Asker, more: float = 0.0) -> None:
         """Return a slot that has cost this much more than expected."""
-        self._waiting.charge(asker, more)
+        self._waiting.charge_more(asker, more)
         self._leave()
 
     def _leave(self) -> None:
