@@ -26,6 +26,7 @@ MAX_HYPOTHESES = _PER_BEAM * MAX_BEAM_SIZE
 _INCLUDE_BEAM = 8
 """Least beam of a search for words to include, unless it is set."""
 
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _ADDED = frozenset(("keywords",))
 """Options that are newer than the first state files, whose results stay current where these are off."""
 
@@ -68,7 +69,9 @@ class OptionSpec:
             rows, separator, columns = text.lower().partition("x")
             return int(rows), int(columns if separator else rows)
         if self.kind is bool:
-            return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+            if text.lower() not in _BOOLEANS:
+                raise ValueError(text)
+            return _BOOLEANS[text.lower()]
         return self.kind(text)
 
     def check(self, name: str, value: Any) -> None:

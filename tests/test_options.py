@@ -18,6 +18,24 @@ def test_what_a_bundle_may_set_has_a_default_where_it_does_not() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [("beam_size", "5", 5), ("include", "a, b", ("a", "b")), ("attention_size", "7X9", (7, 9))]
+    + [("attention", text, text.lower() in ("true", "1")) for text in ("true", "False", "1", "0")],
+)
+def test_options_are_read_from_texts(name: str, text: str, expected: object) -> None:
+    assert OPTION_SPECS[name].parse(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("beam_size", "1_0"), ("include", " , "), ("attention_size", "axb"), ("attention", "yes")],
+)
+def test_texts_that_stand_for_no_value_are_refused(name: str, text: str) -> None:
+    with pytest.raises(ValueError):
+        OPTION_SPECS[name].parse(text)
+
+
+@pytest.mark.parametrize(
     ("words", "beam", "limit", "expected"),
     [(0, None, 16, 3), (1, None, 16, 8), (3, None, 16, 8), (4, None, 16, 4), (2, 3, 16, 3), (2, None, 4, 4)],
 )

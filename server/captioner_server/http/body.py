@@ -90,7 +90,7 @@ def parse_options(fields: Iterable[tuple[str, str]]) -> dict[str, Any]:
             raise OptionsError(f"unknown option {clip(name, 100)!r}; options are {known}", clip(name, 100))
         try:
             values[name] = spec.parse(text)
-        except (KeyError, ValueError):
+        except ValueError:
             raise OptionsError(f"{name} cannot be {clip(text, 100)!r}", name) from None
     return values
 
