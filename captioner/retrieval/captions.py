@@ -10,7 +10,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from captioner.retrieval.query import Query
 from captioner.words.forms import base, kinds
@@ -40,16 +39,8 @@ class Found:
     """Above 0; only comparable with those of the same query."""
 
 
-class Ranking(Protocol):
-    """Whatever ranks photos for a query: by words of captions here, or by meaning, with a model that has a
-    text side."""
-
-    def find(self, text: str) -> list[Found]:
-        """The photos for a query, best first. Raises `OptionsError` for an empty query."""
-
-
 class CaptionIndex:
-    """A `Ranking` by the words of captions."""
+    """Finds photos by the words of their captions."""
 
     def __init__(self, photos: Iterable[CaptionText]) -> None:
         self._photos = list(photos)

@@ -116,11 +116,6 @@ class SourceOptions:
         if not 0 <= self.val_fraction < 1:
             raise DataError("val_fraction must be at least 0 and below 1")
 
-    @property
-    def labelled(self) -> bool:
-        """Whether it has words instead of captions."""
-        return not self.captions
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelClassOptions:

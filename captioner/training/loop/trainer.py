@@ -51,13 +51,6 @@ UNTAUGHT = (
 """What a run says of a start that was taught."""
 
 
-def train_on(
-    options: TrainOptions, folder: Path, data_root: Path, cache: Path, device: str, progress: Progress
-) -> None:
-    """Train to the end on the device of this name, as `Trainer` does."""
-    Trainer(options, folder, data_root, cache, torch.device(device), progress).run()
-
-
 def computes_in_bfloat16(device: torch.device) -> bool:
     """Whether a device can. Without AVX-512, oneDNN has no LSTM in bfloat16, and PyTorch raises an error."""
     return device.type != "cpu" or torch.backends.cpu.get_cpu_capability() not in ("DEFAULT", "AVX2")
@@ -164,7 +157,7 @@ class Trainer:
         """Say how good the model is that a new run starts from; its mean score."""
         if not (self.options.start and self.val_examples) or self.history or self.batch:
             return None
-        with self._shown().applied(self.model):
+        with self._weights_to_keep().applied(self.model):
             _, scores = self._caption_validation()
         self.progress.note(in_words({"before": scores}))
         return mean_score({"val": scores})
@@ -238,9 +231,9 @@ class Trainer:
     def _end_run(self) -> None:
         """One of the stage's runs is over: begin the next, or continue with the mean of all."""
         stage = self.current
-        self.soup.add(self._shown().values)
+        self.soup.add(self._weights_to_keep().values)
         if self.epoch < stage.epochs * stage.runs:
-            self._continue_from(self.soup.found)
+            self._continue_from(self.soup.start)
             self.clock = Clock()
             self.optimizer = make_optimizer(self.model, self.losses.values(), stage)
             return
@@ -316,7 +309,7 @@ class Trainer:
         self.ema = MovingAverage(self.model, self.options.ema_decay)
 
     def _validate(self) -> dict[str, dict[str, float]]:
-        with self._shown().applied(self.model):
+        with self._weights_to_keep().applied(self.model):
             captions, scores = self._caption_validation()
             # A few images do not tell more than the model that was started from.
             fitted = calibrate(self.val_examples, captions)
@@ -350,8 +343,9 @@ class Trainer:
             self.device,
         )
 
-    def _shown(self) -> MovingAverage:
-        """The weights to validate and keep: the moving average, or the current ones if there is none."""
+    def _weights_to_keep(self) -> MovingAverage:
+        """The weights to validate and keep: the moving average, or the current ones if there is none (a
+        moving average of rate 0 is a snapshot)."""
         return self.ema if self.options.ema_decay else MovingAverage(self.model, 0.0)
 
     def _identity(self) -> dict[str, Any]:

@@ -55,8 +55,8 @@ class Soup:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.found = {name: p.detach().clone() for name, p in model.named_parameters()}
-        self.total = {name: torch.zeros_like(value) for name, value in self.found.items()}
+        self.start = {name: p.detach().clone() for name, p in model.named_parameters()}
+        self.total = {name: torch.zeros_like(value) for name, value in self.start.items()}
         self.runs = 0
 
     def add(self, values: Mapping[str, Tensor]) -> None:
@@ -67,10 +67,10 @@ class Soup:
         return {name: value / self.runs for name, value in self.total.items()}
 
     def state(self) -> dict[str, Any]:
-        return {"found": self.found, "total": self.total, "runs": self.runs}
+        return {"found": self.start, "total": self.total, "runs": self.runs}
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        self.found, self.total, self.runs = state["found"], state["total"], state["runs"]
+        self.start, self.total, self.runs = state["found"], state["total"], state["runs"]
 
 
 @torch.no_grad()

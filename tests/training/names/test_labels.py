@@ -256,7 +256,7 @@ def test_labels_are_options_of_a_file() -> None:
         "data": [{"name": "a", "labels": "labels.json", "images": ["a"]}],
         "stages": [{"name": "s", "objectives": {"label_likelihood": 1}}],
     }
-    assert TrainOptions.from_dict(values).data[0].labelled
+    assert TrainOptions.from_dict(values).data[0].labels == "labels.json"
 
 
 def test_labelled_photos_validate_by_what_is_named(labelled: Path, cache: Path, tmp_path: Path) -> None:
