@@ -14,11 +14,10 @@ from captioner.files import check_writable, replacing
 from captioner.folder.outputs.options import Record
 from captioner.overlay.text import clean
 from captioner.references.bounded import read_text
+from captioner.references.tables import REJECTED
 from captioner.results import image_of
 
-STATUSES = ("approved", "edited", "rejected")
-REJECTED = "rejected"
-"""The error code of a caption that a person rejected; it does not count as a failure."""
+STATUSES = ("approved", "edited", REJECTED)
 _OF_MODEL = frozenset(("error", "words", "alternatives", "keywords", "log_prob", "confidence"))
 """Fields that describe the model's caption, not the one that a person wrote instead."""
 _MAX_BYTES = 2**28

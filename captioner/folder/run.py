@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import Self
 
 from captioner.errors import CaptionerError, DataError, ImageError, LowConfidenceError
-from captioner.folder.corrections import REJECTED
 from captioner.folder.items import Done, FolderResult
 from captioner.folder.outputs import Output
 from captioner.folder.outputs.options import Record, unchanged
@@ -20,6 +19,7 @@ from captioner.folder.sources import Source
 from captioner.folder.state import State
 from captioner.images.opening import DEFAULT_LIMITS
 from captioner.options import CaptionOptions
+from captioner.references.tables import REJECTED
 
 
 class FolderRun:

@@ -1,7 +1,8 @@
 """Keywords of a photo: what its caption names and the photo supports, and what else is detected.
 
-Models with a checklist (`captioner.nn.decoder.checklist`) predict the words of captions from the photo alone,
-and those with class evidence (`captioner.nn.decoder.evidence`) score the classes that words name.
+Models with a checklist (`captioner.nn.decoder.bonus.checklist`) predict the words of captions from the photo
+alone, and those with class evidence (`captioner.nn.decoder.bonus.evidence`) score the classes that words
+name.
 """
 
 from __future__ import annotations

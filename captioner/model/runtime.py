@@ -65,7 +65,7 @@ class Runtime:
             raise OptionsError(f"lanes must be at least 1, got {lanes}", "lanes")
         self._ort = _import_onnxruntime()
         threads = threads or core_limit()  # without a limit, ONNX Runtime takes a thread per core
-        self._threads = threads
+        self._threads = threads  # for the session that tries CUDA; lanes share them below
         self._gpu = int(device.partition(":")[2] or 0)
         self.provider, self.device_reason = self._choose_provider(bundle, device)
         # "auto" says what it took; a GPU that was chosen by number keeps it.

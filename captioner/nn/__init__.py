@@ -1,1 +1,4 @@
-"""The networks, in PyTorch: encoders, attention, decoders. Nothing outside nn and training imports torch."""
+"""The networks, in PyTorch: encoders, attention, decoders.
+
+Only nn, training, export and two commands import torch.
+"""

@@ -17,6 +17,7 @@ from captioner.references.listing import list_images
 IMAGE_COLUMNS = ("image", "filename", "file_name", "image_name", "file", "path")
 CAPTION_COLUMNS = ("caption", "text", "comment")
 REJECTED = "rejected"
+"""The status of a caption that a person rejected; also its error code, which does not count as a failure."""
 SIDECAR_SUFFIXES = (".txt", ".caption")
 _DELIMITERS = ",;\t|"
 

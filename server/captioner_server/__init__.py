@@ -1,4 +1,4 @@
-"""The gRPC service: `captioner serve`, or `run` and `CaptionServer` from a program of your own."""
+"""The server, over gRPC and HTTP: `captioner serve`, or `run` and `CaptionServer` from your own program."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class DeadlineError(CaptionerError):
 
 
 class UnauthenticatedError(CaptionerError):
-    """The call does not carry the server's token."""
+    """The call does not carry a valid token."""
 
     code = "unauthenticated"
     grpc_code = "UNAUTHENTICATED"

@@ -1,7 +1,7 @@
 """Output formats, one module each. Each can generate its output again from the records in the state.
 
-A new format is one file and one line in `FORMATS`. Its module is imported on use, and this one imports
-little: the command line takes the names from here.
+A new format is one file, one line in `FORMATS` and, where they apply, in the tables below it. Its module is
+imported on use, and this one imports little: the command line takes the names from here.
 """
 
 from __future__ import annotations

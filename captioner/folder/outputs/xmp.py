@@ -240,7 +240,8 @@ class XmpOutput(SidecarOutput):
         before: Written,
         changes: dict[str, str | list[str]],
     ) -> bytes:
-        """The digest of those that are ours then. Those of a caption that we wrote go with it."""
+        """Adds the tags to write to `changes`. Returns the digest of the keywords that are ours then. Those
+        of a caption that we wrote go with it."""
         found = _listed(tags, KEYWORDS)
         others = [tags.get(tag) for tag in (*_OTHER_KEYWORDS, *_PATHS)]
         others += [photo.get(tag) for tag in (KEYWORDS, *_OTHER_KEYWORDS, *_PATHS)]
@@ -309,7 +310,8 @@ def _paths(keywords: Iterable[str], slash: str) -> list[str]:
 def _choose_writer(
     tags: Mapping[str, Any], record: Record, before: Written, changes: dict[str, str | list[str]]
 ) -> str:
-    """Mark the description of a machine as one. `record` is empty if the description is not ours."""
+    """Marks the description of a machine as one. `record` is empty if the description is not ours. Adds the
+    tags to write to `changes`. Returns "w" if it marks one."""
     value = str(tags.get(WRITER, ""))
     plain = _MARK.sub("", value) if "w" in before.tags else value
     is_of_machine = "caption" in record and "log_prob" in record  # not of a person who corrected it

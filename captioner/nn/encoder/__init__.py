@@ -32,7 +32,7 @@ def pretrained_classifier(name: str) -> tuple[Tensor, Tensor]:
     """
     if name not in efficientnet_lite.SCALES:
         raise DataError(
-            f"[model] classes needs an encoder of {', '.join(efficientnet_lite.SCALES)}, not {name}"
+            f"[model.bonus] classes needs an encoder of {', '.join(efficientnet_lite.SCALES)}, not {name}"
         )
     return efficientnet_lite.classifier(name)
 

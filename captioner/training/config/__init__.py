@@ -1,1 +1,1 @@
-"""What a run is: its options, read from tables, and the default search."""
+"""What a run is: its options, read from tables."""

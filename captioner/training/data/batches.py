@@ -16,11 +16,19 @@ from captioner.training.config.options import StageOptions
 from captioner.training.data.examples import Example
 
 CAPTIONS_PER_GROUP = 5
-CAPTIONS, PHOTOS, LABELS, NAMED = "captions", "photos", "labels", "named"
+
+# Kinds of groups.
+CAPTIONS = "captions"
+"""Captions to learn."""
+PHOTOS = "photos"
+"""Photos that captions are sampled for."""
+LABELS = "labels"
+"""Beginnings of captions that name what a labelled photo shows."""
+NAMED = "named"
+"""Labelled photos that captions are sampled for."""
 RETAINED = "retained"
-"""Kinds of groups: captions to learn, photos that captions are sampled for, beginnings of captions that name
-what a labelled photo shows, labelled photos that captions are sampled for, and photos whose captions by the
-starting model are kept."""
+"""Photos whose captions by the starting model are kept."""
+
 _SIDED = re.compile(r"\b(left|right)", re.IGNORECASE)
 
 

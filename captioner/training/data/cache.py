@@ -296,9 +296,10 @@ def pixel_session(module: nn.Module, image_size: int) -> ort.InferenceSession:
 def trained_stages(
     encoder: GridEncoder, maps: list[Tensor], frozen_segments: int, tuned_segments: int = 0
 ) -> list[Tensor]:
-    """Output of the backbone, (batch, channels, rows, columns) of each stage, from cached maps.
+    """Output of each stage of the backbone, (batch, channels, rows, columns), from cached maps.
 
-    Segments that the run trains but this stage does not are computed without gradients.
+    The run trains all but its `frozen_segments`, the current stage of the run only the last
+    `tuned_segments`; what lies between is computed without gradients.
     """
     if frozen_segments == 0:
         maps = encoder.inputs(maps[0])

@@ -1,4 +1,4 @@
-"""Images and captions as batches of tensors."""
+"""The images of a run's data sets, with their captions or words."""
 
 from __future__ import annotations
 
