@@ -70,7 +70,7 @@ def export_bundle(
     if checklist_weight is not None:
         options = with_checklist(model, options, checklist_weight)
     try:
-        bundles.avoided_phrases(avoided, vocabulary)
+        bundles.avoided_phrases(avoided, vocabulary, None)
     except ValueError as error:
         raise DataError(str(error)) from None
     if int8_photos:

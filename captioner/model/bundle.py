@@ -10,6 +10,7 @@ MODEL_CARD.md     what it was trained on, how well it does, what it is bad at
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,12 +19,14 @@ from typing import Any
 
 from captioner.errors import BundleError, OptionsError, clip
 from captioner.images.letterbox import Letterbox
+from captioner.model.articles import ENGLISH
 from captioner.model.bundle_files import DEFAULT as DEFAULT
 from captioner.model.bundle_files import DEFAULT_NAME, MANIFEST, read_bundle_file
 from captioner.model.graphs.check import check_graph
 from captioner.model.graphs.precision import FLOAT32, INT8
 from captioner.model.vocabulary import Vocabulary
 from captioner.options import CaptionOptions
+from captioner.words.english import ARTICLES
 
 FORMATS = (1, 2)
 """That are read. A decoder of format 1 does not find the best continuations itself."""
@@ -119,7 +122,7 @@ class Bundle:
                 manifest=manifest,
                 letterbox=_letterbox(manifest["image"], int(rows), int(columns)),
                 language=_language(manifest),
-                avoided=avoided_phrases(manifest.get("avoided_phrases", ()), vocabulary),
+                avoided=avoided_phrases(manifest.get("avoided_phrases", ()), vocabulary, _language(manifest)),
             )
         except OptionsError as error:
             raise BundleError(f"{folder / MANIFEST}: decoding defaults: {error}") from None
@@ -162,18 +165,24 @@ def _language(manifest: Mapping[str, Any]) -> str | None:
     return language
 
 
-def avoided_phrases(phrases: object, vocabulary: Vocabulary) -> tuple[tuple[int, ...], ...]:
-    """The tokens of phrases, two words or more each. Raises `ValueError` for others and for unknown words."""
+def avoided_phrases(
+    phrases: object, vocabulary: Vocabulary, language: str | None
+) -> tuple[tuple[int, ...], ...]:
+    """The tokens of phrases, two words or more each. Raises `ValueError` for others and for unknown words.
+
+    In English, "an" counts as "a": captions get the right one after the search."""
     if not isinstance(phrases, Sequence) or isinstance(phrases, str) or len(phrases) > MAX_AVOIDED:
         raise ValueError(f"avoided_phrases must be a list of at most {MAX_AVOIDED} phrases")
-    found = []
+    articles = vocabulary.encode(" ".join(ARTICLES))
+    found: list[tuple[int, ...]] = []
     for phrase in phrases:
         tokens = vocabulary.encode(phrase) if isinstance(phrase, str) else []
         if not 2 <= len(tokens) <= MAX_AVOIDED_WORDS or vocabulary.unknown_id in tokens:
             reason = f"must be 2 to {MAX_AVOIDED_WORDS} words of the vocabulary"
             raise ValueError(f"each of the avoided_phrases {reason}, got {clip(repr(phrase), 60)}")
-        found.append(tuple(tokens))
-    return tuple(found)
+        ways = [articles if language == ENGLISH and token in articles else (token,) for token in tokens]
+        found += itertools.product(*ways)
+    return tuple(dict.fromkeys(found))
 
 
 def _letterbox(image: Mapping[str, Any], rows: int, columns: int) -> Letterbox | None:

@@ -15,7 +15,8 @@ import pytest
 from captioner import BundleError
 from captioner.captioner import Captioner
 from captioner.images.letterbox import Letterbox
-from captioner.model.bundle import FILES, MANIFEST, Bundle, change_manifest
+from captioner.model.bundle import FILES, MANIFEST, Bundle, avoided_phrases, change_manifest
+from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.results import Caption
 
 
@@ -116,6 +117,14 @@ def test_phrases_that_captions_avoid(copy: Path) -> None:
         assert isinstance(streamed, Caption)
         for text in (caption.text, streamed.text):
             assert not any(phrase in text for phrase in said)
+
+
+def test_english_phrases_are_avoided_with_either_article() -> None:
+    """The search may say "next to an field", which would become "next to a field"."""
+    vocabulary = Vocabulary([*SPECIAL, "a", "an", "to", "field"])
+    assert avoided_phrases(["to a field"], vocabulary, "en") == ((6, 4, 7), (6, 5, 7))
+    assert avoided_phrases(["to a field", "to an field"], vocabulary, None) == ((6, 4, 7), (6, 5, 7))
+    assert avoided_phrases(["to field"], vocabulary, "en") == ((6, 7),)
 
 
 @pytest.mark.parametrize("phrases", ["a dog", ["a"], [3], ["a gryphon"], ["a dog"] * 1001, 5, ["a " * 9]])
