@@ -181,34 +181,17 @@ def _photos(
     seed: int,
     progress: Progress,
 ) -> Photos:
-    names = [{tuple(tokenize(name)) for name in names} for names in class_names(bonus)]
-    first = len(names) - len(added)
-    classes: dict[tuple[str, ...], list[int]] = {}
-    for number, own in enumerate(names):
-        for name in own:
-            classes.setdefault(name, []).append(number)
-    labels = [[tuple(tokenize(word)) for word in example.image.words] for example in examples]
-    right = torch.zeros(len(labels), len(names), dtype=torch.bool)
-    for row, words in enumerate(labels):
-        for word in words:
-            # Of the old classes, only the most exact word chooses: more general ones are right for many.
-            right[row, [c for c in classes.get(word, ()) if word == words[0] or c >= first]] = True
+    """What classes for the words `added` are fitted to: features of photos, and what is right for them."""
+    right = _right_classes(added, bonus, examples)
     labelled = right.any(dim=1).nonzero().flatten()
-    exact = [labels[row][0] for row in labelled.tolist()]
+    exact = [tuple(tokenize(examples[row].image.words[0])) for row in labelled.tolist()]
     counts = Counter(exact)
     weights = torch.tensor([1 / (len(counts) * counts[word]) for word in exact])
-
     captioned = torch.tensor([row for row, example in enumerate(examples) if example.image.captions])
     if not len(captioned):
         raise DataError("label_classes need photos with captions: they show what labels do not name")
     captioned = captioned[torch.linspace(0, len(captioned) - 1, min(CAPTIONED, len(captioned))).long()]
-    forms = [[set(form) for form in _forms(word)] for word in added]
-    said = torch.zeros(len(captioned), len(added), dtype=torch.bool)
-    for index, row in enumerate(captioned.tolist()):
-        captions = [set(tokenize(caption)) for caption in examples[row].image.captions]
-        said[index] = torch.tensor(
-            [any(form <= tokens for form in each for tokens in captions) for each in forms]
-        )
+    said = _said(added, [examples[row] for row in captioned.tolist()])
 
     random = torch.Generator().manual_seed(seed)
     total = len(labelled) + len(captioned)
@@ -229,3 +212,32 @@ def _photos(
         torch.cat(parts),
         said.to(features.device),
     )
+
+
+def _right_classes(added: Sequence[str], bonus: BonusOptions, examples: Sequence[Example]) -> Tensor:
+    """Which classes are right for each example by its labels, bool (examples, classes)."""
+    names = [{tuple(tokenize(name)) for name in names} for names in class_names(bonus)]
+    first = len(names) - len(added)
+    classes: dict[tuple[str, ...], list[int]] = {}
+    for number, own in enumerate(names):
+        for name in own:
+            classes.setdefault(name, []).append(number)
+    right = torch.zeros(len(examples), len(names), dtype=torch.bool)
+    for row, example in enumerate(examples):
+        words = [tuple(tokenize(word)) for word in example.image.words]
+        for word in words:
+            # Of the old classes, only the most exact word chooses: more general ones are right for many.
+            right[row, [c for c in classes.get(word, ()) if word == words[0] or c >= first]] = True
+    return right
+
+
+def _said(added: Sequence[str], examples: Sequence[Example]) -> Tensor:
+    """Which of the words a caption of each example says, bool (examples, added)."""
+    forms = [[set(form) for form in _forms(word)] for word in added]
+    said = torch.zeros(len(examples), len(added), dtype=torch.bool)
+    for row, example in enumerate(examples):
+        captions = [set(tokenize(caption)) for caption in example.image.captions]
+        said[row] = torch.tensor(
+            [any(form <= tokens for form in each for tokens in captions) for each in forms]
+        )
+    return said
