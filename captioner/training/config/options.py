@@ -256,8 +256,8 @@ class TrainOptions:
     """The search of validation, and the defaults of the bundle; what is left open is that of the start.
     Captions longer than its `max_words` are cut for training."""
     model_sets: tuple[str, ...] = field(default=(), compare=False)
-    """Options of `model` that a run with a `start` changes, even to their defaults; `from_dict` takes those
-    that the table [model] names."""
+    """Options of `model` and its bonuses that a run with a `start` changes, even to their defaults;
+    `from_dict` takes those that the tables [model] and [model.bonus] name."""
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
@@ -307,7 +307,9 @@ class TrainOptions:
         `DataError`, naming what is wrong."""
         values = renamed(values)
         options = build(cls, values)
-        return dataclasses.replace(options, model_sets=options.model_sets or tuple(values.get("model", ())))
+        model = values.get("model", {})
+        named = (*model, *model.get("bonus", {}))
+        return dataclasses.replace(options, model_sets=options.model_sets or named)
 
     @classmethod
     def read(cls, path: Path, changes: Mapping[str, str] | None = None) -> TrainOptions:

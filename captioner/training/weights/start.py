@@ -115,7 +115,8 @@ class Start:
         `CHANGEABLE` and `CHANGEABLE_BONUSES`: what is not the default, and what is `named`.
 
         `wanted` may leave all else out. Raises `DataError` if it is of another architecture."""
-        changes, bonuses = _set(wanted, CHANGEABLE, named), _set(wanted.bonus, CHANGEABLE_BONUSES)
+        changes = _set(wanted, CHANGEABLE, named)
+        bonuses = _set(wanted.bonus, CHANGEABLE_BONUSES, named)
         bonus = dataclasses.replace(self.model.bonus, **bonuses)
         own = dataclasses.replace(self.model, **changes, bonus=bonus)
         kept = _keeps(own, self.model, ADDABLE) and _keeps(bonus, self.model.bonus, ADDABLE_BONUSES)
@@ -254,7 +255,7 @@ def mix_backbone(backbone: Backbone, name: str, share: float) -> None:
             value.lerp_(pretrained[key].to(value.device), share)
 
 
-def _set(options: Any, names: Iterable[str], named: Container[str] = ()) -> dict[str, Any]:
+def _set(options: Any, names: Iterable[str], named: Container[str]) -> dict[str, Any]:
     """Those of the options with these names that are not the default, or are `named`."""
     default = type(options)()
     values = {name: getattr(options, name) for name in names}

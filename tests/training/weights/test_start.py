@@ -162,6 +162,17 @@ def test_the_default_encoder_takes_the_place_of_another_if_the_file_names_it(tra
         assert start.architecture(options.model, options.model_sets).encoder == encoder
 
 
+def test_bonuses_that_the_file_sets_to_their_defaults_are_set(trained: Path) -> None:
+    start = Start.read("bundle", trained)
+    with_bonus = BonusOptions(checklist_weight=0.5, checklist_power=0.7)
+    start = dataclasses.replace(start, model=dataclasses.replace(start.model, bonus=with_bonus))
+    values = squares.options(start="bundle", model=ModelOptions()).to_dict()
+    for bonus, power in (({}, 0.7), ({"checklist_power": 1.0}, 1.0)):
+        options = TrainOptions.from_dict({**values, "model": {"bonus": bonus}})
+        found = start.architecture(options.model, options.model_sets).bonus
+        assert found == dataclasses.replace(with_bonus, checklist_power=power)
+
+
 def test_a_run_can_start_from_an_installed_model(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
