@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TestRequest:
+class AttentionTestRequest:
     """The tests that flags ask for."""
 
     hiding: ProbeOptions | None
@@ -80,7 +80,7 @@ class TestRequest:
     boxes: Path | None
 
     @classmethod
-    def read(cls, args: argparse.Namespace) -> TestRequest:
+    def read(cls, args: argparse.Namespace) -> AttentionTestRequest:
         """Raises `OptionsError` for flags that conflict or are out of range."""
         from captioner.metrics.faithfulness import ProbeOptions
 
@@ -100,7 +100,7 @@ class TestRequest:
 class AttentionTests:
     """Tests over a data set."""
 
-    def __init__(self, request: TestRequest, images: Sequence[CaptionedImage]) -> None:
+    def __init__(self, request: AttentionTestRequest, images: Sequence[CaptionedImage]) -> None:
         """Raises `DataError` for unusable boxes."""
         from captioner.metrics.pointing import read_boxes
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from captioner.cli.arguments.caption_options import caption_options
 from captioner.cli.arguments.model import LocalModel, ServedModel, add_caption_arguments, chosen_model
-from captioner.cli.attention_tests import AttentionTests, TestRequest, add_arguments, print_results
+from captioner.cli.attention_tests import AttentionTestRequest, AttentionTests, add_arguments, print_results
 from captioner.cli.score import REFERENCES_HELP, print_scores, score_record
 from captioner.errors import CaptionerError, DataError, OutputError
 
@@ -28,14 +28,14 @@ class Request:
     split: str | None
     model: LocalModel | ServedModel
     options: CaptionOptions
-    tests: TestRequest
+    tests: AttentionTestRequest
     output: Path | None
     as_json: bool
 
     @classmethod
     def read(cls, args: argparse.Namespace) -> Request:
         own = args.references if args.references.is_dir() else args.references.parent
-        tests = TestRequest.read(args)
+        tests = AttentionTestRequest.read(args)
         request = cls(
             references=args.references,
             places=tuple(args.images or [own]),

@@ -13,7 +13,7 @@ import pytest
 from captioner.errors import BundleError, DataError, OptionsError
 from captioner.metrics.faithfulness import Probe, ProbeOptions, without_places
 from captioner.metrics.maps import correlation, divergence, perplexity
-from captioner.model.search import Floats, Ints
+from captioner.model.search.choices import Floats, Ints
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 
 CELLS = 20

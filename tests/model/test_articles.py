@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from captioner import Caption, Captioner, CaptionOptions, Word
-from captioner.cli.attention_tests import AttentionTests, TestRequest, add_arguments
+from captioner.cli.attention_tests import AttentionTestRequest, AttentionTests, add_arguments
 from captioner.errors import DataError
 from captioner.metrics import faithfulness
 from captioner.model import articles
@@ -182,7 +182,7 @@ def test_faithfulness_reads_the_words_that_the_model_chose(captioners, monkeypat
     add_arguments(parser)
     args = parser.parse_args(["--faithfulness"], argparse.Namespace(server=None))
     for language in (None, "en"):
-        tests = AttentionTests(TestRequest.read(args), [])
+        tests = AttentionTests(AttentionTestRequest.read(args), [])
         tests.start(captioners[language])
         for photo in PHOTOS:
             tests.add(CaptionedImage(photo.name, (), ""), captioners[language].caption(photo))
