@@ -304,6 +304,7 @@ def test_from_a_checkpoint_to_scores(data, run, tmp_path, capsys) -> None:
         ("captions.json", [], "not a file of tensors"),
         ("run/best.pt", ["--images", "nowhere.jpg"], "nowhere.jpg: No such file or directory"),
         ("run/best.pt", ["--card", "nowhere.md"], "cannot read the model card"),
+        ("run/best.pt", ["--avoid", "nowhere.txt"], "cannot read the phrases nowhere.txt"),
         ("run/best.pt", ["--scores", "squares=nowhere.json"], "--scores takes DATA=FILE"),
     ],
 )
@@ -313,6 +314,17 @@ def test_what_cannot_be_exported(data, run, tmp_path, capsys, checkpoint, argume
     errors = told(capsys)
     assert reason in errors and errors.count("\n") == 1
     assert not (tmp_path / "bundle").exists()
+
+
+def test_phrases_to_avoid_are_read_from_a_file(run, tmp_path, capsys) -> None:
+    bundle, phrases = tmp_path / "bundle", tmp_path / "phrases.txt"
+    phrases.write_text("a red\n\n  on a \n")
+    assert main(["export", str(run / "best.pt"), "-o", str(bundle), "--avoid", str(phrases)]) == 0
+    assert Bundle.load(bundle).manifest["avoided_phrases"] == ["a red", "on a"]
+    phrases.write_text("a gryphon\n")
+    capsys.readouterr()
+    assert main(["export", str(run / "best.pt"), "-o", str(tmp_path / "b"), "--avoid", str(phrases)]) == 2
+    assert "avoided_phrases must be 2 to 8 words of the vocabulary, got 'a gryphon'" in told(capsys)
 
 
 @pytest.mark.skipif("__import__('os').name != 'posix'", reason="mounts")
