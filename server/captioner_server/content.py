@@ -6,9 +6,15 @@ import hashlib
 from pathlib import Path
 
 
-def content_digest(path: Path) -> bytes | None:
-    """SHA-256 of the file; None if it cannot be read."""
+def read_file(path: Path | None) -> bytes | None:
+    """The content of the file; None if there is none or it cannot be read."""
     try:
-        return hashlib.sha256(path.read_bytes()).digest()
+        return None if path is None else path.read_bytes()
     except OSError:
         return None
+
+
+def content_digest(path: Path) -> bytes | None:
+    """SHA-256 of the file; None if it cannot be read."""
+    content = read_file(path)
+    return None if content is None else hashlib.sha256(content).digest()

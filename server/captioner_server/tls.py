@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import logging
 import ssl
@@ -10,7 +11,7 @@ from typing import Any
 
 import grpc
 
-from captioner_server.content import content_digest
+from captioner_server.content import read_file
 from captioner_server.errors import ServerStartError
 from captioner_server.options import ServerOptions
 
@@ -70,7 +71,7 @@ class _Files:
 
     def __init__(self, certificate: Path, key: Path, client_ca: Path | None) -> None:
         self._certificate, self._key, self._client_ca = certificate, key, client_ca
-        self._digests = self._digest()
+        self._used = _digest(self._read())
 
     def context(self) -> ssl.SSLContext:
         """Raises `ServerStartError` for files that cannot be read, are not PEM, or do not fit together."""
@@ -92,26 +93,35 @@ class _Files:
 
     def configuration(self) -> grpc.ServerCertificateConfiguration:
         """The content of the files for gRPC."""
-        roots = None if self._client_ca is None else self._client_ca.read_bytes()
-        pair = self._key.read_bytes(), self._certificate.read_bytes()
-        return grpc.ssl_server_certificate_configuration([pair], roots)
+        return _configuration(*self._read())
 
     def read_again(self) -> tuple[ssl.SSLContext, grpc.ServerCertificateConfiguration] | None:
         """What to use from now on, if the files have changed, else None; called at each handshake. Files that
         do not match, for instance while only one has been replaced, change nothing."""
-        digests = self._digest()
-        if digests == self._digests:
+        contents = self._read()
+        if _digest(contents) == self._used:
             return None
         try:
-            renewed = self.context(), self.configuration()
-        except (ServerStartError, OSError) as error:
+            context = self.context()
+        except ServerStartError as error:
             log.warning("certificate not read again", extra={"fields": {"reason": str(error)}})
             return None
-        if self._digest() != digests:  # replaced meanwhile: the next handshake reads them
+        if self._read() != contents:  # replaced meanwhile: the next handshake reads them
             return None
-        self._digests = digests
+        self._used = _digest(contents)
         log.info("certificate read again")
-        return renewed
+        return context, _configuration(*contents)
 
-    def _digest(self) -> tuple[bytes | None, ...]:
-        return tuple(content_digest(path) for path in (self._certificate, self._key, self._client_ca) if path)
+    def _read(self) -> tuple[bytes | None, bytes | None, bytes | None]:
+        """The certificate, its key and the roots of callers; None for what is not there."""
+        return read_file(self._certificate), read_file(self._key), read_file(self._client_ca)
+
+
+def _configuration(
+    certificate: bytes | None, key: bytes | None, roots: bytes | None
+) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(key or b"", certificate or b"")], roots)
+
+
+def _digest(contents: tuple[bytes | None, ...]) -> tuple[bytes, ...]:
+    return tuple(hashlib.sha256(content or b"").digest() for content in contents)

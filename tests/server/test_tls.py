@@ -5,7 +5,9 @@ import ssl
 import threading
 import time
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import grpc
 import httpx
@@ -103,6 +105,36 @@ def test_certificates_may_be_replaced_while_callers_connect(authority: Authority
         finally:
             stop.set()
             replacing.join()
+        assert shown_certificate(server.address) == certificate.read_text()
+
+
+def test_a_certificate_that_is_there_only_while_others_are_read_is_not_used(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or it would stay in use: the files are then those that were read before."""
+    certificate, key = authority.issue("server")
+    with serve(FakeEngine(), tls_certificate=certificate, tls_key=key) as server:
+        second, third = ([path.read_bytes() for path in authority.issue(name)] for name in ("2", "3"))
+        load, configure = ssl.SSLContext.load_cert_chain, grpc.ssl_server_certificate_configuration
+
+        def put(pair: list[bytes]) -> None:
+            certificate.write_bytes(pair[0])
+            key.write_bytes(pair[1])
+
+        def load_then_change(context: ssl.SSLContext, *files: Any, **more: Any) -> None:
+            load(context, *files, **more)
+            put(third)
+
+        def change_back_then_configure(*given: Any) -> Any:
+            put(second)
+            return configure(*given)
+
+        put(second)
+        monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", load_then_change)
+        monkeypatch.setattr(grpc, "ssl_server_certificate_configuration", change_back_then_configure)
+        with suppress(ssl.SSLError):  # it connects twice, and may be shown two certificates
+            shown_certificate(server.address)
+        monkeypatch.undo()
         assert shown_certificate(server.address) == certificate.read_text()
 
 
