@@ -46,13 +46,13 @@ def excess(
     ours, theirs = count(captions), count(people)
     found: list[str] = []
     for phrase, number in sorted(ours.items(), key=lambda item: (item[0].count(" "), -item[1])):
-        model, theirs_share = number / len(captions), theirs[phrase] / len(people)
+        model, human = number / len(captions), theirs[phrase] / len(people)
         # One more of people's, so that what they happen not to have said is not infinitely rare.
-        if model < max(share, ratio * (theirs_share + 1 / len(people))):
+        if model < max(share, ratio * (human + 1 / len(people))):
             continue
         if not any(f" {shorter} " in f" {phrase} " for shorter in found):
             found.append(phrase)
-            yield phrase, model, theirs_share
+            yield phrase, model, human
 
 
 def count(captions: Iterable[Sequence[str]]) -> Counter[str]:

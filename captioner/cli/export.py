@@ -40,7 +40,7 @@ class Request:
             checkpoint=args.checkpoint,
             output=args.output,
             name=args.name,
-            card=_read_card(args.card) if args.card else None,
+            card=_read(args.card, "the model card") if args.card else None,
             images=tuple(args.images or ()),
             int8=tuple(args.int8 or ()),
             decoding=caption_options(args),
@@ -145,10 +145,6 @@ def export(request: Request) -> int:
             file=sys.stderr,
         )
     return 0
-
-
-def _read_card(path: Path) -> str:
-    return _read(path, "the model card")
 
 
 def _read_phrases(path: Path) -> tuple[str, ...]:

@@ -173,14 +173,14 @@ def avoided_phrases(
     In English, "an" counts as "a": captions get the right one after the search."""
     if not isinstance(phrases, Sequence) or isinstance(phrases, str) or len(phrases) > MAX_AVOIDED:
         raise ValueError(f"avoided_phrases must be a list of at most {MAX_AVOIDED} phrases")
-    articles = vocabulary.encode(" ".join(ARTICLES))
+    articles = vocabulary.encode(" ".join(ARTICLES)) if language == ENGLISH else []
     found: list[tuple[int, ...]] = []
     for phrase in phrases:
         tokens = vocabulary.encode(phrase) if isinstance(phrase, str) else []
         if not 2 <= len(tokens) <= MAX_AVOIDED_WORDS or vocabulary.unknown_id in tokens:
             reason = f"must be 2 to {MAX_AVOIDED_WORDS} words of the vocabulary"
             raise ValueError(f"each of the avoided_phrases {reason}, got {clip(repr(phrase), 60)}")
-        ways = [articles if language == ENGLISH and token in articles else (token,) for token in tokens]
+        ways = [articles if token in articles else [token] for token in tokens]
         found += itertools.product(*ways)
     return tuple(dict.fromkeys(found))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
 import logging
 import ssl
@@ -71,7 +70,7 @@ class _Files:
 
     def __init__(self, certificate: Path, key: Path, client_ca: Path | None) -> None:
         self._certificate, self._key, self._client_ca = certificate, key, client_ca
-        self._used = _digest(self._read())
+        self._used = self._read()
 
     def context(self) -> ssl.SSLContext:
         """Raises `ServerStartError` for files that cannot be read, are not PEM, or do not fit together."""
@@ -93,13 +92,14 @@ class _Files:
 
     def configuration(self) -> grpc.ServerCertificateConfiguration:
         """The content of the files for gRPC."""
-        return _configuration(*self._read())
+        certificate, key, roots = self._used
+        return grpc.ssl_server_certificate_configuration([(key or b"", certificate or b"")], roots)
 
     def read_again(self) -> tuple[ssl.SSLContext, grpc.ServerCertificateConfiguration] | None:
         """What to use from now on, if the files have changed, else None; called at each handshake. Files that
         do not match, for instance while only one has been replaced, change nothing."""
         contents = self._read()
-        if _digest(contents) == self._used:
+        if contents == self._used:
             return None
         try:
             context = self.context()
@@ -108,20 +108,10 @@ class _Files:
             return None
         if self._read() != contents:  # replaced meanwhile: the next handshake reads them
             return None
-        self._used = _digest(contents)
+        self._used = contents
         log.info("certificate read again")
-        return context, _configuration(*contents)
+        return context, self.configuration()
 
     def _read(self) -> tuple[bytes | None, bytes | None, bytes | None]:
         """The certificate, its key and the roots of callers; None for what is not there."""
         return read_file(self._certificate), read_file(self._key), read_file(self._client_ca)
-
-
-def _configuration(
-    certificate: bytes | None, key: bytes | None, roots: bytes | None
-) -> grpc.ServerCertificateConfiguration:
-    return grpc.ssl_server_certificate_configuration([(key or b"", certificate or b"")], roots)
-
-
-def _digest(contents: tuple[bytes | None, ...]) -> tuple[bytes, ...]:
-    return tuple(hashlib.sha256(content or b"").digest() for content in contents)

@@ -3,7 +3,7 @@ people do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -21,13 +21,15 @@ class Avoided:
             by_length.setdefault(len(phrase), []).append(phrase)
         self._groups = [np.array(group, dtype=np.int64) for group in by_length.values()]
 
-    def after(self, sequences: Ints | None) -> Ints:
-        """The tokens that may not follow each hypothesis (images, rows, length), None before the first word:
-        (images, rows, any), filled up with padding."""
-        parts = [np.zeros((1, 1, 0), dtype=np.int64)]
+    def __bool__(self) -> bool:
+        """Whether there are any phrases."""
+        return bool(self._groups)
+
+    def after(self, sequences: Ints) -> Iterator[Ints]:
+        """The tokens that may not follow each hypothesis (images, rows, length), in parts of (images, rows,
+        any), filled up with padding."""
         for phrases in self._groups:
             begin, last = phrases[:, :-1], phrases[:, -1]
-            if sequences is not None and sequences.shape[-1] >= begin.shape[1]:
+            if sequences.shape[-1] >= begin.shape[1]:
                 same = (sequences[..., None, -begin.shape[1] :] == begin).all(axis=-1)
-                parts.append(np.where(same, last, Vocabulary.pad_id))
-        return np.concatenate(parts[1:] or parts, axis=-1)
+                yield np.where(same, last, Vocabulary.pad_id)

@@ -86,7 +86,7 @@ def search_each(
     options: Sequence[CaptionOptions],
     include: Sequence[Sequence[Sequence[int]]],
     misfits: Misfits | None = None,
-    avoided: Avoided | None = None,
+    avoided: Avoided = _NONE,
 ) -> list[list[Hypothesis]]:
     """The best `alternatives + 1` hypotheses of each image, best first: at least one, or none for an image
     whose log-probabilities are not finite. They do not depend on the other images and their options.
@@ -113,7 +113,7 @@ def search_each(
     for (beams, _), images in together.items():
         part = stepper if len(images) == len(options) else stepper.select(np.array(images))
         required = Required([include[image] for image in images], beams, misfits)
-        several = _search(part, [options[image] for image in images], required, avoided or _NONE)
+        several = _search(part, [options[image] for image in images], required, avoided)
         found |= {(image, beams): one for image, one in zip(images, several, strict=True)}
     best = [_best(found, image, one)[: one.alternatives + 1] for image, one in enumerate(options)]
     lost = [image for image, own in enumerate(best) if not own and include[image]]
@@ -197,7 +197,7 @@ def _search(
 
 
 def stream(
-    stepper: Stepper, options: CaptionOptions, avoided: Avoided | None = None
+    stepper: Stepper, options: CaptionOptions, avoided: Avoided = _NONE
 ) -> Iterator[tuple[int, float, Floats]]:
     """Greedy search on one image, step by step: token, log-probability and attention (cells,) of each word
     as it is chosen, finally of the end token. The caption is that of `search` with a beam of 1."""
@@ -207,7 +207,7 @@ def stream(
     tokens = np.full((1, 1), Vocabulary.start_id, dtype=np.int64)
     here = np.zeros((1, 1), dtype=np.int64)
     for length in range(options.max_words + 1):
-        barred = _barred(history.sequences, rules.no_repeat, avoided or _NONE)
+        barred = _barred(history.sequences, rules.no_repeat, avoided)
         request = _request(tokens, barred, length, required)
         choices, attention, state = stepper.choose(tokens, state, request)
         if length == options.max_words:
@@ -235,28 +235,22 @@ def _request(tokens: Ints, barred: Ints, length: int, required: Required) -> Ste
 def _barred(sequences: Ints | None, no_repeat: Ints, avoided: Avoided) -> Ints:
     """Tokens that may not follow the hypotheses so far, because they would complete a repeated n-gram or an
     avoided phrase: (images, rows, any), filled up with padding."""
-    repeats, phrases = _repeats(sequences, no_repeat), avoided.after(sequences)
-    if not phrases.shape[-1]:
-        return repeats
-    if not repeats.shape[-1]:
-        return phrases
-    return np.concatenate([repeats, phrases], axis=-1)
+    parts = [] if sequences is None else [*_repeats(sequences, no_repeat), *avoided.after(sequences)]
+    return np.concatenate(parts, axis=-1) if parts else np.zeros((1, 1, 0), dtype=np.int64)
 
 
-def _repeats(sequences: Ints | None, sizes: Ints) -> Ints:
-    """Tokens that would complete an n-gram, of each image's size, for a second time in the hypotheses so far,
-    (images, rows, any); the same width for all, filled up with padding."""
-    parts = []
-    length = 0 if sequences is None else sequences.shape[-1]
+def _repeats(sequences: Ints, sizes: Ints) -> Iterator[Ints]:
+    """Tokens that would complete an n-gram, of each image's size, for a second time in the hypotheses so far:
+    (images, rows, any) for each size, the same width for all images, filled up with padding."""
+    length = sequences.shape[-1]
     for size in sorted(set(sizes.tolist())):
-        if sequences is not None and 0 < size <= length:
+        if 0 < size <= length:
             last = sequences[..., length - size + 1 :]
             same = (sizes == size)[:, None, None]
             for offset in range(size - 1):
                 before = sequences[..., offset : length - size + 1 + offset]
                 same = same & (before == last[..., offset : offset + 1])
-            parts.append(np.where(same, sequences[..., size - 1 :], Vocabulary.pad_id))
-    return np.concatenate(parts, axis=-1) if parts else np.zeros((1, 1, 0), dtype=np.int64)
+            yield np.where(same, sequences[..., size - 1 :], Vocabulary.pad_id)
 
 
 def _only_the_end(choices: Choices, full: Bools, required: Required) -> Choices:

@@ -96,23 +96,23 @@ class Required:
         return kept
 
     def groups_of(
-        self, before: Ints, totals: Floats, choices: Choices, not_next: Ints, full: Bools
+        self, before: Ints, totals: Floats, choices: Choices, barred: Ints, full: Bools
     ) -> list[Candidates]:
         """The best 2 * beams continuations into each group.
 
         `totals` (images, rows) are the scores of the hypotheses, `before` their last tokens, `choices`
         continuations that stay in the group of their row, with the log-probabilities of `tracked` tokens. Of
-        `tokens`, those in `not_next` (images, rows, any) may not follow, and none may for images that are
+        `tokens`, those in `barred` (images, rows, any) may not follow, and none may for images that are
         `full`."""
         count = 2 * self.beams
         rows = np.arange(totals.shape[1])
         own = _flatten(totals, rows, choices.tokens, choices.log_probs)
         if self.groups == 1:
             return [own.best(count)]
-        barred = (self.tokens[:, None] == not_next[..., None, :]).any(axis=-1) | full[:, None, None]
+        blocked = (self.tokens[:, None] == barred[..., None, :]).any(axis=-1) | full[:, None, None]
         if self._misfits is not None:
-            barred = barred | np.moveaxis(self._misfits[:, before], 0, -1)
-        moves = np.where(barred, NEVER, choices.tracked[..., 1:])
+            blocked = blocked | np.moveaxis(self._misfits[:, before], 0, -1)
+        moves = np.where(blocked, NEVER, choices.tracked[..., 1:])
         per_group = own.scores.shape[1] // self.groups
         found = []
         for group in range(self.groups):
