@@ -14,7 +14,7 @@ from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
 from captioner_server.errors import ServerStartError, UnauthenticatedError
 from captioner_server.intake.guessers import address_of
-from captioner_server.intake.tokens import Tokens, read_tokens
+from captioner_server.intake.tokens import Token, Tokens, read_tokens
 
 
 def test_tokens_have_names_and_are_read_again(tmp_path: Path) -> None:
@@ -43,6 +43,30 @@ def test_tokens_have_names_and_are_read_again(tmp_path: Path) -> None:
         path.write_text("one two three\n")
         now += 1.0
         assert await tokens.name_of("Bearer secret-d", "") == "carol"  # a broken file changes nothing
+
+    asyncio.run(run())
+
+
+def test_a_token_that_is_taken_back_while_the_server_starts_is_not_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "tokens"
+    path.write_text("alice secret-a\n")
+
+    def read_then_change(path: Path) -> dict[str, Token]:
+        found = read_tokens(path)
+        path.write_text("bob secret-b\n")
+        return found
+
+    async def run() -> None:
+        now = 0.0
+        monkeypatch.setattr("captioner_server.intake.tokens.read_tokens", read_then_change)
+        tokens = Tokens(path, lambda: now)
+        monkeypatch.undo()
+        now += 1.0
+        with pytest.raises(UnauthenticatedError):
+            await tokens.name_of("Bearer secret-a", "")
+        assert await tokens.name_of("Bearer secret-b", "") == "bob"
 
     asyncio.run(run())
 

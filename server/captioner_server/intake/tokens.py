@@ -43,6 +43,7 @@ class Tokens:
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         """Raises `ServerStartError` for a file that cannot be read or holds no token."""
         self._path, self._clock = path, clock
+        self._digest = content_digest(path)  # first: a file that changes meanwhile is read again
         self._tokens = read_tokens(path)
         if is_open_to_all(path):
             log.warning(
@@ -50,7 +51,6 @@ class Tokens:
                 extra={"fields": {"file": str(path)}},
             )
         self._allowances: dict[str, Allowance] = {}
-        self._digest = content_digest(path)
         self._checked_s = clock()
         self._guessers: OrderedDict[str, Guesser] = OrderedDict()  # by address, the latest last
         self._accepted: OrderedDict[str, str] = OrderedDict()  # names by connection, the latest last
