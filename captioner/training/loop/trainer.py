@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import hashlib
-import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -16,7 +13,6 @@ import torch
 from torch import Tensor
 
 from captioner.errors import DataError
-from captioner.files import replacing
 from captioner.training.config.options import StageOptions, TrainOptions
 from captioner.training.data.batches import Batch
 from captioner.training.data.cache import FeatureCache, build_cache
@@ -29,9 +25,9 @@ from captioner.training.loop.report import (
     in_words,
     losses_in_words,
     mean_score,
-    plot_curves,
     position_in_words,
 )
+from captioner.training.loop.run_folder import RunFolder, digest_of
 from captioner.training.loop.schedule import Clock, keep_other_words, make_optimizer, set_learning_rate
 from captioner.training.loop.taken import Taken
 from captioner.training.loop.validation import validate
@@ -59,9 +55,8 @@ def computes_in_bfloat16(device: torch.device) -> bool:
 class Trainer:
     """One run in one folder.
 
-    The folder gets `last.pt` (to resume), `best.pt` (to export), `log.jsonl` (a line for each epoch and mean)
-    and `curves.png`. Calling `run` again on the same folder continues where the last call stopped and ends
-    with the same weights as a run that was never stopped.
+    Calling `run` again on the same folder (`RunFolder`) continues where the last call stopped and ends with
+    the same weights as a run that was never stopped.
     """
 
     def __init__(
@@ -91,7 +86,7 @@ class Trainer:
         built = build_model(options, self.train_examples, start, progress.note)
         self.options, self.vocabulary, self.added = built.options, built.vocabulary, built.added
         self.model = built.model.to(device)
-        self.folder, self.device, self.progress = folder, device, progress
+        self.device, self.progress = device, progress
         self.in_bfloat16 = options.precision == "bfloat16" and computes_in_bfloat16(device)
         if options.precision == "bfloat16" and not self.in_bfloat16:
             progress.note("this processor does not compute in bfloat16; the run computes in float32")
@@ -107,10 +102,11 @@ class Trainer:
         self.spent_s = 0.0
         """The time that the stage had taken when it was saved."""
         self.clock = Clock()
-        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = RunFolder(folder)
         self.train_examples, self.cache = self._usable(self.train_examples, "training", options.crops)
         self.val_examples, self.val_cache = self._usable(self.val_examples, "validation")
-        saved = self._saved()
+        self.data_digest = digest_of(self.train_examples, self.val_examples)
+        saved = self.folder.last(self.options, self.vocabulary.words, self.data_digest, device)
         if saved:
             self.stage, self.epoch, self.batch = saved["position"]
             self.history = saved["history"]
@@ -213,9 +209,7 @@ class Trainer:
         if self.val_examples and validate:
             record["val"] = self._validate()
         self.history.append(record)
-        with replacing(self.folder / "log.jsonl") as log:
-            log.write("".join(json.dumps(line) + "\n" for line in self.history).encode())
-        plot_curves(self.history, self.folder / "curves.png")
+        self.folder.write_history(self.history)
         self.progress.note(in_words(record) + self._time_left(record))
 
     def _time_left(self, record: Mapping[str, Any]) -> str:
@@ -318,9 +312,8 @@ class Trainer:
             # Of equal scores the last: CIDEr is 0 throughout if all references are alike.
             if mean_score({"val": scores}) >= best:
                 model = checkpoint.halved(self.model.state_dict())
-                checkpoint.save(
-                    self.folder / "best.pt",
-                    {**self._identity(), "model": model, "scores": scores, "history": self.history},
+                self.folder.write_best(
+                    {**self._identity(), "model": model, "scores": scores, "history": self.history}
                 )
         return scores
 
@@ -356,8 +349,7 @@ class Trainer:
         }
 
     def _save(self) -> None:
-        checkpoint.save(
-            self.folder / "last.pt",
+        self.folder.write_last(
             {
                 **self._identity(),
                 "model": self.model.state_dict(),
@@ -368,40 +360,12 @@ class Trainer:
                 "optimizer": self.optimizer.state_dict(),
                 "position": [self.stage, self.epoch, self.batch],
                 "spent_s": self.clock.spent_s,
-                "data": self._data_digest,
+                "data": self.data_digest,
                 "random": torch.get_rng_state(),
                 "cuda_random": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
                 "history": self.history,
             },
         )
-
-    @functools.cached_property
-    def _data_digest(self) -> str:
-        """Names the photos, with what is said of them."""
-        digest = hashlib.sha256()
-        for examples in (self.train_examples, self.val_examples):
-            for one in examples:
-                digest.update(repr((one.key, one.digest, one.image.captions, one.image.words)).encode())
-            digest.update(b"\n")
-        return digest.hexdigest()
-
-    def _saved(self) -> dict[str, Any] | None:
-        """The state that the folder holds of this run, if any. Raises `DataError` for one of another run."""
-        path = self.folder / "last.pt"
-        if not path.exists():
-            return None
-        saved = checkpoint.load(path, self.device)
-        if "position" not in saved:
-            raise DataError(f"{path} is not the state of a run; it cannot be resumed from")
-        if "objectives" not in saved:
-            raise DataError(f"{path} was saved by an earlier version; only that version can resume it")
-        if TrainOptions.from_dict(saved["options"]) != self.options:
-            raise DataError(f"{self.folder} holds a run with other options; choose another folder")
-        # States of earlier versions do not say what their data was.
-        same_data = saved.get("data", self._data_digest) == self._data_digest
-        if saved["vocabulary"] != list(self.vocabulary.words) or not same_data:
-            raise DataError(f"{self.folder} holds a run on other photos or captions; choose another folder")
-        return saved
 
     def _restore(self, saved: Mapping[str, Any]) -> None:
         self.model.load_state_dict(saved["model"])

@@ -1,0 +1,73 @@
+"""What a run writes into its folder, and what it finds there when it is started again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from captioner.errors import DataError
+from captioner.files import replacing
+from captioner.training.config.options import TrainOptions
+from captioner.training.data.examples import Example
+from captioner.training.loop.report import plot_curves
+from captioner.training.weights import checkpoint
+
+
+class RunFolder:
+    """`last.pt` (to resume), `best.pt` (to export), `log.jsonl` (a line for each epoch and mean) and
+    `curves.png`."""
+
+    def __init__(self, path: Path) -> None:
+        """Makes the folder. Raises `OSError`."""
+        self.path = path
+        path.mkdir(parents=True, exist_ok=True)
+
+    def write_history(self, history: Sequence[dict[str, Any]]) -> None:
+        with replacing(self.path / "log.jsonl") as log:
+            log.write("".join(json.dumps(record) + "\n" for record in history).encode())
+        plot_curves(history, self.path / "curves.png")
+
+    def write_best(self, contents: Mapping[str, Any]) -> None:
+        """As `checkpoint.save`."""
+        checkpoint.save(self.path / "best.pt", contents)
+
+    def write_last(self, contents: Mapping[str, Any]) -> None:
+        """As `checkpoint.save`."""
+        checkpoint.save(self.path / "last.pt", contents)
+
+    def last(
+        self, options: TrainOptions, words: Sequence[str], data: str, device: torch.device
+    ) -> dict[str, Any] | None:
+        """The state of a run with these options, words and `digest_of` its data; None in a new folder.
+
+        Raises `DataError` for the state of another run.
+        """
+        path = self.path / "last.pt"
+        if not path.exists():
+            return None
+        saved = checkpoint.load(path, device)
+        if "position" not in saved:
+            raise DataError(f"{path} is not the state of a run; it cannot be resumed from")
+        if "objectives" not in saved:
+            raise DataError(f"{path} was saved by an earlier version; only that version can resume it")
+        if TrainOptions.from_dict(saved["options"]) != options:
+            raise DataError(f"{self.path} holds a run with other options; choose another folder")
+        # States of earlier versions do not say what their data was.
+        if saved["vocabulary"] != list(words) or saved.get("data", data) != data:
+            raise DataError(f"{self.path} holds a run on other photos or captions; choose another folder")
+        return saved
+
+
+def digest_of(*splits: Sequence[Example]) -> str:
+    """Names the photos, with what is said of them."""
+    digest = hashlib.sha256()
+    for examples in splits:
+        for one in examples:
+            digest.update(repr((one.key, one.digest, one.image.captions, one.image.words)).encode())
+        digest.update(b"\n")
+    return digest.hexdigest()
