@@ -15,8 +15,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "teach",
         help="teach a model corrected captions",
-        description="Teach a model the corrected captions of some photos of a folder. It keeps its captions"
-        " of the other photos there. The table at the end says what changed; a model that got worse is not"
+        description="Teach a model the corrected captions of some photos of a folder. Photos that are"
+        " unlike these keep their captions. The table at the end says what changed; a model that got worse is not"
         " kept.",
     )
     parser.add_argument(

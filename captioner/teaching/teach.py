@@ -13,7 +13,7 @@ from captioner.export.taught import export_taught
 from captioner.files import publish_folder, writing
 from captioner.images.files import ImageFiles
 from captioner.model import bundle as bundles
-from captioner.teaching.effects import TOO_FEW, Effect, table
+from captioner.teaching.effects import TOO_FEW, Effect, agreement, table
 from captioner.teaching.lesson import MOST_TAUGHT, Lesson
 from captioner.training.loop.corrections import learn
 from captioner.training.progress import Progress
@@ -22,7 +22,7 @@ from captioner.trial import load_bundle
 MOST_CHANGED = 0.25
 """Share of the captions of other photos that teaching may change."""
 MOST_SHOWN = 5
-"""Changed captions of photos like corrected ones that are shown."""
+"""Captions of corrected photos, and of photos like them, that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,8 @@ class Taught:
     effects: Sequence[Effect]
     harm: Sequence[str]
     """What it did that nobody wants."""
+    missed: Mapping[str, str]
+    """Captions of corrected photos that are not what a person wrote, by photo."""
 
     @property
     def table(self) -> str:
@@ -81,6 +83,10 @@ def teach(
         after = _captions(lesson, Captioner.load(place / "bundle"), every, progress, "captions after")
         taught = judge(lesson, before, after, learnt.alike)
         print(taught.table)
+        if taught.missed:
+            print(f"{len(taught.missed)} of {len(lesson.taught)} corrections were not learnt word by word:")
+        for photo, said in list(taught.missed.items())[:MOST_SHOWN]:
+            print(f"{photo}: {said} (corrected: {lesson.taught[photo][0]})")
         changed = [photo for photo in sorted(learnt.alike) if after.get(photo) != before.get(photo)]
         for photo in changed[:MOST_SHOWN]:
             print(f"{photo}: {before.get(photo)} -> {after.get(photo)}")
@@ -117,7 +123,9 @@ def judge(
             f"{100 * changed / count:.0f}% of the captions of other photos changed, more than"
             f" {100 * MOST_CHANGED:.0f}%"
         )
-    return Taught([corrected, *([held_out] if held_out.count else []), like, rest], harm)
+    said = of(lesson.taught)
+    missed = {photo: text for photo, text in said.items() if agreement(text, lesson.taught[photo]) < 1}
+    return Taught([corrected, *([held_out] if held_out.count else []), like, rest], harm, missed)
 
 
 def _captions(

@@ -187,6 +187,16 @@ def test_an_archive_keeps_the_captions_of_photos_that_share_a_name(
     assert sorted(path.name for path in (tmp_path / "out").glob("*.txt")) == ["a.png.txt", "a.txt"]
 
 
+def test_keywords_are_what_the_model_sees(tmp_path, tiny_bundle, tiny_captioner) -> None:
+    photos, out = tmp_path / "photos", tmp_path / "out.jsonl"
+    photos.mkdir()
+    (photos / "a.png").write_bytes(make_image(1))
+    arguments = ["-o", str(out), "--model", str(tiny_bundle), "--device", "cpu", "--keywords"]
+    assert main(["batch", str(photos), *arguments]) == 0
+    [record] = read(out)
+    assert record["keywords"] == list(tiny_captioner.caption(photos / "a.png", keywords=True).keywords)
+
+
 def test_captions_hold_keywords_of_their_photos(tmp_path, tiny_bundle, tiny_captioner, capsys) -> None:
     words = sorted(tiny_captioner.bundle.vocabulary.words[4:])[:3]
     photos, out = tmp_path / "photos", tmp_path / "out.jsonl"

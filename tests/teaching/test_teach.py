@@ -52,6 +52,13 @@ def test_some_of_many_corrections_are_held_out(tmp_path: Path) -> None:
     assert len(lesson.taught) == 54 and len(lesson.held_out) == 6
 
 
+def test_corrections_that_were_not_learnt_are_told(tmp_path: Path) -> None:
+    lesson = Lesson(tmp_path, {"x": ("six clocks on a shelf",), "y": ("a cat",)}, {}, ["z"])
+    before = dict.fromkeys("xyz", "a dog on the grass")
+    taught = judge(lesson, before, {"x": "six apples on a shelf", "y": "a cat", "z": before["z"]}, ())
+    assert taught.missed == {"x": "six apples on a shelf"}
+
+
 def test_harm_is_told(tmp_path: Path) -> None:
     others = [str(n) for n in range(40)]
     lesson = Lesson(tmp_path, {"x": ("a cat on a mat",)}, {}, others)

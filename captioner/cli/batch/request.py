@@ -82,7 +82,7 @@ class Request(OutputRequest):
                 patterns=args.pattern or IMAGE_PATTERNS, exclude=args.exclude, hidden=args.hidden
             ),
             model=chosen_model(args),
-            options=caption_options(args, attention=args.attention),
+            options=caption_options(args, attention=args.attention, keywords=args.keywords),
             limits=image_limits(args),
             batch_size=args.batch_size,
             workers=args.workers,
