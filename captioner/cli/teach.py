@@ -16,8 +16,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "teach",
         help="teach a model corrected captions",
         description="Teach a model the corrected captions of some photos of a folder. Photos that are"
-        " unlike these keep their captions. The table at the end says what changed; a model that got worse is not"
-        " kept.",
+        " unlike these keep their captions. The table at the end says what changed; a model that got worse is"
+        " not kept.",
     )
     parser.add_argument(
         "folder", type=Path, metavar="FOLDER", help="photos, most of them without corrections"
