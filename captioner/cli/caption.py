@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from captioner.protocol import ImageCaptioner
     from captioner.results import Caption
 
-_JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
+_JSON_SUFFIXES = (".jsonl", ".ndjson")
 _OF_BATCH = (".csv", ".parquet")
 
 
@@ -49,11 +49,12 @@ class Request:
     @classmethod
     def read(cls, args: argparse.Namespace) -> Request:
         form = "json" if args.json else "show" if args.show else "text"
-        if args.output is not None:
-            _check_output(args.output, args.images)
+        output = None if args.output in (None, "-") else Path(args.output)
+        if output is not None:
+            _check_output(output, args.images)
             if args.show:
                 raise OptionsError("--show is for the terminal, not for --output", "output")
-            if args.output.suffix.lower() in _JSON_SUFFIXES:
+            if output.suffix.lower() in _JSON_SUFFIXES:
                 form = "json"
         if args.min_confidence is not None and not 0 <= args.min_confidence <= 1:
             raise OptionsError(
@@ -67,7 +68,7 @@ class Request:
             form=form,
             min_confidence=args.min_confidence,
             with_confidence=args.confidence,
-            output=args.output,
+            output=output,
         )
 
 
@@ -93,10 +94,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "-o",
         "--output",
-        type=Path,
         metavar="OUT",
-        help="write the lines to this file instead, JSON records if it ends in .jsonl; for folders and "
-        "other formats see captioner batch",
+        help="write the lines to this file instead (- is stdout), JSON records if it ends in .jsonl; for "
+        "folders and other formats see captioner batch",
     )
     add_caption_arguments(parser)
 
@@ -127,6 +127,11 @@ def _check_output(path: Path, images: list[str]) -> None:
     """Before anything is captioned, so that no work is lost."""
     from captioner.folder.outputs.files import check_folder, check_no_input
 
+    if path.suffix.lower() == ".json":
+        raise OptionsError(
+            f"caption writes JSON records into .jsonl; captioner batch FOLDER -o {path.name} writes COCO",
+            "output",
+        )
     if path.suffix.lower() in _OF_BATCH:
         raise OptionsError(f"captioner batch FOLDER -o {path.name} writes {path.suffix} files", "output")
     if path.is_dir():

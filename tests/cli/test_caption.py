@@ -104,10 +104,19 @@ def test_lines_go_into_a_file(caption, captioner, capsys, tmp_path) -> None:
     assert record["image"] == PHOTOS[0] and record["words"]
 
 
+def test_a_dash_as_the_output_is_stdout(caption, captioner, capsys, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert caption(PHOTOS[0], "-o", "-") == 0
+    assert capsys.readouterr().out == f"{PHOTOS[0]}\t{captioner.caption(PHOTOS[0]).text}\n"
+    assert caption(PHOTOS[0], "-o", "./-") == 0
+    assert capsys.readouterr().out == "" and Path("./-").is_file()
+
+
 @pytest.mark.parametrize(
     ("output", "reason"),
     [
         ("captions.csv", "captioner batch FOLDER -o captions.csv writes .csv files"),
+        ("captions.json", "caption writes JSON records into .jsonl; captioner batch FOLDER -o captions.json"),
         ("", "is a folder; captioner batch writes into folders"),
         ("nowhere/captions.txt", "there is no folder"),
         ("photo.jpg", "is one of the inputs"),
