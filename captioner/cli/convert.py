@@ -10,11 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from captioner.cli.batch.arguments import add_format_argument, add_output_arguments, add_text_arguments
+from captioner.cli.batch.arguments import (
+    OUTPUT_HELP,
+    add_format_argument,
+    add_output_arguments,
+    add_text_arguments,
+)
 from captioner.cli.batch.outputs import OutputRequest, output_fields, output_options, read_corrections
 from captioner.cli.batch.wording import make_transform
 from captioner.cli.output import counted, printable, report_failure
-from captioner.errors import DataError
+from captioner.errors import DataError, OptionsError
 
 if TYPE_CHECKING:
     from captioner.options import CaptionOptions
@@ -30,9 +35,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "or the output cannot be written.",
     )
     parser.add_argument("captions", type=Path, metavar="CAPTIONS.jsonl")
-    parser.add_argument(
-        "-o", "--output", required=True, type=Path, metavar="OUT", help="file, or folder (default: txt)"
-    )
+    parser.add_argument("-o", "--output", required=True, metavar="OUT", help=OUTPUT_HELP)
     add_format_argument(parser)
     parser.add_argument(
         "--images", type=Path, metavar="ROOT", help="folder of the photos (default: OUT, if it is a folder)"
@@ -54,14 +57,13 @@ class ConvertRequest(OutputRequest):
     @classmethod
     def read(cls, args: argparse.Namespace) -> ConvertRequest:
         """Raises `OptionsError`, and `DataError` if the folder of the photos is none."""
-        is_folder = args.output.is_dir()
-        root = args.images or (args.output if is_folder else None)
+        if args.output == "-":
+            raise OptionsError("- is not a file name: convert writes files, also /dev/stdout", "output")
+        out = Path(args.output)
+        root = args.images or (out if out.is_dir() else None)
         if root is not None and not root.is_dir():
             raise DataError(f"{root}: there is no such folder")
-        fields = output_fields(args)
-        if is_folder and args.format is None:
-            fields["format"] = "txt"
-        return cls(captions=args.captions, root=root, **fields)
+        return cls(captions=args.captions, root=root, **output_fields(args))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -76,7 +78,7 @@ def convert(request: ConvertRequest) -> int:
     from captioner.folder.run import FolderRun
     from captioner.folder.state_file import MAX_RECORD_BYTES
 
-    for output in output_files(request.out, request.format):
+    for output in output_files(request.output, request.format):
         check_no_input(output, [request.captions, *request.input_files])
     with closing(RecordedSource(request.captions)) as source:
         options = _options(request, source.first())
@@ -85,7 +87,7 @@ def convert(request: ConvertRequest) -> int:
         run = FolderRun(
             [source],
             RecordedEngine(),
-            make_output(request.out, wanted, request.format),
+            make_output(request.output, wanted, request.format),
             options,
             transform=transform,
             max_bytes=MAX_RECORD_BYTES,
@@ -109,7 +111,7 @@ def _options(request: ConvertRequest, first: Mapping[str, Any]) -> CaptionOption
     from captioner.folder.outputs import has_words
     from captioner.options import CaptionOptions
 
-    keeps = has_words(request.out, request.format)
+    keeps = has_words(request.output, request.format)
     return CaptionOptions(
         attention=keeps and "words" in first,
         alternatives=len(first.get("alternatives", ())) if keeps else 0,

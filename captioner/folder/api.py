@@ -9,7 +9,7 @@ from typing import Any
 from captioner.captioner import Captioner
 from captioner.folder.items import FolderResult
 from captioner.folder.open import open_sources
-from captioner.folder.outputs import OutputOptions, make_output
+from captioner.folder.outputs import OutputOptions, make_output, output_files
 from captioner.folder.outputs.files import check_no_input
 from captioner.folder.outputs.options import unchanged
 from captioner.folder.pipeline import DEFAULT_BATCH_SIZE, LocalEngine
@@ -59,7 +59,8 @@ def iter_folder(
     paths = [folder] if isinstance(folder, (str, Path)) else list(folder)
     with open_sources([Path(path) for path in paths], selection) as sources:
         if output is not None:
-            check_no_input(Path(output), paths)
+            for file in output_files(output, format):
+                check_no_input(file, paths)
         captioner = captioner or Captioner.load(lanes=None)
         engine = LocalEngine(captioner, batch_size, workers)
         options = options or CaptionOptions(attention=False)
@@ -72,7 +73,7 @@ def iter_folder(
                 root=Path(paths[0]) if len(paths) == 1 and Path(paths[0]).is_dir() else None,
                 transform=text.transform if text else unchanged,
             )
-            written = make_output(Path(output), outcome, format)
+            written = make_output(output, outcome, format)
         with FolderRun(
             sources,
             engine,

@@ -198,6 +198,22 @@ def test_captions_that_are_not_unicode(tmp_path, format) -> None:
     assert convert(tmp_path / "captions.jsonl", "-o", tmp_path / "out", "--format", format) == 0
 
 
+def test_a_folder_is_the_same_for_convert_and_batch(photos, tmp_path, batch) -> None:
+    assert batch(photos, "-o", f"{tmp_path}/lines/", "--format", "jsonl") == 1
+    lines = tmp_path / "lines" / "captions.jsonl"
+    assert convert(lines, "-o", f"{tmp_path}/new/") == batch(photos, "-o", f"{tmp_path}/old/") == 1
+    assert contents(tmp_path / "new") == contents(tmp_path / "old") != {}
+    assert convert(lines, "-o", f"{tmp_path}/new/", "--format", "csv") == 1
+    assert (tmp_path / "new" / "captions.csv").is_file()
+
+
+def test_a_dash_is_no_file_to_convert_into(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert convert("none.jsonl", "-o", "-", "--format", "csv") == 2
+    assert "- is not a file name: convert writes files" in capsys.readouterr().err
+    assert not Path("-").exists()
+
+
 def test_the_captions_are_not_replaced(tmp_path, capsys) -> None:
     lines = tmp_path / "captions.jsonl"
     lines.write_text('{"image": "a.jpg", "caption": "a"}\n')

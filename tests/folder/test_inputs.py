@@ -299,7 +299,7 @@ def test_names_that_are_not_utf8(tmp_path: Path, batch) -> None:
     [
         (("missing", "-o", "out.jsonl"), "missing: there is no such folder or file"),
         (("empty", "-o", "out.jsonl"), "there are no images"),
-        (("empty", "-o", "out.doc"), "--format must be one of"),
+        (("empty", "-o", "out.doc"), "the format must be one of jsonl,"),
         (("-o", "out.jsonl"), "name a folder"),
         (("empty", "empty", "--files-from", "x", "-o", "out.jsonl"), "--files-from: x: No such file"),
         (("empty", "-o", "no/such/folder/out.jsonl"), "cannot write"),

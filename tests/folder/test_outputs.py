@@ -387,14 +387,21 @@ def test_what_cannot_be_read_has_no_coco_id(tmp_path, batch, capsys) -> None:
     assert [record["image_id"] for record in json.loads((tmp_path / "out.json").read_text())] == [1]
 
 
-@pytest.mark.parametrize("format", ["csv", "jsonl", "parquet", "coco"])
-def test_a_folder_is_no_place_for_one_file(photos, tmp_path, batch, capsys, format) -> None:
-    if format == "parquet":
-        pytest.importorskip("pyarrow")
-    (tmp_path / "results").mkdir()
-    for again in ((), ("--overwrite",)):
-        assert batch(photos / "day0", "-o", tmp_path / "results", "--format", format, *again) == 2
-        assert "it is a folder" in capsys.readouterr().err
+@pytest.mark.parametrize(("format", "name"), [("csv", "captions.csv"), ("coco", "captions.coco.json")])
+def test_a_folder_holds_one_table_as_it_holds_several(photos, tmp_path, batch, capsys, format, name) -> None:
+    there, slash, alone = tmp_path / "there", f"{tmp_path}/new/out/", tmp_path / name
+    there.mkdir()
+    for out in (there, slash, slash, alone):
+        assert batch(photos / "day0", "-o", out, "--format", format) == 0
+    assert "are done already" in capsys.readouterr().err
+    assert {(Path(out) / name).read_text() for out in (there, slash)} == {alone.read_text()}
+
+
+def test_a_folder_without_a_format_gets_text_files(photos, tmp_path, batch) -> None:
+    (tmp_path / "there").mkdir()
+    for out in (tmp_path / "there", f"{tmp_path}/new/"):
+        assert batch(photos / "day0", "-o", out) == 0
+        assert {path.suffix for path in Path(out).iterdir()} == {".txt", ".state"}
 
 
 def test_coco_ids_of_equal_file_names(tmp_path, batch, capsys) -> None:

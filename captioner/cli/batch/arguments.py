@@ -11,6 +11,8 @@ from captioner.cli.arguments.text import add_style_argument
 from captioner.cli.arguments.values import positive
 from captioner.folder.outputs import FORMATS
 
+OUTPUT_HELP = "file to write; or folder, which ends with / or is there already (default: .txt files)"
+
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
@@ -22,7 +24,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "or the output cannot be written; 130 interrupted, work in flight is kept.",
     )
     parser.add_argument("sources", nargs="*", metavar="FOLDER", help="folder, zip or tar archive of images")
-    parser.add_argument("-o", "--output", required=True, metavar="OUT", help="file or folder to write")
+    parser.add_argument("-o", "--output", required=True, metavar="OUT", help=OUTPUT_HELP)
     add_format_argument(parser)
     _add_input(parser.add_argument_group("input"))
     run = parser.add_argument_group("run")

@@ -52,7 +52,7 @@ def _check_inputs(request: Request, names: Iterator[str] | None) -> Iterator[str
     from captioner.folder.outputs import output_files
     from captioner.folder.outputs.files import check_no_input
 
-    outputs = output_files(request.out, request.format)
+    outputs = output_files(request.output, request.format)
 
     def check(names: Iterator[str]) -> Iterator[str]:
         for name in names:
@@ -83,7 +83,7 @@ def _run_once(
     from captioner.folder.run import FolderRun
 
     with open_sources(request.paths, request.selection, names) as sources:
-        output = make_output(request.out, wanted, request.format)
+        output = make_output(request.output, wanted, request.format)
         run = FolderRun(
             sources,
             engine,
@@ -160,7 +160,7 @@ def _check_gallery(request: Request, page: Path) -> None:
     from captioner.folder.outputs import format_of
     from captioner.overlay.gallery.write import check_page
 
-    is_jsonl = "," not in (request.format or "") and format_of(request.out, request.format) == "jsonl"
+    is_jsonl = "," not in (request.format or "") and format_of(request.output, request.format) == "jsonl"
     if not (request.folder and request.options.attention and is_jsonl):
         raise OptionsError("--gallery is for one folder, with --attention and jsonl", "gallery")
     check_page(page)
@@ -168,9 +168,11 @@ def _check_gallery(request: Request, page: Path) -> None:
 
 def _write_gallery(request: Request, page: Path) -> None:
     from captioner.cli.gallery import read_records
+    from captioner.folder.outputs import output_files
     from captioner.overlay.gallery import write_gallery
 
-    write_gallery(read_records(request.out), page, request.paths[0], limits=request.limits)
+    [captions] = output_files(request.output, request.format)
+    write_gallery(read_records(captions), page, request.paths[0], limits=request.limits)
 
 
 @contextmanager

@@ -28,6 +28,7 @@ class OutputRequest:
     """What a command line asks to be written."""
 
     output: str
+    """As it was given: a folder may end with a slash."""
     format: str | None
     """One format, or several separated by commas."""
     written: Mapping[str, bool]
@@ -41,11 +42,6 @@ class OutputRequest:
     min_confidence: float | None
     overwrite: bool
     quiet: bool
-
-    @property
-    def out(self) -> Path:
-        """The output, for a run in this process."""
-        return Path(self.output)
 
     @property
     def input_files(self) -> list[Path]:

@@ -7,6 +7,7 @@ imported on use, and this one imports little: the command line takes the names f
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -37,7 +38,7 @@ _FILES = {
     "parquet": "captions.parquet",
     "coco": "captions.coco.json",
 }
-"""Names of the files of several formats in one folder."""
+"""Names of the files that tables have in a folder."""
 _WITH_WORDS = ("jsonl", "parquet")
 """Formats that can hold words, maps and alternatives."""
 _SUFFIXES = {"json": "coco"}
@@ -75,29 +76,43 @@ class Output(Protocol):
         """Close files, whether complete or not."""
 
 
-def format_of(path: Path, name: str | None = None) -> str:
-    """The requested format, or the one implied by the suffix of the output."""
+def is_folder(place: str | Path) -> bool:
+    """Whether an output is a folder: what is one already, or a name that ends with a slash."""
+    return str(place).endswith(("/", os.sep)) or os.path.isdir(place)  # noqa: PTH112 (names that are too long)
+
+
+def format_of(place: str | Path, name: str | None = None) -> str:
+    """The requested format, or the one implied by the suffix of the output; for a folder without one, txt."""
+    path = Path(place)
     suffix = path.suffix.lower().removeprefix(".")
     chosen = name or _SUFFIXES.get(suffix, suffix)
-    if name is None and chosen in _FOLDERS and not path.is_dir():
+    if name is None and is_folder(place):
+        return chosen if chosen in FORMATS else "txt"
+    if name is None and chosen in _FOLDERS:
         raise OptionsError(
-            f"{chosen} writes a file for each photo, not {path.name}: give --format {chosen} and a folder",
+            f"{chosen} writes a file for each photo, not {path.name}: give a folder and the format {chosen}",
             "output",
         )
     if chosen not in FORMATS:
-        known = ", ".join(FORMATS)
-        raise OptionsError(f"--format must be one of {known}; the name {path.name!r} implies none", "format")
+        why = f"got {name!r}" if name else f"the name {path.name!r} implies none; a folder ends with /"
+        raise OptionsError(f"the format must be one of {', '.join(FORMATS)}: {why}", "format")
     return chosen
 
 
-def make_output(path: Path, options: OutputOptions, name: str | None = None) -> Output:
+def _formats(place: str | Path, name: str | None) -> tuple[list[str], bool]:
+    """The formats, and whether a folder holds them, in which each table has a name of its own."""
+    chosen = [format_of(place, one) for one in name.split(",")] if name else [format_of(place)]
+    return chosen, len(chosen) > 1 or (chosen[0] in _FILES and is_folder(place))
+
+
+def make_output(place: str | Path, options: OutputOptions, name: str | None = None) -> Output:
     """Create the output of a format, or of several separated by commas. Raises `OptionsError` for options
     that none of them supports."""
-    chosen = [format_of(path, one) for one in name.split(",")] if name else [format_of(path)]
+    path, (chosen, share_folder) = Path(place), _formats(place, name)
     for field, (flag, formats) in _ONLY_FOR.items():
         if getattr(options, field) and not set(chosen) & set(formats):
             raise OptionsError(f"{flag} is for {', '.join(formats)}", field)
-    if len(chosen) == 1:
+    if not share_folder:
         return _make_one(path, options, chosen[0])
     from captioner.folder.outputs.several import SeveralOutputs, check_formats, options_for
 
@@ -119,13 +134,13 @@ def _make_one(path: Path, options: OutputOptions, name: str) -> Output:
     return output
 
 
-def has_words(path: Path, name: str | None) -> bool:
+def has_words(place: str | Path, name: str | None) -> bool:
     """Whether one of the formats can hold words, maps and alternatives."""
-    chosen = name.split(",") if name else [format_of(path)]
+    chosen, _ = _formats(place, name)
     return bool(set(chosen) & set(_WITH_WORDS))
 
 
-def output_files(path: Path, name: str | None) -> list[Path]:
+def output_files(place: str | Path, name: str | None) -> list[Path]:
     """The files that tables are written to; a folder for the files of photos."""
-    names = name.split(",") if name else []
-    return [path / _FILES[one] for one in names if one in _FILES] if len(names) > 1 else [path]
+    path, (chosen, share_folder) = Path(place), _formats(place, name)
+    return [path / _FILES[one] for one in chosen if one in _FILES] if share_folder else [path]
