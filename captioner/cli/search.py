@@ -35,7 +35,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="captions that captioner batch wrote (JSONL, CSV, COCO), or a folder with captions.jsonl or "
         "with text files beside its photos",
     )
-    parser.add_argument("words", nargs="?", metavar="WORDS", help="such as 'a dog on a beach -street'")
+    parser.add_argument(
+        "words", nargs="*", metavar="WORDS", help="such as a dog on a beach, or in quotes 'dog -street'"
+    )
     parser.add_argument(
         "-n", "--limit", type=positive, default=20, metavar="N", help="at most N photos (default: 20)"
     )
@@ -66,13 +68,14 @@ class Request:
 
     @classmethod
     def read(cls, args: argparse.Namespace) -> Request:
-        if args.duplicates and (args.words or args.json):
+        words = " ".join(args.words)
+        if args.duplicates and (words or args.json):
             raise OptionsError("--duplicates takes a folder only", "duplicates")
-        if not (args.duplicates or args.words):
+        if not (args.duplicates or words):
             raise OptionsError("name what to search for, such as 'a dog on a beach'", "words")
         return cls(
             source=args.source,
-            words=None if args.duplicates else args.words,
+            words=None if args.duplicates else words,
             limit=args.limit,
             as_json=args.json,
             corrections=args.corrections,
@@ -170,4 +173,6 @@ def list_duplicates(folder: Path) -> int:
     groups = group(prints)
     for place, numbers in enumerate(groups):
         print("\n" * bool(place), *(f"{printable(names[number])}\n" for number in numbers), sep="", end="")
+    if not groups:
+        print(f"captioner: no duplicates were found in {counted(len(names), 'photo')}", file=sys.stderr)
     return 1 if failed else 0

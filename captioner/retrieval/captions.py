@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from captioner.retrieval.query import Query
-from captioner.words.forms import base, kinds
+from captioner.words.forms import base, joined, kinds
 from captioner.words.tokens import tokenize
 
 _KIND_WEIGHT, _OTHER_WEIGHT = 0.6, 0.5
@@ -48,9 +48,9 @@ class CaptionIndex:
         self._weights: dict[str, dict[int, float]] = defaultdict(dict)
         """Weight of a base in a photo, by base and number of the photo."""
         for number, photo in enumerate(self._photos):
-            for word in (word for other in photo.others for word in tokenize(other)):
+            for word in (word for other in photo.others for word in joined(tokenize(other))):
                 self._weights[base(word)][number] = _OTHER_WEIGHT
-            for word in self._tokens[number]:
+            for word in joined(self._tokens[number]):
                 self._weights[base(word)][number] = 1.0
         total = sum(map(len, self._tokens))
         self._mean_length = total / max(1, len(self._photos)) or 1.0

@@ -8,7 +8,7 @@ from typing import Self
 
 from captioner.errors import OptionsError
 from captioner.words.english import is_function_word
-from captioner.words.forms import base
+from captioner.words.forms import base, joined
 from captioner.words.tokens import tokenize
 
 _TERM = re.compile(r'(-?)(?:"([^"]*)"?|(\S+))')
@@ -16,7 +16,8 @@ _TERM = re.compile(r'(-?)(?:"([^"]*)"?|(\S+))')
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The parts of a query. Words are bases (`captioner.words.forms`); phrases are words as they stand."""
+    """The parts of a query. Words, compounds joined, are bases (`captioner.words.forms`); phrases are
+    words as they stand."""
 
     words: tuple[str, ...]
     """What captions should have, the more of it the better; without those that name nothing, if there are
@@ -42,6 +43,7 @@ class Query:
                 without.update(map(base, found))
             else:
                 words += found
+        words = list(joined(words))
         weighty = [word for word in words if not is_function_word(word)]
         if not words and not phrases:
             raise OptionsError("name at least one word to search for", "query")

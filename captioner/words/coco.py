@@ -168,7 +168,14 @@ def _phrases() -> dict[tuple[str, ...], str | None]:
     return phrases
 
 
+def _compounds() -> frozenset[tuple[str, ...]]:
+    found = {words for words, category in PHRASES.items() if PHRASES.get(words[-1:], category) != category}
+    return frozenset(words for words in found if words[1:] not in found)
+
+
 CATEGORIES = _entries(_SYNONYMS)
 """The other words for each of the 80 categories."""
 PHRASES = _phrases()
 """Words in a row, lower case, and the category that they name; None where they only sound like one."""
+COMPOUNDS = _compounds()
+"""Those of `PHRASES` whose last word alone names something else: a hot dog is no dog."""

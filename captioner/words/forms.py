@@ -6,9 +6,11 @@ Searching in a browser uses the same rules and tables, which `table` has as JSON
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
+from captioner.words.coco import COMPOUNDS
 from captioner.words.english import FUNCTION_WORDS
 from captioner.words.plurals import plurals
 from captioner.words.things import more_general
@@ -39,6 +41,7 @@ donut doughnut; boat ship; snowy snow; rocky stone; grassy grass; sandy sand; wo
 water; shore seashore; jacket coat; pants trousers
 """
 """Synonyms, and adjectives with their nouns."""
+_SAME_AS_COMPOUNDS = (["hot dog", "hotdog"], ["teddy bear", "teddy", "teddybear"])
 
 _IRREGULAR = """
 run ran; sit sat; stand stood; ride rode ridden; swim swam swum; throw threw thrown; catch caught; hold
@@ -60,6 +63,19 @@ _KINDS = {
 """Kinds beside those of `captioner.words.things`."""
 
 
+_LONGEST = max(map(len, COMPOUNDS))
+
+
+def joined(words: Sequence[str]) -> Iterator[str]:
+    """The lower-case words of a text, each of `COMPOUNDS` as one."""
+    start = 0
+    while start < len(words):
+        ends = range(min(len(words), start + _LONGEST), start + 1, -1)
+        end = next((end for end in ends if tuple(words[start:end]) in COMPOUNDS), start + 1)
+        yield " ".join(words[start:end])
+        start = end
+
+
 def stem(word: str) -> str:
     """What the forms of a lower-case word have in common."""
     for pattern, ending in STEMS:
@@ -69,7 +85,7 @@ def stem(word: str) -> str:
 
 
 def base(word: str) -> str:
-    """The same text for all forms and synonyms of a word, in capitals or not."""
+    """The same text for all forms and synonyms of a word or a compound, in capitals or not."""
     word = word.lower()
     bases = _bases()
     if word in bases:
@@ -96,7 +112,7 @@ def table() -> dict[str, Any]:
 @cache
 def _bases() -> dict[str, str]:
     bases: dict[str, str] = {}
-    for group in _groups(_SAME):
+    for group in (*_groups(_SAME), *_SAME_AS_COMPOUNDS):
         common = bases.get(group[0], stem(group[0]))
         for word in group:
             for form in (word, *plurals(word)):
@@ -122,9 +138,13 @@ def _kinds() -> dict[str, frozenset[str]]:
             above = general[above]
     found: dict[str, set[str]] = {}
     for name, kind in pairs:
-        if " " not in name and " " not in kind and base(name) != base(kind):
+        if _is_one_word(name) and _is_one_word(kind) and base(name) != base(kind):
             found.setdefault(base(name), set()).add(base(kind))
     return {word: frozenset(of) for word, of in found.items()}
+
+
+def _is_one_word(name: str) -> bool:
+    return " " not in name or tuple(name.split()) in COMPOUNDS
 
 
 def _groups(text: str) -> list[list[str]]:

@@ -48,6 +48,27 @@ def test_photos_are_found_by_their_captions(words, names, folder, capsys):
     assert found(capsys) == names[:1]
 
 
+def test_words_need_no_quotes(folder, capsys):
+    assert main(["search", str(folder), "a", "dog", "on", "a", "beach", "-n", "1"]) == 0
+    assert found(capsys) == ["sea/a.jpg"]
+
+
+def test_a_compound_is_one_word(tmp_path, capsys):
+    texts = ["a hot dog on a table", "a dog on a hot day", "two hotdogs", "a toy bear", "a pit bull", "bears"]
+    lines = [json.dumps({"image": text, "caption": text, "log_prob": -1}) for text in texts]
+    (tmp_path / "captions.jsonl").write_text("\n".join(lines))
+    for words, names in {
+        "dog": ["a dog on a hot day", "a pit bull"],
+        "hot dogs": ["two hotdogs", "a hot dog on a table"],
+        "animal": ["bears", "a pit bull", "a dog on a hot day"],
+        "toy": ["a toy bear"],
+        "hot": ["a dog on a hot day"],
+        '"dog on"': ["a hot dog on a table", "a dog on a hot day"],
+    }.items():
+        assert main(["search", str(tmp_path), words]) == 0
+        assert sorted(found(capsys)) == sorted(names), words
+
+
 def test_what_a_person_decided_counts(folder, capsys):
     decisions = [
         {"image": "c.jpg", "caption": "a zebra", "status": "edited"},
@@ -92,11 +113,13 @@ def test_text_files_beside_photos_are_searched(tmp_path, capsys):
         ),
         (["captions.jsonl", "--duplicates"], "there is no such folder"),
         ([".", "dog", "--duplicates"], "--duplicates takes a folder only"),
+        (["photo.jpg", "dog"], "photo.jpg: not a text file in UTF-8, such as a .jsonl, .csv or .json"),
     ],
 )
 def test_what_cannot_be_searched(arguments, reason, folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     Path("empty").mkdir()
+    Path("photo.jpg").write_bytes((EXAMPLES / "cat.jpg").read_bytes())
     assert main(["search", *arguments]) == 2
     assert reason in capsys.readouterr().err
 
@@ -112,4 +135,7 @@ def test_photos_that_look_alike_are_listed(tmp_path, capsys):
     assert main(["search", str(tmp_path), "--duplicates"]) == 1
     output = capsys.readouterr()
     assert output.out == "cat.png\nsmall.jpg\n"
-    assert "broken.jpg" in output.err
+    assert "broken.jpg" in output.err and "no duplicates" not in output.err
+    (tmp_path / "small.jpg").unlink()
+    assert main(["search", str(tmp_path), "--duplicates"]) == 1
+    assert capsys.readouterr().err.endswith("captioner: no duplicates were found in 4 photos\n")
