@@ -14,12 +14,13 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from captioner.errors import CaptionerError, OutputError
+from captioner.files import Folder
 from captioner.folder.items import Done, Found, Item
 from captioner.folder.sources import Source
 from captioner.folder.state_file import not_a_state, open_database, pack, read_record, unpack
@@ -100,8 +101,18 @@ class State:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None = None, *_: object) -> None:
+        if kind is not None and self.path is not None:
+            self._remove_unused(self.path)
         self._connection.close()
+
+    def _remove_unused(self, path: Path) -> None:
+        """Remove the file of a run that failed before it did anything, while no other run can open it."""
+        used = "SELECT 1 FROM results UNION SELECT 1 FROM meta WHERE key NOT IN ('format', 'overwriting')"
+        with suppress(OSError, sqlite3.Error), Folder(path.parent) as folder:
+            if self._query(used).fetchone() is None:
+                self._query("PRAGMA journal_mode = DELETE")  # removes the -wal file
+                folder.remove(path.name)
 
     def share(self, label: str) -> State:
         """This state as one of several outputs uses it, with settings and published digests of its own."""

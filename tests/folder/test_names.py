@@ -85,6 +85,19 @@ def test_coco_ids_by_order_and_their_map(tmp_path, batch, capsys) -> None:
     assert "d.json.images.json is there already" in capsys.readouterr().err
 
 
+def test_a_run_that_did_nothing_leaves_no_state(tmp_path, batch, capsys) -> None:
+    root, out = fill(tmp_path / "photos", "a/1.jpg", "b/1.jpg"), tmp_path / "out.json"
+    (tmp_path / "empty").mkdir()
+    assert batch(tmp_path / "empty", "-o", tmp_path / "z.jsonl") == batch(root, "-o", out) == 2
+    assert "a/1.jpg and b/1.jpg have the same COCO id 1" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "photos"]
+    assert batch(root / "a", "-o", out) == 0
+    state = out.with_name("out.json.state").read_bytes()
+    (root / "a" / "1.jpg").unlink()
+    assert batch(root / "a", "-o", out) == 2  # what an earlier run did is kept
+    assert out.with_name("out.json.state").read_bytes()[:100] == state[:100] and out.is_file()
+
+
 @pytest.mark.parametrize("number", ["9007199254740992", "123456789012345678901", "1" * 200])
 def test_numbers_that_are_no_ids_are_refused(tmp_path, batch, capsys, number) -> None:
     root, out = fill(tmp_path / "photos", f"{number}.jpg", "day/1.jpg"), tmp_path / "c.json"
