@@ -304,8 +304,11 @@ def test_the_value_of_an_option_is_in_its_notation(arguments: list[str], expecte
 
 
 def test_a_measurement_is_not_of_a_server(capsys) -> None:
-    assert main(["bench", PHOTOS[0], "--tls"]) == 2
-    assert capsys.readouterr().err == "captioner: --tls needs --server\n"
+    assert main(["bench", PHOTOS[0], "--server", "localhost:1"]) == 2
+    assert capsys.readouterr().err == "captioner: --server: bench measures a model on this machine\n"
+    with pytest.raises(SystemExit):
+        main(["bench", "--help"])
+    assert "--server" not in capsys.readouterr().out
 
 
 def test_a_measurement_names_the_photo_that_it_cannot_read(tiny_bundle, tmp_path, capsys) -> None:
