@@ -10,6 +10,7 @@ import argparse
 import difflib
 import importlib
 import io
+import itertools
 import logging
 import os
 import sys
@@ -144,17 +145,32 @@ def _parse(arguments: list[str], command: str) -> argparse.Namespace:
     """The arguments; what is wrong with them is said with the usage of the command that was meant."""
     parser, commands = _build_parser({command})
     if command and command not in COMMANDS and "--print-completion" not in arguments:
-        parser.error(f"there is no command {command!r}{_suggest(command, COMMANDS)}")
+        suggested = _suggest(command, COMMANDS) or "; captioner --help lists them"
+        parser.error(f"there is no command {command!r}{suggested}")
     meant = commands.get(command, parser)
+    if file := _file_like_option(arguments, meant):
+        meant.error(printable(f"unknown argument {file}; the file of this name is ./{file}"))
     args, unknown = _parse_known(parser, meant, arguments)
     if unknown:
-        name = unknown[0].partition("=")[0]
-        close = _suggest(name, meant._option_string_actions)
-        file = f"; the file of this name is ./{unknown[0]}" if Path(unknown[0]).exists() else ""
-        meant.error(printable(f"unknown argument {unknown[0]}{file or close}"))
+        close = _suggest(unknown[0].partition("=")[0], meant._option_string_actions)
+        meant.error(printable(f"unknown argument {unknown[0]}{close}"))
     if not (args.command or args.print_completion):
         parser.error("no command given")
     return args
+
+
+def _file_like_option(arguments: list[str], meant: argparse.ArgumentParser) -> str | None:
+    """The first argument that is a file but looks like an option: it would be said that no file is named."""
+    words = itertools.takewhile(lambda word: word != "--", arguments)
+    options = (word for word in words if word.startswith("-") and word != "-")
+    return next(
+        (
+            word
+            for word in options
+            if word not in meant._option_string_actions and os.path.isfile(word)  # noqa: PTH113
+        ),
+        None,
+    )
 
 
 def _parse_known(

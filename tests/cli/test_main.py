@@ -169,6 +169,7 @@ def test_export_has_no_flag_that_a_bundle_cannot_hold(capsys: pytest.CaptureFixt
             "captioner caption",
             "unknown argument --bem; did you mean --beam?",
         ),
+        (["help"], "captioner [-h]", "there is no command 'help'; captioner --help lists them"),
         (["batch", "x", "-o", "y", "--zzz=1"], "captioner batch", "unknown argument --zzz=1\n"),
         ([], "captioner [-h]", "no command given"),
     ],
@@ -193,9 +194,10 @@ def test_warnings_of_the_client_are_said_like_everything_else() -> None:
 def test_a_file_that_looks_like_an_argument(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "-beach.jpg").touch()
-    with pytest.raises(SystemExit):
-        main(["caption", "cat.jpg", "-beach.jpg"])
-    assert "unknown argument -beach.jpg; the file of this name is ./-beach.jpg" in capsys.readouterr().err
+    for others in (["cat.jpg"], []):
+        with pytest.raises(SystemExit):
+            main(["caption", *others, "-beach.jpg"])
+        assert "unknown argument -beach.jpg; the file of this name is ./-beach.jpg" in capsys.readouterr().err
 
 
 def test_photos_stand_before_between_and_behind_options(tiny_bundle: Path, tmp_path, capsys) -> None:
