@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from captioner.cli.arguments.caption_options import caption_options
+from captioner.cli.arguments.inputs import IS_ARCHIVE
 from captioner.cli.arguments.model import (
     LocalModel,
     ServedModel,
@@ -71,11 +72,15 @@ class Request:
 def find_source(source: Path, images: Path | None) -> tuple[bool, Path]:
     """Whether `source` is a folder, and the folder that the names of photos are relative to, `images` or that
     of the captions. Raises `DataError` and `OptionsError`."""
+    from captioner.folder.sources import is_archive
+
     from_folder = source.is_dir()
     if from_folder and images is not None:
         raise OptionsError("--images is for CAPTIONS.jsonl, not for a folder", "images")
     if not from_folder and not source.is_file():
         raise DataError(f"{source}: there is no such folder or file")
+    if not from_folder and is_archive(source.name):
+        raise DataError(f"{source}: {IS_ARCHIVE}")
     root = source if from_folder else images or source.parent
     if not root.is_dir():
         raise OptionsError(f"{root}: there is no such folder", "images")
@@ -185,7 +190,14 @@ def _make_records(request: Request) -> Iterator[dict[str, Any]]:
     with request.model.open() as captioner:
         outcomes = captioner.caption_each(images, request.options)
         console = Console(stderr=True, quiet=request.quiet)
-        shown = track(outcomes, "Captioning", total=len(photos), console=console, transient=True)
+        shown = track(
+            outcomes,
+            "Captioning",
+            total=len(photos),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
         for photo, outcome in zip(photos, shown, strict=True):
             if isinstance(outcome, CaptionerError):
                 yield error_to_dict(photo.name, outcome)

@@ -17,6 +17,7 @@ from captioner.cli.arguments.inputs import Inputs, add_input_arguments
 from captioner.cli.arguments.model import LocalModel, ServedModel, add_caption_arguments, chosen_model
 from captioner.cli.output import printable, report_failure
 from captioner.errors import CaptionerError, ImageError, OptionsError, OutputError
+from captioner.files import writing
 from captioner.images.urls import is_url
 from captioner.options import MAX_WORDS
 
@@ -88,7 +89,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         required=True,
         type=Path,
         help=f"a file ending in {', '.join(MEDIA)}; for several photos, OUT must contain {STEM}, which "
-        f"stands for the name of the photo, as in overlays/{STEM}.png",
+        f"stands for the name of the photo, as in overlays/{STEM}.png; a folder that is missing is made then",
     )
     parser.add_argument("--style", default=DEFAULT_STYLE, help=f"{_describe_styles()} (default: %(default)s)")
     parser.add_argument(
@@ -172,6 +173,9 @@ def _write_one(
     if target in written:
         raise OutputError(f"{target} is the overlay of an earlier photo of the same name")
     check_no_input(target, (name, *request.inputs.names))
+    if STEM in request.output.name:
+        with writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
     _write(target, _render(request, image, outcome))
     return target, outcome
 
@@ -195,7 +199,7 @@ def _check_output(output: Path, inputs: Inputs) -> None:
         )
     if suffix not in MEDIA:
         raise OptionsError(f"OUT must end in {', '.join(MEDIA)}, got {output.name!r}", "output")
-    if not output.parent.is_dir():
+    if STEM not in output.name and not output.parent.is_dir():
         raise OptionsError(f"there is no folder {output.parent}", "output")
 
 

@@ -67,6 +67,13 @@ def test_a_byte_order_mark_is_no_part_of_the_first_record(tmp_path, capsys) -> N
     assert errors == ["captioner: lost.jpg: No such file or directory", "captioner: 1 of 2 photos failed"]
 
 
+def test_nothing_is_said_of_progress_off_a_terminal(tmp_path, tiny_bundle, capsys) -> None:
+    shutil.copy(EXAMPLES / "cat.jpg", tmp_path)
+    flags = ["-o", str(tmp_path / "out.html"), "--model", str(tiny_bundle), "--device", "cpu"]
+    assert main(["gallery", str(tmp_path), *flags]) == 0
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.skipif(os.name != "posix", reason="pipes")
 def test_a_pipe_among_the_photos_is_not_read(tmp_path, tiny_bundle, capsys) -> None:
     root, captions = tmp_path / "photos", tmp_path / "captions.jsonl"

@@ -79,6 +79,15 @@ def test_a_folder_is_captioned_when_asked(run, tmp_path, capsys) -> None:
     assert names == [str(tmp_path / "b/a.jpg"), str(tmp_path / "z.jpg"), str(CAT)]
 
 
+@pytest.mark.parametrize("command", ["caption", "overlay", "gallery", "demo"])
+def test_an_archive_is_for_a_batch(run, tmp_path, capsys, command) -> None:
+    archive, out = shutil.make_archive(str(tmp_path / "ph"), "zip", EXAMPLES), tmp_path / "out.html"
+    output = [] if command in ("caption", "demo") else ["-o", out]
+    assert run(command, archive, *output) == (1 if command in ("caption", "overlay") else 2)
+    said = f"captioner: {archive}: is an archive; captioner batch captions archives\n"
+    assert capsys.readouterr().err == said
+
+
 def test_a_folder_that_cannot_be_read_is_one_failure(run, tmp_path, capsys, monkeypatch) -> None:
     locked, scandir = tmp_path / "locked", os.scandir
     locked.mkdir()
@@ -195,11 +204,11 @@ def test_overlays_of_several_photos(run, tmp_path, capsys) -> None:
     photos = (CAT, EXAMPLES / "coffee.jpg", tmp_path / "missing.jpg")
     assert run("overlay", *photos, "-o", tmp_path / "all.png") == 2
     assert "put {stem} into the name" in capsys.readouterr().err
-    assert run("overlay", *photos, CAT, "-o", tmp_path / "of-{stem}.png") == 1
+    assert run("overlay", *photos, CAT, "-o", tmp_path / "new" / "of-{stem}.png") == 1
     output, errors = capsys.readouterr()
     assert [line.split("\t")[0] for line in output.splitlines()] == [str(CAT), str(photos[1])]
     assert "missing.jpg: No such file" in errors and "of an earlier photo of the same name" in errors
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["of-cat.png", "of-coffee.png"]
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["of-cat.png", "of-coffee.png"]
 
 
 def test_quiet_tells_of_failures_only(run, tmp_path, capsys) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _FETCHES_AT_ONCE = 8
 _KEYWORDS_SHOWN = 10
+IS_ARCHIVE = "is an archive; captioner batch captions archives"
 
 
 def add_input_arguments(parser: argparse.ArgumentParser) -> None:
@@ -172,6 +173,8 @@ class Inputs:
                 yield name
 
     def _open(self, name: str) -> ImageInput | ImageError:
+        from captioner.folder.sources import is_archive
+
         if name == "-":
             if not self._stdin:
                 self._stdin.append(_read_stdin(self.limits.max_bytes + 1))  # one more: refused
@@ -180,6 +183,8 @@ class Inputs:
             return self._fetch(name)
         if os.path.isdir(name):  # noqa: PTH112
             return self._folder_error(name)
+        if is_archive(name) and os.path.isfile(name):  # noqa: PTH113
+            return ImageUnreadableError(IS_ARCHIVE)
         found = self.recursive and name not in self.names  # a pipe that was named is read
         if found and os.path.exists(name) and not os.path.isfile(name):  # noqa: PTH110 PTH113
             return ImageUnreadableError("not a regular file")
