@@ -21,6 +21,7 @@ from captioner.options import CaptionOptions
 from captioner.results import Caption, image_of
 
 _AT_ONCE = 100
+_EXPECTED = "convert reads the .jsonl file that captioner batch wrote"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class RecordedSource:
         try:
             record = parse(line)
         except ValueError:
-            what = "not a record of a caption, as batch writes them"
+            what = f"not a record of a caption; {_EXPECTED}"
             raise DataError(f"{self.path}, line {number}: {what}") from None
         locator = f"{offset} {len(line)}".encode()
         return Found(record["image"], locator, digest_of(line).hex())
@@ -86,7 +87,7 @@ class RecordedSource:
             self._file.seek(offset)
             line = self._file.readline(MAX_RECORD_BYTES + 1)
         if len(line) > MAX_RECORD_BYTES:
-            raise DataError(f"{self.path}: a line of more than {MAX_RECORD_BYTES} bytes")
+            raise DataError(f"{self.path}: a line of more than {MAX_RECORD_BYTES} bytes; {_EXPECTED}")
         return line
 
     def close(self) -> None:

@@ -172,6 +172,9 @@ def test_from_python(photos, tmp_path, tiny_captioner: Captioner) -> None:
     assert not out.exists()
     rest = captioner.caption_folder(photos, out, captioner=tiny_captioner, batch_size=8)
     assert len(rest) == 33 and len(out.read_text().splitlines()) == 42
+    for name, format, reason in (("odd.xyz", None, "'odd.xyz' implies none"), ("a.csv", "exe", "got 'exe'")):
+        with pytest.raises(captioner.OptionsError, match=f"^the format must be one of jsonl, .*{reason}"):
+            captioner.caption_folder(photos, tmp_path / name, captioner=tiny_captioner, format=format)
     only = Selection(patterns=["0*.png"])
     assert len(captioner.caption_folder(photos, captioner=tiny_captioner, selection=only)) == 10
 

@@ -187,7 +187,8 @@ def test_lines_that_are_no_records(tmp_path, capsys, line) -> None:
     lines = tmp_path / "captions.jsonl"
     lines.write_text(f'{{"image": "a.jpg", "caption": "a"}}\n\n{line}\n')
     assert convert(lines, "-o", tmp_path / "c.csv") == 2
-    assert "captions.jsonl, line 3: not a record of a caption" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "captions.jsonl, line 3: not a record of a caption; convert reads the .jsonl file that" in error
 
 
 @pytest.mark.parametrize("format", ["csv", "coco", "jsonl", "parquet", "txt", "xmp"])
