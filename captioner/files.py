@@ -17,7 +17,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import IO, NamedTuple, Self
@@ -40,6 +40,7 @@ _STALE_S = 60.0
 _LONGEST_NAME = 255 - len("-journal")
 """Bytes of a name, with room for what SQLite adds."""
 _MOST_LINKS = 40
+_TURN_S = 10.0
 
 
 class Destination(NamedTuple):
@@ -359,6 +360,22 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
                 yield file
 
 
+@contextmanager
+def taking_turns(path: Path) -> Iterator[None]:
+    """Let one process at a time, and one thread, change the output `path`, or the file that it leads to, by a
+    lock on its folder where the system has one. Raises `OutputError` if another takes longer than 10 s."""
+    with ExitStack() as held:
+        with suppress(OSError):  # not on every system
+            descriptor = os.open(path.resolve().parent, os.O_RDONLY)
+            held.callback(os.close, descriptor)
+            end = time.monotonic() + _TURN_S
+            while not _has_lock(descriptor):
+                if time.monotonic() > end:
+                    raise OutputError(f"cannot write {path}: another process holds the lock of its folder")
+                time.sleep(0.01)
+        yield
+
+
 def publish_folder(folder: Path, path: Path) -> None:
     """Rename a folder to `path`, where nothing may be but an empty folder, once all that it holds is on the
     disk. Raises `OSError`."""
@@ -428,6 +445,15 @@ def _is_link(status: os.stat_result) -> bool:
 def _lock(descriptor: int) -> None:
     if fcntl is not None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _has_lock(descriptor: int) -> bool:
+    """Whether this process has the lock now, and no other."""
+    try:
+        _lock(descriptor)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _refusal(number: int, reason: str, path: Path) -> OSError:

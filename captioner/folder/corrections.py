@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from captioner.errors import DataError
-from captioner.files import check_writable, replacing
+from captioner.files import check_writable, replacing, taking_turns
 from captioner.folder.outputs.options import Record
 from captioner.overlay.text import clean
 from captioner.references.bounded import read_text
@@ -61,32 +61,36 @@ class Corrections:
 
 
 class CorrectionsFile:
-    """A file of decisions that changes while somebody reviews captions. Lines of other photos stay."""
+    """A file of decisions that changes while people review captions, several at once or in an editor too.
+    Lines of other photos stay."""
 
     def __init__(self, path: Path) -> None:
         """Raises `DataError` if there is a file without decisions, and `OutputError` if it could not be
         written."""
         self.path = path
         check_writable(path)
-        self._lines = {key: line for key, _, line in _read_file(path)} if path.exists() else {}
+        self._read()
 
     def list(self) -> list[dict[str, str]]:
-        """Decisions as {"image", "caption", "status"}."""
-        return [*self._lines.values()]
+        """Decisions as {"image", "caption", "status"}. Raises `DataError`."""
+        return [*self._read().values()]
 
     def change(self, changes: Iterable[Mapping[str, Any]]) -> None:
         """Write decisions; those without a status are taken back. Raises `DataError` for what is no decision,
         and `OutputError`; nothing has changed then."""
-        lines = dict(self._lines)
-        for change in changes:
-            if change.get("status") is None:
-                lines.pop(_key(change["image"]), None)
-            else:
-                key, _, line = _read_line(json.dumps(dict(change)), "a decision")
-                lines[key] = line
-        with replacing(self.path) as file:
-            file.writelines(json.dumps(line).encode() + b"\n" for line in lines.values())
-        self._lines = lines
+        with taking_turns(self.path):
+            lines = self._read()
+            for change in changes:
+                if change.get("status") is None:
+                    lines.pop(_key(change["image"]), None)
+                else:
+                    key, _, line = _read_line(json.dumps(dict(change)), "a decision")
+                    lines[key] = line
+            with replacing(self.path) as file:
+                file.writelines(json.dumps(line).encode() + b"\n" for line in lines.values())
+
+    def _read(self) -> dict[str, dict[str, str]]:
+        return {key: line for key, _, line in _read_file(self.path)} if self.path.exists() else {}
 
 
 _Line = tuple[str, tuple[str, str], dict[str, str]]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from support.serving import make_image
 
 from captioner.errors import DataError
-from captioner.folder.corrections import Corrections
+from captioner.folder.corrections import Corrections, CorrectionsFile
 
 needs_exiftool = pytest.mark.skipif(shutil.which("exiftool") is None, reason="needs the program exiftool")
 
@@ -43,6 +44,27 @@ def test_a_name_is_the_same_with_other_slashes_and_accents(tmp_path: Path, writt
     assert corrections.unmatched([name]) == []
     decided = corrections.decide({"image": name, "caption": "a cat"}, lambda record: record)
     assert decided == {"image": name, "caption": "a dog"}
+
+
+def test_decisions_of_several_reviewers_and_an_editor_are_kept(tmp_path: Path) -> None:
+    def decide(reviewer: CorrectionsFile, image: str, caption: str = "a dog") -> None:
+        reviewer.change([{"image": image, "caption": caption, "status": "edited"}])
+
+    path = tmp_path / "c.jsonl"
+    one, other = CorrectionsFile(path), CorrectionsFile(path)
+    decide(one, "a.jpg")
+    decide(other, "b.jpg")
+    with path.open("a") as file:
+        file.write('{"image": "c.jpg", "caption": "by hand", "status": "edited"}\n')
+    decide(other, "b.jpg", "a cat")
+    one.change([{"image": "a.jpg", "status": None}])
+    kept = {"b.jpg": ("edited", "a cat"), "c.jpg": ("edited", "by hand")}
+    assert Corrections.read(path).decisions == kept and one.list() == other.list()
+
+    reviewers = [CorrectionsFile(path) for _ in range(4)]  # at the same time
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(lambda n: decide(reviewers[n % 4], f"{n}.jpg"), range(40)))
+    assert len(one.list()) == 42
 
 
 def test_corrections_are_written(few, tmp_path, batch, capsys) -> None:
