@@ -7,6 +7,7 @@ import gzip
 import io
 import itertools
 import lzma
+import os
 import tarfile
 import threading
 import zipfile
@@ -63,7 +64,8 @@ class ZipSource:
         self._file = file = path.open("rb")
         try:
             bounded = _Bounded(file, MAX_DIRECTORY_BYTES)
-            self._archive, self._stamp = zipfile.ZipFile(bounded), stamp_of(path.stat())
+            self._stamp = stamp_of(os.fstat(file.fileno()))  # before it is read
+            self._archive = zipfile.ZipFile(bounded)
         except BaseException:
             file.close()
             raise
@@ -134,8 +136,8 @@ class _XzReader(io.RawIOBase):
     """An xz file unfolded, with a limit of memory, which `lzma.open` lacks: a file names the size of the
     dictionary itself."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("rb")
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
         self._rewind()
 
     def _rewind(self) -> None:
@@ -184,15 +186,11 @@ class _XzReader(io.RawIOBase):
     def tell(self) -> int:
         return self._position
 
-    def close(self) -> None:
-        self._file.close()
-        super().close()
 
-
-_OPENERS: tuple[tuple[bytes, Callable[[Path], Any]], ...] = (
+_OPENERS: tuple[tuple[bytes, Callable[[IO[bytes]], Any]], ...] = (
     (b"\x1f\x8b", gzip.open),
     (b"BZh", bz2.open),
-    (b"\xfd7zXZ\0", lambda path: io.BufferedReader(_XzReader(path))),
+    (b"\xfd7zXZ\0", lambda file: io.BufferedReader(_XzReader(file))),
 )
 
 
@@ -204,41 +202,48 @@ class TarSource:
 
     def __init__(self, path: Path, selection: Selection) -> None:
         self._path, self._selection = path, selection
-        with _decompress(path) as stream, _open_tar(_Bounded(stream, MAX_HEADER_BYTES)):
-            pass  # the first header can be read
-        self._stream, self._stamp = _decompress(path), stamp_of(path.stat())
+        self._file = path.open("rb")
+        try:
+            status = os.fstat(self._file.fileno())  # before it is read
+            self._size, self._stamp = status.st_size, stamp_of(status)
+            self._stream = _decompress(self._file)
+            _open_tar(_Bounded(self._stream, MAX_HEADER_BYTES))  # the first header can be read
+        except BaseException:
+            self._file.close()
+            raise
         self._turn = threading.Lock()
         self.left_out = LeftOut()
 
     def find(self) -> Iterator[Found]:
+        """Nothing may be read meanwhile."""
+        size, stream = self._size, self._stream
+        end = None if stream is self._file else size * MAX_UNFOLDING + FREE_BYTES
         try:
-            size = self._path.stat().st_size
-            with _decompress(self._path) as stream:
-                end = None if _opener(self._path) is None else size * MAX_UNFOLDING + FREE_BYTES
-                bounded = _Bounded(stream, MAX_HEADER_BYTES, end)
-                archive = _open_tar(bounded)
-                for count in itertools.count(1):
-                    bounded.left = MAX_HEADER_BYTES
-                    if (member := archive.next()) is None:
-                        break
-                    fields = archive.pax_headers.values()
-                    if len(fields) > MAX_FIELDS or sum(map(len, fields)) > MAX_HEADER_BYTES:
-                        raise tarfile.ReadError("extended fields that are too large")
-                    if end is not None and count > 10_000 + size // 100:
-                        raise tarfile.ReadError("more members than a file of its size can hold")
-                    archive.members = []  # type: ignore[attr-defined]  # or it would keep them all
-                    name = member.name.removeprefix("./")
-                    is_archive = self._selection.leaves_archive(name) and not member.isdir()
-                    self.left_out.archives_within += is_archive
-                    if member.isdir() or not self._selection.takes_path(name):
-                        continue
-                    plain = member.isreg() and not member.issparse()
-                    locator = f"{member.offset_data} {member.size}".encode()
-                    yield Found(name, locator, self._stamp, "" if plain else "not a regular file")
-                # tarfile takes a damaged header for the end, and what follows would be lost in silence.
-                stream.seek(archive.offset)
-                if any(stream.read(tarfile.BLOCKSIZE)):
-                    raise tarfile.ReadError("invalid header after the last readable member")
+            stream.seek(0)
+            bounded = _Bounded(stream, MAX_HEADER_BYTES, end)
+            archive = _open_tar(bounded)
+            for count in itertools.count(1):
+                bounded.left = MAX_HEADER_BYTES
+                if (member := archive.next()) is None:
+                    break
+                fields = archive.pax_headers.values()
+                if len(fields) > MAX_FIELDS or sum(map(len, fields)) > MAX_HEADER_BYTES:
+                    raise tarfile.ReadError("extended fields that are too large")
+                if end is not None and count > 10_000 + size // 100:
+                    raise tarfile.ReadError("more members than a file of its size can hold")
+                archive.members = []  # type: ignore[attr-defined]  # or it would keep them all
+                name = member.name.removeprefix("./")
+                is_archive = self._selection.leaves_archive(name) and not member.isdir()
+                self.left_out.archives_within += is_archive
+                if member.isdir() or not self._selection.takes_path(name):
+                    continue
+                plain = member.isreg() and not member.issparse()
+                locator = f"{member.offset_data} {member.size}".encode()
+                yield Found(name, locator, self._stamp, "" if plain else "not a regular file")
+            # tarfile takes a damaged header for the end, and what follows would be lost in silence.
+            stream.seek(archive.offset)
+            if any(stream.read(tarfile.BLOCKSIZE)):
+                raise tarfile.ReadError("invalid header after the last readable member")
         except _DAMAGE as error:
             raise DataError(f"{self._path}: damaged or cut short ({error})") from None
 
@@ -259,20 +264,17 @@ class TarSource:
     def close(self) -> None:
         with self._turn:
             self._stream.close()
+            self._file.close()
 
 
 def _open_tar(file: _Bounded) -> tarfile.TarFile:
     return tarfile.open(fileobj=file, mode="r:")  # type: ignore[call-overload]
 
 
-def _opener(path: Path) -> Callable[[Path], Any] | None:
-    """What unfolds the file; None if it is not compressed."""
-    with path.open("rb") as file:
-        head = file.read(8)
-    return next((opener for magic, opener in _OPENERS if head.startswith(magic)), None)
-
-
-def _decompress(path: Path) -> IO[bytes]:
-    opener = _opener(path)
-    stream: IO[bytes] = path.open("rb") if opener is None else opener(path)
+def _decompress(file: IO[bytes]) -> IO[bytes]:
+    """The file unfolded; the file itself if it is not compressed."""
+    head = file.read(8)
+    file.seek(0)
+    opener = next((opener for magic, opener in _OPENERS if head.startswith(magic)), None)
+    stream: IO[bytes] = file if opener is None else opener(file)
     return stream

@@ -11,12 +11,14 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import IO
 
 import pytest
 from support.serving import make_image
 
 from captioner.errors import DataError, ImageError
 from captioner.folder.archives import open_archive
+from captioner.folder.sources import stamp_of
 
 MEGABYTE = 2**20
 
@@ -98,6 +100,39 @@ def test_xz_archives_are_read_in_pieces_and_streams(tmp_path) -> None:
     for one in (*found, *found):
         assert source.read(one.locator, MEGABYTE)[0] == make_image(1)
     source.close()
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz", "a.tar.bz2", "a.tar.xz"])
+def test_an_archive_that_is_replaced_while_it_is_opened(tmp_path, monkeypatch, name) -> None:
+    def pack(path: Path, content: bytes) -> None:
+        (tmp_path / "photo.jpg").write_bytes(content)
+        if name == "a.zip":
+            with zipfile.ZipFile(path, "w") as archive:
+                archive.write(tmp_path / "photo.jpg")
+        else:
+            with tarfile.open(path, f"w:{name.removeprefix('a.tar').removeprefix('.')}") as archive:
+                archive.add(tmp_path / "photo.jpg", "photo.jpg")
+
+    def open_and_replace(path: Path, *mode: str) -> IO[bytes]:
+        file = open(path, *mode)  # noqa: PTH123 (Path.open is replaced)
+        if new.exists():
+            new.replace(path)
+        return file
+
+    def read() -> tuple[bytes, str, str]:
+        source = open_archive(path)
+        [found] = source.find()
+        content, stamp = source.read(found.locator, MEGABYTE)
+        source.close()
+        return content, stamp, found.stamp
+
+    path, new = tmp_path / name, tmp_path / "new"
+    pack(path, b"old")
+    pack(new, b"replaced")
+    monkeypatch.setattr(Path, "open", open_and_replace)
+    content, *stamps = read()
+    assert content == b"old" and stamp_of(path.stat()) not in stamps
+    assert read() == (b"replaced", *2 * [stamp_of(path.stat())])
 
 
 def test_an_xz_archive_with_a_huge_dictionary(tmp_path) -> None:
