@@ -379,6 +379,14 @@ def taking_turns(path: Path) -> Iterator[None]:
 def publish_folder(folder: Path, path: Path) -> None:
     """Rename a folder to `path`, where nothing may be but an empty folder, once all that it holds is on the
     disk. Raises `OSError`."""
+    sync_folder(folder)
+    folder.rename(path)
+    with Folder(path.parent) as parent:
+        parent.sync()
+
+
+def sync_folder(folder: Path) -> None:
+    """Return once all that a folder holds is on the disk. Raises `OSError`."""
     for place, _, names in os.walk(folder):
         for name in names:
             descriptor = os.open(os.path.join(place, name), os.O_RDWR | _NO_LINK | _BINARY)  # noqa: PTH118
@@ -388,9 +396,6 @@ def publish_folder(folder: Path, path: Path) -> None:
                 os.close(descriptor)
         with Folder(Path(place)) as one:
             one.sync()
-    folder.rename(path)
-    with Folder(path.parent) as parent:
-        parent.sync()
 
 
 def check_writable(path: Path) -> None:

@@ -344,6 +344,36 @@ def test_an_interrupted_gallery_leaves_nothing_and_replaces_nothing(tmp_path, fo
     assert len(list((tmp_path / "out.files" / "views").iterdir())) == 4
 
 
+@pytest.mark.parametrize("failing", ["sync_folder", "replacing"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_a_gallery_that_cannot_be_replaced_stays(tmp_path, folder, records, monkeypatch, failing, error):
+    def content() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    def fail(*_: object) -> None:
+        raise error
+
+    page = tmp_path / "out.html"
+    write_gallery(records, page, folder)
+    before = content()
+    with monkeypatch.context() as patch:
+        patch.setattr(f"captioner.overlay.gallery.write.{failing}", fail)
+        with pytest.raises(OptionsError if error is OSError else error):
+            write_gallery(records[:1], page, folder)
+    assert content() == before
+    rename = Path.rename
+
+    def fail_with_the_new_one(self: Path, target: Path) -> Path:
+        if self.name == "new" and target.name == "out.files":
+            raise error
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail_with_the_new_one)
+    with pytest.raises(OptionsError if error is OSError else error):
+        write_gallery(records[:1], page, folder)
+    assert content() == before
+
+
 def test_decisions_name_the_file_as_it_is(tmp_path, photo):
     name = "Screenshot at 10.00.00\u202fAM.jpg"
     photo.save(tmp_path / name)

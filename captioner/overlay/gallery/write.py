@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from captioner.errors import OptionsError
-from captioner.files import find_destination, publish_folder, replacing, writing
+from captioner.files import find_destination, replacing, sync_folder, writing
 from captioner.images.opening import DEFAULT_LIMITS, ImageLimits
 from captioner.images.suffixes import GALLERY_MARKER
 from captioner.overlay import template
@@ -73,7 +73,7 @@ def write_gallery(
     check_page(page)
     files = page.with_suffix(".files")
     aside = page.with_name(f".captioner-{secrets.token_hex(8)}")  # a name that nobody can guess
-    partial = aside / "new"
+    partial, old = aside / "new", aside / "old"
     try:
         _make_folders(partial, page)
         link_from = page.parent if link_photos else None
@@ -83,14 +83,23 @@ def write_gallery(
         failed = sum(row[3] is not None for row in rows)
         name = title if title is not None else Path(image_root).resolve().name
         check_page(page)  # again: making entries takes long
-        if files.exists():
-            files.rename(aside / "old")
-        publish_folder(partial, files)
-        with replacing(page) as file:
-            file.write(_page(name or "Photos", files.name, chunks, saves_to).encode())
+        content = _page(name or "Photos", files.name, chunks, saves_to).encode()
+        sync_folder(partial)
+        try:
+            if files.exists():
+                files.rename(old)
+            partial.rename(files)
+            with replacing(page) as file:  # which makes the renames durable too
+                file.write(content)
+        except BaseException:
+            if old.exists():
+                if files.exists():
+                    files.rename(partial)
+                old.rename(files)
+            raise
     except OSError as error:
         raise OptionsError(f"cannot write {page}: {error.strerror or error}", "output") from error
-    finally:  # whatever ended it, Ctrl-C too: no half of a gallery stays behind
+    finally:  # whatever ended it, Ctrl-C too: no half of a gallery stays behind, and an old one is whole
         shutil.rmtree(aside, ignore_errors=True)
     return GallerySummary(page, len(rows), failed)
 
