@@ -16,7 +16,7 @@ from captioner.cli.arguments.model import LocalModel, add_device_argument, add_m
 from captioner.cli.output import printable
 from captioner.cli.overlay import with_alternatives
 from captioner.errors import OptionsError
-from captioner.model.installed import chosen
+from captioner.model.installed import used_model
 
 if TYPE_CHECKING:
     from captioner.images.sources import ImageLimits
@@ -78,7 +78,7 @@ class Request:
             source=args.source,
             images=args.images,
             corrections=args.corrections,
-            bundle=args.model or chosen(),
+            bundle=used_model(args.model),
             device=args.device or "auto",
             port=args.port,
             opens_browser=not args.no_browser,

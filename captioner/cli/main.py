@@ -43,7 +43,7 @@ COMMANDS = {
     "export": "turn a checkpoint into a model bundle",
     "evaluate": "caption a data set and score the captions",
     "score": "score captions against references",
-    "model": "list, choose, show or verify models",
+    "model": "list, choose, show, verify or remove models",
     "bench": "measure the speed of a model on this machine",
     "doctor": "print what is installed and used, for a report",
 }

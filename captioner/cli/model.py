@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from captioner.cli.arguments.values import bundle_path
 from captioner.cli.output import printable
+from captioner.errors import BundleError
 from captioner.options import BUNDLE_OPTIONS
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "model",
-        help="list, choose, show or verify models",
-        description="List, choose, show or verify models.",
+        help="list, choose, show, verify or remove models",
+        description="List, choose, show, verify or remove models.",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for action, help in (
@@ -33,7 +33,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         command.add_argument(
             "bundle",
             nargs="?",
-            type=bundle_path,
             metavar="MODEL",
             help="name or folder (default: the chosen model, or else the embedded one)",
         )
@@ -41,7 +40,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
             command.add_argument(
                 "--json", action="store_true", help="print bundle.json and the digest instead"
             )
-    actions.add_parser("list", help="print the models by name", description="Print the models by name.")
+    command = actions.add_parser(
+        "list", help="print the models by name", description="Print the models by name."
+    )
+    command.add_argument("--json", action="store_true", help="print a JSON array of objects instead")
     command = actions.add_parser(
         "use",
         help="use a model from now on",
@@ -49,6 +51,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         " Python programs say themselves which model they load.",
     )
     command.add_argument("name", metavar="MODEL", help="name or folder; default is the embedded model")
+    command = actions.add_parser(
+        "remove",
+        help="delete a model that was taught",
+        description="Delete a model that was taught and kept by name. If it is the chosen one, the embedded"
+        " model is used from then on.",
+    )
+    command.add_argument("name", metavar="NAME", help="as captioner model list prints it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +65,7 @@ class Request:
     """What a command line asks for."""
 
     action: str
-    bundle: Path | None
+    bundle: str | None
     as_json: bool
     name: str
 
@@ -72,14 +81,16 @@ class Request:
 
 def run(args: argparse.Namespace) -> int:
     from captioner.model.bundle import DEFAULT, Bundle
-    from captioner.model.installed import chosen
+    from captioner.model.installed import used_model
 
     request = Request.read(args)
     if request.action == "list":
-        return _list()
+        return _list(request.as_json)
     if request.action == "use":
         return _use(request.name)
-    folder = request.bundle or chosen() or DEFAULT
+    if request.action == "remove":
+        return _remove(request.name)
+    folder = used_model(request.bundle) or DEFAULT
     bundle = Bundle.load(folder)
     if request.action == "verify":
         return _verify(bundle, folder)
@@ -89,14 +100,23 @@ def run(args: argparse.Namespace) -> int:
     return _show(bundle, folder)
 
 
-def _list() -> int:
-    """Print each model's name, its folder, and which is used."""
+def _list(as_json: bool) -> int:
+    """Print each model's name, its folder, and which is used; if that is gone, the others all the same."""
     from captioner.model.bundle import DEFAULT
     from captioner.model.installed import chosen, installed_models
 
-    models, used = installed_models(), chosen() or DEFAULT
-    if used not in models.values():
-        models = {**models, str(used): used}
+    models = installed_models()
+    try:
+        used = chosen() or DEFAULT
+        if used not in models.values():
+            models[str(used)] = used
+    except BundleError as error:
+        used = None
+        print(f"captioner: {printable(str(error))}", file=sys.stderr)
+    if as_json:
+        rows = [{"name": name, "folder": str(at), "used": at == used} for name, at in models.items()]
+        print(json.dumps(rows, indent=2))
+        return 0
     for name, folder in models.items():
         mark = "\tused" if folder == used else ""
         print(f"{printable(name)}\t{printable(str(folder))}{mark}")
@@ -110,6 +130,15 @@ def _use(name: str) -> int:
     bundle = Bundle.load(model_folder(name))
     choose(name)
     print(f"captioner: {printable(bundle.identity)} is used from now on", file=sys.stderr)
+    return 0
+
+
+def _remove(name: str) -> int:
+    from captioner.model.bundle_files import DEFAULT_NAME
+    from captioner.model.installed import remove
+
+    then = f"; {DEFAULT_NAME} is used from now on" if remove(name) else ""
+    print(f"captioner: {printable(name)} was removed{then}", file=sys.stderr)
     return 0
 
 

@@ -59,23 +59,27 @@ class Request:
     def read(cls, args: argparse.Namespace) -> Request:
         """Raises `DataError` for what is not there, or is there already."""
         from captioner.model.bundle import DEFAULT
-        from captioner.model.installed import chosen, taught_folder
+        from captioner.model.installed import installed_models, provided_models, taught_folder, used_model
 
-        if not args.name or Path(args.name).name != args.name or args.name == "default":
+        if not args.name or Path(args.name).name != args.name:
             raise DataError(f"--name: {args.name!r} cannot be the name of a model")
+        if args.name in provided_models():
+            raise DataError(f"--name: there is an installed model {args.name}; choose another name")
         if not args.folder.is_dir():
             raise DataError(f"there is no folder {args.folder}")
         if not args.corrections.exists():
             raise DataError(f"there is no file {args.corrections}")
         output = args.output or taught_folder() / args.name
         if output.exists():
-            raise DataError(f"{output} exists already; choose another --name or -o, or delete it")
+            taught = output in installed_models().values()
+            how = f"remove it (captioner model remove {output.name})" if taught else "delete it"
+            raise DataError(f"{output} exists already; choose another --name or -o, or {how}")
         return cls(
             folder=args.folder,
             corrections=args.corrections,
             name=args.name,
             output=output,
-            model=args.model or chosen() or DEFAULT,
+            model=used_model(args.model) or DEFAULT,
             device=args.device or "auto",
             threads=args.threads,
             force=args.force,

@@ -6,14 +6,16 @@ PACKAGE:FOLDER, where the bundle is in the package. No code of such a package ru
 
 from __future__ import annotations
 
+import difflib
 import importlib.metadata
 import importlib.util
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from captioner.errors import BundleError, OutputError
+from captioner.errors import BundleError, OutputError, clip
 from captioner.files import replacing
 from captioner.model.bundle_files import DEFAULT, DEFAULT_NAME, MANIFEST
 
@@ -25,13 +27,19 @@ def taught_folder() -> Path:
     return _home() / "models"
 
 
-def installed_models() -> dict[str, Path]:
-    """The folder of each model by its name, the embedded one first."""
+def provided_models() -> dict[str, Path]:
+    """The folders of the models that packages bring, by name, the embedded one first."""
     found = {DEFAULT_NAME: DEFAULT}
     for entry in importlib.metadata.entry_points(group=GROUP):
         spec = importlib.util.find_spec(entry.module)
         for place in (spec and spec.submodule_search_locations) or ():
             found.setdefault(entry.name, Path(place) / entry.attr)
+    return found
+
+
+def installed_models() -> dict[str, Path]:
+    """The folder of each model by its name: those that packages bring, and then those that were taught."""
+    found = provided_models()
     taught = taught_folder()
     if taught.is_dir():
         for folder in sorted(taught.iterdir()):
@@ -41,22 +49,38 @@ def installed_models() -> dict[str, Path]:
 
 
 def model_folder(name: str, models: Mapping[str, Path] | None = None) -> Path:
-    """The folder of the bundle that `name` means: an installed model, or else a path."""
+    """The folder of the bundle that `name` means: an installed model, or else a path.
+
+    Raises `BundleError` for what is neither."""
     models = installed_models() if models is None else models
-    return models.get(name, Path(name))
+    if name in models or is_path(name):
+        return models.get(name, Path(name))
+    close = "".join(f"; did you mean {each}?" for each in difflib.get_close_matches(name, models, n=1))
+    raise BundleError(
+        f"there is no model {clip(name)}; installed are {', '.join(models)} (captioner model list){close}"
+    )
+
+
+def is_path(name: str) -> bool:
+    """Whether `name` can be meant as a path: it has parts, or is there."""
+    return Path(name).name != name or os.path.exists(name)  # noqa: PTH110 (names that are no paths are False)
+
+
+def used_model(name: str | None) -> Path | None:
+    """The folder of the model that `name` means, or where it is None, that of the one that the user has
+    chosen with `choose`; None for the embedded one.
+
+    Raises `BundleError` if it is not there."""
+    return chosen() if name is None else model_folder(name)
 
 
 def chosen() -> Path | None:
     """The folder of the model that the user has chosen with `choose`; None for the embedded one.
 
     Raises `BundleError` if that is not there any more."""
-    try:
-        name = _choice().read_text(encoding="utf-8").strip()
-    except FileNotFoundError:
+    if (name := _chosen_name()) is None:
         return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise BundleError(f"cannot read {_choice()}: {error}") from None
-    folder = model_folder(name)
+    folder = installed_models().get(name, Path(name))
     if not (folder / MANIFEST).is_file():
         raise BundleError(
             f"the model {name}, chosen with captioner model use, is gone; choose another, such as default"
@@ -64,14 +88,12 @@ def chosen() -> Path | None:
     return folder
 
 
-def choose(name: str) -> Path:
-    """Use the model `name`, an installed one or a folder, wherever no other is given. Returns its folder.
+def choose(name: str) -> None:
+    """Use the model `name`, an installed one or a folder, wherever no other is given.
 
     Raises `BundleError` if there is none, and `OutputError` if the choice cannot be kept."""
     models = installed_models()
     folder = model_folder(name, models)
-    if not (folder / MANIFEST).is_file():
-        raise BundleError(f"there is no model {name}; installed are {', '.join(models)}")
     try:
         if name == DEFAULT_NAME:
             _choice().unlink(missing_ok=True)
@@ -81,7 +103,44 @@ def choose(name: str) -> Path:
                 file.write((name if name in models else str(folder.resolve())).encode())
     except OSError as error:
         raise OutputError(f"cannot write {_choice()}: {error.strerror or error}") from None
-    return folder
+
+
+def remove(name: str) -> bool:
+    """Delete the model `name`, which was taught. Returns whether it was the chosen one, in whose place the
+    embedded one is then used.
+
+    Raises `BundleError` for any other model, and `OutputError` if it cannot be deleted."""
+    folder = model_folder(name)
+    if folder == DEFAULT:
+        raise BundleError(f"{name} is the embedded model, which cannot be removed")
+    if name in provided_models():
+        raise BundleError(f"{name} is the model of a package: pip uninstall {_package(name)}")
+    if folder.parent != taught_folder():
+        raise BundleError(f"{name} is a folder, not the name of a model that was taught: delete it yourself")
+    was_chosen = (_chosen_name() or DEFAULT_NAME) in (name, str(folder.resolve()))
+    if was_chosen:
+        choose(DEFAULT_NAME)
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        raise OutputError(f"cannot delete {folder}: {error.strerror or error}") from None
+    return was_chosen
+
+
+def _package(name: str) -> str:
+    """The package that brings a model."""
+    [first, *_] = importlib.metadata.entry_points(group=GROUP, name=name)
+    return first.dist.name if first.dist else first.module
+
+
+def _chosen_name() -> str | None:
+    """The chosen model as `choose` noted it; None for the embedded one."""
+    try:
+        return _choice().read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BundleError(f"cannot read {_choice()}: {error}") from None
 
 
 def _choice() -> Path:

@@ -243,14 +243,14 @@ def test_image_limits(caption, capsys) -> None:
         (["--length-normalization", "nan"], "--length-normalization: "),
         (["--attention-size", "0x3"], "--attention-size: "),
         (["--server", "localhost:1", "--device", "cpu"], "--device cannot be used with --server"),
-        (["--server", "localhost:1", "--model", "x"], "--model cannot be used with --server"),
+        (["--server", "localhost:1", "--model", "./x"], "--model: ./x is a path; a server is asked"),
         (["--server", "localhost:1", "--token-file", "missing"], "--token-file: missing: No such file"),
         (["--server", "http://localhost:1"], "a server's address is HOST:PORT, got 'http://localhost:1'"),
         (["--tls"], "--tls needs --server"),
         (["--timeout-s", "0"], "--timeout-s needs --server"),
         (["--root-certificates", "missing"], "--root-certificates needs --server"),
         (["--token-file", "missing"], "--token-file needs --server"),
-        (["--model", "missing"], "missing is not a model bundle"),
+        (["--model", "missing"], "there is no model missing; installed are default"),
     ],
 )
 def test_wrong_usage(arguments: list[str], message: str, capsys) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -56,6 +57,9 @@ def test_what_was_chosen_is_used(
     assert main(["model", "list"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("large\t")]
     assert lines == [f"default\t{DEFAULT}", f"tiny\t{package}\tused"]
+    assert main(["model", "list", "--json"]) == 0
+    rows = [row for row in json.loads(capsys.readouterr().out) if row["name"] != "large"]
+    assert rows[1:] == [{"name": "tiny", "folder": str(package), "used": True}] and not rows[0]["used"]
     assert main(["model", "show"]) == 0
     assert Bundle.load(tiny_bundle).identity in capsys.readouterr().out
     photo = str(tiny_bundle.parents[2] / "examples" / "cat.jpg")
@@ -72,10 +76,41 @@ def test_what_is_not_there_is_refused(
 ) -> None:
     with pytest.raises(BundleError, match="there is no model nope; installed are default"):
         choose("nope")
-    assert main(["model", "use", "nope"]) == 2
-    assert "nope" in capsys.readouterr().err
+    taught(tiny_bundle, user_folder, "hens")
+    for arguments in (["model", "use", "hen"], ["model", "show", "hen"], ["caption", "x.jpg", "--model", "hen"]):
+        assert main(arguments) == 2
+        [said] = capsys.readouterr().err.splitlines()
+        assert said.startswith("captioner: there is no model hen; installed are default, ")
+        assert said.endswith("hens (captioner model list); did you mean hens?")
     gone = taught(tiny_bundle, user_folder, "mine")
     choose("mine")
     shutil.rmtree(gone)
     with pytest.raises(BundleError, match="the model mine, chosen with captioner model use, is gone"):
         chosen()
+    assert main(["model", "list"]) == 0  # the others
+    listed, said = capsys.readouterr()
+    assert listed.startswith("default\t") and "\tused" not in listed
+    assert said.startswith("captioner: the model mine, chosen with captioner model use, is gone")
+
+
+def test_only_taught_models_are_removed(
+    package: Path, tiny_bundle: Path, user_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine, other = (taught(tiny_bundle, user_folder, name) for name in ("mine", "other"))
+    choose("mine")
+    for name, reason in (
+        ("default", "the embedded model"),
+        ("tiny", "pip uninstall tiny-model"),
+        (str(tiny_bundle), "is a folder"),
+        ("..", "is a folder"),
+        ("nope", "there is no model nope"),
+    ):
+        assert main(["model", "remove", name]) == 2
+        assert reason in capsys.readouterr().err
+    assert tiny_bundle.is_dir() and package.is_dir() and chosen() == mine
+    assert main(["model", "remove", "other"]) == 0
+    assert capsys.readouterr().err == "captioner: other was removed\n"
+    assert chosen() == mine and not other.exists()
+    assert main(["model", "remove", "mine"]) == 0
+    assert capsys.readouterr().err == "captioner: mine was removed; default is used from now on\n"
+    assert chosen() is None and not mine.exists()

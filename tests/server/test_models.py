@@ -261,6 +261,8 @@ def test_models_are_named_by_the_command_line_and_the_file(tmp_path) -> None:
     for wrong in (["a=x", "a=y"], ["my model"]):
         with pytest.raises(OptionsError, match="write NAME=BUNDLE"):
             parse_models(wrong)
+    with pytest.raises(BundleError, match="there is no model defualt; .* did you mean default"):
+        parse_models(["dogs=defualt"])
     file = tmp_path / "server.toml"
     file.write_text('model = ["dogs=dogs", "default"]')
     given = resolve({}, {}, file).make(ProcessOptions).model
@@ -316,6 +318,20 @@ def test_the_client_names_its_model(server) -> None:
         assert client.caption([IMAGE])[0].model == "dogs@1"
         assert list(client.stream(IMAGE))[-1].model == "dogs@1"
         assert client.get_model().name == "dogs"
+
+
+def test_the_command_line_names_a_model_of_the_server(server, tmp_path, capsys) -> None:
+    from captioner.cli.main import main
+
+    (tmp_path / "photo.png").write_bytes(IMAGE)
+    photo = str(tmp_path / "photo.png")
+    server_flags = ["--server", server.address, "--model"]
+    assert main(["caption", photo, "--json", *server_flags, "dogs"]) == 0
+    assert json.loads(capsys.readouterr().out)["model"] == "dogs@1"
+    assert main(["caption", photo, *server_flags, "hens"]) == 1
+    assert "there is no model 'hens'" in capsys.readouterr().err
+    assert main(["caption", photo, *server_flags, str(tmp_path)]) == 2
+    assert "a server is asked for a model by name" in capsys.readouterr().err
 
 
 def test_a_shadow_captions_a_share_too_and_nobody_waits_for_it() -> None:

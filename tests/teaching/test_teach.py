@@ -140,7 +140,8 @@ def test_from_corrections_to_a_model_that_is_used(
         assert captioner.caption(data / "images" / "00.png").text == "a vermilion thing"
     assert main(["model", "use", "mine"]) == 0
     assert main([*arguments, "--device", "cpu"]) == 2
-    assert "mine exists already" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "mine exists already" in said and "captioner model remove mine" in said
 
 
 def test_a_photo_that_is_corrected_again_gets_the_later_caption(
@@ -182,6 +183,7 @@ def test_what_is_not_there_is_said_at_once(
         ([str(tmp_path / "no"), str(given)], "there is no folder"),
         ([str(data / "images"), str(tmp_path / "no.jsonl")], "there is no file"),
         ([str(data / "images"), str(given), "--name", "a/b"], "cannot be the name of a model"),
+        ([str(data / "images"), str(given), "--name", "default"], "there is an installed model default"),
     ):
         assert main(["teach", *arguments]) == 2
         assert reason in capsys.readouterr().err

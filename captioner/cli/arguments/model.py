@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from captioner.cli.arguments.caption_options import add_search_arguments
-from captioner.cli.arguments.values import bundle_path, device, given_flags, positive
+from captioner.cli.arguments.values import device, given_flags, positive
 from captioner.errors import OptionsError
 from captioner.model.graphs.device import DEVICE_HELP, DEVICES
-from captioner.model.installed import chosen
+from captioner.model.installed import is_path, used_model
 from captioner.paths import is_open_to_all
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from captioner_client import CaptionClient, ClientOptions
 
 _LOCAL_OPTIONS = (
-    "model",
     "device",
     "threads",
     "precision",
@@ -87,6 +87,8 @@ class ServedModel:
 
     @contextmanager
     def open(self) -> Iterator[CaptionClient]:
+        # gRPC writes to stderr itself, about what becomes an error here.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from captioner_client import CaptionClient
 
         with CaptionClient(self.addresses, self.options) as client:
@@ -108,7 +110,8 @@ def add_caption_arguments(parser: argparse.ArgumentParser) -> None:
     server.add_argument(
         "--server",
         metavar="HOST:PORT",
-        help="caption on this server, or on several (addresses separated by commas)",
+        help="caption on this server, or on several (addresses separated by commas); --model then names one"
+        " of its models",
     )
     server.add_argument("--timeout-s", type=float, metavar="S", help="maximum wait for an answer, in seconds")
     server.add_argument(
@@ -123,7 +126,6 @@ def add_model_argument(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--model",
         metavar="MODEL",
-        type=bundle_path,
         help="name of an installed model, or folder of a bundle (default: the one chosen with captioner model"
         " use, or else the embedded model)",
     )
@@ -156,6 +158,8 @@ def chosen_model(args: argparse.Namespace, *, draws: bool = False) -> LocalModel
     for name, flag in given_flags(args, _LOCAL_OPTIONS):
         if not (draws and name == "max_pixels"):
             raise OptionsError(f"{flag} cannot be used with --server", name)
+    if args.model is not None and is_path(args.model):
+        raise OptionsError(f"--model: {args.model} is a path; a server is asked for a model by name", "model")
     return ServedModel(addresses=args.server, options=_client_options(args))
 
 
@@ -163,7 +167,7 @@ def local_model(args: argparse.Namespace) -> LocalModel:
     """The model in this process that the flags choose. Raises `OptionsError` for flags of a server."""
     check_no_server_flags(args)
     return LocalModel(
-        bundle=args.model or chosen(),
+        bundle=used_model(args.model),
         device=args.device or "auto",
         threads=args.threads,
         lanes=getattr(args, "lanes", 1),
@@ -199,7 +203,11 @@ def _client_options(args: argparse.Namespace) -> ClientOptions:
     """The client options that the flags specify. Raises `OptionsError`."""
     from captioner_client import ClientOptions
 
-    given: dict[str, Any] = {"tls": bool(args.tls), "root_certificates": args.root_certificates}
+    given: dict[str, Any] = {
+        "model": args.model or "",
+        "tls": bool(args.tls),
+        "root_certificates": args.root_certificates,
+    }
     if args.timeout_s is not None:
         given["timeout_s"] = args.timeout_s
     if args.max_bytes is not None:

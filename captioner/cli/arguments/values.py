@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from captioner.errors import OptionsError
 from captioner.model.graphs.device import check_device
-
-
-def bundle_path(text: str) -> Path:
-    """The folder of the bundle that a name of an installed model or a path means."""
-    from captioner.model.installed import model_folder
-
-    return model_folder(text)
 
 
 def device(text: str) -> str:

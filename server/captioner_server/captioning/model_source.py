@@ -31,17 +31,20 @@ def parse_models(given: Sequence[str]) -> dict[str, Path | None]:
     """Bundles by name; None for the embedded model, which is the default.
 
     Each text is NAME=BUNDLE, or BUNDLE, named like its folder. BUNDLE is a folder or the name of an installed
-    model. Raises `OptionsError` for a name that is invalid or used twice."""
-    found: dict[str, Path | None] = {}
-    installed = installed_models()
+    model. Raises `OptionsError` for a name that is invalid or used twice, and `BundleError` for a BUNDLE that
+    is neither."""
+    found: dict[str, str] = {}
     for text in given or (DEFAULT,):
         name, bundle = _split(text)
         if not _NAME.fullmatch(name):
             raise OptionsError(f"model: {name!r} is not a name; write NAME=BUNDLE", "model")
         if name in found:
             raise OptionsError(f"model: two models are called {name}; write NAME=BUNDLE", "model")
-        found[name] = None if bundle == DEFAULT else model_folder(bundle, installed)
-    return found
+        found[name] = bundle
+    installed = installed_models()
+    return {
+        name: None if bundle == DEFAULT else model_folder(bundle, installed) for name, bundle in found.items()
+    }
 
 
 def relative_to(folder: Path, text: str) -> str:
