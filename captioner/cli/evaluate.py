@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 from captioner.cli.arguments.caption_options import caption_options
 from captioner.cli.arguments.model import LocalModel, ServedModel, add_caption_arguments, chosen_model
 from captioner.cli.attention_tests import AttentionTestRequest, AttentionTests, add_arguments, print_results
-from captioner.cli.score import REFERENCES_HELP, print_scores, score_record
+from captioner.cli.score import (
+    REFERENCES_HELP,
+    add_meteor_arguments,
+    load_meteor,
+    print_scores,
+    score_record,
+)
 from captioner.errors import CaptionerError, DataError, OutputError
 
 if TYPE_CHECKING:
@@ -29,6 +35,8 @@ class Request:
     model: LocalModel | ServedModel
     options: CaptionOptions
     tests: AttentionTestRequest
+    meteor_data: str | None
+    meteor: bool
     output: Path | None
     as_json: bool
 
@@ -43,6 +51,8 @@ class Request:
             model=chosen_model(args),
             options=caption_options(args, attention=tests.need_maps, attention_size=None),
             tests=tests,
+            meteor_data=args.meteor_data,
+            meteor=not args.no_meteor,
             output=args.output,
             as_json=args.json,
         )
@@ -69,6 +79,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--split", help="only the images of this split")
     parser.add_argument("-o", "--output", type=Path, metavar="OUT.jsonl", help="keep the captions")
     parser.add_argument("--json", action="store_true", help="print the scores as one JSON object")
+    add_meteor_arguments(parser)
     add_arguments(parser)
     add_caption_arguments(parser)
 
@@ -94,6 +105,7 @@ def evaluate(request: Request) -> int:
     lines = []
     with request.model.open() as captioner:
         tests.start(captioner)
+        meteor = load_meteor(request.meteor_data) if request.meteor else False
         console = Console(stderr=True)
         outcomes = track(
             captioner.caption_each((files.read(image.name) for image in images), request.options),
@@ -119,6 +131,7 @@ def evaluate(request: Request) -> int:
         captions,
         {image.name: image.captions for image in images},
         objects=objects if any(objects.values()) else None,
+        meteor=meteor,
     )
     found = tests.results()
     if request.as_json:

@@ -15,7 +15,7 @@ from captioner.cli.output import printable
 from captioner.errors import OptionsError, how_to_install
 
 if TYPE_CHECKING:
-    from captioner.metrics import Comparison, Scores
+    from captioner.metrics import Comparison, Meteor, Scores
 
 REFERENCES_HELP = (
     "captions that people wrote: JSON of Karpathy or COCO, Flickr8k tokens, CSV with the columns image and "
@@ -96,6 +96,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="REFERENCES is a label file (words for each photo): count captions that name a label",
     )
     parser.add_argument("--json", action="store_true", help="print a JSON object instead of a table")
+    add_meteor_arguments(parser)
+    parser.add_argument("--samples", type=int, metavar="N", help=f"bootstrap samples ({_SAMPLES})")
+    parser.add_argument("--seed", type=int, metavar="N", help=f"seed of the bootstrap ({_SEED})")
+
+
+def add_meteor_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add `--meteor-data` and `--no-meteor`; None if they are not given."""
     meteor = parser.add_mutually_exclusive_group()
     meteor.add_argument(
         "--meteor-data",
@@ -105,8 +112,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     meteor.add_argument(
         "--no-meteor", action="store_true", default=None, help="leave out METEOR, which takes seconds"
     )
-    parser.add_argument("--samples", type=int, metavar="N", help=f"bootstrap samples ({_SAMPLES})")
-    parser.add_argument("--seed", type=int, metavar="N", help=f"seed of the bootstrap ({_SEED})")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -117,9 +122,8 @@ def score(request: Request) -> int:
     """Score captions, and print the scores; the exit status."""
     if request.are_labels:
         return _score_names(request)
-    from captioner.metrics import Meteor, compare_captions, evaluate_captions
+    from captioner.metrics import compare_captions, evaluate_captions
     from captioner.metrics.captions import objects_by_image, read_captions, references_by_image
-    from captioner.metrics.tables import label
     from captioner.references import read_references
 
     if request.split_list:
@@ -128,13 +132,9 @@ def score(request: Request) -> int:
         images = read_references(request.references, request.split)
     references = references_by_image(images)
     systems = [read_captions(path, images) for path in (request.captions, request.compare) if path]
-    meteor = Meteor.load(request.meteor_data) if request.meteor else None
-    if meteor is not None and meteor.key != "meteor":
-        variant = label(meteor.key)
-        print(f"captioner: {variant}; for METEOR 1.5: {how_to_install('metrics')}", file=sys.stderr)
     options: dict[str, Any] = {
         "objects": objects_by_image(images),
-        "meteor": meteor or False,
+        "meteor": load_meteor(request.meteor_data) if request.meteor else False,
         "samples": request.samples,
         "seed": request.seed,
     }
@@ -147,6 +147,20 @@ def score(request: Request) -> int:
             comparison, names
         )
     return 0
+
+
+def load_meteor(data: str | None) -> Meteor:
+    """METEOR with the data of this folder, or of pycocoevalcap; says on stderr which variant it is.
+
+    Raises `DataError`."""
+    from captioner.metrics import Meteor
+    from captioner.metrics.tables import label
+
+    meteor = Meteor.load(data)
+    if meteor.key != "meteor":
+        variant = label(meteor.key)
+        print(f"captioner: {variant}; for METEOR 1.5: {how_to_install('metrics')}", file=sys.stderr)
+    return meteor
 
 
 def _score_names(request: Request) -> int:

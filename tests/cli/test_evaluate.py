@@ -140,6 +140,7 @@ def test_maps_are_held_against_boxes(
         (["--boxes", "nowhere.json"], "nowhere.json: No such file"),
         (["--hidden-cells", "0.5"], "go with --faithfulness"),
         (["--faithfulness", "--hidden-share", "2"], "the share of attention to hide"),
+        (["--meteor-data", "."], "not the archive of METEOR"),
         (["--faithfulness", "--server", "localhost:1"], "not one on a --server"),
     ],
 )
@@ -150,6 +151,12 @@ def test_mistakes_are_one_line_and_status_2(
     printed = capsys.readouterr()
     assert message in printed.err and len(printed.err.splitlines()) == 1
     assert printed.out == ""
+
+
+def test_meteor_is_left_out(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "--json", "--no-meteor"]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert "cider" in scores and not any(name.startswith("meteor") for name in scores)
 
 
 def test_a_folder_of_photos_with_texts(tmp_path: Path, command: list[str]) -> None:
