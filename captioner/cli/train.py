@@ -123,7 +123,8 @@ def _train(request: Request, options: TrainOptions, folder: Path) -> None:
     progress = Progress()
     device = torch_device(request.device)
     try:
-        Trainer(options, folder, data_root, request.cache, device, progress).run()
+        trainer = Trainer(options, folder, data_root, request.cache, device, progress)
+        trainer.run()
     except KeyboardInterrupt:
         saved = folder / "last.pt"
         then = f"resumes from {saved}" if saved.exists() else "starts again: nothing was saved yet"
@@ -136,7 +137,10 @@ def _train(request: Request, options: TrainOptions, folder: Path) -> None:
         progress.note(
             "there is no best.pt: the data have no images for validation (val_fraction = 0.1 takes a tenth)"
         )
-    progress.note(f"the {what} weights are in {kept}: captioner export {kept} -o BUNDLE{release}")
+    held = f"the {what} weights are in {kept}"
+    if trainer.start_is_better:
+        held = f"keep that model; the best weights of this run are in {kept}, if you want them all the same"
+    progress.note(f"{held}: captioner export {kept} -o BUNDLE{release}")
 
 
 def _recipes() -> str:

@@ -88,6 +88,16 @@ def test_training_tells_how_it_goes_and_what_comes_next(data, tmp_path, capsys) 
     assert "loss" not in told(capsys)
 
 
+def test_weights_that_are_no_better_than_the_start_are_not_recommended(data, run, tmp_path, capsys) -> None:
+    start = ["--set", f'start="{run / "best.pt"}"', "--set", "stages.0.warmup_steps=0"]
+    rates = ["learning_rate", "encoder_learning_rate", "final_learning_rate"]
+    still = [word for rate in rates for word in ("--set", f"stages.0.{rate}=0.0")]
+    assert train(data, tmp_path, *start, *still) == 0
+    *_, no_better, last = told(capsys).splitlines()
+    assert "no epoch captions the validation images better" in no_better
+    assert "keep that model; the best weights of this run are in" in last
+
+
 @pytest.mark.parametrize("decoder", ["two_lstm", "up_down", "transformer"])
 def test_options_are_changed_by_name(data, tmp_path, decoder) -> None:
     changes = ["--set", "model.hidden=24", "--set", "stages.0.doubly_stochastic=0", "--decoder", decoder]

@@ -101,6 +101,8 @@ class Trainer:
         self.stage = self.epoch = self.batch = 0
         self.spent_s = 0.0
         """The time that the stage had taken when it was saved."""
+        self.start_is_better = False
+        """Whether no epoch was better than the model that the run started from, once that is known."""
         self.clock = Clock()
         self.folder = RunFolder(folder)
         self.train_examples, self.cache = self._usable(self.train_examples, "training", options.crops)
@@ -140,6 +142,7 @@ class Trainer:
                 "all captions for validation are the same; CIDEr is then 0, and best.pt holds the last epoch"
             )
         elif before is not None and max(map(mean_score, self._rivals())) <= before:
+            self.start_is_better = True
             self.progress.note(
                 "no epoch captions the validation images better than the model that the run started from"
             )
