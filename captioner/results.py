@@ -190,9 +190,14 @@ def image_of(record: Mapping[str, Any]) -> Any:
         return record["image"]
 
 
+def escape_surrogates(text: str) -> str:
+    """The text as UTF-8 can encode it, as `to_unicode` has it."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def _to_unicode(value: Any) -> Any:
     if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+        return escape_surrogates(value)
     if isinstance(value, Mapping):
         return {key: _to_unicode(each) for key, each in value.items()}
     return value

@@ -22,16 +22,14 @@ class AllowedFolders:
     def find(self, name: str) -> Path:
         """The file or folder of that name, absolute or below one of the folders, with all links resolved.
 
-        Raises `DataError` if there is none. The error is the same for what lies elsewhere, which is nobody's
-        business."""
-        for root in self.roots:
-            try:
-                path = Path(os.path.realpath(root / name))
-                if path.is_relative_to(root) and path.exists():
-                    return path
-            except (OSError, ValueError):  # a name that is too long, or has a null byte
-                continue
-        raise self._missing(name)
+        Raises `DataError` for what is neither, such as a pipe, and if there is none. The error is then the same
+        for what lies elsewhere, which is nobody's business."""
+        path = self._resolve(name)
+        if path is None:
+            raise self._missing(name)
+        if not (path.is_file() or path.is_dir()):
+            raise DataError(f"{clip(name, 200)} is neither a file nor a folder")
+        return path
 
     def place(self, name: str) -> Path:
         """Where to write a new file of that name, in a folder that is there. Raises `DataError`."""
@@ -45,8 +43,18 @@ class AllowedFolders:
         for root in self.roots:
             if path.is_relative_to(root):
                 short = path.relative_to(root).as_posix()
-                return short if self.find(short) == path else str(path)
+                return short if self._resolve(short) == path else str(path)
         return str(path)
+
+    def _resolve(self, name: str) -> Path | None:
+        for root in self.roots:
+            try:
+                path = Path(os.path.realpath(root / name))
+                if path.is_relative_to(root) and path.exists():
+                    return path
+            except (OSError, ValueError):  # a name that is too long, or has a null byte
+                continue
+        return None
 
     def _missing(self, name: str) -> DataError:
         roots = ", ".join(map(str, self.roots))

@@ -17,7 +17,7 @@ from captioner import __version__
 from captioner.errors import CaptionerError
 from captioner.mcp.library import Library, Photo, captioned, failed
 from captioner.overlay.render import render_overlay
-from captioner.results import Caption
+from captioner.results import Caption, escape_surrogates
 from captioner.words.keywords import keywords_of
 
 P = ParamSpec("P")
@@ -124,9 +124,10 @@ def _told(work: Callable[P, T]) -> Callable[P, T]:
         try:
             return work(*args, **kwargs)
         except CaptionerError as error:
-            raise ToolError(str(error)) from error
+            raise ToolError(escape_surrogates(str(error))) from error
         except OSError as error:
-            raise ToolError(f"{error.filename or 'a file'}: {error.strerror}") from error
+            text = f"{error.filename or 'a file'}: {error.strerror}"
+            raise ToolError(escape_surrogates(text)) from error
 
     return tool
 
@@ -134,7 +135,8 @@ def _told(work: Callable[P, T]) -> Callable[P, T]:
 def _shown(name: str, caption: Caption) -> CaptionedPhoto:
     confidence = None if caption.confidence is None else round(caption.confidence, 3)
     keywords = keywords_of(caption.text)
-    return CaptionedPhoto(path=name, caption=caption.text, confidence=confidence, keywords=keywords)
+    path = escape_surrogates(name)
+    return CaptionedPhoto(path=path, caption=caption.text, confidence=confidence, keywords=keywords)
 
 
 def _page(photos: list[Photo], skip: int) -> CaptionedPhotos:
@@ -142,5 +144,5 @@ def _page(photos: list[Photo], skip: int) -> CaptionedPhotos:
     return CaptionedPhotos(
         photos=[_shown(name, caption) for name, caption in captioned(some)],
         total=len(photos),
-        failed={name: str(error) for name, error in failed(some)},
+        failed={escape_surrogates(name): str(error) for name, error in failed(some)},
     )

@@ -66,6 +66,26 @@ def test_a_folder_is_captioned_with_what_fails_in_it(library, photos) -> None:
     assert call(library, "caption_folder", skip=2).structured_content["photos"][0]["path"] == "dogs/b.png"
 
 
+def test_a_pipe_is_not_waited_for(library, photos) -> None:
+    os.mkfifo(photos / "pipe.jpg")
+    told = call(library, "caption_folder").structured_content
+    assert (told["total"], told["failed"]["pipe.jpg"]) == (4, "not a regular file")
+    for tool in ("caption_image", "overlay"):
+        assert "pipe.jpg is neither a file" in call(library, tool, path="pipe.jpg").content[0].text
+    assert call(library, "caption_image", path="a.png").structured_content["caption"]
+
+
+def test_names_that_are_not_utf_8_are_told_escaped(library, photos) -> None:
+    (photos / "a.png").rename(photos / os.fsdecode(b"lat\xe9.png"))
+    (photos / "broken.jpg").rename(photos / os.fsdecode(b"br\xe9.jpg"))
+    told = call(library, "caption_folder").structured_content
+    assert [photo["path"] for photo in told["photos"]] == ["dogs/b.png", "lat\\udce9.png"]
+    assert list(told["failed"]) == ["br\\udce9.jpg"]
+    words = told["photos"][1]["caption"]
+    assert not call(library, "search_captions", words=words).is_error
+    assert "\\ud800 is not below a folder" in call(library, "caption_image", path="\ud800").content[0].text
+
+
 def test_captions_are_searched_by_their_words(library, tiny_captioner, photos) -> None:
     words = tiny_captioner.caption(photos / "a.png").text.split()
     told = call(library, "search_captions", words=" ".join(words[:2]).upper()).structured_content
