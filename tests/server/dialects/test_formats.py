@@ -1,6 +1,7 @@
 """What prompts and JSON schemas ask for, and how it is told."""
 
 import json
+import sys
 
 import pytest
 
@@ -114,6 +115,25 @@ def test_schemas_that_ask_for_more_are_refused(schema, reason) -> None:
     with pytest.raises(RequestError, match="the format cannot be met") as caught:
         fill_schema(schema, FACTS)
     assert reason in str(caught.value)
+
+
+def test_answers_are_json_in_utf_8() -> None:
+    assert text_of(CAPTION, "", {"const": "\ud800 é"}) == '"\\ud800 é"'
+    assert text_of(CAPTION, 'JSON: {"caption\ud800": "a"}', None) == f'{{"caption\\ud800": "{CAPTION.text}"}}'
+    for number in (float("nan"), float("-inf")):
+        with pytest.raises(RequestError, match="not finite"):
+            text_of(CAPTION, "", record(caption={"const": number}))
+
+
+def test_answers_have_few_brackets_within_each_other() -> None:
+    deep: list = []
+    for _ in range(sys.getrecursionlimit()):
+        deep = [deep]
+    for schema in ({"const": deep}, {"$ref": deep}):
+        with pytest.raises(RequestError, match="too many brackets"):
+            text_of(CAPTION, "", schema)
+    shape = '{"a":' * 900 + "1" + "}" * 900
+    assert json.loads(text_of(CAPTION, f"JSON: {shape}", None))["caption"] == CAPTION.text
 
 
 def test_confidences_of_labels_are_those_of_their_words() -> None:

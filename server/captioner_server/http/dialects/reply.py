@@ -52,7 +52,7 @@ def text_of(caption: Caption, prompt: str, format: Any) -> str:
 def _any_json(facts: Facts, prompt: str) -> Any:
     """In the shape that the prompt shows, if it shows one that can be filled."""
     if (shape := prompts.shape_in(prompt)) is not None:
-        with suppress(RequestError):
+        with suppress(RequestError, RecursionError):
             return fill_schema(schema_of(shape), facts)
     keywords = [keyword.text for keyword in facts.keywords]
     if prompts.asks_for_json_list(prompt):
@@ -62,4 +62,9 @@ def _any_json(facts: Facts, prompt: str) -> Any:
 
 
 def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    """As JSON, with lone surrogates escaped, which UTF-8 cannot encode. Raises `RequestError`."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (ValueError, RecursionError):
+        raise RequestError("the format has a number that is not finite, or too many brackets", "format") from None
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -56,6 +56,8 @@ def fill_schema(schema: Any, facts: Facts) -> Any:
             f"the format cannot be met: {error}; it can have a caption, keywords and their confidence",
             "format",
         ) from None
+    except RecursionError:
+        raise RequestError("the format has too many brackets within each other", "format") from None
 
 
 def schema_of(example: Any) -> Any:
