@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from captioner.cli.arguments.model import add_device_argument, add_threads_argument
 from captioner.errors import DataError, DeviceError
+from captioner.toml import read_toml
 
 if TYPE_CHECKING:
     import torch
@@ -151,14 +151,9 @@ def _config(args: argparse.Namespace) -> Path:
     """The file of the configuration. Raises `DataError` if it cannot be read or the data are not there."""
     given, recipe = Path(args.config), RECIPES / f"{args.config}.toml"
     config = recipe if recipe.exists() and not given.is_file() else given
-    try:
-        tomllib.loads(config.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError(f"there is no configuration {given}; included recipes are {_recipes()}") from None
-    except OSError as error:
-        raise DataError(f"cannot read the configuration {config}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{config} is not valid TOML: {error}") from None
+    if not config.exists():
+        raise DataError(f"there is no configuration {given}; included recipes are {_recipes()}")
+    read_toml(config)
     if args.data_root is not None and not args.data_root.is_dir():
         raise DataError(f"--data-root: there is no folder {args.data_root}")
     return config

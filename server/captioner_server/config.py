@@ -7,14 +7,14 @@ import difflib
 import json
 import math
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from captioner.errors import OptionsError
+from captioner.errors import DataError, OptionsError
 from captioner.paths import below
+from captioner.toml import read_toml
 from captioner_server.captioning.model_source import relative_to
 from captioner_server.settings import GROUPS, SETTINGS
 
@@ -95,11 +95,9 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 def _from_file(file: Path) -> dict[str, Any]:
     try:
-        keys = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise OptionsError(f"cannot read {file}: {error.strerror}", "config") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise OptionsError(f"{file} is not TOML: {error}", "config") from error
+        keys = read_toml(file)
+    except DataError as error:
+        raise OptionsError(str(error), "config") from error
     values: dict[str, Any] = {}
     for key, value in keys.items():
         if key not in SETTINGS:

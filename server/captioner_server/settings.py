@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,8 @@ class Setting:
 
     def _checked(self, value: Any, where: str) -> Any:
         if self.kind is float and type(value) is int:
-            value = float(value)
+            with suppress(OverflowError):
+                value = float(value)
         if self.kind is Path and isinstance(value, str):
             value = Path(value)
         if not isinstance(value, self.kind) or (isinstance(value, bool) and self.kind is not bool):

@@ -161,6 +161,9 @@ def test_without_validation_the_last_weights_are_named(data, tmp_path, capsys) -
         (["--set", "search.attention=true"], "search.attention: unknown option"),
         (["--set", "beam_size=99"], "beam_size must be from 1 to 16"),
         (["--set", "max_words=100"], "max_words must be from 1 to 64"),
+        (["--set", f"stages.0.epochs={'1' * 5000}"], "epochs: expected a whole number"),
+        (["--set", f"stages.0.learning_rate={'1' * 400}"], "learning_rate: expected a number"),
+        (["--set", f"seed={'[' * 3000}"], "seed: expected a whole number"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_at_once(data, tmp_path, capsys, arguments, reason) -> None:
@@ -178,6 +181,14 @@ def test_a_configuration_that_is_none(data, tmp_path, capsys, config, reason) ->
     assert train(data, tmp_path, config=config) == 2
     errors = told(capsys)
     assert reason in errors and errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("value", ["1" * 5000, "[" * 100_000], ids=["digits", "brackets"])
+def test_a_configuration_without_end_is_no_toml(tmp_path, capsys, value) -> None:
+    (tmp_path / "run.toml").write_text(f"name = {value}")
+    assert main(["train", str(tmp_path / "run.toml"), "-o", str(tmp_path / "run")]) == 2
+    errors = told(capsys)
+    assert "run.toml is not valid TOML: " in errors and errors.count("\n") == 1
 
 
 def test_what_is_not_there_is_said_without_loading_pytorch() -> None:

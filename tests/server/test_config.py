@@ -48,6 +48,10 @@ def test_a_file_may_have_any_name(name: str, tmp_path: Path, monkeypatch: pytest
     assert (values["port"], values["queue_size"]) == (3, 2)
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path) -> None:
+    assert resolve({}, {}, write(tmp_path, "\ufeffgrace_s = 3")).values["grace_s"] == 3.0
+
+
 def test_values_get_the_type_of_their_setting(tmp_path) -> None:
     file = write(tmp_path, 'grace_s = 3\ntoken_file = "secret/token"\nlog_format = "json"\n')
     values = resolve({}, {"CAPTIONER_METRICS_PORT": "9090"}, file).values
@@ -68,7 +72,10 @@ def test_values_get_the_type_of_their_setting(tmp_path) -> None:
         ("port = true", "port: must be a whole number, got True"),
         ("port = 1.5", "port: must be a whole number, got 1.5"),
         ('precision = "half"', "precision: must be one of auto, float32, int8, got 'half'"),
-        ("port = ", "is not TOML"),
+        ("port = ", "is not valid TOML"),
+        (f"port = {'1' * 5000}", "is not valid TOML"),
+        (f"port = {'[' * 100_000}", "is not valid TOML: too many brackets"),
+        (f"grace_s = {'1' * 400}", "grace_s: must be a number"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named(tmp_path, text, message) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from captioner.errors import DataError, OptionsError
 from captioner.nn.encoder import STRIDES
 from captioner.nn.model import ModelOptions
 from captioner.options import BUNDLE_OPTIONS, CaptionOptions
+from captioner.toml import read_toml
 from captioner.training.config.renamed import renamed, with_bonus
 from captioner.training.config.tables import build, change, table
 
@@ -315,12 +315,7 @@ class TrainOptions:
     def read(cls, path: Path, changes: Mapping[str, str] | None = None) -> TrainOptions:
         """From a TOML file. `changes` sets single values by dotted name, in TOML syntax: {"seed": "2",
         "model.decoder": '"two_lstm"', "stages.0.epochs": "3"}."""
-        try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise DataError(f"cannot read the configuration {path}: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise DataError(f"{path} is not valid TOML: {error}") from None
+        values = read_toml(path)
         for name, text in (changes or {}).items():
             change(values, name, text)
         return cls.from_dict(values)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from captioner.errors import DataError
@@ -53,7 +54,8 @@ def _value(hint: Any, value: Any, path: str) -> Any:
             raise DataError(f"{path}: expected a list, got {value!r}")
         return tuple(_value(get_args(hint)[0], item, f"{path}[{index}]") for index, item in enumerate(value))
     if hint is float and type(value) is int:
-        return float(value)
+        with suppress(OverflowError):
+            return float(value)
     if type(value) is not hint:
         raise DataError(f"{path}: expected {_KINDS[hint]}, got {value!r}")
     return value
@@ -73,7 +75,7 @@ def change(values: dict[str, Any], name: str, text: str) -> None:
     """
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         value = text
     *path, last = name.split(".")
     place: Any = values
