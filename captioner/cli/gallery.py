@@ -222,11 +222,17 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    from captioner.folder.state_file import MAX_RECORD_BYTES
+
     try:
-        with path.open(encoding="utf-8-sig", errors="replace") as lines:
+        with path.open("rb") as file:
+            lines = iter(lambda: file.readline(MAX_RECORD_BYTES + 1), b"")
             for number, line in enumerate(lines, 1):
+                if len(line) > MAX_RECORD_BYTES:
+                    raise DataError(f"{path}, line {number}: more than {MAX_RECORD_BYTES} bytes")
                 if line.strip():
-                    yield _read_line(line, f"line {number} of {path.name}")
+                    text = line.decode("utf-8-sig", "replace")
+                    yield _read_line(text, f"line {number} of {path.name}")
     except OSError as error:
         raise DataError(f"{path}: {error.strerror or error}") from error
 

@@ -45,6 +45,15 @@ def test_a_file_without_captions_is_refused(content, tmp_path, capsys) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["c.csv"]
 
 
+def test_a_line_longer_than_a_record_is_not_read(tmp_path, capsys) -> None:
+    captions = tmp_path / "captions.jsonl"
+    with captions.open("wb") as file:
+        file.truncate(2**24)
+    for command in (["gallery", str(captions), "-o", str(tmp_path / "out.html")], ["search", str(captions), "a"]):
+        assert main(command) == 2
+        assert capsys.readouterr().err == f"captioner: {captions}, line 1: more than 8388608 bytes\n"
+
+
 def test_a_torn_last_line_is_one_failed_photo(tmp_path, tiny_bundle, capsys) -> None:
     root = tmp_path / "photos"
     root.mkdir()
