@@ -42,7 +42,7 @@ _DANGLING = re.compile(rf"(?:\s+(?:{'|'.join((*UNFINISHED, 'on', 'by', 'over', '
 def alt_text(caption: str) -> str:
     """A caption that begins with what is in the photo, as alt text of at most `MAX_LENGTH` characters."""
     text = _HERS.sub("them", " ".join(caption.split()))
-    text = _GENDERED.sub(lambda found: NEUTRAL[found.group().lower()], text)
+    text = _GENDERED.sub(lambda found: NEUTRAL.get(found[0].lower(), found[0]), text)
     for pair, both in _PAIRS:
         text = pair.sub(both, text)
     text = _SEVERAL.sub("", text)
