@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from captioner.errors import DataError
 from captioner.references import CaptionedImage, image_key, read_references
 from captioner.references.labels import read_labels
+from captioner.results import to_unicode
 
 KARPATHY = {
     "dataset": "x",
@@ -125,6 +127,7 @@ def one(**changes: object) -> dict[str, object]:
         ("", "no image with a caption"),
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON of captions"),
+        (f'{{"images": [{"1" * 5000}]}}', "not JSON"),
         ("[]", 'no list "images"'),
         ({"images": []}, "no image with a caption"),
         ("a line of text\n", "line 1: not NAME#NUMBER<TAB>caption"),
@@ -248,6 +251,12 @@ def test_the_records_of_a_batch_are_references(tmp_path: Path) -> None:
     path.write_text('{"image": "a.jpg", "caption": "a"}\n[]\n')
     with pytest.raises(DataError, match="line 2: not an object"):
         read_references(path)
+
+
+def test_names_that_are_not_utf_8_are_those_of_the_files(tmp_path: Path) -> None:
+    name, path = os.fsdecode(b"lat\xe9.jpg"), tmp_path / "a.jsonl"
+    path.write_text(json.dumps(to_unicode({"image": name, "caption": "a dog"})))
+    assert [image.name for image in read_references(path)] == [name]
 
 
 def test_of_corrections_the_last_counts_and_rejected_ones_do_not(tmp_path: Path) -> None:

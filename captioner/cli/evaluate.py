@@ -97,6 +97,7 @@ def evaluate(request: Request) -> int:
     from captioner.images.files import ImageFiles
     from captioner.metrics import evaluate_captions
     from captioner.references import read_references
+    from captioner.results import to_unicode
 
     images = read_references(request.references, request.split)
     files = ImageFiles(request.places)
@@ -120,7 +121,8 @@ def evaluate(request: Request) -> int:
                 if isinstance(caption, CaptionerError):
                     raise DataError(f"{image.name}: {caption}")
                 captions[image.name] = caption.text
-                lines.append(json.dumps(caption.to_dict(image.name, words=False, alternatives=False)) + "\n")
+                record = caption.to_dict(image.name, words=False, alternatives=False)
+                lines.append(json.dumps(to_unicode(record)) + "\n")
                 tests.add(image, caption)
         finally:
             if request.output and lines:  # also those before an error or Ctrl-C

@@ -164,5 +164,5 @@ def _read_scores(text: str) -> tuple[str, dict[str, float]]:
     try:
         values = json.loads(Path(file).read_bytes())
         return name, {key: float(value) for key, value in values.items() if isinstance(value, (int, float))}
-    except (OSError, ValueError, ArithmeticError, AttributeError) as error:
+    except (OSError, ValueError, ArithmeticError, AttributeError, RecursionError) as error:
         raise DataError(f"--scores takes DATA=FILE with scores as JSON, got {text!r}: {error}") from None

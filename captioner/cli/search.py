@@ -89,6 +89,7 @@ def run(args: argparse.Namespace) -> int:
 
 def search(request: Request, words: str) -> int:
     """Print what is found; the exit status."""
+    from captioner.results import to_unicode
     from captioner.retrieval import CaptionIndex
 
     photos = list(read_captions(request.source, request.corrections))
@@ -96,7 +97,7 @@ def search(request: Request, words: str) -> int:
     for one in found:
         if request.as_json:
             shown = {"image": one.photo.image, "caption": one.photo.caption, "score": round(one.score, 4)}
-            print(json.dumps(shown))
+            print(json.dumps(to_unicode(shown)))
         else:
             print(f"{printable(one.photo.image)}\t{printable(one.photo.caption)}")
     if not found:

@@ -16,6 +16,7 @@ from captioner.errors import DataError
 from captioner.references import CaptionedImage, image_key, read_text
 from captioner.references.json_text import parse_json
 from captioner.references.tables import csv_rows, is_csv
+from captioner.results import image_of
 
 
 def references_by_image(images: Sequence[CaptionedImage]) -> dict[str, tuple[str, ...]]:
@@ -77,7 +78,7 @@ def _json_records(path: Path, text: str) -> Iterator[tuple[str, Any]]:
 def _parse(record: Any, keys: dict[int, str], place: str) -> tuple[str, str]:
     if not isinstance(record, dict):
         raise DataError(f"{place}: not an object")
-    image = record.get("image", record.get("image_id"))
+    image = image_of({"image": record.get("image_id"), **record})
     caption = record.get("caption")
     if not isinstance(caption, str) or not isinstance(image, (str, int)):
         raise DataError(f'{place}: no "caption", or no "image" or "image_id"')
@@ -88,9 +89,9 @@ def keys_by_number(images: Sequence[CaptionedImage]) -> dict[int, str]:
     """COCO's number of each image, from its entry or the end of its name (COCO_val2014_000000000042.jpg)."""
     keys = {}
     for image in images:
-        number = re.search(r"(\d+)$", image.key)
+        number = re.search(r"(?<!\d)\d{1,18}$", image.key)
         if image.image_id is not None:
             keys[image.image_id] = image.key
         elif number:
-            keys[int(number[1])] = image.key
+            keys[int(number[0])] = image.key
     return keys

@@ -12,7 +12,7 @@ def parse_json(text: str, place: object) -> Any:
     """The value of a JSON text. Raises `DataError`, which names the place."""
     try:
         return json.loads(text)
-    except json.JSONDecodeError as error:
+    except ValueError as error:  # also numbers of thousands of digits
         raise DataError(f"{place}: not JSON ({error})") from None
     except RecursionError:
         raise DataError(f"{place}: not JSON of captions (too many brackets within each other)") from None

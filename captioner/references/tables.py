@@ -13,6 +13,7 @@ from captioner.references.bounded import MAX_SIDECAR_BYTES, read_text
 from captioner.references.image import CaptionedImage
 from captioner.references.json_text import parse_json
 from captioner.references.listing import list_images
+from captioner.results import image_of
 
 IMAGE_COLUMNS = ("image", "filename", "file_name", "image_name", "file", "path")
 CAPTION_COLUMNS = ("caption", "text", "comment")
@@ -91,7 +92,8 @@ def parse_lines(path: Path, text: str) -> list[CaptionedImage]:
     Raises `DataError`."""
     found = _Images(path)
     for number, record in _records(path, text):
-        image, caption = _first(record, IMAGE_COLUMNS), _first(record, CAPTION_COLUMNS)
+        image = image_of({"image": _first(record, IMAGE_COLUMNS), **record})
+        caption = _first(record, CAPTION_COLUMNS)
         if not isinstance(image, str) or not isinstance(caption, str | None):
             raise DataError(f"{path}, line {number}: no object with the strings image and caption")
         if "status" in record:

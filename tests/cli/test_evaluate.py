@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
 from captioner.cli.main import main
+from captioner.results import image_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PHOTOS = ("cat", "raccoon", "coffee")
@@ -88,6 +90,16 @@ def test_no_input_is_overwritten(
             assert output.read_bytes() == before
     assert main(["evaluate", str(photos), *command[2:], "-o", str(photos / "cat.txt")]) == 2
     assert (photos / "cat.txt").read_text() == "a cat"
+
+
+def test_captions_of_names_that_are_not_utf_8_are_json_for_all(command: list[str], tmp_path: Path) -> None:
+    photos, out, name = tmp_path / "photos", tmp_path / "out.jsonl", os.fsdecode(b"lat\xe9.jpg")
+    photos.mkdir()
+    shutil.copy(EXAMPLES / "cat.jpg", photos / name)
+    (photos / name).with_suffix(".txt").write_text("a cat")
+    assert main(["evaluate", str(photos), *command[4:], "-o", str(out)]) == 0
+    [record] = map(json.loads, out.read_text().splitlines())
+    assert (record["image"], image_of(record)) == ("lat\\udce9.jpg", name)
 
 
 def test_captions_among_the_photos_are_replaced(command: list[str], tmp_path: Path) -> None:

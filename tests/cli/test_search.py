@@ -1,6 +1,7 @@
 """`captioner search` as a user calls it."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,14 @@ def test_a_compound_is_one_word(tmp_path, capsys):
     }.items():
         assert main(["search", str(tmp_path), words]) == 0
         assert sorted(found(capsys)) == sorted(names), words
+
+
+def test_names_that_are_not_utf_8_are_json_for_all(tmp_path, capsys):
+    name = os.fsdecode(b"lat\xe9.png")
+    Image.new("RGB", (8, 8)).save(tmp_path / name)
+    (tmp_path / name).with_suffix(".txt").write_text("a black square")
+    assert main(["search", str(tmp_path), "square", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["image"] == "lat\\udce9.png"
 
 
 def test_what_a_person_decided_counts(folder, capsys):

@@ -327,9 +327,14 @@ def test_from_a_checkpoint_to_scores(data, run, tmp_path, capsys) -> None:
         ("run/best.pt", ["--card", "nowhere.md"], "cannot read the model card"),
         ("run/best.pt", ["--avoid", "nowhere.txt"], "cannot read the phrases nowhere.txt"),
         ("run/best.pt", ["--scores", "squares=nowhere.json"], "--scores takes DATA=FILE"),
+        ("run/best.pt", ["--scores", "squares=deep.json"], "--scores takes DATA=FILE"),
     ],
 )
-def test_what_cannot_be_exported(data, run, tmp_path, capsys, checkpoint, arguments, reason) -> None:
+def test_what_cannot_be_exported(
+    data, run, tmp_path, capsys, monkeypatch, checkpoint, arguments, reason
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("deep.json").write_text("[" * 100_000)
     capsys.readouterr()
     assert main(["export", str(data / checkpoint), "-o", str(tmp_path / "bundle"), *arguments]) == 2
     errors = told(capsys)

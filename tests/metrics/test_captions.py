@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from captioner.errors import DataError
-from captioner.metrics.captions import read_captions, references_by_image
+from captioner.metrics.captions import keys_by_number, read_captions, references_by_image
 from captioner.references import CaptionedImage
+from captioner.results import to_unicode
 
 IMAGES = [
     CaptionedImage("COCO_val2014_000000000042.jpg", ("a dog",), "val"),
@@ -46,6 +48,18 @@ def test_coco_results_are_matched_by_number(tmp_path: Path) -> None:
     records = [{"image_id": 42, "caption": "a dog"}, {"image_id": 7, "caption": "a cat"}]
     path.write_text(json.dumps([*records, {"image_id": "x/y.jpg", "caption": "it"}], indent=1))
     assert read_captions(path, IMAGES) == {"COCO_val2014_000000000042": "a dog", "cat": "a cat", "y": "it"}
+
+
+def test_a_name_of_thousands_of_digits_has_no_number() -> None:
+    assert keys_by_number([CaptionedImage(f"{'1' * 4400}.jpg", ("a dog",), "val"), IMAGES[0]]) == {
+        42: "COCO_val2014_000000000042"
+    }
+
+
+def test_names_that_are_not_utf_8_are_matched(tmp_path: Path) -> None:
+    name = os.fsdecode(b"lat\xe9.jpg")
+    path = write(tmp_path / "captions.jsonl", to_unicode({"image": name, "caption": "a cat"}))
+    assert read_captions(path, [CaptionedImage(name, ("a cat",), "")]) == {name[:-4]: "a cat"}
 
 
 @pytest.mark.parametrize(
