@@ -100,7 +100,7 @@ def choose(name: str) -> None:
         else:
             _choice().parent.mkdir(parents=True, exist_ok=True)
             with replacing(_choice()) as file:
-                file.write((name if name in models else str(folder.resolve())).encode())
+                file.write(os.fsencode(name if name in models else folder.resolve()) + b"\n")
     except OSError as error:
         raise OutputError(f"cannot write {_choice()}: {error.strerror or error}") from None
 
@@ -136,7 +136,7 @@ def _package(name: str) -> str:
 def _chosen_name() -> str | None:
     """The chosen model as `choose` noted it; None for the embedded one."""
     try:
-        return _choice().read_text(encoding="utf-8").strip()
+        return os.fsdecode(_choice().read_bytes()).removesuffix("\n")
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -69,6 +70,13 @@ def test_what_was_chosen_is_used(
     assert chosen() == tiny_bundle
     assert main(["model", "use", "default"]) == 0
     assert chosen() is None
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="names are Unicode")
+def test_a_folder_may_have_any_name(tiny_bundle: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny_bundle, tmp_path / os.fsdecode(b" lat\xe9 \n")))
+    assert main(["model", "use", str(folder)]) == 0
+    assert chosen() == folder
 
 
 def test_what_is_not_there_is_refused(
