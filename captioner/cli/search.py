@@ -126,7 +126,7 @@ def read_captions(source: Path, corrections: Path | None = None) -> Iterator[Cap
 
 def _read(source: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     from captioner.cli.gallery import read_records
-    from captioner.references import read_references
+    from captioner.references import NoCaptionsError, read_references
 
     if not source.exists():
         raise DataError(f"{source}: there is no such folder or file")
@@ -137,10 +137,8 @@ def _read(source: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
                 yield str(record["image"]), record["caption"], tuple(_others(record))
         return
     try:
-        images = read_references(source)
-    except DataError as error:
-        if not source.is_dir():
-            raise
+        images = read_references(source, divided=False)
+    except NoCaptionsError as error:
         how = f"captioner batch {source} -o {captions}"
         raise DataError(f"{source}: there are no captions in this folder yet; make them by: {how}") from error
     for image in images:

@@ -22,8 +22,8 @@ class AllowedFolders:
     def find(self, name: str) -> Path:
         """The file or folder of that name, absolute or below one of the folders, with all links resolved.
 
-        Raises `DataError` for what is neither, such as a pipe, and if there is none. The error is then the same
-        for what lies elsewhere, which is nobody's business."""
+        Raises `DataError` for what is neither, such as a pipe, and if there is none. The error is then the
+        same for what lies elsewhere, which is nobody's business."""
         path = self._resolve(name)
         if path is None:
             raise self._missing(name)

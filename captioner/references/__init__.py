@@ -24,11 +24,12 @@ from captioner.references.bounded import read_text
 from captioner.references.image import CaptionedImage, image_key
 from captioner.references.json_text import parse_json
 from captioner.references.labels import read_classes, read_labels
-from captioner.references.tables import is_csv, parse_csv, parse_lines, read_sidecars
+from captioner.references.tables import NoCaptionsError, is_csv, parse_csv, parse_lines, read_sidecars
 from captioner.words.tokens import find_unspaced
 
 __all__ = [
     "CaptionedImage",
+    "NoCaptionsError",
     "image_key",
     "read_classes",
     "read_image_ids",
@@ -44,17 +45,23 @@ _METADATA = ("metadata.jsonl", "metadata.csv")
 
 
 def read_references(
-    path: str | Path, split: str | None = None, *, split_lists: Mapping[str, str | Path] | None = None
+    path: str | Path,
+    split: str | None = None,
+    *,
+    split_lists: Mapping[str, str | Path] | None = None,
+    divided: bool = True,
 ) -> list[CaptionedImage]:
     """The images of `path` in the order of the file, its format detected.
 
     `split` keeps the images of one split, or of several joined by `+` ("train+restval"). `split_lists`
     maps the names of splits to list files (`Flickr_8k.trainImages.txt`) for formats that hold none.
     Blank captions and images without a caption are left out. Raises `DataError` for anything that cannot be
-    read, is malformed or repeated, leaves no image, or has no spaces between words.
+    read, is malformed or repeated, leaves no image, or unless `divided` is False, has no spaces between words.
     """
     path = Path(path)
     images = _captioned(path, _read_folder(path) if path.is_dir() else _parse(path, read_text(path)))
+    if divided:
+        _check_divided(path, images)
     if split_lists:
         images = _assign_splits(images, split_lists)
     if split is not None:
@@ -198,15 +205,18 @@ def _captioned(path: Path, images: list[CaptionedImage]) -> list[CaptionedImage]
             found.append(dataclasses.replace(image, captions=captions))
     if not found:
         raise DataError(f"{path}: no image with a caption")
-    unspaced = find_unspaced(caption for image in found for caption in image.captions)
+    if len(found) < len(images):
+        _LOG.warning("%s: %s of %s images have no caption", path, len(images) - len(found), len(images))
+    return found
+
+
+def _check_divided(path: Path, images: list[CaptionedImage]) -> None:
+    unspaced = find_unspaced(caption for image in images for caption in image.captions)
     if unspaced is not None:
         raise DataError(
             f"{path}: there are no spaces between the words of {unspaced!r}; separate the words with spaces, "
             "with a program for the language (such as jieba, fugashi or pythainlp)"
         )
-    if len(found) < len(images):
-        _LOG.warning("%s: %s of %s images have no caption", path, len(images) - len(found), len(images))
-    return found
 
 
 def _assign_splits(

@@ -23,6 +23,10 @@ SIDECAR_SUFFIXES = (".txt", ".caption")
 _DELIMITERS = ",;\t|"
 
 
+class NoCaptionsError(DataError):
+    """A folder has no captions."""
+
+
 def is_csv(text: str) -> bool:
     """Whether the first line of a text names the columns of images and captions."""
     head = text.partition("\n")[0]
@@ -136,7 +140,7 @@ def read_sidecars(folder: Path) -> list[CaptionedImage]:
                 found.append(CaptionedImage(name, tuple(captions), ""))
                 break
     if not found:
-        raise DataError(f"{folder}: no image has a text file with a caption beside it")
+        raise NoCaptionsError(f"{folder}: no image has a text file with a caption beside it")
     return found
 
 

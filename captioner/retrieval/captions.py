@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from captioner.retrieval.query import Query
 from captioner.words.forms import base, joined, kinds
-from captioner.words.tokens import tokenize
+from captioner.words.tokens import is_undivided, tokenize
 
 _KIND_WEIGHT, _OTHER_WEIGHT = 0.6, 0.5
 _LENGTH_SHARE = 0.4
@@ -59,12 +59,18 @@ class CaptionIndex:
         """The photos that have some of the words and all of the phrases of a query, best first; of equal ones
         the earlier. Raises `OptionsError` for an empty query."""
         query = Query.parse(text)
+        without = {
+            number
+            for word in query.without_words
+            for number, weight in self._matches(word).items()
+            if weight == 1.0
+        }
         left = [
             number
             for number in range(len(self._photos))
-            if all(self._has_phrase(number, phrase) for phrase in query.phrases)
+            if number not in without
+            and all(self._has_phrase(number, phrase) for phrase in query.phrases)
             and not any(self._has_phrase(number, phrase) for phrase in query.without_phrases)
-            and not any(self._in_caption(number, word) for word in query.without_words)
         ]
         scores = self._score(query.words)
         if query.phrases:
@@ -89,13 +95,17 @@ class CaptionIndex:
             for kind in kinds(word)
             for number, weight in self._weights.get(kind, {}).items()
         }
-        for number, weight in self._weights.get(word, {}).items():
-            found[number] = max(weight, found.get(number, 0.0))
+        for own in [base for base in self._weights if _is_in(word, base)] if is_undivided(word) else [word]:
+            for number, weight in self._weights.get(own, {}).items():
+                found[number] = max(weight, found.get(number, 0.0))
         return found
-
-    def _in_caption(self, number: int, word: str) -> bool:
-        return self._weights.get(word, {}).get(number, 0.0) == 1.0
 
     def _has_phrase(self, number: int, phrase: Sequence[str]) -> bool:
         tokens, length = self._tokens[number], len(phrase)
-        return any(tuple(tokens[at : at + length]) == phrase for at in range(len(tokens) - length + 1))
+        starts = range(len(tokens) - length + 1)
+        return any(all(map(_is_in, phrase, tokens[start : start + length])) for start in starts)
+
+
+def _is_in(word: str, token: str) -> bool:
+    """Whether a token is the word, or contains it in a script that does not divide words."""
+    return word == token or (is_undivided(word) and word in token)

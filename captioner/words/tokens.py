@@ -25,6 +25,11 @@ def tokenize(text: str) -> list[str]:
     return [word.replace("’", "'") for word in _WORD.findall(composed.lower())]
 
 
+def is_undivided(word: str) -> bool:
+    """Whether a word has letters of a script that does not write words apart: it may be a whole clause."""
+    return not word.isascii() and _RUN.search(word) is not None
+
+
 def find_unspaced(captions: Iterable[str]) -> str | None:
     """A caption whose words are not written apart, so that `tokenize` would take a clause for one word; None
     if at most a tenth of the captions are like that."""

@@ -111,6 +111,33 @@ def test_text_files_beside_photos_are_searched(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("狗", ["a.png", "b.png"]),
+        ("狗 桌子", ["a.png", "b.png"]),
+        ("狗 -桌子", ["b.png"]),
+        ('"在桌子"', ["a.png"]),
+        ('狗 -"在桌子"', ["b.png"]),
+        ("แมว", ["c.png"]),
+        ("机", []),
+    ],
+)
+def test_words_are_found_where_they_are_not_divided(words, names, tmp_path, capsys):
+    for name, text in (("a", "一只狗坐在桌子上"), ("b", "两只狗在草地上奔跑"), ("c", "แมวนั่งอยู่บนโต๊ะ")):
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{name}.png")
+        (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8")
+    assert main(["search", str(tmp_path), words]) == 0
+    assert found(capsys) == names
+
+
+def test_a_text_file_that_cannot_be_read_is_named(tmp_path, capsys):
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    (tmp_path / "a.txt").write_text("ein schwarzes Viereck für alle", encoding="latin-1")
+    assert main(["search", str(tmp_path), "Viereck"]) == 2
+    assert capsys.readouterr().err == f"captioner: {tmp_path / 'a.txt'}: not a text file in UTF-8; save it as one\n"
+
+
+@pytest.mark.parametrize(
     ("arguments", "reason"),
     [
         (["."], "name what to search for"),

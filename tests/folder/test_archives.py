@@ -114,7 +114,7 @@ def test_an_archive_that_is_replaced_while_it_is_opened(tmp_path, monkeypatch, n
                 archive.add(tmp_path / "photo.jpg", "photo.jpg")
 
     def open_and_replace(path: Path, *mode: str) -> IO[bytes]:
-        file = open(path, *mode)  # noqa: PTH123 (Path.open is replaced)
+        file = open(path, *mode)  # noqa: PTH123, SIM115 (Path.open is replaced)
         if new.exists():
             new.replace(path)
         return file

@@ -251,7 +251,7 @@ def test_wording(options, expected) -> None:
         ("a few women on a bench", "A few people on a bench."),
         ("a herd of cows by a people", "A herd of cows by people."),
         ("a man and woman walking", "Two people walking."),
-        ("a bu\u017finessman in a park", "A bu\u017finessman in a park."),  # the same letters but for their case
+        ("a bu\u017finessman in a park", "A bu\u017finessman in a park."),  # s in another case
     ],
 )
 def test_alt_text(caption, expected) -> None:

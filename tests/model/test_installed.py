@@ -85,8 +85,8 @@ def test_what_is_not_there_is_refused(
     with pytest.raises(BundleError, match="there is no model nope; installed are default"):
         choose("nope")
     taught(tiny_bundle, user_folder, "hens")
-    for arguments in (["model", "use", "hen"], ["model", "show", "hen"], ["caption", "x.jpg", "--model", "hen"]):
-        assert main(arguments) == 2
+    for command in ("model use hen", "model show hen", "caption x.jpg --model hen"):
+        assert main(command.split()) == 2
         [said] = capsys.readouterr().err.splitlines()
         assert said.startswith("captioner: there is no model hen; installed are default, ")
         assert said.endswith("hens (captioner model list); did you mean hens?")

@@ -261,7 +261,7 @@ def test_models_are_named_by_the_command_line_and_the_file(tmp_path) -> None:
     for wrong in (["a=x", "a=y"], ["my model"]):
         with pytest.raises(OptionsError, match="write NAME=BUNDLE"):
             parse_models(wrong)
-    with pytest.raises(BundleError, match="there is no model defualt; .* did you mean default"):
+    with pytest.raises(BundleError, match=r"there is no model defualt; .* did you mean default"):
         parse_models(["dogs=defualt"])
     file = tmp_path / "server.toml"
     file.write_text('model = ["dogs=dogs", "default"]')
