@@ -95,7 +95,8 @@ class CaptionIndex:
             for kind in kinds(word)
             for number, weight in self._weights.get(kind, {}).items()
         }
-        for own in [base for base in self._weights if _is_in(word, base)] if is_undivided(word) else [word]:
+        owns = [other for other in self._weights if _is_in(word, other)] if is_undivided(word) else [word]
+        for own in owns:
             for number, weight in self._weights.get(own, {}).items():
                 found[number] = max(weight, found.get(number, 0.0))
         return found

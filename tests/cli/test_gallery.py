@@ -49,7 +49,10 @@ def test_a_line_longer_than_a_record_is_not_read(tmp_path, capsys) -> None:
     captions = tmp_path / "captions.jsonl"
     with captions.open("wb") as file:
         file.truncate(2**24)
-    for command in (["gallery", str(captions), "-o", str(tmp_path / "out.html")], ["search", str(captions), "a"]):
+    for command in (
+        ["gallery", str(captions), "-o", str(tmp_path / "out.html")],
+        ["search", str(captions), "a"],
+    ):
         assert main(command) == 2
         assert capsys.readouterr().err == f"captioner: {captions}, line 1: more than 8388608 bytes\n"
 

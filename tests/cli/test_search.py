@@ -134,7 +134,10 @@ def test_a_text_file_that_cannot_be_read_is_named(tmp_path, capsys):
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     (tmp_path / "a.txt").write_text("ein schwarzes Viereck für alle", encoding="latin-1")
     assert main(["search", str(tmp_path), "Viereck"]) == 2
-    assert capsys.readouterr().err == f"captioner: {tmp_path / 'a.txt'}: not a text file in UTF-8; save it as one\n"
+    assert (
+        capsys.readouterr().err
+        == f"captioner: {tmp_path / 'a.txt'}: not a text file in UTF-8; save it as one\n"
+    )
 
 
 @pytest.mark.parametrize(

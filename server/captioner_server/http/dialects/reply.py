@@ -66,5 +66,7 @@ def _dump(value: Any) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (ValueError, RecursionError):
-        raise RequestError("the format has a number that is not finite, or too many brackets", "format") from None
+        raise RequestError(
+            "the format has a number that is not finite, or too many brackets", "format"
+        ) from None
     return text.encode("utf-8", "backslashreplace").decode()
