@@ -215,6 +215,16 @@ def test_a_dash_is_no_file_to_convert_into(tmp_path, monkeypatch, capsys) -> Non
     assert not Path("-").exists()
 
 
+def test_keywords_come_from_captions_that_have_some(tmp_path, capsys) -> None:
+    captions, out = tmp_path / "captions.jsonl", tmp_path / "out.jsonl"
+    captions.write_text('{"image": "a", "caption": "a cat"}\n')
+    assert convert(captions, "-o", out, "--keywords") == 2
+    assert f"--keywords: {captions} has none" in capsys.readouterr().err
+    captions.write_text('{"image": "a", "caption": "a cat", "keywords": ["cat"]}\n')
+    assert convert(captions, "-o", out, "--keywords") == 0
+    assert json.loads(out.read_text())["keywords"] == ["cat"]
+
+
 def test_the_captions_are_not_replaced(tmp_path, capsys) -> None:
     lines = tmp_path / "captions.jsonl"
     lines.write_text('{"image": "a.jpg", "caption": "a"}\n')
