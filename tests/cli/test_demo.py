@@ -97,10 +97,12 @@ def test_a_gallery_that_keeps_decisions_by_itself(tiny_bundle, tmp_path):
                 ({"host": "evil.example"}, "[]", 403),
                 ({}, "no list", 400),
                 ({}, '[{"image": "a.jpg", "caption": "x", "status": "nonsense"}]', 400),
+                ({}, r'[{"image": "a.jpg", "caption": "\udce9", "status": "edited"}]', 200),
                 ({}, '[{"image": "a.jpg"}]', 200),  # taken back
             ):
                 answer = httpx.post(f"{url}decisions", content=body, headers=headers, timeout=PATIENCE_S)
                 assert answer.status_code == status, answer.text
+                assert httpx.get(f"{url}decisions", timeout=PATIENCE_S).status_code == 200
             assert kept() == [earlier]
             read = httpx.get(url, headers={"host": "evil.example"}, timeout=PATIENCE_S)
             assert read.status_code == 403

@@ -70,7 +70,8 @@ class Gallery:
         ]
 
     async def _list(self, asked: str, ticket: Ticket) -> Response:
-        return JSONResponse(self.decisions.list())
+        # Escaped: names and captions may have lone surrogates, which UTF-8 cannot encode.
+        return Response(json.dumps(self.decisions.list()), media_type="application/json")
 
     async def _change(self, changes: Sequence[Change], ticket: Ticket) -> Response:
         await run_aside(self.decisions.change, changes)
