@@ -191,7 +191,8 @@ def service_config(max_attempts: int, *, watch: bool = True) -> dict[str, object
 def _split(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not _HOST.fullmatch(host) or not port.isdecimal() or not 0 < int(port) < 65536:
+    is_port = port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65536
+    if not colon or not _HOST.fullmatch(host) or not is_port:
         raise OptionsError(f"a server's address is HOST:PORT, got {address!r}", "server")
     return host, int(port)
 

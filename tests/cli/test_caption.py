@@ -246,6 +246,7 @@ def test_image_limits(caption, capsys) -> None:
         (["--server", "localhost:1", "--model", "./x"], "--model: ./x is a path; a server is asked"),
         (["--server", "localhost:1", "--token-file", "missing"], "--token-file: missing: No such file"),
         (["--server", "http://localhost:1"], "a server's address is HOST:PORT, got 'http://localhost:1'"),
+        (["--server", f"localhost:{'1' * 5000}"], "a server's address is HOST:PORT, got 'localhost:1"),
         (["--tls"], "--tls needs --server"),
         (["--timeout-s", "0"], "--timeout-s needs --server"),
         (["--root-certificates", "missing"], "--root-certificates needs --server"),

@@ -28,7 +28,7 @@ def test_the_cpu(bundle: Bundle) -> None:
     assert (runtime.device, runtime.provider) == ("cpu", "CPUExecutionProvider")
 
 
-@pytest.mark.parametrize("device", ["gpu", "CPU", "cuda:", "cpu:0", ""])
+@pytest.mark.parametrize("device", ["gpu", "CPU", "cuda:", "cpu:0", "", f"cuda:{'1' * 5000}"])
 def test_a_device_that_is_none(bundle: Bundle, device: str) -> None:
     with pytest.raises(OptionsError, match="device must be one of auto, cpu, cuda"):
         Runtime(bundle, device)

@@ -15,7 +15,7 @@ DEVICE_HELP = "auto uses CUDA if it works; cuda fails if it does not; cuda:N is 
 
 def check_device(device: str) -> str:
     """The device itself. Raises `OptionsError` unless it is auto, cpu, cuda or cuda:N."""
-    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
+    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,9})?", device):
         raise OptionsError(f"device must be one of auto, cpu, cuda and cuda:N, got {device!r}", "device")
     return device
 
