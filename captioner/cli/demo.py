@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import logging
+import shutil
+import signal
 import sys
 import threading
 import webbrowser
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -99,6 +102,7 @@ def demonstrate(request: Request) -> int:
     from captioner_server.captioning.model_source import ModelSource
     from captioner_server.errors import ServerStartError
     from captioner_server.http.gallery import GALLERY_PATH
+    from captioner_server.main import SIGNALS
     from captioner_server.main import run as serve
     from captioner_server.observation import logs
     from captioner_server.options import ServerOptions
@@ -117,6 +121,7 @@ def demonstrate(request: Request) -> int:
     def load() -> Captioner:
         return Captioner.load(load_bundle(request.bundle), device=request.device, limits=options.image_limits)
 
+    is_kept = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # by nohup, after its terminal is closed
     with TemporaryDirectory(prefix="captioner-gallery-") as folder:
         gallery = open_review(request, Path(folder), options.image_limits) if request.source else None
 
@@ -128,7 +133,15 @@ def demonstrate(request: Request) -> int:
                 threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
         try:
-            return serve([ModelSource("default", load, request.bundle)], options, writer, ready, gallery)
+            return serve(
+                [ModelSource("default", load, request.bundle)],
+                options,
+                writer,
+                ready,
+                gallery,
+                signals=SIGNALS if is_kept else (*SIGNALS, signal.SIGHUP),
+                at_end=partial(shutil.rmtree, folder, ignore_errors=True),
+            )
         except ServerStartError as error:
             raise ServerStartError(f"{error}; --port 0 takes a free port") from error
 

@@ -16,13 +16,14 @@ import os
 import sys
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import ModuleType
 
 import captioner
 from captioner.cli.generated import refusal
 from captioner.cli.output import INTERRUPTED, printable
+from captioner.cli.signals import ending_orderly
 from captioner.errors import CaptionerError, OutputError, RuntimeMissingError, how_to_install
 from captioner.images.suffixes import PICTURES, RAW
 from captioner.images.urls import is_data_url, is_url
@@ -72,6 +73,9 @@ _EXTRAS = {
 }
 """Packages that are not in the base install, and the extra that brings each."""
 
+_END_THEMSELVES = ("serve", "mcp")
+"""Commands with an event loop that handles signals, or where a thread waits for stdin."""
+
 _BROKEN_PIPE = 128 + 13
 
 
@@ -79,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit status.
 
     0 all done, 1 some images failed, 2 the command itself was wrong (argparse exits with 2 by itself),
-    130 interrupted.
+    130 interrupted, 128 + its number after another signal.
     """
     arguments = sys.argv[1:] if argv is None else list(argv)
     _set_up_streams()
@@ -118,7 +122,8 @@ def _run(arguments: list[str]) -> int:
         args = _parse(arguments, command)
         if args.print_completion:
             return _print_completion(args.print_completion)
-        return _module(args.command).run(args)
+        with nullcontext() if args.command in _END_THEMSELVES else ending_orderly():
+            return _module(args.command).run(args)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:

@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from captioner.errors import CaptionerError
 from captioner_server.captioning.model_source import ModelSource
@@ -22,7 +22,7 @@ from captioner_server.server import CaptionServer
 
 log = logging.getLogger(__name__)
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(
@@ -31,17 +31,21 @@ def run(
     writer: LogWriter | None = None,
     ready: Callable[[str], None] | None = None,
     gallery: Gallery | None = None,
+    signals: Collection[int] = SIGNALS,
+    at_end: Callable[[], None] = lambda: None,
 ) -> int:
-    """Serve models until SIGTERM or SIGINT; returns the exit status. SIGHUP loads the models again.
+    """Serve models until one of `signals`; returns the exit status. SIGHUP, if it is none of them, loads the
+    models again.
 
     The first signal drains: 0 if all work in flight was finished within the grace period, else 1. A second
     signal ends the process at once with 128 + its number; a model that fails permanently ends it with
     `EXIT_STATUS`. Raises a `CaptionerError` if the server cannot start. `writer` is that of `logs.set_up`;
     `ready` is called with the HTTP URL once the server captions images. A `gallery` is served over HTTP.
+    `at_end` is called before this returns or the process ends, and no signal interrupts it.
     """
     raise_file_limit(options)
     bound_heap()
-    return asyncio.run(_run(sources, options, writer, ready, gallery))
+    return asyncio.run(_run(sources, options, writer, ready, gallery, signals, at_end))
 
 
 async def _run(
@@ -50,8 +54,11 @@ async def _run(
     writer: LogWriter | None,
     ready: Callable[[str], None] | None,
     gallery: Gallery | None,
+    signals: Collection[int],
+    at_end: Callable[[], None],
 ) -> int:
     def end(status: int) -> None:
+        at_end()
         if writer is not None:
             writer.drain(0.5)
         os._exit(status)  # model threads may go on computing for a long time
@@ -65,11 +72,11 @@ async def _run(
         signalled.set()
 
     loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, on_signal, number)
     # From the start, as SIGHUP ends a process that does not handle it.
     hung_up = asyncio.Event()
     loop.add_signal_handler(signal.SIGHUP, hung_up.set)
+    for number in signals:
+        loop.add_signal_handler(number, on_signal, number)
     server = CaptionServer(options, gallery)
     if writer is not None:
         server.metrics.log_lines_dropped.set_function(lambda: writer.dropped)
@@ -108,6 +115,8 @@ async def _run(
     except CaptionerError:
         await server.stop()
         raise
+    finally:
+        at_end()
 
 
 async def _open(server: CaptionServer, sources: Sequence[ModelSource], options: ServerOptions) -> None:

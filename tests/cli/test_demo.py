@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pillow_heif
+import pytest
 from PIL import Image
 from support.browser import launch_browser, new_page
 from support.patience import PATIENCE_S, wait_until
@@ -109,6 +110,38 @@ def test_a_gallery_that_keeps_decisions_by_itself(tiny_bundle, tmp_path):
             assert httpx.get(f"{url}gallery.files/../../corrections.jsonl").status_code == 404
         finally:
             process.terminate()
+
+
+@pytest.mark.parametrize(
+    ("moment", "numbers", "status"),
+    [
+        ("captioning", [signal.SIGTERM, signal.SIGHUP], {143, 129}),
+        ("captioning", [signal.SIGINT, signal.SIGINT], {130}),
+        ("serving", [signal.SIGHUP], {0}),
+        ("serving", [signal.SIGINT, signal.SIGTERM], {0, 130, 143}),
+    ],
+)
+def test_copies_of_photos_go_with_the_command(tiny_bundle, tmp_path, moment, numbers, status):
+    photos, temporary = tmp_path / "photos", tmp_path / "tmp"
+    temporary.mkdir()
+    photos.mkdir()
+    shutil.copy(EXAMPLES / "cat.jpg", photos / "0.jpg")
+    for number in range(1, 4 if moment == "serving" else 400):
+        (photos / f"{number}.jpg").hardlink_to(photos / "0.jpg")
+    command = [sys.executable, "-m", "captioner", "demo", str(photos), "--port", "0", "--no-browser"]
+    command += ["--model", str(tiny_bundle), "--device", "cpu"]
+    env = {**child_environment(), "TMPDIR": str(temporary)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+        try:
+            if moment == "serving":
+                assert process.stdout and process.stdout.readline()
+            wait_until(lambda: any(temporary.rglob("photos/*.jpg")))
+            for number in numbers:
+                process.send_signal(number)
+            assert process.wait(PATIENCE_S) in status
+        finally:
+            process.kill()
+    assert not any(temporary.iterdir())
 
 
 def test_a_port_that_is_taken(tiny_bundle):

@@ -137,6 +137,47 @@ def test_an_interrupt_is_130(monkeypatch, tiny_bundle: Path) -> None:
     assert main(["caption", "--model", str(tiny_bundle), PHOTO]) == 130
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="has other signals")
+@pytest.mark.parametrize(
+    ("signals", "status"), [("SIGTERM, SIGHUP", 143), ("SIGHUP, SIGTERM", 129), ("SIGINT, SIGINT", 130)]
+)
+def test_a_signal_leaves_no_temporary_folder(tmp_path: Path, signals: str, status: int) -> None:
+    code = f"""if 1:
+        import sys, tempfile
+        from signal import *
+        from captioner.cli import caption
+        from captioner.cli.main import main
+
+        class Folder(tempfile.TemporaryDirectory):
+            def cleanup(self):
+                raise_signal(second)
+                super().cleanup()
+
+        def run(args):
+            with Folder(dir={str(tmp_path)!r}):
+                raise_signal(first)
+
+        first, second = {signals}
+        signal(SIGINT, default_int_handler)
+        caption.run = run
+        sys.exit(main(["caption", "x.jpg"]))"""
+    assert run_python(code).returncode == status
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has other signals")
+def test_an_ignored_signal_stays_ignored() -> None:
+    code = """if 1:
+        import sys
+        from signal import *
+        from captioner.cli import caption
+        from captioner.cli.main import main
+        signal(SIGHUP, SIG_IGN)
+        caption.run = lambda args: raise_signal(SIGHUP) or 0
+        sys.exit(main(["caption", "x.jpg"]))"""
+    assert run_python(code).returncode == 0
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes break differently there")
 def test_a_reader_that_leaves_early_is_no_error(tiny_bundle: Path) -> None:
     read_end, write_end = os.pipe()

@@ -53,6 +53,7 @@ def _begin(rewards: WeightedRewards) -> None:
     global _rewards
     _rewards = rewards
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process hears it too, and ends this one
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if hasattr(libc := ctypes.CDLL(None), "prctl"):
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
