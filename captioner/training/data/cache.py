@@ -15,7 +15,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -149,8 +149,8 @@ def fill(
 
     `compute` returns the rows of at most `batch` examples. The arrays are stored in a subfolder that is named
     after their `kind`, their `identity`, and the names and digests of the images, so that a replaced image is
-    computed again. If several runs need the same arrays, one computes them and the others wait. Raises
-    `OutputError` if there is no space.
+    computed again. Damaged arrays are, too. If several runs need the same arrays, one computes them and the
+    others wait. Raises `OutputError` if there is no space.
     """
     names = "\n".join(f"{example.key}\t{example.digest}" for example in examples)
     images = hashlib.sha256(names.encode()).hexdigest()
@@ -172,8 +172,7 @@ def _fill(
     batch: int,
 ) -> None:
     note, count = folder / "done.json", len(examples)
-    done = json.loads(note.read_text())["done"] if note.exists() else 0
-    arrays = _opened(folder, "r+") if done else {}
+    done, arrays = _resume(folder, note)
     for start in range(done, count, batch):
         stop = min(start + batch, count)
         computed = compute(examples[start:stop])
@@ -188,8 +187,23 @@ def _fill(
             for array in arrays.values():
                 array.flush()  # type: ignore[attr-defined]
             with replacing(note) as file:
-                file.write(json.dumps({"done": stop, **identity}).encode())
+                file.write(json.dumps({"done": stop, "arrays": _kinds(arrays), **identity}).encode())
         progress(stop, count)
+
+
+def _resume(folder: Path, note: Path) -> tuple[int, dict[str, np.ndarray]]:
+    """How many rows are there, and the arrays. If these are not what the note says, all is removed."""
+    with suppress(OSError, EOFError, ValueError, KeyError, TypeError):
+        said = json.loads(note.read_text())
+        if said["arrays"] == _kinds(_opened(folder, "r")):  # which refuses a file that is cut short
+            return int(said["done"]), _opened(folder, "r+")
+    for path in (note, *folder.glob("*.npy")):
+        path.unlink(missing_ok=True)
+    return 0, {}
+
+
+def _kinds(arrays: Mapping[str, np.ndarray]) -> dict[str, list[Any]]:
+    return {name: [array.dtype.str, *array.shape] for name, array in arrays.items()}
 
 
 def _opened(folder: Path, mode: Literal["r", "r+"]) -> dict[str, np.ndarray]:

@@ -199,6 +199,29 @@ def test_a_note_is_whole_or_not_there(tmp_path, encoder, examples) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: os.truncate(folder / "stage0.npy", 1000),
+        lambda folder: os.truncate(folder / "stage0.npy", 0),
+        lambda folder: (folder / "stage0.npy").unlink(),
+        lambda folder: shutil.copy(folder / "damaged.npy", folder / "stage0.npy"),
+        lambda folder: shutil.copy(folder / "stage0.npy", folder / "stage1.npy"),
+        lambda folder: (folder / "done.json").write_text(""),
+        lambda folder: (folder / "done.json").write_text('{"done": 24}'),
+    ],
+)
+def test_a_damaged_cache_is_computed_anew(tmp_path, encoder, examples, damage, monkeypatch) -> None:
+    build(tmp_path, encoder, examples)
+    [note] = tmp_path.glob("*/done.json")
+    expected = {path.name: path.read_bytes() for path in note.parent.iterdir()}
+    damage(note.parent)
+    counter = Counter(monkeypatch)
+    build(tmp_path, encoder, examples)
+    assert counter.take() == 24
+    assert {path.name: path.read_bytes() for path in note.parent.iterdir()} == expected
+
+
 def test_a_bad_image_is_named(tmp_path, encoder, data) -> None:
     (tmp_path / "images").mkdir()
     source = SourceOptions(name="squares", captions=str(data / "captions.json"), images=("images",))
