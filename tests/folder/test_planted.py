@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import pytest
 from support.serving import make_image
+
+from captioner.folder.items import digest_of
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="links")
 
@@ -156,6 +159,19 @@ def test_states_that_no_batch_wrote(shared, tmp_path, batch, capsys, name) -> No
     assert status in (0, 2) and "Traceback" not in error
     assert status == 0 or "state" in error
     assert (tmp_path / "victim").read_text() == "precious"
+
+
+@pytest.mark.skipif(shutil.which("exiftool") is None, reason="needs the program exiftool")
+def test_an_intent_that_is_none(shared, batch) -> None:
+    run = functools.partial(batch, shared, "-o", shared, "--format", "xmp")
+    assert run() == 0
+    place = shared / "cat1.jpg.xmp"
+    digest = digest_of(place.read_bytes()).hex()
+    for intent in (5, None, {"a": 1}, ["cat1.jpg", digest, 5], ["cat1.jpg", digest, "x"]):
+        with closing(sqlite3.connect(shared / ".captioner.xmp.state")) as state, state:
+            state.execute("INSERT OR REPLACE INTO meta VALUES ('writing', ?)", (json.dumps(intent),))
+            state.execute("UPDATE results SET published = NULL")
+        assert run() == 0 and digest_of(place.read_bytes()).hex() == digest
 
 
 def test_a_state_that_gives_all_names_away_ends(shared, batch, capsys) -> None:

@@ -266,12 +266,14 @@ def _intend(name: str, content: bytes, written: Written, state: State) -> None:
 
 def _intended(name: str, content: bytes | None, state: State) -> Written | None:
     """What is ours in a file that was written just before a kill; None if that is not this content."""
-    intent = state.get(_INTENT)
-    if intent is None or content is None:
+    if content is None:
         return None
-    about, digest, written = json.loads(intent)
-    same = (about, digest) == (name, digest_of(content).hex())
-    return Written.parse(bytes.fromhex(written)) if same else None
+    try:
+        about, digest, written = json.loads(state.get(_INTENT) or "[]")
+        same = (about, digest) == (name, digest_of(content).hex())
+        return Written.parse(bytes.fromhex(written)) if same else None
+    except (ValueError, TypeError, RecursionError):  # a state of somebody else
+        return None
 
 
 def _has_content(place: Path) -> bool:
