@@ -22,6 +22,10 @@ from captioner.options import CaptionOptions
 from captioner.references.tables import REJECTED
 
 
+class NoImagesError(DataError):
+    """There is nothing to caption."""
+
+
 class FolderRun:
     """A folder run, possibly resumed. Use as a context, and iterate over it once.
 
@@ -52,7 +56,8 @@ class FolderRun:
     ) -> None:
         """Without an output nothing is saved. Words are saved if `options.attention` is set. `transform`
         turns saved records into written ones; a caption that it removes counts as a failure, except for its
-        confidence."""
+        confidence. With `may_be_empty`, photos may be still to come, but those of an earlier run may not all
+        be gone, as when a drive is."""
         self.stop = stop or threading.Event()
         """Set it to end the run after what is in flight."""
         self._sources, self._engine, self._output = sources, engine, output
@@ -62,14 +67,14 @@ class FolderRun:
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        """Raises `OutputError` if another run writes this output, `DataError` if there are no images."""
+        """Raises `OutputError` if another run writes this output, `NoImagesError` if there are no images."""
         with ExitStack() as opened:
             path = self._output.state_path if self._output else None
             state = State(path, self._fingerprint(), overwrite=self._overwrite)
             self._state = opened.enter_context(state)
             self.total = state.find_images(self._sources)
-            if not self.total and not self._may_be_empty:
-                raise DataError(f"there are no images{self._only_archives()}")
+            if not self.total and not (self._may_be_empty and state.get("images") in (None, "0")):
+                raise NoImagesError(f"there are no images{self._only_archives()}")
             if self._retry_failed:
                 state.forget_failures()
             self.left = state.count_pending()

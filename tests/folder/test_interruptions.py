@@ -14,6 +14,7 @@ from support.patience import PATIENCE_S, wait_until
 from support.serving import make_image
 
 from captioner.captioner import Captioner
+from captioner.cli.batch import here
 
 
 @pytest.mark.parametrize("flags", [(), ("--attention", "--alternatives", "1", "--prefix", "x ")])
@@ -244,6 +245,41 @@ def test_an_unfinished_overwrite_goes_on(photos: Path, tmp_path: Path, batch, mo
     captioned = _count_captioned(monkeypatch)
     assert batch(photos, "-o", out, "--overwrite") == 1
     assert captioned == [] and out.read_bytes() == before
+
+
+def test_watching_keeps_the_output_when_all_photos_are_gone(
+    few, tmp_path, batch, monkeypatch, capsys
+) -> None:
+    """As when a drive is unmounted."""
+    away, out, seen = tmp_path / "away", tmp_path / "out.jsonl", []
+
+    def unmount() -> None:
+        few.rename(away)
+        few.mkdir()
+
+    def mount() -> None:
+        few.rmdir()
+        away.rename(few)
+
+    steps = [unmount, list, mount, (few / "a.jpg").unlink, unmount]
+
+    run_once = here._run_once
+
+    def run_and_go_on(request, engine, wanted, names, stop, *others, **named) -> int:
+        try:
+            return run_once(request, engine, wanted, names, stop, *others, **named)
+        finally:
+            seen.append([record["image"] for record in _records(out)])
+            steps.pop(0)() if steps else stop.set()
+
+    monkeypatch.setattr(here, "_run_once", run_and_go_on)
+    monkeypatch.setattr(here, "WATCH_EVERY_S", 0.0)
+    assert batch(few, "-o", out, "--watch", "--overwrite") == 0
+    both, one = ["a.jpg", "b/c.jpg"], ["b/c.jpg"]
+    assert seen == [both, both, both, both, one, one]
+    assert capsys.readouterr().err.count("all images are gone; the output stays as it is") == 2
+    monkeypatch.undo()
+    assert batch(few, "-o", out) == 2 and _records(out)[0]["image"] == "b/c.jpg"
 
 
 def test_a_file_of_somebody_else_is_not_replaced(photos: Path, tmp_path: Path, batch, capsys) -> None:

@@ -33,6 +33,8 @@ WATCH_EVERY_S = 5.0
 
 def caption_here(request: Request) -> int:
     """Caption what is new, with `watch` until interrupted; the exit status."""
+    from captioner.folder.run import NoImagesError
+
     if request.gallery is not None:
         _check_gallery(request, request.gallery)
     names = _check_inputs(request, read_list(request))
@@ -40,10 +42,19 @@ def caption_here(request: Request) -> int:
     stop = threading.Event()
     with _open_engine(request) as engine, _interruptible(stop):
         wanted = _output_options(request, engine, corrections)
-        status = _run_once(request, engine, wanted, names, stop, corrections)
-        while request.watch and not stop.wait(WATCH_EVERY_S):
-            status = _run_once(request, engine, wanted, names, stop, corrections, is_first=False)
-    return status
+        status, is_first, is_gone = 0, True, False
+        while True:
+            try:
+                status = _run_once(request, engine, wanted, names, stop, corrections, is_first=is_first)
+                is_first = is_gone = False
+            except NoImagesError:
+                if not request.watch:
+                    raise
+                if not is_gone:
+                    print("captioner: all images are gone; the output stays as it is", file=sys.stderr)
+                is_gone = True
+            if not request.watch or stop.wait(WATCH_EVERY_S):
+                return status
 
 
 def _check_inputs(request: Request, names: Iterator[str] | None) -> Iterator[str] | None:
@@ -74,7 +85,7 @@ def _run_once(
     stop: threading.Event,
     corrections: Corrections | None,
     *,
-    is_first: bool = True,
+    is_first: bool,
 ) -> int:
     """Caption what is new; the exit status. A run that watches says nothing when there is nothing new."""
     from captioner.cli.batch.progress import BatchProgress
