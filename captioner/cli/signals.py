@@ -11,14 +11,14 @@ from types import FrameType
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _APART_S = 1.0
-"""Signals that follow another sooner are one with it: Ctrl-C pressed twice, or SIGTERM and SIGHUP when a session
-ends. The second would interrupt the removal."""
+"""Signals that follow another sooner are one with it: Ctrl-C pressed twice, or SIGTERM and SIGHUP when a
+session ends. The second would interrupt the removal."""
 
 
 @contextmanager
 def ending_orderly() -> Iterator[None]:
-    """Let SIGTERM, and the SIGHUP of a closed terminal, end the block with an exception, as Ctrl-C does. What is
-    ignored, as after `nohup`, stays ignored."""
+    """Let SIGTERM, and the SIGHUP of a closed terminal, end the block with an exception, as Ctrl-C does. What
+    is ignored, as after `nohup`, stays ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
