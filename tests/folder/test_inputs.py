@@ -153,10 +153,10 @@ def opened(monkeypatch) -> list[Source]:
 
 
 def is_closed(source: Source) -> bool:
-    [found] = source.find()
     try:
+        [found] = source.find()
         source.read(found.locator, 10**6)
-    except ImageUnreadableError:
+    except (DataError, ImageUnreadableError):
         return True
     return False
 
