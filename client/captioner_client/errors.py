@@ -76,6 +76,14 @@ _BY_STATUS: dict[grpc.StatusCode, type[ServerError]] = {
 }
 
 
+_HINTS = {
+    "Failed parsing HTTP/2": "is this its gRPC port?",
+    "WRONG_VERSION_NUMBER": "is this its gRPC port, and does it use TLS?",
+    "Socket closed": "does it use TLS?",
+}
+"""What is likely wrong where gRPC says this of a connection that could not be opened."""
+
+
 @contextmanager
 def reading_answer(servers: str) -> Iterator[None]:
     """Turns the `ValueError` of an answer that contradicts itself into a `ServerError`: the answers of
@@ -124,9 +132,11 @@ def _explained(kind: type[ServerError], message: str, servers: str, timeout_s: f
     """The message of a status that is gRPC's own, not the server's."""
     if kind is DeadlineExceededError:
         return f"no answer from {servers} within {timeout_s:g} s"
-    reason = message.rpartition("last error: ")[2].removeprefix("UNKNOWN: ")
+    _, connecting, reason = message.rpartition("last error: ")
+    reason = reason.removeprefix("UNKNOWN: ")
     if kind is ServerUnavailableError:
-        return f"no server answers at {servers}: {reason}"
+        hints = (f" ({hint})" for said, hint in _HINTS.items() if connecting and said in reason)
+        return f"no server answers at {servers}: {reason}{next(hints, '')}"
     return f"{servers}: {reason}"
 
 

@@ -348,6 +348,20 @@ def test_a_server_gives_the_same_output(caption, captioner, capsys, tmp_path) ->
     assert capsys.readouterr().err.startswith("captioner: ")
 
 
+def test_grpc_writes_no_lines_of_its_own(captioner) -> None:
+    server = RunningServer(captioner, ServerOptions(port=0))
+    environment = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
+    try:
+        command = [sys.executable, "-m", "captioner", "caption", PHOTOS[0], "--tls", "--server"]
+        done = subprocess.run(
+            [*command, server.address], capture_output=True, text=True, timeout=300, env=environment
+        )
+    finally:
+        server.close()
+    [said] = done.stderr.splitlines()
+    assert said.startswith("captioner: ") and said.endswith("does it use TLS?)")
+
+
 def test_alternatives_stand_below_the_caption_and_do_not_change_it(caption, captioner, capsys) -> None:
     assert caption(*PHOTOS[:2]) == 0
     best = capsys.readouterr().out.splitlines()

@@ -1,6 +1,7 @@
 """The client and its servers: deadlines, waiting, retries, several servers, tokens and TLS."""
 
 import asyncio
+import dataclasses
 import gc
 import os
 import shutil
@@ -11,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,28 @@ def test_where_nothing_is_said_the_address_is_named() -> None:
         with (
             CaptionClient(address, ClientOptions(timeout_s=0.3)) as client,
             pytest.raises(DeadlineExceededError, match=f"no answer from {address} within 0.3 s"),
+        ):
+            client.get_model()
+
+
+def test_what_listens_but_speaks_something_else_is_asked_about() -> None:
+    options = ClientOptions(max_attempts=1, wait_s=0)
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as web, ThreadPoolExecutor() as threads:
+        threads.submit(web.serve_forever)
+        try:
+            with (
+                CaptionClient(f"localhost:{web.server_port}", options) as client,
+                pytest.raises(ServerUnavailableError, match=r"ipv4:.*\(is this its gRPC port\?\)"),
+            ):
+                client.get_model()
+        finally:
+            web.shutdown()
+    with serve(FakeEngine()) as server:
+        address = server.address.replace("127.0.0.1", "localhost")
+        encrypted = dataclasses.replace(options, tls=True)
+        with (
+            CaptionClient(address, encrypted) as client,
+            pytest.raises(ServerUnavailableError, match=r"ipv4:.*does it use TLS\?\)"),
         ):
             client.get_model()
 
