@@ -11,7 +11,6 @@ import re
 import socket
 import weakref
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -108,9 +107,6 @@ def _prepare(
         # gRPC takes http_proxy for all addresses, but a proxy cannot reach those of this machine.
         ("grpc.enable_http_proxy", int(not any(map(_is_local, addresses)))),
     ]
-    if len(addresses) == 1 and (listening := _listening(addresses[0])):
-        target = make_target([listening])
-        arguments.append(("grpc.default_authority", _join(*_split(addresses[0]))))
     if not (options.tls or options.root_certificates or options.certificate):
         return target, arguments, None
     if not target.startswith(("dns:", "unix:")):  # then the name to check the certificate for is lost
@@ -145,19 +141,6 @@ def _is_local(address: str) -> bool:
     except OptionsError:
         return False
     return all(ipaddress.ip_address(host.partition("%")[0]).is_loopback for host, _ in endpoints)
-
-
-def _listening(address: str) -> str | None:
-    """Where something listens at a name of this machine: it may stand for addresses of IPv4 and IPv6, and
-    gRPC's errors are about any of these. None for others and if nothing listens."""
-    if address.startswith("unix:") or not _is_local(address):
-        return None
-    endpoint = _split(address)
-    if _resolve(*endpoint) == [endpoint]:  # no name
-        return None
-    with suppress(OSError), socket.create_connection(endpoint, timeout=1) as connection:
-        return _join(*connection.getpeername()[:2])
-    return None
 
 
 def _read(options: ClientOptions, name: str) -> bytes | None:

@@ -85,18 +85,17 @@ def test_what_listens_but_speaks_something_else_is_asked_about() -> None:
         threads.submit(web.serve_forever)
         try:
             with (
-                CaptionClient(f"localhost:{web.server_port}", options) as client,
-                pytest.raises(ServerUnavailableError, match=r"ipv4:.*\(is this its gRPC port\?\)"),
+                CaptionClient(f"127.0.0.1:{web.server_port}", options) as client,
+                pytest.raises(ServerUnavailableError, match=r"\(is this its gRPC port\?\)"),
             ):
                 client.get_model()
         finally:
             web.shutdown()
     with serve(FakeEngine()) as server:
-        address = server.address.replace("127.0.0.1", "localhost")
         encrypted = dataclasses.replace(options, tls=True)
         with (
-            CaptionClient(address, encrypted) as client,
-            pytest.raises(ServerUnavailableError, match=r"ipv4:.*does it use TLS\?\)"),
+            CaptionClient(server.address, encrypted) as client,
+            pytest.raises(ServerUnavailableError, match=r"does it use TLS\?\)"),
         ):
             client.get_model()
 
