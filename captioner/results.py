@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import math
 import os
@@ -171,36 +170,6 @@ class Caption:
 def error_to_dict(image: str, error: CaptionerError) -> dict[str, Any]:
     """The JSON form of an image that could not be captioned."""
     return {"image": image, "error": {"code": error.code, "message": str(error)}}
-
-
-def to_unicode(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record as every reader of JSON can read it: bytes of names that are not UTF-8, which Python holds
-    as lone surrogates, become `\\udcNN`, and `image_bytes` is the whole name in base64."""
-    written = {key: _to_unicode(value) for key, value in record.items()}
-    if written.get("image") != record.get("image"):
-        written["image_bytes"] = base64.b64encode(os.fsencode(record["image"])).decode("ascii")
-    return written
-
-
-def image_of(record: Mapping[str, Any]) -> Any:
-    """The name of the image in a record, before `to_unicode`."""
-    try:
-        return os.fsdecode(base64.b64decode(record["image_bytes"], validate=True))
-    except (KeyError, TypeError, ValueError):
-        return record["image"]
-
-
-def escape_surrogates(text: str) -> str:
-    """The text as UTF-8 can encode it, as `to_unicode` has it."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _to_unicode(value: Any) -> Any:
-    if isinstance(value, str):
-        return escape_surrogates(value)
-    if isinstance(value, Mapping):
-        return {key: _to_unicode(each) for key, each in value.items()}
-    return value
 
 
 def _word_from_dict(record: Mapping[str, Any]) -> Word:

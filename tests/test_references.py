@@ -11,7 +11,7 @@ import pytest
 from captioner.errors import DataError
 from captioner.references import CaptionedImage, image_key, read_references
 from captioner.references.labels import read_labels
-from captioner.results import to_unicode
+from captioner.surrogates import to_unicode
 
 KARPATHY = {
     "dataset": "x",

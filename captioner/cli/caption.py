@@ -175,7 +175,8 @@ def _believed(outcome: Caption | CaptionerError, minimum: float | None) -> Capti
 
 def _lines(name: str, outcome: Caption | CaptionerError, request: Request) -> Iterator[str]:
     if request.form == "json":
-        from captioner.results import error_to_dict, to_unicode
+        from captioner.results import error_to_dict
+        from captioner.surrogates import to_unicode
 
         if isinstance(outcome, CaptionerError):
             yield json.dumps(to_unicode(error_to_dict(name, outcome)))

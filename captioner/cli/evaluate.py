@@ -97,7 +97,7 @@ def evaluate(request: Request) -> int:
     from captioner.images.files import ImageFiles
     from captioner.metrics import evaluate_captions
     from captioner.references import read_references
-    from captioner.results import to_unicode
+    from captioner.surrogates import to_unicode
 
     images = read_references(request.references, request.split)
     files = ImageFiles(request.places)

@@ -24,7 +24,8 @@ from captioner.cli.arguments.model import (
 from captioner.cli.output import printable, report_failure
 from captioner.cli.overlay import with_alternatives
 from captioner.errors import CaptionerError, DataError, ImageUnreadableError, OptionsError
-from captioner.results import image_of
+from captioner.images.suffixes import is_archive
+from captioner.surrogates import image_of
 
 if TYPE_CHECKING:
     from captioner.folder.items import Found
@@ -72,8 +73,6 @@ class Request:
 def find_source(source: Path, images: Path | None) -> tuple[bool, Path]:
     """Whether `source` is a folder, and the folder that the names of photos are relative to, `images` or that
     of the captions. Raises `DataError` and `OptionsError`."""
-    from captioner.folder.sources import is_archive
-
     from_folder = source.is_dir()
     if from_folder and images is not None:
         raise OptionsError("--images is for CAPTIONS.jsonl, not for a folder", "images")

@@ -89,8 +89,8 @@ def run(args: argparse.Namespace) -> int:
 
 def search(request: Request, words: str) -> int:
     """Print what is found; the exit status."""
-    from captioner.results import to_unicode
     from captioner.retrieval import CaptionIndex
+    from captioner.surrogates import to_unicode
 
     photos = list(read_captions(request.source, request.corrections))
     found = CaptionIndex(photos).find(words)[: request.limit]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from captioner.errors import OptionsError
-from captioner_server.captioning.model_source import ModelSource, parse_models
+from captioner_server.captioning.model_source import ModelSource, find_models, parse_models
 from captioner_server.config import resolve, unknown_variables
 from captioner_server.environment import settle_environment
 from captioner_server.options import ServerOptions
@@ -51,12 +51,13 @@ def run(args: argparse.Namespace) -> int:
         print(f"captioner: warning: {remark}", file=sys.stderr)
     config = resolve(vars(args), os.environ, args.config)
     options, process = config.make(ServerOptions), config.make(ProcessOptions)
-    models = parse_models(process.model)
-    if options.shadow is not None and options.shadow not in list(models)[1:]:
+    named = parse_models(process.model)
+    if options.shadow is not None and options.shadow not in list(named)[1:]:
         raise OptionsError("shadow must name one of the models, and not the first", "shadow")
     if args.print_config:
         print(config.to_toml(), end="")
         return 0
+    models = find_models(named)
     writer = logs.set_up(process.log_format)
 
     def source(name: str, folder: Path | None) -> ModelSource:

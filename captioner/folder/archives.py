@@ -18,7 +18,8 @@ from typing import IO, Any
 
 from captioner.errors import DataError, ImageUnreadableError
 from captioner.folder.items import Found
-from captioner.folder.sources import ARCHIVE_KINDS, LeftOut, Selection, Source, stamp_of, too_many_bytes
+from captioner.folder.sources import LeftOut, Selection, Source, stamp_of, too_many_bytes
+from captioner.images.suffixes import ARCHIVE_KINDS
 
 _DAMAGE = (
     *(tarfile.TarError, OSError, EOFError, lzma.LZMAError, zlib.error),

@@ -10,7 +10,8 @@ from pathlib import Path
 from captioner.errors import DataError, OptionsError
 from captioner.folder.archives import open_archive
 from captioner.folder.items import Found
-from captioner.folder.sources import FolderSource, ListSource, Selection, Source, is_archive
+from captioner.folder.sources import FolderSource, ListSource, Selection, Source
+from captioner.images.suffixes import is_archive
 
 
 @contextmanager

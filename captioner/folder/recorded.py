@@ -18,7 +18,8 @@ from captioner.folder.sources import LeftOut
 from captioner.folder.state_file import MAX_RECORD_BYTES, read_record
 from captioner.model.calibration import Calibration
 from captioner.options import CaptionOptions
-from captioner.results import Caption, image_of
+from captioner.results import Caption
+from captioner.surrogates import image_of
 
 _AT_ONCE = 100
 _EXPECTED = "convert reads the .jsonl file that captioner batch wrote"

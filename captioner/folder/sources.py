@@ -15,30 +15,11 @@ from typing import Protocol
 
 from captioner.errors import DataError, ImageTooLargeError, ImageUnreadableError
 from captioner.folder.items import Found
-from captioner.images.suffixes import GALLERY_MARKER, PICTURES, RAW, UNSUPPORTED, holds_no_photos
+from captioner.images.suffixes import GALLERY_MARKER, PICTURES, RAW, UNSUPPORTED, holds_no_photos, is_archive
 
 IMAGE_PATTERNS = tuple(f"*.{suffix}" for suffix in sorted((*PICTURES, *RAW, *UNSUPPORTED)))
 """File names taken as images. Unsupported formats (JPEG XL; HEIC without the extra [photos]) are included
 so that each such photo is reported."""
-
-ARCHIVE_KINDS = {
-    ".zip": "zip",
-    ".cbz": "zip",
-    ".tar": "tar",
-    ".tar.gz": "tar",
-    ".tgz": "tar",
-    ".tar.bz2": "tar",
-    ".tbz2": "tar",
-    ".tar.xz": "tar",
-    ".txz": "tar",
-}
-"""The archives that can be read, by the end of their names."""
-
-
-def is_archive(name: str) -> bool:
-    """Whether the name is that of an archive that can be read."""
-    return name.lower().endswith(tuple(ARCHIVE_KINDS))
-
 
 Stamp = Callable[[os.stat_result], str]
 """Names the state of a file."""

@@ -29,10 +29,10 @@ from captioner.folder.sources import (
     ListSource,
     Selection,
     Source,
-    is_archive,
     stamp_of_content,
     too_many_bytes,
 )
+from captioner.images.suffixes import is_archive
 
 _PART = re.compile(r"part-\d{5,}-of-\d{5,}-[0-9a-f]{16}\.parquet")
 _LOOK_AT_ONCE = 1000

@@ -1,4 +1,4 @@
-"""Names of image files, by what they end in."""
+"""Names of image files and archives, by what they end in."""
 
 from __future__ import annotations
 
@@ -9,12 +9,29 @@ RAW = tuple("arw cr2 cr3 dng nef nrw orf pef raf rw2 srw".split())  # noqa: SIM9
 """RAW photos; cameras often write a JPEG of the same photo beside each."""
 UNSUPPORTED = ("jxl",)
 """Images that cannot be read."""
+ARCHIVE_KINDS = {
+    ".zip": "zip",
+    ".cbz": "zip",
+    ".tar": "tar",
+    ".tar.gz": "tar",
+    ".tgz": "tar",
+    ".tar.bz2": "tar",
+    ".tbz2": "tar",
+    ".tar.xz": "tar",
+    ".txz": "tar",
+}
+"""The archives that can be read, by the end of their names."""
 
 _NOT_PHOTOS = frozenset(
     "@eadir #recycle @recycle #snapshot @recently-snapshot @tmp @sharesnap @sharebin @transcode "  # noqa: SIM905
     "$recycle.bin recycler lost+found __macosx".split()
 ) | {"system volume information", "network trash folder", "temporary items"}
 _NOT_PHOTOS_SUFFIXES = (".lrdata",)
+
+
+def is_archive(name: str) -> bool:
+    """Whether the name is that of an archive that can be read."""
+    return name.lower().endswith(tuple(ARCHIVE_KINDS))
 
 
 def holds_no_photos(folder: str) -> bool:

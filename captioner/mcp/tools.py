@@ -17,7 +17,8 @@ from captioner import __version__
 from captioner.errors import CaptionerError
 from captioner.mcp.library import Library, Photo, captioned, failed
 from captioner.overlay.render import render_overlay
-from captioner.results import Caption, escape_surrogates
+from captioner.results import Caption
+from captioner.surrogates import escape_surrogates
 from captioner.words.keywords import keywords_of
 
 P = ParamSpec("P")

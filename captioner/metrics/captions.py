@@ -16,7 +16,7 @@ from captioner.errors import DataError
 from captioner.references import CaptionedImage, image_key, read_text
 from captioner.references.json_text import parse_json
 from captioner.references.tables import csv_rows, is_csv
-from captioner.results import image_of
+from captioner.surrogates import image_of
 
 
 def references_by_image(images: Sequence[CaptionedImage]) -> dict[str, tuple[str, ...]]:

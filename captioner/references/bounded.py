@@ -28,5 +28,4 @@ def read_text(path: Path, most: int = MAX_BYTES) -> str:
     try:
         return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError:
-        known = "such as a .jsonl, .csv or .json file of captions"
-        raise DataError(f"{path}: not a text file in UTF-8, {known}; save it as one") from None
+        raise DataError(f"{path}: not a text file in UTF-8; save it as one") from None

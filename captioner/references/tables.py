@@ -13,7 +13,7 @@ from captioner.references.bounded import MAX_SIDECAR_BYTES, read_text
 from captioner.references.image import CaptionedImage
 from captioner.references.json_text import parse_json
 from captioner.references.listing import list_images
-from captioner.results import image_of
+from captioner.surrogates import image_of
 
 IMAGE_COLUMNS = ("image", "filename", "file_name", "image_name", "file", "path")
 CAPTION_COLUMNS = ("caption", "text", "comment")

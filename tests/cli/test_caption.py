@@ -18,7 +18,8 @@ from captioner.cli.arguments.model import ServedModel, add_caption_arguments, ch
 from captioner.cli.main import main
 from captioner.images.opening import DEFAULT_LIMITS
 from captioner.options import CaptionOptions
-from captioner.results import Caption, image_of
+from captioner.results import Caption
+from captioner.surrogates import image_of
 from captioner_server.options import ServerOptions
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from captioner.cli.main import main
-from captioner.results import image_of
+from captioner.surrogates import image_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PHOTOS = ("cat", "raccoon", "coffee")

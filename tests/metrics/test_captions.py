@@ -11,7 +11,7 @@ import pytest
 from captioner.errors import DataError
 from captioner.metrics.captions import keys_by_number, read_captions, references_by_image
 from captioner.references import CaptionedImage
-from captioner.results import to_unicode
+from captioner.surrogates import to_unicode
 
 IMAGES = [
     CaptionedImage("COCO_val2014_000000000042.jpg", ("a dog",), "val"),

@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 import weakref
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from support.serving import RunningServer, make_image, serve
 from captioner.errors import BundleError, OptionsError
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
-from captioner_server.captioning.model_source import ModelSource, parse_models
+from captioner_server.captioning.model_source import ModelSource, find_models, parse_models
 from captioner_server.captioning.supervisor import FAILURES
 from captioner_server.config import resolve
 from captioner_server.inference import grpc_predict_v2_pb2 as oip
@@ -253,20 +254,24 @@ def test_changed_files_are_noticed_once_they_are_complete(server, tmp_path) -> N
     assert loaded == ['{"new": true}']
 
 
+def found(given: Sequence[str]) -> dict[str, Path | None]:
+    return find_models(parse_models(given))
+
+
 def test_models_are_named_by_the_command_line_and_the_file(tmp_path) -> None:
-    assert parse_models([]) == {"default": None}
-    assert parse_models(["dogs=./dogs", "default"]) == {"dogs": Path("dogs"), "default": None}
-    assert parse_models(["some/bundle"]) == {"bundle": Path("some/bundle")}
-    assert parse_models(["main=default"]) == {"main": None}
+    assert found([]) == {"default": None}
+    assert found(["dogs=./dogs", "default"]) == {"dogs": Path("dogs"), "default": None}
+    assert found(["some/bundle"]) == {"bundle": Path("some/bundle")}
+    assert found(["main=default"]) == {"main": None}
     for wrong in (["a=x", "a=y"], ["my model"]):
         with pytest.raises(OptionsError, match="write NAME=BUNDLE"):
             parse_models(wrong)
     with pytest.raises(BundleError, match=r"there is no model defualt; .* did you mean default"):
-        parse_models(["dogs=defualt"])
+        found(["dogs=defualt"])
     file = tmp_path / "server.toml"
     file.write_text('model = ["dogs=dogs", "default"]')
     given = resolve({}, {}, file).make(ProcessOptions).model
-    assert parse_models(given) == {"dogs": tmp_path / "dogs", "default": None}
+    assert found(given) == {"dogs": tmp_path / "dogs", "default": None}
 
 
 def test_installed_models_are_served_by_name(tmp_path, tiny_bundle, user_folder) -> None:
@@ -276,7 +281,7 @@ def test_installed_models_are_served_by_name(tmp_path, tiny_bundle, user_folder)
     file.write_text('model = ["hens", "birds=hens"]')
     given = resolve({}, {}, file).make(ProcessOptions).model
     for models in (["hens", "birds=hens"], given):
-        assert parse_models(models) == {"hens": taught, "birds": taught}
+        assert found(models) == {"hens": taught, "birds": taught}
 
 
 def test_a_process_reloads_a_bundle_on_sighup(tmp_path, tiny_bundle) -> None:

@@ -139,10 +139,10 @@ def test_squares_of_all_shapes_are_learnt(trained: Trainer) -> None:
 def test_the_bundle_says_what_validation_heard(trained: Trainer, photos: Path, tmp_path: Path) -> None:
     """From the same files by way of the cache and of the image path, with the network and with its graphs."""
     paths = [photos / "images" / example.image.name for example in trained.val_examples]
-    parity = export_bundle(trained.folder / "best.pt", tmp_path / "bundle", images=paths)
+    parity = export_bundle(trained.folder.path / "best.pt", tmp_path / "bundle", images=paths)
     assert parity.captions == len(paths) and parity.log_prob < 1e-4 and parity.attention < 1e-5
     captioner = Captioner.load(tmp_path / "bundle", device="cpu", threads=1)
-    model, vocabulary, options, _ = checkpoint.load_model(trained.folder / "best.pt")
+    model, vocabulary, options, _ = checkpoint.load_model(trained.folder.path / "best.pt")
     assert model.letterbox == BOX == captioner.bundle.letterbox
     heard, _ = validate(
         model,

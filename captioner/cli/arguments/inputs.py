@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from captioner.cli.arguments.model import image_limits
 from captioner.cli.output import printable
 from captioner.errors import DataError, ImageError, ImageUnreadableError
+from captioner.images.suffixes import is_archive
 from captioner.images.urls import is_data_url, is_url
 from captioner.options import MAX_INCLUDE
 
@@ -173,8 +174,6 @@ class Inputs:
                 yield name
 
     def _open(self, name: str) -> ImageInput | ImageError:
-        from captioner.folder.sources import is_archive
-
         if name == "-":
             if not self._stdin:
                 self._stdin.append(_read_stdin(self.limits.max_bytes + 1))  # one more: refused

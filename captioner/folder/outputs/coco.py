@@ -15,7 +15,7 @@ from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.outputs.table import Table
 from captioner.folder.state import State
 from captioner.references import image_key
-from captioner.results import to_unicode
+from captioner.surrogates import to_unicode
 
 MAX_ID = 2**53 - 1
 """The largest whole number that every reader of JSON holds exactly."""

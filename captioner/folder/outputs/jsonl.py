@@ -12,7 +12,7 @@ from captioner.files import Folder, Partial, open_stream, writing
 from captioner.folder.outputs.files import check_folder, claim, find_state
 from captioner.folder.outputs.options import OutputOptions, unchanged
 from captioner.folder.state import Entry, State
-from captioner.results import to_unicode
+from captioner.surrogates import to_unicode
 
 
 class JsonlOutput:

@@ -11,7 +11,7 @@ from captioner.errors import OptionsError
 from captioner.folder.outputs.files import Place, check_folder, claim, find_state
 from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.state import State
-from captioner.results import to_unicode
+from captioner.surrogates import to_unicode
 
 
 class Table(ABC):

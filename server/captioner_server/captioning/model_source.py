@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,12 +27,11 @@ class ModelSource:
     """Its bundle; None if its files do not change."""
 
 
-def parse_models(given: Sequence[str]) -> dict[str, Path | None]:
-    """Bundles by name; None for the embedded model, which is the default.
+def parse_models(given: Sequence[str]) -> dict[str, str]:
+    """BUNDLE by name; by default the embedded model.
 
-    Each text is NAME=BUNDLE, or BUNDLE, named like its folder. BUNDLE is a folder or the name of an installed
-    model. Raises `OptionsError` for a name that is invalid or used twice, and `BundleError` for a BUNDLE that
-    is neither."""
+    Each text is NAME=BUNDLE, or BUNDLE, named like its folder. Raises `OptionsError` for a name that is
+    invalid or used twice."""
     found: dict[str, str] = {}
     for text in given or (DEFAULT,):
         name, bundle = _split(text)
@@ -41,9 +40,15 @@ def parse_models(given: Sequence[str]) -> dict[str, Path | None]:
         if name in found:
             raise OptionsError(f"model: two models are called {name}; write NAME=BUNDLE", "model")
         found[name] = bundle
+    return found
+
+
+def find_models(given: Mapping[str, str]) -> dict[str, Path | None]:
+    """The folders of what `parse_models` gave: each BUNDLE is a folder or the name of an installed model.
+    None for the embedded one. Raises `BundleError` for what is neither."""
     installed = installed_models()
     return {
-        name: None if bundle == DEFAULT else model_folder(bundle, installed) for name, bundle in found.items()
+        name: None if bundle == DEFAULT else model_folder(bundle, installed) for name, bundle in given.items()
     }
 
 
