@@ -112,6 +112,12 @@ def test_a_gallery_that_keeps_decisions_by_itself(tiny_bundle, tmp_path):
             process.terminate()
 
 
+def heed_signals() -> None:
+    """In a process that was begun by one that ignores them."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize(
     ("moment", "numbers", "status"),
     [
@@ -131,7 +137,9 @@ def test_copies_of_photos_go_with_the_command(tiny_bundle, tmp_path, moment, num
     command = [sys.executable, "-m", "captioner", "demo", str(photos), "--port", "0", "--no-browser"]
     command += ["--model", str(tiny_bundle), "--device", "cpu"]
     env = {**child_environment(), "TMPDIR": str(temporary)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=env, preexec_fn=heed_signals
+    ) as process:
         try:
             if moment == "serving":
                 assert process.stdout and process.stdout.readline()

@@ -158,7 +158,8 @@ def test_a_signal_leaves_no_temporary_folder(tmp_path: Path, signals: str, statu
                 raise_signal(first)
 
         first, second = {signals}
-        signal(SIGINT, default_int_handler)
+        signal(SIGINT, default_int_handler)  # where the tests run, both may be ignored
+        signal(SIGHUP, SIG_DFL)
         caption.run = run
         sys.exit(main(["caption", "x.jpg"]))"""
     assert run_python(code).returncode == status
