@@ -13,15 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from captioner.cli.arguments.caption_options import add_search_arguments, caption_options
-from captioner.cli.arguments.model import (
-    LocalModel,
-    add_device_argument,
-    add_model_argument,
-    add_precision_argument,
-    add_threads_argument,
-    local_model,
-)
-from captioner.cli.arguments.values import positive
+from captioner.cli.arguments.model import LocalModel, add_local_arguments, local_model
 from captioner.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -48,13 +40,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("-q", "--quiet", action="store_true", help="print only the figures")
     parser.add_argument("--server", help=argparse.SUPPRESS)  # is refused with the reason
     add_search_arguments(parser)
-    local = parser.add_argument_group("model")
-    add_model_argument(local)
-    add_device_argument(local)
-    add_threads_argument(local)
-    add_precision_argument(local)
-    local.add_argument("--max-pixels", type=positive, metavar="N", help="reject images with more pixels")
-    local.add_argument("--max-bytes", type=positive, metavar="N", help="reject larger image files")
+    add_local_arguments(parser)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

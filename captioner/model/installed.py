@@ -139,7 +139,7 @@ def _chosen_name() -> str | None:
         return os.fsdecode(_choice().read_bytes()).removesuffix("\n")
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise BundleError(f"cannot read {_choice()}: {error}") from None
 
 

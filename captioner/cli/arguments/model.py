@@ -99,13 +99,7 @@ def add_caption_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags that `caption_options`, `chosen_model` and `image_limits` read."""
     parser.add_argument("-q", "--quiet", action="store_true", help="print only failures on stderr")
     add_search_arguments(parser)
-    local = parser.add_argument_group("model")
-    add_model_argument(local)
-    add_device_argument(local)
-    add_threads_argument(local)
-    add_precision_argument(local)
-    local.add_argument("--max-pixels", type=positive, metavar="N", help="reject images with more pixels")
-    local.add_argument("--max-bytes", type=positive, metavar="N", help="reject larger image files")
+    add_local_arguments(parser)
     server = parser.add_argument_group("server")
     server.add_argument(
         "--server",
@@ -119,6 +113,17 @@ def add_caption_arguments(parser: argparse.ArgumentParser) -> None:
     )
     server.add_argument("--root-certificates", type=Path, metavar="PEM", help="trusted authorities for --tls")
     server.add_argument("--token-file", type=Path, metavar="FILE", help="file with one bearer token")
+
+
+def add_local_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of a model in this process, and the limits of images."""
+    local = parser.add_argument_group("model")
+    add_model_argument(local)
+    add_device_argument(local)
+    add_threads_argument(local)
+    add_precision_argument(local)
+    local.add_argument("--max-pixels", type=positive, metavar="N", help="reject images with more pixels")
+    local.add_argument("--max-bytes", type=positive, metavar="N", help="reject larger image files")
 
 
 def add_model_argument(parser: argparse._ActionsContainer) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from captioner.results import Caption
+from captioner.surrogates import escape_surrogates
 from captioner_server.errors import RequestError
 from captioner_server.http.dialects import prompt as prompts
 from captioner_server.http.dialects.facts import Facts
@@ -69,4 +70,4 @@ def _dump(value: Any) -> str:
         raise RequestError(
             "the format has a number that is not finite, or too many brackets", "format"
         ) from None
-    return text.encode("utf-8", "backslashreplace").decode()
+    return escape_surrogates(text)
