@@ -11,7 +11,7 @@ from support import power
 from support.serving import make_image
 
 from captioner.cli.main import main
-from captioner.files import replacing
+from captioner.files.destination import replacing
 from captioner.folder.state import State
 from captioner.folder.state_file import open_database
 from captioner.model.installed import choose

@@ -154,7 +154,7 @@ def _opened(path: Path | None) -> Iterator[IO[str] | None]:
         return
     from io import StringIO
 
-    from captioner.files import replacing
+    from captioner.files.destination import replacing
 
     lines = StringIO()
     try:

@@ -93,7 +93,7 @@ def evaluate(request: Request) -> int:
     from rich.console import Console
     from rich.progress import track
 
-    from captioner.files import replacing
+    from captioner.files.destination import replacing
     from captioner.images.files import ImageFiles
     from captioner.metrics import evaluate_captions
     from captioner.references import read_references

@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
 def export(request: Request) -> int:
     """Write the bundle; the exit status."""
     from captioner.export.bundle import export_bundle
-    from captioner.files import writing
+    from captioner.files.destination import writing
 
     with writing(request.output):
         parity = export_bundle(

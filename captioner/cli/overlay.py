@@ -17,7 +17,7 @@ from captioner.cli.arguments.inputs import Inputs, add_input_arguments
 from captioner.cli.arguments.model import LocalModel, ServedModel, add_caption_arguments, chosen_model
 from captioner.cli.output import printable, report_failure
 from captioner.errors import CaptionerError, ImageError, OptionsError, OutputError
-from captioner.files import writing
+from captioner.files.destination import writing
 from captioner.images.urls import is_url
 from captioner.options import MAX_WORDS
 
@@ -225,7 +225,7 @@ def _render(request: Request, image: ImageInput, caption: Caption) -> bytes:
 
 
 def _write(path: Path, data: bytes) -> None:
-    from captioner.files import replacing
+    from captioner.files.destination import replacing
 
     try:
         with replacing(path) as file:  # a full disk leaves no half of a picture

@@ -18,7 +18,8 @@ from captioner.export.int8.add import add_int8
 from captioner.export.int8.smoothing import smooth
 from captioner.export.parity import Parity, check_parity
 from captioner.export.release import measure
-from captioner.files import publish_folder, writing
+from captioner.files.destination import writing
+from captioner.files.whole_folder import publish_folder
 from captioner.images.opening import load_pixels
 from captioner.metrics.tables import label
 from captioner.model import bundle as bundles

@@ -24,7 +24,8 @@ from captioner.export.certainty import MEAN
 from captioner.export.graphs import export_graph
 from captioner.export.int8.quantizer import hold_weights, refer_to, session
 from captioner.export.rewrites.editor import GraphEditor
-from captioner.files import publish_folder, writing
+from captioner.files.destination import writing
+from captioner.files.whole_folder import publish_folder
 from captioner.model import bundle as bundles
 from captioner.model.bundle import Bundle
 from captioner.model.vocabulary import Vocabulary

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from captioner.errors import DataError
-from captioner.files import check_writable, replacing, taking_turns
+from captioner.files.destination import check_writable, replacing
+from captioner.files.locks import taking_turns
 from captioner.folder.outputs.options import Record
 from captioner.overlay.text import clean
 from captioner.references.bounded import read_text

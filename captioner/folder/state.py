@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from captioner.errors import CaptionerError, OutputError
-from captioner.files import Folder
+from captioner.files.held_folder import Folder
 from captioner.folder.items import Done, Found, Item
 from captioner.folder.sources import Source
 from captioner.folder.state_file import not_a_state, open_database, pack, read_record, unpack

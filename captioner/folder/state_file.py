@@ -16,7 +16,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from captioner.errors import OutputError
-from captioner.files import Folder, writing
+from captioner.files.destination import writing
+from captioner.files.held_folder import Folder
 from captioner.results import Caption
 
 MAX_RECORD_BYTES = 2**23

@@ -21,7 +21,9 @@ from captioner.errors import (
     RuntimeMissingError,
     how_to_install,
 )
-from captioner.files import Folder, writing
+from captioner.files.destination import writing
+from captioner.files.held_folder import Folder
+from captioner.files.partial import remove_stale, replacing_in
 from captioner.folder.items import Found
 from captioner.folder.sources import (
     FolderSource,
@@ -220,12 +222,12 @@ class PartFolder:
         """Remove what actors have left that died while they wrote."""
         if self.local is not None:
             with writing(self.local), Folder(self.local) as folder:
-                folder.remove_stale(0)
+                remove_stale(folder, 0)
 
     def put(self, name: str, content: bytes) -> None:
         """Write a file atomically. Object stores do so by themselves."""
         if self.local is not None:
-            with writing(self.local / name), Folder(self.local) as folder, folder.replacing(name) as file:
+            with writing(self.local / name), Folder(self.local) as folder, replacing_in(folder, name) as file:
                 file.write(content)
             return
         with self._reaching("write"), self._filesystem.open_output_stream(f"{self._root}/{name}") as stream:

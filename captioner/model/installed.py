@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from captioner.errors import BundleError, OutputError, clip
-from captioner.files import replacing
+from captioner.files.destination import replacing
 from captioner.model.bundle_files import DEFAULT, DEFAULT_NAME, MANIFEST
 
 GROUP = "captioner.models"

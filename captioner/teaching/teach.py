@@ -10,7 +10,8 @@ from pathlib import Path
 from captioner.captioner import Captioner
 from captioner.errors import CaptionerError, DataError
 from captioner.export.taught import export_taught
-from captioner.files import publish_folder, writing
+from captioner.files.destination import writing
+from captioner.files.whole_folder import publish_folder
 from captioner.images.files import ImageFiles
 from captioner.model import bundle as bundles
 from captioner.teaching.effects import TOO_FEW, Effect, agreement, table

@@ -13,6 +13,7 @@ from support.serving import make_image
 
 from captioner.cli.batch.progress import FIRST_BATCH_S, Pace
 from captioner.cli.main import main
+from captioner.folder.outputs.files import beside
 
 LATIN = os.fsdecode(b"lat\xe9.jpg")
 needs_bytes = pytest.mark.skipif(sys.platform != "linux", reason="names that are not UTF-8")
@@ -154,6 +155,15 @@ def test_the_pace_leaves_the_start_out() -> None:
         if batch == 0:
             assert pace.rate(now) == 0.0
     assert pace.rate(now) == pytest.approx(64, rel=0.1)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names of 255 bytes")
+def test_long_names_have_room_for_a_suffix(tmp_path) -> None:
+    for name in ("x" * 255, "é" * 127):
+        path = beside(tmp_path / name, ".state")
+        path.with_name(f"{path.name}-journal").touch()
+        assert path.suffix == ".state" and path != beside(tmp_path / f"{name[:-1]}y", ".state")
+    assert beside(tmp_path / "out.csv", ".state").name == "out.csv.state"
 
 
 def test_an_output_with_a_name_as_long_as_can_be(tmp_path, batch) -> None:

@@ -9,8 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from captioner.errors import OptionsError
-from captioner.files import beside
-from captioner.folder.outputs.files import Place, claim
+from captioner.folder.outputs.files import Place, beside, claim
 from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.outputs.table import Table
 from captioner.folder.state import State

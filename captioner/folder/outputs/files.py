@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from hashlib import blake2b
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
 from captioner.errors import OutputError
-from captioner.files import Folder, Partial, beside, find_destination, replacing, writing
+from captioner.files.destination import find_destination, replacing, writing
+from captioner.files.held_folder import Folder
+from captioner.files.partial import Partial, remove_stale, replacing_in
 from captioner.folder.sources import Selection
 
 if TYPE_CHECKING:
     from captioner.folder.state import State
 
 _PHOTOS = Selection(hidden=True)
+_LONGEST_NAME = 255 - len("-journal")
+"""Bytes of a name, with room for what SQLite adds."""
 
 
 class Place:
@@ -54,14 +59,14 @@ class Place:
 
     @contextmanager
     def replacing(self) -> Iterator[IO[bytes]]:
-        """As `captioner.files.replacing`."""
+        """As `captioner.files.destination.replacing`."""
         if self.folder is None:
             with replacing(self.path) as file:
                 yield file
             return
         with writing(self._given):
-            self.folder.remove_stale()
-            with self.folder.replacing(self.path.name) as file:
+            remove_stale(self.folder)
+            with replacing_in(self.folder, self.path.name) as file:
                 yield file
 
 
@@ -95,6 +100,17 @@ def find_state(path: Path) -> Path | None:
     Raises `OutputError`."""
     with writing(path):
         return None if find_destination(path).is_stream else beside(path, ".state")
+
+
+def beside(path: Path, suffix: str) -> Path:
+    """The path of a file that belongs to another: its name and a suffix, shortened where that is too long for
+    a file system."""
+    name = path.name
+    digest = blake2b(os.fsencode(name), digest_size=8).hexdigest()
+    while len(os.fsencode(name + suffix)) > _LONGEST_NAME:
+        shorter = name.removesuffix(f"~{digest}")[:-1]
+        name = f"{shorter}~{digest}"
+    return path.with_name(name + suffix)
 
 
 def claim(path: Path, state: State, key: str = "claimed") -> Place:

@@ -8,7 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
-from captioner.files import Folder, Partial, open_stream, writing
+from captioner.files.destination import open_stream, writing
+from captioner.files.held_folder import Folder
+from captioner.files.partial import Partial, remove_stale
 from captioner.folder.outputs.files import check_folder, claim, find_state
 from captioner.folder.outputs.options import OutputOptions, unchanged
 from captioner.folder.state import Entry, State
@@ -42,7 +44,7 @@ class JsonlOutput:
         self.advance(state)
 
     def _begin_file(self, folder: Folder, name: str, state: State) -> None:
-        folder.remove_stale()
+        remove_stale(folder)
         folder.check_replaceable(name)
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
         self._file = file = self._open.enter_context(os.fdopen(folder.open(name, flags), "a+b"))

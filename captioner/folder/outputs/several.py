@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from captioner.errors import OptionsError, OutputError
-from captioner.files import writing
+from captioner.files.destination import writing
 from captioner.folder.outputs.options import OutputOptions, Record
 
 if TYPE_CHECKING:

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 
 from captioner.errors import OptionsError, OutputError
-from captioner.files import Folder, writing
+from captioner.files.destination import writing
+from captioner.files.held_folder import Folder
+from captioner.files.partial import replacing_in
 from captioner.folder.items import digest_of
 from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.state import Entry, State
@@ -104,7 +106,7 @@ class SidecarOutput:
             elif digest != wanted:
                 # Not synced, which would cost far more than captioning: what a power failure has left without
                 # its content is written by the next run.
-                with folder.replacing(target.name, durable=False) as file:
+                with replacing_in(folder, target.name, durable=False) as file:
                     file.write(self.make_content(record))
         return wanted
 

@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple, Self
 
 from captioner.errors import ImageError, OptionsError
-from captioner.files import Partial
+from captioner.files.partial import Partial
 from captioner.folder.items import digest_of
 from captioner.folder.outputs.exiftool import ExifTool, ExifToolError
 from captioner.folder.outputs.options import OutputOptions, Record

@@ -11,7 +11,8 @@ from typing import Any
 from urllib.parse import quote
 
 from captioner.errors import OptionsError
-from captioner.files import find_destination, replacing, sync_folder, writing
+from captioner.files.destination import find_destination, replacing, writing
+from captioner.files.whole_folder import sync_folder
 from captioner.images.opening import DEFAULT_LIMITS, ImageLimits
 from captioner.images.suffixes import GALLERY_MARKER
 from captioner.overlay import template

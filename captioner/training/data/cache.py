@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from captioner.cores import available_cores
 from captioner.errors import ImageError, OutputError
-from captioner.files import replacing
+from captioner.files.destination import replacing
 from captioner.images.letterbox import Letterbox
 from captioner.images.opening import load_pixels, open_image, to_pixels
 from captioner.nn.encoder import STRIDES, GridEncoder

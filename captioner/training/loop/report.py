@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from captioner.files import replacing
+from captioner.files.destination import replacing
 from captioner.training.config.options import TrainOptions
 
 

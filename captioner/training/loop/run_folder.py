@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from captioner.errors import DataError
-from captioner.files import replacing
+from captioner.files.destination import replacing
 from captioner.training.config.options import TrainOptions
 from captioner.training.data.examples import Example
 from captioner.training.loop.report import plot_curves

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from captioner.errors import DataError, OutputError
-from captioner.files import replacing
+from captioner.files.destination import replacing
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.nn.weights import current_name, read_tensors

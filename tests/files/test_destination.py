@@ -1,4 +1,4 @@
-"""Files written safely: what links, modes, other names and kills may and may not do to them."""
+"""Outputs that are written safely: what links, devices, modes and other names may and may not do to them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from captioner.errors import OutputError
-from captioner.files import Folder, beside, find_destination, replacing
+from captioner.files.destination import find_destination, replacing
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="links, modes and pipes")
 
@@ -88,7 +88,7 @@ def test_devices_and_pipes_are_written_to(tmp_path) -> None:
 
 
 def test_the_standard_output_is_written_to(tmp_path) -> None:
-    program = "from pathlib import Path\nfrom captioner.files import replacing\n"
+    program = "from pathlib import Path\nfrom captioner.files.destination import replacing\n"
     program += "with replacing(Path('/dev/stdout')) as file: file.write(b'new')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert done.stdout == b"new"
@@ -128,82 +128,9 @@ def test_what_is_read_only_stays_also_for_root(tmp_path) -> None:
     assert out.read_bytes() == b"old"
 
 
-def test_an_irreplaceable_file_is_not_exchanged_and_keeps_its_time(tmp_path) -> None:
-    photo = tmp_path / "photo"
-    photo.write_bytes(b"old")
-    os.utime(photo, (1, 2))
-    with Folder(tmp_path) as folder:
-        with folder.replacing("photo", irreplaceable=True) as file:
-            file.write(b"new")
-        assert photo.read_bytes() == b"new" and photo.stat().st_mtime == 2
-        (tmp_path / "other").hardlink_to(photo)
-        with pytest.raises(OSError, match="several names"), folder.replacing("photo", irreplaceable=True):
-            pass
-        (tmp_path / "other").unlink()
-        with pytest.raises(OSError, match="has changed"), folder.replacing("photo", irreplaceable=True):
-            photo.write_bytes(b"edited by a person")
-    assert photo.read_bytes() == b"edited by a person" and names(tmp_path) == ["photo"]
-
-
-def test_a_folder_is_reached_through_no_link(tmp_path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "sub").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError, match="a folder on its path is a link"):
-        Folder(tmp_path / "out", "sub", "deep", create=True)
-    (tmp_path / "linked").symlink_to("out")  # the user's own path
-    with Folder(tmp_path / "linked", "a", "b", create=True) as folder:
-        (tmp_path / "linked").unlink()
-        (tmp_path / "linked").symlink_to("elsewhere")  # exchanged meanwhile
-        with folder.replacing("file") as file:
-            file.write(b"new")
-    assert (tmp_path / "out" / "a" / "b" / "file").read_bytes() == b"new"
-    assert not names(tmp_path / "elsewhere")
-
-
-@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
-def test_only_regular_files_are_read_and_replaced(tmp_path, kind) -> None:
-    name = tmp_path / "name"
-    (tmp_path / "victim").write_bytes(b"precious")
-    {"link": lambda: name.symlink_to("victim"), "pipe": lambda: os.mkfifo(name), "folder": name.mkdir}[kind]()
-    with Folder(tmp_path) as folder:
-        for action in (folder.read, folder.check_replaceable):
-            with pytest.raises(OSError, match="it is "):
-                action("name")
-        with pytest.raises(OSError, match="it is "), folder.replacing("name") as file:
-            file.write(b"new")
-    assert (tmp_path / "victim").read_bytes() == b"precious" and len(names(tmp_path)) == 2
-
-
-def test_what_killed_runs_left_is_removed_and_nothing_else(tmp_path) -> None:
-    stale, fresh = (tmp_path / f".captioner-{digit * 16}.partial" for digit in "ab")
-    for path in (stale, fresh):
-        path.write_bytes(b"half")
-    os.utime(stale, (1, 1))
-    (tmp_path / "victim").write_bytes(b"precious")
-    link = tmp_path / f".captioner-{'c' * 16}.partial"
-    link.symlink_to("victim")
-    with Folder(tmp_path) as folder, folder.replacing("out") as file:
-        [mine] = [
-            path for path in tmp_path.iterdir() if path not in (stale, fresh, link, link.with_name("victim"))
-        ]
-        os.utime(mine, (1, 1))
-        folder.remove_stale()
-        assert not stale.exists() and fresh.exists() and mine.exists()
-        file.write(b"new")
-    assert (tmp_path / "victim").read_bytes() == b"precious" and (tmp_path / "out").read_bytes() == b"new"
-
-
-def test_long_names_have_room_for_a_suffix(tmp_path) -> None:
-    for name in ("x" * 255, "é" * 127):
-        path = beside(tmp_path / name, ".state")
-        path.with_name(f"{path.name}-journal").touch()
-        assert path.suffix == ".state" and path != beside(tmp_path / f"{name[:-1]}y", ".state")
-    assert beside(tmp_path / "out.csv", ".state").name == "out.csv.state"
+def test_a_name_as_long_as_can_be(tmp_path) -> None:
     write(tmp_path / ("y" * 255))
 
 
-def test_names_with_null_bytes(tmp_path) -> None:
-    with Folder(tmp_path) as folder, pytest.raises(OSError, match="not a valid name"):
-        folder.look("a\0b")
+def test_an_output_with_a_null_byte_in_its_name(tmp_path) -> None:
     assert not find_destination(tmp_path / "a\0b").is_stream

@@ -1,0 +1,48 @@
+"""Locks on what is being written, where the system has them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from captioner.errors import OutputError
+
+try:
+    import fcntl
+except ImportError:  # Windows, which deletes no file that is open
+    fcntl = None  # type: ignore[assignment]
+
+_TURN_S = 10.0
+
+
+@contextmanager
+def taking_turns(path: Path) -> Iterator[None]:
+    """Let one process at a time, and one thread, change the output `path`, or the file that it leads to, by a
+    lock on its folder where the system has one. Raises `OutputError` if another takes longer than 10 s."""
+    with ExitStack() as held:
+        with suppress(OSError):  # not on every system
+            descriptor = os.open(path.resolve().parent, os.O_RDONLY)
+            held.callback(os.close, descriptor)
+            end = time.monotonic() + _TURN_S
+            while not _has_lock(descriptor):
+                if time.monotonic() > end:
+                    raise OutputError(f"cannot write {path}: another process holds the lock of its folder")
+                time.sleep(0.01)
+        yield
+
+
+def lock(descriptor: int) -> None:
+    if fcntl is not None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _has_lock(descriptor: int) -> bool:
+    """Whether this process has the lock now, and no other."""
+    try:
+        lock(descriptor)
+    except BlockingIOError:
+        return False
+    return True
