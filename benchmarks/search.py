@@ -15,7 +15,7 @@ import re
 import statistics
 from pathlib import Path, PurePosixPath
 
-from captioner.cli.search import read_captions
+from captioner.cli.commands.search import read_captions
 from captioner.references import read_references
 from captioner.retrieval import CaptionIndex
 

@@ -65,7 +65,7 @@ def test_all_options_of_training_are_explained() -> None:
 def flags_of(command: str) -> set[str]:
     """The long flags of a command and of its subcommands, as its help lists them."""
     subparsers = argparse.ArgumentParser().add_subparsers()
-    importlib.import_module(f"captioner.cli.{command}").add_parser(subparsers)
+    importlib.import_module(f"captioner.cli.commands.{command}").add_parser(subparsers)
     return set(re.findall(r"--[a-z][\w-]*", subparsers.choices[command].format_help()))
 
 

@@ -73,7 +73,7 @@ def _size(text: str) -> int:
 
 def pack(recipe: str, root: Path, out: Path, part_size: int, most: int | None, val: int) -> int:
     """Write the parts; returns the exit status."""
-    from captioner.cli.train import RECIPES
+    from captioner.cli.commands.train import RECIPES
     from captioner.errors import CaptionerError
     from captioner.training.config.options import TrainOptions
     from captioner.training.data.examples import load_examples

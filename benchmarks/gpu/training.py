@@ -18,7 +18,7 @@ def epoch(bench: Bench) -> tuple[list[Table], dict[str, bool]]:
         return [], {}
     import torch
 
-    from captioner.cli.train import RECIPES
+    from captioner.cli.commands.train import RECIPES
     from captioner.training.config.options import TrainOptions
     from captioner.training.loop.trainer import Trainer
     from captioner.training.progress import Progress

@@ -1,1 +1,1 @@
-"""The command line: one thin module per command, which parses, calls the library and prints."""
+"""The command line: `main` finds and runs a command of `commands`; the rest is what they share."""

@@ -1,6 +1,6 @@
 """The `captioner` command: finds the subcommand, runs it, and turns errors into exit statuses.
 
-A subcommand is a module of this package with `add_parser(subparsers)`, which adds its parser, and
+A subcommand is a module of `captioner.cli.commands` with `add_parser(subparsers)`, which adds its parser, and
 `run(args)`, which returns the exit status. Only the module of the command asked for is imported.
 """
 
@@ -208,7 +208,7 @@ def _print_completion(shell: str) -> int:
 
 
 def _module(command: str) -> ModuleType:
-    return importlib.import_module(f"captioner.cli.{command}")
+    return importlib.import_module(f"captioner.cli.commands.{command}")
 
 
 def _build_parser(

@@ -18,9 +18,9 @@ from support.serving import RunningServer, make_image
 
 import captioner
 from captioner.captioner import Captioner
-from captioner.cli.batch import add_parser
-from captioner.cli.batch import servers as batch_servers
-from captioner.cli.batch.progress import BatchProgress
+from captioner.cli.commands.batch import add_parser
+from captioner.cli.commands.batch import servers as batch_servers
+from captioner.cli.commands.batch.progress import BatchProgress
 from captioner.cli.main import main
 from captioner.errors import ImageError
 from captioner.folder.items import FolderResult

@@ -18,7 +18,7 @@ from support.browser import launch_browser, new_page
 from support.patience import PATIENCE_S, wait_until
 from support.processes import child_environment
 
-from captioner.cli import demo
+from captioner.cli.commands import demo
 from captioner.model.installed import choose
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

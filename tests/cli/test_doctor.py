@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from captioner.cli.doctor.cuda import libraries, needed
-from captioner.cli.doctor.section import attempt
+from captioner.cli.commands.doctor.cuda import libraries, needed
+from captioner.cli.commands.doctor.section import attempt
 from captioner.cli.main import main
 from captioner.model.bundle import Bundle
 

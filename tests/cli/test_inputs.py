@@ -223,7 +223,7 @@ def test_quiet_tells_of_failures_only(run, tmp_path, capsys) -> None:
 
 
 def test_a_watched_folder_is_captioned_as_it_fills(run, tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("captioner.cli.batch.here.WATCH_EVERY_S", 0.05)
+    monkeypatch.setattr("captioner.cli.commands.batch.here.WATCH_EVERY_S", 0.05)
     root, out = tmp_path / "photos", tmp_path / "out.jsonl"
     root.mkdir()
 
@@ -241,7 +241,7 @@ def test_a_watched_folder_is_captioned_as_it_fills(run, tmp_path, capsys, monkey
 
 
 def test_a_watched_folder_may_lose_photos_and_begin_empty(run, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("captioner.cli.batch.here.WATCH_EVERY_S", 0.05)
+    monkeypatch.setattr("captioner.cli.commands.batch.here.WATCH_EVERY_S", 0.05)
     root, out, page = tmp_path / "photos", tmp_path / "out.jsonl", tmp_path / "page.html"
     root.mkdir()
 

@@ -145,7 +145,7 @@ def test_a_signal_leaves_no_temporary_folder(tmp_path: Path, signals: str, statu
     code = f"""if 1:
         import sys, tempfile
         from signal import *
-        from captioner.cli import caption
+        from captioner.cli.commands import caption
         from captioner.cli.main import main
 
         class Folder(tempfile.TemporaryDirectory):
@@ -171,7 +171,7 @@ def test_an_ignored_signal_stays_ignored() -> None:
     code = """if 1:
         import sys
         from signal import *
-        from captioner.cli import caption
+        from captioner.cli.commands import caption
         from captioner.cli.main import main
         signal(SIGHUP, SIG_IGN)
         caption.run = lambda args: raise_signal(SIGHUP) or 0

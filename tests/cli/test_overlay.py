@@ -14,8 +14,8 @@ from support.disks import filled
 from support.serving import RunningServer
 
 from captioner.captioner import Captioner
+from captioner.cli.commands.overlay import parse_words
 from captioner.cli.main import main
-from captioner.cli.overlay import parse_words
 from captioner.overlay.styles import STYLES
 from captioner_server.options import ServerOptions
 

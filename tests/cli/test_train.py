@@ -12,8 +12,8 @@ import torch
 from support import squares
 from support.one_thread import one_thread, seeded  # noqa: F401
 
+from captioner.cli.commands.train import torch_device
 from captioner.cli.main import main
-from captioner.cli.train import torch_device
 from captioner.errors import DeviceError
 from captioner.folder.locks import hold_local
 from captioner.model.bundle import Bundle

@@ -14,7 +14,7 @@ from support.patience import PATIENCE_S, wait_until
 from support.serving import make_image
 
 from captioner.captioner import Captioner
-from captioner.cli.batch import here
+from captioner.cli.commands.batch import here
 
 
 @pytest.mark.parametrize("flags", [(), ("--attention", "--alternatives", "1", "--prefix", "x ")])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.serving import make_image
 
-from captioner.cli.batch.progress import FIRST_BATCH_S, Pace
+from captioner.cli.commands.batch.progress import FIRST_BATCH_S, Pace
 from captioner.cli.main import main
 from captioner.folder.outputs.files import beside
 

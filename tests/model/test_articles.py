@@ -13,7 +13,11 @@ import numpy as np
 import pytest
 
 from captioner import Caption, Captioner, CaptionOptions, Word
-from captioner.cli.attention_tests import AttentionTestRequest, AttentionTests, add_arguments
+from captioner.cli.commands.evaluate.attention_tests import (
+    AttentionTestRequest,
+    AttentionTests,
+    add_arguments,
+)
 from captioner.errors import DataError
 from captioner.metrics import faithfulness
 from captioner.model import articles

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support import squares, tiny_cnn
 
-from captioner.cli.train import RECIPES
+from captioner.cli.commands.train import RECIPES
 from captioner.training.config.options import SourceOptions, TrainOptions
 from captioner.training.weights import checkpoint
 

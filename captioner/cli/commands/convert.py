@@ -10,14 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from captioner.cli.batch.arguments import (
+from captioner.cli.commands.batch.arguments import (
     OUTPUT_HELP,
     add_format_argument,
     add_output_arguments,
     add_text_arguments,
 )
-from captioner.cli.batch.outputs import OutputRequest, output_fields, output_options, read_corrections
-from captioner.cli.batch.wording import make_transform
+from captioner.cli.commands.batch.outputs import (
+    OutputRequest,
+    output_fields,
+    output_options,
+    read_corrections,
+)
+from captioner.cli.commands.batch.wording import make_transform
 from captioner.cli.output import counted, printable, report_failure
 from captioner.errors import DataError, OptionsError
 

@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 
     import torch
 
-    from captioner.cli.train import torch_device
+    from captioner.cli.commands.train import torch_device
     from captioner.teaching.lesson import Lesson
     from captioner.teaching.teach import teach
 

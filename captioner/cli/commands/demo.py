@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from captioner.cli.arguments.model import LocalModel, add_device_argument, add_model_argument
+from captioner.cli.commands.overlay import with_alternatives
 from captioner.cli.output import printable
-from captioner.cli.overlay import with_alternatives
 from captioner.errors import OptionsError
 from captioner.model.installed import used_model
 
@@ -148,7 +148,7 @@ def demonstrate(request: Request) -> int:
 
 def open_review(request: Request, folder: Path, limits: ImageLimits) -> Gallery:
     """Write the gallery of the photos into a folder, and open the file of decisions."""
-    from captioner.cli import gallery
+    from captioner.cli.commands import gallery
     from captioner.folder.corrections import CorrectionsFile
     from captioner.options import CaptionOptions
     from captioner_server.http.gallery import DECISIONS, Gallery

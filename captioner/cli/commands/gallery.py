@@ -21,8 +21,8 @@ from captioner.cli.arguments.model import (
     chosen_model,
     image_limits,
 )
+from captioner.cli.commands.overlay import with_alternatives
 from captioner.cli.output import printable, report_failure
-from captioner.cli.overlay import with_alternatives
 from captioner.errors import CaptionerError, DataError, ImageUnreadableError, OptionsError
 from captioner.images.suffixes import is_archive
 from captioner.surrogates import image_of

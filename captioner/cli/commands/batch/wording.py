@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from captioner.cli.batch.outputs import OutputRequest
+from captioner.cli.commands.batch.outputs import OutputRequest
 
 if TYPE_CHECKING:
     from captioner.folder.corrections import Corrections

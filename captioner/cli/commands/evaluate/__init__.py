@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING
 
 from captioner.cli.arguments.caption_options import caption_options
 from captioner.cli.arguments.model import LocalModel, ServedModel, add_caption_arguments, chosen_model
-from captioner.cli.attention_tests import AttentionTestRequest, AttentionTests, add_arguments, print_results
-from captioner.cli.score import (
+from captioner.cli.commands.evaluate.attention_tests import (
+    AttentionTestRequest,
+    AttentionTests,
+    add_arguments,
+    print_results,
+)
+from captioner.cli.commands.score import (
     REFERENCES_HELP,
     add_meteor_arguments,
     load_meteor,

@@ -6,8 +6,8 @@ import importlib.metadata
 import re
 from dataclasses import dataclass
 
-from captioner.cli.doctor.fits import misfits
-from captioner.cli.doctor.section import Problem
+from captioner.cli.commands.doctor.fits import misfits
+from captioner.cli.commands.doctor.section import Problem
 from captioner.errors import how_to_install
 
 _PURPOSES = {

@@ -9,9 +9,9 @@ from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, NoReturn
 
 from captioner.cli.arguments.model import LocalModel
-from captioner.cli.batch.names import read_list
-from captioner.cli.batch.request import Request
-from captioner.cli.batch.wording import make_transform
+from captioner.cli.commands.batch.names import read_list
+from captioner.cli.commands.batch.request import Request
+from captioner.cli.commands.batch.wording import make_transform
 from captioner.cli.output import INTERRUPTED, printable
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from captioner.cli.batch.request import Request
+from captioner.cli.commands.batch.request import Request
 from captioner.errors import OptionsError
 
 _CHUNK_BYTES = 2**16

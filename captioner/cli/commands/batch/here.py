@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from captioner.cli.arguments.inputs import report_unknown_keywords
 from captioner.cli.arguments.model import ServedModel
-from captioner.cli.batch.names import read_list
-from captioner.cli.batch.outputs import output_options, read_corrections
-from captioner.cli.batch.request import Request
-from captioner.cli.batch.wording import make_transform
+from captioner.cli.commands.batch.names import read_list
+from captioner.cli.commands.batch.outputs import output_options, read_corrections
+from captioner.cli.commands.batch.request import Request
+from captioner.cli.commands.batch.wording import make_transform
 from captioner.cli.output import INTERRUPTED, counted, printable
 from captioner.errors import OptionsError
 
 if TYPE_CHECKING:
-    from captioner.cli.batch.progress import BatchProgress
+    from captioner.cli.commands.batch.progress import BatchProgress
     from captioner.folder.corrections import Corrections
     from captioner.folder.outputs import Output, OutputOptions
     from captioner.folder.pipeline import Engine
@@ -88,7 +88,7 @@ def _run_once(
     is_first: bool,
 ) -> int:
     """Caption what is new; the exit status. A run that watches says nothing when there is nothing new."""
-    from captioner.cli.batch.progress import BatchProgress
+    from captioner.cli.commands.batch.progress import BatchProgress
     from captioner.folder.open import open_sources
     from captioner.folder.outputs import make_output
     from captioner.folder.run import FolderRun
@@ -178,7 +178,7 @@ def _check_gallery(request: Request, page: Path) -> None:
 
 
 def _write_gallery(request: Request, page: Path) -> None:
-    from captioner.cli.gallery import read_records
+    from captioner.cli.commands.gallery import read_records
     from captioner.folder.outputs import output_files
     from captioner.overlay.gallery import write_gallery
 
@@ -189,7 +189,7 @@ def _write_gallery(request: Request, page: Path) -> None:
 @contextmanager
 def _open_engine(request: Request) -> Iterator[Engine]:
     if isinstance(request.model, ServedModel):
-        from captioner.cli.batch.servers import ServerEngine
+        from captioner.cli.commands.batch.servers import ServerEngine
 
         with ServerEngine(request.model.addresses, request.model.options) as servers:
             yield servers

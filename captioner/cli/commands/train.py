@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import captioner
 from captioner.cli.arguments.model import add_device_argument, add_threads_argument
 from captioner.errors import DataError, DeviceError
 from captioner.toml import read_toml
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from captioner.training.config.options import TrainOptions
 
-RECIPES = Path(__file__).parent.parent / "training" / "recipes"
+RECIPES = Path(captioner.__file__).parent / "training" / "recipes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

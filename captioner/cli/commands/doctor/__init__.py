@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from captioner.cli.arguments.model import add_device_argument, add_precision_argument
-from captioner.cli.doctor.section import Section, attempt
+from captioner.cli.commands.doctor.section import Section, attempt
 from captioner.cli.output import printable
 
 
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _sections(request: Request) -> Iterator[Section]:
-    from captioner.cli.doctor import cuda, packages, used
+    from captioner.cli.commands.doctor import cuda, packages, used
 
     yield attempt("system", used.system)
     yield attempt("packages", packages.installed)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from captioner.cli.batch.arguments import add_parser
-from captioner.cli.batch.request import Request
+from captioner.cli.commands.batch.arguments import add_parser
+from captioner.cli.commands.batch.request import Request
 
 __all__ = ["add_parser", "run"]
 
@@ -13,9 +13,9 @@ __all__ = ["add_parser", "run"]
 def run(args: argparse.Namespace) -> int:
     request = Request.read(args)
     if request.ray is None:
-        from captioner.cli.batch.here import caption_here
+        from captioner.cli.commands.batch.here import caption_here
 
         return caption_here(request)
-    from captioner.cli.batch.cluster import caption_on_cluster
+    from captioner.cli.commands.batch.cluster import caption_on_cluster
 
     return caption_on_cluster(request, request.ray)
