@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from captioner.errors import CaptionerError
 from captioner.maps import notebook
+from captioner.words.alt_text import alt_text
 
 MaybeNone: TypeAlias = Any
 """Marks a value that is None only if the caller asked for that. Type checkers then do not demand a check at
@@ -110,6 +111,12 @@ class Caption:
     def __repr__(self) -> str:
         sure = "" if self.confidence is None else f", confidence={self.confidence:.2f}"
         return f"Caption({self.text!r}, log_prob={self.log_prob:.2f}{sure})"
+
+    @property
+    def alt_text(self) -> str:
+        """The caption as alt text for screen readers: one sentence of at most 125 characters that begins with
+        what is in the photo and does not guess the gender of people."""
+        return alt_text(self.text)
 
     def of(self, source: Any) -> Caption:
         """This caption with its source image attached."""

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from captioner.errors import OptionsError
-from captioner.folder.alt_text import OPENING, alt_text
+from captioner.words.alt_text import alt_text, without_opening
 from captioner.words.english import NEUTRAL
 
 STYLES = ("caption", "alt")
@@ -22,7 +22,7 @@ class TextOptions:
     """Text changes, applied in this order. Raises `OptionsError` for an invalid template."""
 
     style: str = "caption"
-    """"caption", as the model gave it, or "alt": as alt text (`captioner.folder.alt_text`)."""
+    """"caption", as the model gave it, or "alt": as alt text (`captioner.words.alt_text`)."""
     drop_openings: bool = False
     """Remove "a photo of", "there is" and similar phrases from the start."""
     capitalize: bool = False
@@ -49,11 +49,10 @@ class TextOptions:
 
     def apply(self, text: str, name: str) -> str:
         """The text to write for the caption of the image `name`."""
-        if self.drop_openings or self.style == "alt":
-            while (opening := OPENING.match(text)) and opening.end() < len(text):
-                text = text[opening.end() :]
         if self.style == "alt":
             text = alt_text(text)
+        elif self.drop_openings:
+            text = without_opening(text)
         if self.capitalize or self.sentence:
             text = text[:1].upper() + text[1:]
         if self.sentence and text[-1:].isalnum():

@@ -256,6 +256,7 @@ def test_wording(options, expected) -> None:
 )
 def test_alt_text(caption, expected) -> None:
     assert TextOptions(style="alt").apply(caption, "x") == expected
+    assert Caption(caption, -1.0).alt_text == expected
 
 
 def test_alt_text_is_short_and_ends_well() -> None:

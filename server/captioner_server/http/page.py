@@ -7,13 +7,13 @@ from importlib.resources.abc import Traversable
 
 from starlette.routing import Route
 
-from captioner.folder.alt_text import alt_text_rules
 from captioner.maps.saliency import stops
 from captioner.overlay import template
 from captioner.overlay.gallery.write import DESK
 from captioner.overlay.page import page_shell
 from captioner.overlay.scene import OverlayOptions
 from captioner.words import forms
+from captioner.words.alt_text import alt_text_rules
 from captioner.words.english import FUNCTION_WORDS
 from captioner_server.http.static_file import StaticFile
 

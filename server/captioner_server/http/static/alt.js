@@ -1,4 +1,4 @@
-// Captions as alt text, by the rules of captioner/folder/alt_text.py, which are in the settings.
+// Captions as alt text, by the rules of captioner/words/alt_text.py, which are in the settings.
 function createAltText({ opening, neutral, hers, pairs, dangling, longest }) {
   const words = Object.keys(neutral).sort((a, b) => b.length - a.length).join("|");
   const gendered = new RegExp(`\\b(?:${words})\\b`, "gi"), start = new RegExp(`^${opening}`, "i");

@@ -14,7 +14,7 @@ from captioner.words.english import NEUTRAL, UNFINISHED
 MAX_LENGTH = 125
 """Characters, the full stop included; some screen readers break longer texts."""
 
-OPENING = re.compile(
+_OPENING = re.compile(
     r"(?:there (?:is|are)|this is|(?:an? |the )?(?:(?:black and white|colou?r|blurry|close|closeup) )*"
     r"(?:photo|photograph|picture|image|view|shot|close[- ]up|up|closeup) (?:of|showing))\s+",
     re.IGNORECASE,
@@ -39,9 +39,16 @@ _SEVERAL = re.compile(r"\ban? (?=(?:(?!few )\w+ )?(?:people|children)\b)")
 _DANGLING = re.compile(rf"(?:\s+(?:{'|'.join((*UNFINISHED, 'on', 'by', 'over', 'next'))}))+$")
 
 
+def without_opening(text: str) -> str:
+    """A caption without openings such as "there is" and "a photo of"."""
+    while (opening := _OPENING.match(text)) and opening.end() < len(text):
+        text = text[opening.end() :]
+    return text
+
+
 def alt_text(caption: str) -> str:
-    """A caption that begins with what is in the photo, as alt text of at most `MAX_LENGTH` characters."""
-    text = _HERS.sub("them", " ".join(caption.split()))
+    """A caption as alt text of at most `MAX_LENGTH` characters."""
+    text = _HERS.sub("them", " ".join(without_opening(caption).split()))
     text = _GENDERED.sub(lambda found: NEUTRAL.get(found[0].lower(), found[0]), text)
     for pair, both in _PAIRS:
         text = pair.sub(both, text)
@@ -55,7 +62,7 @@ def alt_text(caption: str) -> str:
 def alt_text_rules() -> dict[str, Any]:
     """The rules of `alt_text` as JSON, with patterns that Python and JavaScript read alike."""
     return {
-        "opening": OPENING.pattern,
+        "opening": _OPENING.pattern,
         "neutral": NEUTRAL,
         "hers": _HERS.pattern,
         "pairs": [[pair.pattern, together] for pair, together in (*_PAIRS, (_SEVERAL, ""))],
