@@ -103,6 +103,7 @@ def table() -> dict[str, Any]:
     """All of this as JSON, for the pages."""
     return {
         "small": sorted(FUNCTION_WORDS),
+        "compounds": sorted(map(" ".join, COMPOUNDS)),
         "stems": STEMS,
         "bases": {word: found for word, found in _bases().items() if stem(word) != found},
         "kinds": {word: sorted(found) for word, found in _kinds().items()},

@@ -15,6 +15,7 @@ from support.captions import make_caption
 from support.gallery import TEXTS, captions_shown
 
 from captioner.overlay.gallery import write_gallery
+from captioner.retrieval import CaptionIndex, CaptionText
 from captioner.words.forms import base
 
 
@@ -161,6 +162,34 @@ def test_words_have_the_same_forms_as_in_python(browser, gallery):
             words,
         )
     assert bases == [base(word) for word in words]
+
+
+def test_compounds_are_found_as_in_python(browser, gallery):
+    captions = ("a hot dog on a plate", "two hot dogs", "a teddy bear and a dog", "a bear", "hot coffee")
+    index = CaptionIndex(CaptionText(str(number), text) for number, text in enumerate(captions))
+    code = """([captions, query]) => {
+        const search = createSearch(JSON.parse(forms.textContent));
+        const photos = captions.map((text, number) => ({ name: "", number, error: null, text }));
+        for (const photo of photos) search.index(photo, photo.text);
+        const marked = photos.flatMap((photo) => search.mark(photo.text, query, photos));
+        return [
+            search.find(photos, query).photos.map((photo) => photo.number),
+            marked.filter((node) => node.tagName).map((node) => node.textContent),
+        ];
+    }"""
+    with open_page(browser, gallery) as page:
+        for query, marks in (
+            ("dog", ["dog"]),
+            ("bear", ["bear"]),
+            ("hot dog", ["hot dog", "hot dogs"]),
+            ("hotdogs", ["hot dog", "hot dogs"]),
+            ("teddy", ["teddy bear"]),
+        ):
+            found, marked = page.evaluate(code, [captions, query])
+            assert marked == marks, query
+            assert found == sorted(int(one.photo.image) for one in index.find(query)), query
+        assert page.evaluate(code, [captions[:2], "dog"]) == [[], []]  # nor by its letters
+        assert page.evaluate(code, [captions, '"dog"'])[0] == [0, 2]
 
 
 def read_words(name: str) -> str:

@@ -6,11 +6,11 @@ function fold(text) {
 }
 
 const WORD = /[\p{L}\p{N}]+(?:['’][\p{L}]+)*/gu;
-const wordsOf = (text) => fold(text).match(WORD) ?? [];
 
-// `small` are the words that name nothing; `stems`, `bases` and `kinds` are those of captioner/words/forms.py.
-function createSearch({ small, stems, bases, kinds }) {
-  const smallWords = new Set(small), known = new Map(Object.entries(bases));
+// `small` are the words that name nothing; the others are those of captioner/words/forms.py.
+function createSearch({ small, compounds, stems, bases, kinds }) {
+  const smallWords = new Set(small), known = new Map(Object.entries(bases)), together = new Set(compounds);
+  const longest = Math.max(...compounds.map((compound) => compound.split(" ").length));
   const rules = stems.map(([pattern, ending]) => [new RegExp(`^${pattern}$`, "u"), ending]);
   const UNDIVIDED = /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}]/u;
   const TERM = /(-?)(?:"([^"]*)"?|(\S+))/g;
@@ -26,11 +26,35 @@ function createSearch({ small, stems, bases, kinds }) {
     return known.get(stem) ?? stem;
   }
 
+  // The words of a list, each compound as one, as [word, number of the first, number after the last].
+  function joined(words) {
+    const found = [];
+    for (let start = 0, end; start < words.length; start = end) {
+      const upTo = (last) => words.slice(start, last).join(" ");
+      for (end = Math.min(words.length, start + longest); end > start + 1 && !together.has(upTo(end)); end--);
+      found.push([upTo(end), start, end]);
+    }
+    return found;
+  }
+
+  // Those of a text, as [word, where it begins, where it ends].
+  function wordsOf(text) {
+    const found = [...text.matchAll(WORD)];
+    return joined(found.map(([word]) => fold(word))).map(([word, start, end]) => [word, found[start].index, found[end - 1].index + found[end - 1][0].length]);
+  }
+
+  // Where letters are in a text, but not within a compound: "dog" does not find "hot dog".
+  function* lettersIn(text, letters, whole) {
+    const compound = whole ? [] : wordsOf(text).filter(([word]) => together.has(word));
+    for (const found of text.matchAll(new RegExp(letters, "giu")))
+      if (!compound.some(([, start, end]) => start < found.index && found.index < end)) yield [found.index, found[0].length];
+  }
+
   // What is looked at in a photo; to be called anew when its caption changes.
   function index(photo, said) {
     photo.haystack = fold(`${said ?? ""} ${photo.error ?? ""}`).replace(/\s+/g, " ");
     photo.names = fold(photo.name);
-    photo.bases = new Map(wordsOf(said ?? "").map((word) => [baseOf(word), word]));
+    photo.bases = new Map(wordsOf(fold(said ?? "")).map(([word]) => [baseOf(word), word]));
     vocabulary = null;
   }
 
@@ -43,19 +67,25 @@ function createSearch({ small, stems, bases, kinds }) {
     return `${begin}${plain}${whole && /[\p{L}\p{N}]$/u.test(letters) ? "(?![\\p{L}\\p{N}])" : ""}`;
   }
 
-  // The terms of a query: {without, bases, test, mark}. Words that name nothing count in quotes only.
+  // The terms of a query: {without, bases, test, mark, whole}. Words that name nothing count in quotes only.
   function parse(query, photos) {
     vocabulary ??= new Set(photos.flatMap((photo) => [...photo.bases.keys()]));
-    const terms = [];
+    const terms = [], plainWords = [];
+    const add = (text, whole, without) => {
+      const mark = pattern(text, whole), expression = new RegExp(mark, "u");
+      const base = whole ? null : baseOf(text);
+      const all = whole ? [] : [base, ...kinds[base] ?? []].filter((one) => vocabulary.has(one));
+      const says = (photo) => all.length ? all.some((one) => photo.bases.has(one)) : expression.test(photo.haystack) && !lettersIn(photo.haystack, mark, whole).next().done;
+      const test = (photo) => says(photo) || expression.test(photo.names);
+      terms.push({ without, bases: all, test, mark, whole, small: !whole && smallWords.has(text) });
+    };
     for (const [, minus, quoted, plain] of fold(query).matchAll(TERM)) {
       const text = (quoted ?? plain).replace(/\s+/g, " ").trim();
       if (!text || text === "-") continue;
-      const mark = pattern(text, quoted !== undefined), expression = new RegExp(mark, "u");
-      const base = quoted === undefined ? baseOf(text) : null;
-      const all = base === null ? [] : [base, ...kinds[base] ?? []].filter((one) => vocabulary.has(one));
-      const test = (photo) => (all.length ? all.some((one) => photo.bases.has(one)) : expression.test(photo.haystack)) || expression.test(photo.names);
-      terms.push({ without: minus === "-", bases: all, test, mark, small: quoted === undefined && smallWords.has(text) });
+      if (quoted === undefined && !minus) plainWords.push(text);
+      else add(text, quoted !== undefined, minus === "-");
     }
+    for (const [text] of joined(plainWords)) add(text, false, false);
     const weighty = terms.filter((term) => !term.small || term.without);
     return weighty.some((term) => !term.without) || !terms.length ? weighty : terms;
   }
@@ -79,8 +109,8 @@ function createSearch({ small, stems, bases, kinds }) {
     const spans = [];
     for (const term of terms) {
       if (term.bases.length) {
-        for (const found of text.matchAll(WORD)) if (term.bases.includes(baseOf(fold(found[0])))) spans.push([found.index, found[0].length]);
-      } else for (const found of text.matchAll(new RegExp(term.mark, "giu"))) spans.push([found.index, found[0].length]);
+        for (const [word, start, end] of wordsOf(text)) if (term.bases.includes(baseOf(word))) spans.push([start, end - start]);
+      } else spans.push(...lettersIn(text, term.mark, term.whole));
     }
     const nodes = [];
     let end = 0;
