@@ -183,7 +183,9 @@ def test_a_configuration_that_is_none(data, tmp_path, capsys, config, reason) ->
     assert reason in errors and errors.count("\n") == 1
 
 
-@pytest.mark.parametrize("value", ["1" * 5000, "[" * 100_000], ids=["digits", "brackets"])
+@pytest.mark.parametrize(
+    "value", ["1" * 5000, "[" * 100_000, f"{{{'a.' * 5000}b = 1}}"], ids=["digits", "brackets", "dots"]
+)
 def test_a_configuration_without_end_is_no_toml(tmp_path, capsys, value) -> None:
     (tmp_path / "run.toml").write_text(f"name = {value}")
     assert main(["train", str(tmp_path / "run.toml"), "-o", str(tmp_path / "run")]) == 2

@@ -75,6 +75,7 @@ def test_values_get_the_type_of_their_setting(tmp_path) -> None:
         ("port = ", "is not valid TOML"),
         (f"port = {'1' * 5000}", "is not valid TOML"),
         (f"port = {'[' * 100_000}", "is not valid TOML: too many brackets"),
+        (f"port{'.x' * 5000} = 1", "is not valid TOML: more than 100 tables within each other"),
         (f"grace_s = {'1' * 400}", "grace_s: must be a number"),
     ],
 )

@@ -7,12 +7,12 @@ and needs hooks for each message and for numbers that stand for tables (the weig
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from captioner.errors import DataError
+from captioner.errors import DataError, clip
+from captioner.toml import MOST_DEEP, parse_toml
 
 T = TypeVar("T")
 _KINDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
@@ -74,10 +74,12 @@ def change(values: dict[str, Any], name: str, text: str) -> None:
     Raises `DataError` if there is no such place.
     """
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):
+        value = parse_toml(f"value = {text}")["value"]
+    except ValueError:
         value = text
     *path, last = name.split(".")
+    if len(path) > MOST_DEEP:
+        raise DataError(f"there is no option {clip(name)}")
     place: Any = values
     try:
         for part in path:
