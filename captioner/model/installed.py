@@ -55,10 +55,13 @@ def model_folder(name: str, models: Mapping[str, Path] | None = None) -> Path:
     models = installed_models() if models is None else models
     if name in models or is_path(name):
         return models.get(name, Path(name))
+    raise BundleError(f"there is no model {clip(name)}; {instead_of(name, models)}")
+
+
+def instead_of(name: str, models: Mapping[str, Path]) -> str:
+    """Which models there are, and which of them a misspelt `name` may mean."""
     close = "".join(f"; did you mean {each}?" for each in difflib.get_close_matches(name, models, n=1))
-    raise BundleError(
-        f"there is no model {clip(name)}; installed are {', '.join(models)} (captioner model list){close}"
-    )
+    return f"installed are {', '.join(models)} (captioner model list){close}"
 
 
 def is_path(name: str) -> bool:

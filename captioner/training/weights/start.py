@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captioner.errors import DataError
+from captioner.errors import BundleError, DataError, clip
 from captioner.model.bundle import Bundle
-from captioner.model.installed import installed_models
+from captioner.model.installed import installed_models, instead_of
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.decoder.bonus.evidence import UNFITTED
@@ -77,7 +77,7 @@ class Start:
             return cls(
                 vocabulary, model.options, dict(model.state_dict()), contents.get("confidence"), search
             )
-        bundle = Bundle.load(path if path.exists() else installed_models().get(name, path))
+        bundle = Bundle.load(path if path.exists() else _installed(name, path))
         try:
             options = read_model(bundle.manifest["training"]["model"])
         except (KeyError, TypeError, DataError):
@@ -241,6 +241,15 @@ class Start:
         if column is None:
             return list(range(len(SPECIAL), len(self.vocabulary)))
         return torch.nonzero(column < self.model.bonus.named_words).flatten().tolist()
+
+
+def _installed(name: str, path: Path) -> Path:
+    """The folder of an installed model, as there is nothing at `path`. Raises `BundleError`."""
+    models = installed_models()
+    if name not in models:
+        there = instead_of(name, models)
+        raise BundleError(f"there is no model {clip(name)}, and no file or folder {path}; {there}")
+    return models[name]
 
 
 @torch.no_grad()
