@@ -217,6 +217,13 @@ def _split(stream: Iterable[bytes], separator: bytes) -> Iterator[bytes]:
 def read_stamped(path: Path, max_bytes: int) -> tuple[bytes, str]:
     """The content and the stamp of a file, both of the same moment: a file that is being written gets
     another stamp next time."""
+    content, status = read_regular(path, max_bytes)
+    return content, stamp_of(status)
+
+
+def read_regular(path: Path, max_bytes: int) -> tuple[bytes, os.stat_result]:
+    """The content and the status of a file, both of the same moment. Raises an `ImageError`, also for a pipe
+    or a device."""
     try:
         # Non-blocking: opening a pipe without a writer would otherwise block forever.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -226,7 +233,7 @@ def read_stamped(path: Path, max_bytes: int) -> tuple[bytes, str]:
                 raise ImageUnreadableError("not a regular file")
             if status.st_size > max_bytes:
                 raise too_many_bytes(max_bytes)
-            return file.read(status.st_size), stamp_of(status)
+            return file.read(status.st_size), status
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         raise ImageUnreadableError(getattr(error, "strerror", None) or "not a valid path") from error
 

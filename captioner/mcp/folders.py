@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from captioner.errors import DataError, clip
+from captioner.errors import DataError, ImageUnreadableError, clip
+from captioner.folder.sources import read_regular
+from captioner.images.sources import DEFAULT_LIMITS
 
 
 class AllowedFolders:
@@ -30,6 +33,16 @@ class AllowedFolders:
         if not (path.is_file() or path.is_dir()):
             raise DataError(f"{clip(name, 200)} is neither a file nor a folder")
         return path
+
+    def read(self, path: Path) -> bytes:
+        """The content of a photo whose path was found. Raises an `ImageError`, also if its name has come to
+        be that of a pipe, or of a link that leads elsewhere."""
+        content, status = read_regular(path, DEFAULT_LIMITS.max_bytes)
+        real = self._resolve(str(path))
+        with suppress(OSError):  # it has just been deleted
+            if real is not None and os.path.samestat(status, real.stat()):
+                return content
+        raise ImageUnreadableError("no longer the file that was asked for")
 
     def place(self, name: str) -> Path:
         """Where to write a new file of that name, in a folder that is there. Raises `DataError`."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from captioner.errors import CaptionerError, DataError, ImageUnreadableError
+from captioner.errors import CaptionerError, DataError, ImageError
 from captioner.folder.open import open_sources
 from captioner.folder.sources import stamp_of
 from captioner.mcp.folders import AllowedFolders
@@ -60,10 +60,16 @@ class Library:
         with self._lock:
             stamps = {path: _stamp(path) for path in paths}
             new = [path for path in paths if self._known.get(path, ("",))[0] != stamps[path]]
-            outcomes = self.captioner.caption_each(map(_readable, new), self.options)
+            outcomes = self.captioner.caption_each(map(self._read, new), self.options)
             for path, outcome in zip(new, outcomes, strict=True):
                 self._known[path] = (stamps[path], outcome)
             return [Photo(self.folders.name(path), self._known[path][1]) for path in paths]
+
+    def _read(self, path: Path) -> bytes | ImageError:
+        try:
+            return self.folders.read(path)
+        except ImageError as error:
+            return error
 
 
 def captioned(photos: Iterable[Photo]) -> Iterator[tuple[str, Caption]]:
@@ -78,11 +84,6 @@ def failed(photos: Iterable[Photo]) -> Iterator[tuple[str, CaptionerError]]:
     for photo in photos:
         if isinstance(photo.outcome, CaptionerError):
             yield photo.name, photo.outcome
-
-
-def _readable(path: Path) -> Path | ImageUnreadableError:
-    """The path, unless it is that of a pipe or a device, which may never end."""
-    return path if path.is_file() else ImageUnreadableError("not a regular file")
 
 
 def _stamp(path: Path) -> str:

@@ -99,7 +99,7 @@ def make_server(library: Library) -> MCPServer:
         output: Annotated[str | None, Field(description="path of a new .png file to write it to")] = None,
     ) -> list[Image | str]:
         """A picture of where in the photo the model looked for each word of its caption."""
-        photo = library.folders.find(path)
+        photo = library.folders.read(library.folders.find(path))
         [caption] = library.captioner.caption_each(
             [photo], dataclasses.replace(library.options, attention=True)
         )

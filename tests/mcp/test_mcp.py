@@ -75,6 +75,41 @@ def test_a_pipe_is_not_waited_for(library, photos) -> None:
     assert call(library, "caption_image", path="a.png").structured_content["caption"]
 
 
+@pytest.mark.parametrize("tool", ["caption_image", "overlay"])
+def test_a_photo_that_becomes_another_file_is_not_read(library, photos, tmp_path, monkeypatch, tool) -> None:
+    """Between the check of its name and its opening."""
+    photo, find = photos / "dogs" / "b.png", library.folders.find
+
+    def link() -> None:
+        photo.unlink()
+        photo.symlink_to(tmp_path / "secret.png")
+
+    def pipe() -> None:
+        photo.unlink()
+        os.mkfifo(photo)
+
+    def other_folder() -> None:
+        photo.parent.rename(tmp_path / "dogs")
+        photo.parent.symlink_to(tmp_path / "dogs")
+
+    for exchange, reason in (
+        (link, "no longer the file that was asked for"),
+        (pipe, "not a regular file"),
+        (other_folder, "no longer the file that was asked for"),
+    ):
+        photo.unlink(missing_ok=True)
+        Image.new("RGB", (40, 30)).save(photo)
+
+        def find_and_exchange(name: str, exchange=exchange) -> Path:
+            path = find(name)
+            exchange()
+            return path
+
+        monkeypatch.setattr(library.folders, "find", find_and_exchange)
+        told = call(library, tool, path="dogs/b.png")
+        assert told.is_error and reason in told.content[0].text
+
+
 def test_names_that_are_not_utf_8_are_told_escaped(library, photos) -> None:
     (photos / "a.png").rename(photos / os.fsdecode(b"lat\xe9.png"))
     (photos / "broken.jpg").rename(photos / os.fsdecode(b"br\xe9.jpg"))
@@ -95,14 +130,20 @@ def test_captions_are_searched_by_their_words(library, tiny_captioner, photos) -
 
 
 def test_a_photo_is_captioned_again_only_after_a_change(library, photos, monkeypatch) -> None:
-    asked = []
-    plain = library.captioner.caption_each
+    asked, captioned = [], 0
+    read, plain = library.folders.read, library.captioner.caption_each
+
+    def read_photo(path):
+        asked.append(path.name)
+        return read(path)
 
     def caption_each(images, options=None):
+        nonlocal captioned
         images = list(images)
-        asked.extend(image.name for image in images)
+        captioned += len(images)
         return plain(images, options)
 
+    monkeypatch.setattr(library.folders, "read", read_photo)
     monkeypatch.setattr(
         library, "captioner", type("Counted", (), {"caption_each": staticmethod(caption_each)})
     )
@@ -111,7 +152,7 @@ def test_a_photo_is_captioned_again_only_after_a_change(library, photos, monkeyp
     assert sorted(asked) == ["a.png", "b.png", "broken.jpg"]
     Image.new("RGB", (50, 50)).save(photos / "a.png")
     library.caption("a.png")
-    assert asked[3:] == ["a.png"]
+    assert asked[3:] == ["a.png"] and captioned == 4
 
 
 def test_an_overlay_is_shown_and_written_beside_the_photos_only(library, photos) -> None:
