@@ -101,6 +101,8 @@ class Trainer:
         self.stage = self.epoch = self.batch = 0
         self.spent_s = 0.0
         """The time that the stage had taken when it was saved."""
+        self.start_score: float | None = None
+        """The mean score of the model that the run started from, if there is one and it was validated."""
         self.start_is_better = False
         """Whether no epoch was better than the model that the run started from, once that is known."""
         self.clock = Clock()
@@ -125,7 +127,7 @@ class Trainer:
 
     def run(self) -> list[dict[str, Any]]:
         """Train to the end. Returns the history, a record an epoch, and of each mean of runs."""
-        before = self._score_start()
+        self._score_start()
         self.clock = Clock(self.spent_s)
         while self.stage < len(self.options.stages):
             while self.epoch < self.current.epochs * self.current.runs:
@@ -141,7 +143,7 @@ class Trainer:
             self.progress.note(
                 "all captions for validation are the same; CIDEr is then 0, and best.pt holds the last epoch"
             )
-        elif before is not None and max(map(mean_score, self._rivals())) <= before:
+        elif self.start_score is not None and max(map(mean_score, self._rivals())) <= self.start_score:
             self.start_is_better = True
             self.progress.note(
                 "no epoch captions the validation images better than the model that the run started from"
@@ -152,14 +154,14 @@ class Trainer:
     def current(self) -> StageOptions:
         return self.options.stages[self.stage]
 
-    def _score_start(self) -> float | None:
-        """Say how good the model is that a new run starts from; its mean score."""
+    def _score_start(self) -> None:
+        """Say how good the model is that a new run starts from."""
         if not (self.options.start and self.val_examples) or self.history or self.batch:
-            return None
+            return
         with self._weights_to_keep().applied(self.model):
             _, scores = self._caption_validation()
         self.progress.note(in_words({"before": scores}))
-        return mean_score({"val": scores})
+        self.start_score = mean_score({"val": scores})
 
     def _run_epoch(self) -> None:
         stage = self.current
@@ -367,6 +369,7 @@ class Trainer:
                 "random": torch.get_rng_state(),
                 "cuda_random": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
                 "history": self.history,
+                "start_score": self.start_score,
             },
         )
 
@@ -376,7 +379,7 @@ class Trainer:
         if self.current.runs > 1:
             self.soup.resume(saved["soup"])
         self.losses.load_state_dict(saved["objectives"])
-        self.confidence = saved.get("confidence")
+        self.confidence, self.start_score = saved.get("confidence"), saved.get("start_score")
         self.spent_s = saved.get("spent_s", 0.0)
         self.optimizer.load_state_dict(saved["optimizer"])
         torch.set_rng_state(saved["random"].cpu())
