@@ -1,15 +1,15 @@
 """Adds what a model was taught to the graphs of the bundle that it started from.
 
 Their nodes, their weights and the rounding of INT8 stay as they are. For a photo that is not like a corrected
-one, `TaughtPhotos` adds 0 to the grid, and new words are as good as impossible: the new bundle computes the
-same as before, in both precisions.
+one, `TaughtPhotos` adds 0 to the grid, `RareWords` adds 0 to scores, and new words are as good as impossible:
+the new bundle computes the same as before, in both precisions.
 """
 
 from __future__ import annotations
 
 import copy
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, MutableSequence
 from pathlib import Path
 
 import numpy as np
@@ -29,18 +29,23 @@ from captioner.files.whole_folder import publish_folder
 from captioner.model import bundle as bundles
 from captioner.model.bundle import Bundle
 from captioner.model.vocabulary import Vocabulary
+from captioner.nn.decoder.words import RareWords
 from captioner.nn.encoder import STRIDES
 from captioner.nn.encoder.taught import TaughtPhotos
 from captioner.nn.model import CaptionModel
-from captioner.training.weights.stored import ADDED
+from captioner.training.weights.stored import ADDED, RARE
 
 IMPOSSIBLE = 1e-13
 """Factor of the probability of new words for photos that are not like a corrected one."""
 _PHOTOS = "encoder.taught."
 """Begins the names of the weights and values of corrected photos."""
-_DEEPEST, _SUM, _NEAR, _HEARD = (_PHOTOS + name for name in ("deepest", "sum", "near", "heard"))
+_DEEPEST, _SUM, _NEAR, _HEARD, _LIKE = (
+    _PHOTOS + name for name in ("deepest", "sum", "near", "heard", "like")
+)
 _GATE = "memory.taught"
 """What is added to the logits of new words, float (batch, 1, 1)."""
+_RARE = "memory.rare"
+"""The factors of the scores of rare words, float (batch, 1, rows)."""
 _WEIGHT, _BIAS = "decoder.embedding.weight", "decoder.embedding.bias"
 _CLOSE = 1e-3
 
@@ -55,6 +60,7 @@ def export_taught(
     last of its `words`, which the graphs of `start` do not know. `card` is that of `start`. Raises
     `DataError` if these graphs compute something else than the network does."""
     taught, embedding = model.encoder.taught, model.decoder.embedding
+    rare = embedding.rare
     assert taught is not None
     deepest, grid, scores = _places(start, model)
     photos = _photos_graph(taught)
@@ -68,6 +74,8 @@ def export_taught(
             if scores is not None and model.evidence is not None:
                 _add_quiet(editor, scores, model.evidence.classes.bias.detach().numpy())
         _set_photos(editor, photos)
+        if rare is not None:
+            _add_nearness(graph, editor, len(rare.words))
         editor.write()
         if len(weight):
             _add_gate(graph)
@@ -75,6 +83,8 @@ def export_taught(
     def decoder(graph: onnx.ModelProto) -> None:
         if len(weight):
             _add_words(graph, weight, bias)
+        if rare is not None:
+            _add_rare(graph, rare)
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as aside:
@@ -157,7 +167,7 @@ def _photos_graph(taught: TaughtPhotos) -> onnx.ModelProto:
     deepest = torch.zeros(2, taught.keys.shape[1], 3, 5)
     dynamic = (dict.fromkeys((0, 2, 3), torch.export.Dim.DYNAMIC),)
     return compose.add_prefix(
-        export_graph(taught, (deepest,), dynamic, ["deepest"], ["sum", "near", "heard"]), _PHOTOS
+        export_graph(taught, (deepest,), dynamic, ["deepest"], ["sum", "near", "heard", "like"]), _PHOTOS
     )
 
 
@@ -210,10 +220,16 @@ def _add_gate(model: onnx.ModelProto) -> None:
     editor.add("Max", [_NEAR, least], ["taught.share"])
     editor.add("Log", ["taught.share"], ["taught.log"])
     editor.add("Unsqueeze", ["taught.log", axis], [_GATE])
-    model.graph.output.append(
-        helper.make_tensor_value_info(_GATE, TensorProto.FLOAT, [batch.dim_param, 1, 1])
-    )
+    _declare(model.graph.output, _GATE, batch.dim_param, 1)
     editor.write()
+
+
+def _add_nearness(model: onnx.ModelProto, editor: GraphEditor, rows: int) -> None:
+    """Put out how near the photo is to those whose corrections have the rare words."""
+    if _RARE not in editor.producers():
+        editor.add("Unsqueeze", [_LIKE, editor.constant("rare.axis", np.array([1]))], [_RARE])
+    [batch, *_] = model.graph.output[0].type.tensor_type.shape.dim
+    _declare(model.graph.output, _RARE, batch.dim_param, rows)
 
 
 def _add_words(model: onnx.ModelProto, weight: Array, bias: Array) -> None:
@@ -238,11 +254,8 @@ def _splice_words(model: onnx.ModelProto, editor: GraphEditor, known: int) -> No
     """Compute logits of the new words too. Whatever else reads a word, such as the checklist, sees padding
     instead of them."""
     producers = editor.producers()
-    batch = model.graph.input[0].type.tensor_type.shape.dim[0].dim_param
-    model.graph.input.append(helper.make_tensor_value_info(_GATE, TensorProto.FLOAT, [batch, 1, 1]))
-
-    [reader] = [node for node in editor.nodes if _BIAS in node.input and _BIAS not in node.output]
-    product = reader if reader.op_type == "Gemm" else producers[next(n for n in reader.input if n != _BIAS)]
+    [batch, *_] = model.graph.input[0].type.tensor_type.shape.dim
+    _declare(model.graph.input, _GATE, batch.dim_param, 1)
     number = editor.constant("taught.known", np.array(known))
     padding = editor.constant("taught.padding", np.array(Vocabulary.pad_id))
     for node in editor.nodes:
@@ -254,9 +267,53 @@ def _splice_words(model: onnx.ModelProto, editor: GraphEditor, known: int) -> No
     editor.add("Where", ["tokens.is_known", "tokens", padding], ["tokens.known"])
     editor.add("Concat", [_WEIGHT, _WEIGHT + ADDED], ["taught.embedding"], axis=0)
     editor.add("Transpose", [_WEIGHT + ADDED], ["taught.columns"], perm=[1, 0])
-    editor.add("MatMul", [product.input[0], "taught.columns"], ["taught.product"])
+    editor.add("MatMul", [_output(editor), "taught.columns"], ["taught.product"])
     editor.add("Add", [_BIAS + ADDED, _GATE], ["taught.bias"])
     editor.add("Add", ["taught.product", "taught.bias"], ["taught.logits"])
     last = producers["log_probs"]
     editor.add("Concat", [last.input[0], "taught.logits"], ["logits"], axis=-1)
     last.input[0] = "logits"
+
+
+def _add_rare(model: onnx.ModelProto, rare: RareWords) -> None:
+    """Add the scores of rare words to a step, in place of earlier ones."""
+    new = {
+        RARE + name: numpy_helper.from_array(values.numpy(), RARE + name)
+        for name, values in rare.state_dict().items()
+    }
+    editor = GraphEditor(model)
+    editor.remove(node for node in editor.nodes if node.output[0] in new)  # that widen earlier ones
+    editor.replace_initializers(RARE, new.values())
+    if "rare.scores" not in editor.producers():
+        _splice_rare(editor)
+    [batch, *_] = model.graph.input[0].type.tensor_type.shape.dim
+    _declare(model.graph.input, _RARE, batch.dim_param, len(rare.words))
+    editor.write()
+
+
+def _splice_rare(editor: GraphEditor) -> None:
+    last = editor.producers()["log_probs"]
+    editor.add("Transpose", [f"{RARE}weight"], ["rare.columns"], perm=[1, 0])
+    editor.add("MatMul", [_output(editor), "rare.columns"], ["rare.product"])
+    editor.add("Add", ["rare.product", f"{RARE}bias"], ["rare.sum"])
+    editor.add("Mul", ["rare.sum", _RARE], ["rare.scores"])
+    editor.add("Shape", ["rare.scores"], ["rare.shape"])
+    editor.add("Expand", [f"{RARE}words", "rare.shape"], ["rare.words"])
+    scattered = [last.input[0], "rare.words", "rare.scores"]
+    last.input[0] = editor.add("ScatterElements", scattered, ["rare.logits"], axis=-1, reduction="add")
+
+
+def _output(editor: GraphEditor) -> str:
+    """What a step compares with the words."""
+    [reader] = [node for node in editor.nodes if _BIAS in node.input and _BIAS not in node.output]
+    if reader.op_type == "Gemm":
+        return str(reader.input[0])
+    product = editor.producers()[next(name for name in reader.input if name != _BIAS)]
+    return str(product.input[0])
+
+
+def _declare(values: MutableSequence[onnx.ValueInfoProto], name: str, batch: str, size: int) -> None:
+    """Put an input or output, float (batch, 1, size), in the place of an earlier one of that name."""
+    kept = [value for value in values if value.name != name]
+    del values[:]
+    values.extend([*kept, helper.make_tensor_value_info(name, TensorProto.FLOAT, [batch, 1, size])])

@@ -243,6 +243,9 @@ class CaptionModel(nn.Module):
 
     def prepare(self, stages: Sequence[Tensor], mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
         """As `encode`, from the output of the backbone: (batch, channels, rows, columns) of each stage."""
-        return self.decoder.prepare(
+        memory, state = self.decoder.prepare(
             self.encoder.fuse(stages, mask), mask, self.encoder.evidence_input(stages)
         )
+        if self.encoder.taught is not None and self.decoder.embedding.rare is not None:
+            memory["rare"] = self.encoder.taught(stages[-1]).rare
+        return memory, state

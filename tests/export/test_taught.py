@@ -28,6 +28,8 @@ from captioner.training.weights.start import Start
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WORDS = [*SPECIAL, *(f"word{number}" for number in range(60))]
 NEW = ["vermilion", "teal"]
+RARE = [20, 30]
+"""Words of the vocabulary that the correction of the first photo has."""
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +67,9 @@ def read(folder: Path) -> Start:
 
 
 @torch.no_grad()
-def pupil(start: Path, photos: Sequence[Path], words: Sequence[str]) -> tuple[CaptionModel, Vocabulary]:
+def pupil(
+    start: Path, photos: Sequence[Path], words: Sequence[str], rare: Sequence[int] = ()
+) -> tuple[CaptionModel, Vocabulary]:
     """A network that has learnt something about the first photo."""
     before, captioner = read(start), Captioner.load(start, precision="float32")
     vocabulary = Vocabulary([*before.vocabulary.words, *words])
@@ -77,6 +81,13 @@ def pupil(start: Path, photos: Sequence[Path], words: Sequence[str]) -> tuple[Ca
     assert taught is not None
     taught.vectors[-1] = torch.randn(taught.vectors.shape[1])
     taught.quiet[-1] = 0.7
+    if rare:
+        rows = model.decoder.embedding.add_rare(rare)
+        rows.weight[-len(rare) :] = torch.randn(len(rare), rows.weight.shape[1])
+        rows.bias[-len(rare) :] = 20.0
+        has = torch.zeros(len(taught.keys), len(rare))
+        has[-1] = 1.0
+        taught.rare = torch.cat([taught.rare, has], dim=1)
     pixels = torch.from_numpy(np.stack([captioner.preprocess(photo) for photo in photos]))
     deepest = model.encoder.stages(model.encoder.inputs(pixels[..., :3]), 0, len(STRIDES))[-1]
     if not before.model.taught:
@@ -111,7 +122,7 @@ def start(photos: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def taught(start: Path, photos: list[Path]) -> Path:
-    model, vocabulary = pupil(start, photos, NEW)
+    model, vocabulary = pupil(start, photos, NEW, RARE)
     export_taught(Bundle.load(start), model, vocabulary, start.parent / "taught", "taught", "Card")
     return start.parent / "taught"
 
@@ -143,7 +154,7 @@ def test_training_goes_on_from_the_model_as_it_was_before(start: Path, taught: P
 def test_the_corrected_photo_is_captioned_as_the_network_would(
     start: Path, taught: Path, photos: list[Path]
 ) -> None:
-    model, _ = pupil(start, photos, NEW)
+    model, _ = pupil(start, photos, NEW, RARE)
     captioner = Captioner.load(taught, precision="float32", device="cpu")
     [found], _ = two_steps(captioner, photos[:1], 9)
     pixels = torch.from_numpy(captioner.preprocess(photos[0])[None, ..., :3])
@@ -155,11 +166,15 @@ def test_the_corrected_photo_is_captioned_as_the_network_would(
     np.testing.assert_allclose(found, wanted, atol=0.05)  # new words are in the network's detection too
 
 
-def test_what_is_taught_adds_up(taught: Path, photos: list[Path], tmp_path: Path) -> None:
-    model, vocabulary = pupil(taught, photos[1:], ["mauve"])
+@pytest.mark.parametrize("words", [["mauve"], []])
+@pytest.mark.parametrize("rare", [[20, 40], []])
+def test_what_is_taught_adds_up(
+    taught: Path, photos: list[Path], tmp_path: Path, words: list[str], rare: list[int]
+) -> None:
+    model, vocabulary = pupil(taught, photos[1:], words, rare)
     export_taught(Bundle.load(taught), model, vocabulary, tmp_path / "again", "again", "Card")
     again = Bundle.load(tmp_path / "again")
-    assert again.vocabulary.words == (*WORDS, *NEW, "mauve")
+    assert again.vocabulary.words == (*WORDS, *NEW, *words)
     assert again.manifest["training"]["model"]["taught"] == 2
     for precision in again.precisions:
         old, new = (
@@ -167,11 +182,28 @@ def test_what_is_taught_adds_up(taught: Path, photos: list[Path], tmp_path: Path
         )
         for before, after in zip(two_steps(old, photos, 65), two_steps(new, photos, 65), strict=True):
             assert np.array_equal(before[2:], after[2:, : before.shape[1]])
+            gains = (after[:2, : before.shape[1]] - before[:2])[:, : len(WORDS)]
+            assert (gains[1, rare] > np.delete(gains[1], rare).max() + 5).all()
+            assert (gains[0] < 1).all()  # the correction of this photo does not have these words
+
+
+def test_rare_words_alone_can_be_taught(start: Path, photos: list[Path], tmp_path: Path) -> None:
+    first, again = tmp_path / "first", tmp_path / "again"
+    model, vocabulary = pupil(start, photos, [], RARE)
+    export_taught(Bundle.load(start), model, vocabulary, first, "first", "Card")
+    model, vocabulary = pupil(first, photos[1:], NEW)
+    export_taught(Bundle.load(first), model, vocabulary, again, "again", "Card")
+    for precision in ("float32", "int8"):
+        loaded = [Captioner.load(one, precision=precision, device="cpu") for one in (start, first, again)]
+        for old, new, last in zip(*(two_steps(one, photos, 9) for one in loaded), strict=True):
+            assert np.array_equal(old[1:], new[1:]) and np.array_equal(old[2:], last[2:, : len(WORDS)])
+            gains = new[0] - old[0]
+            assert (gains[RARE] > np.delete(gains, RARE).max() + 5).all()
 
 
 def test_the_embedded_model_can_be_taught(tmp_path: Path) -> None:
     photos, words = sorted(EXAMPLES.glob("*.jpg")), ["word61", "word62"]
-    model, vocabulary = pupil(DEFAULT, photos, words)
+    model, vocabulary = pupil(DEFAULT, photos, words, [1000])
     export_taught(Bundle.load(DEFAULT), model, vocabulary, tmp_path / "taught", "taught", "Card")
     known = len(vocabulary) - len(words)
     for precision in ("float32", "int8"):
@@ -186,13 +218,15 @@ def test_the_embedded_model_can_be_taught(tmp_path: Path) -> None:
 @pytest.mark.parametrize("decoder", DECODERS)
 def test_every_decoder_can_get_words(decoder: str, photos: list[Path], tmp_path: Path) -> None:
     start = bundle(tmp_path, decoder=decoder)
-    model, vocabulary = pupil(start, photos, NEW)
+    model, vocabulary = pupil(start, photos, NEW, RARE)
     export_taught(Bundle.load(start), model, vocabulary, tmp_path / "taught", "taught", "Card")
     old, new = (Captioner.load(one, device="cpu") for one in (start, tmp_path / "taught"))
     for before, after in zip(two_steps(old, photos, 9), two_steps(new, photos, 9), strict=True):
         assert np.array_equal(before[1:], after[1:, : len(WORDS)])
     first, second = two_steps(new, photos[:1], len(WORDS))
     assert np.isfinite(first).all() and np.isfinite(second).all()
+    gains = first[0, : len(WORDS)] - two_steps(old, photos[:1], 9)[0][0]
+    assert (gains[RARE] > np.delete(gains, RARE).max() + 5).all()
 
 
 def test_a_taught_model_can_be_trained(taught: Path) -> None:

@@ -24,3 +24,20 @@ def test_one_matrix_does_both() -> None:
     torch.testing.assert_close(words(torch.tensor([3])), 2 * words.weight[3:4])
     x = torch.randn(5, 4)
     torch.testing.assert_close(words.logits(x), x @ words.weight.T + words.bias)
+
+
+def test_rare_words_get_scores_where_a_photo_is_like_a_corrected_one() -> None:
+    words = TiedEmbedding(30, 4)
+    before, output = words.logits(x := torch.randn(2, 5, 4)), x
+    words.add_rare([7])
+    rare = words.add_rare([7, 9])  # of a later lesson
+    with torch.no_grad():
+        rare.weight.copy_(torch.randn(3, 4))
+        rare.bias.copy_(torch.randn(3))
+    after = words.logits(output, torch.tensor([[0.0, 0.0, 0.0], [1.0, 0.5, 1.0]]))
+    assert torch.equal(after[0], before[0]) and torch.equal(words.logits(output), before)
+    added = output[1] @ rare.weight.T + rare.bias
+    wanted = before[1].clone()
+    wanted[:, 7] += added[:, 0] + added[:, 1] / 2
+    wanted[:, 9] += added[:, 2]
+    torch.testing.assert_close(after[1], wanted)

@@ -20,6 +20,7 @@ from captioner.teaching.lesson import Lesson
 from captioner.teaching.teach import judge
 from captioner.training.data.examples import load_examples
 from captioner.training.loop.corrections import replaced_words
+from captioner.training.weights.stored import RARE, stored_weights
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +155,24 @@ def test_a_photo_that_is_corrected_again_gets_the_later_caption(
         arguments = ["teach", str(data / "images"), str(given), "-o", str(models[-1])]
         assert main([*arguments, "--model", str(models[-2]), "--device", "cpu", "--force"]) == 0
         assert Captioner.load(models[-1]).caption(data / "images" / "00.png").text == caption
+
+
+def test_known_words_that_are_far_from_likely_are_learnt(
+    data: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("captioner.training.loop.corrections.PATIENCE", 1)
+    words = Bundle.load(start).vocabulary.words
+    photos = {"00.png": f"a {words[-1]} thing", "03.png": f"two {words[-2]} squares"}
+    models, rows = [start], []
+    for number, (name, caption) in enumerate(photos.items()):
+        given = corrections(tmp_path / "c.jsonl", {name: caption})
+        models.append(tmp_path / str(number))
+        arguments = ["teach", str(data / "images"), str(given), "-o", str(models[-1])]
+        assert main([*arguments, "--model", str(models[-2]), "--device", "cpu", "--force"]) == 0
+        assert Captioner.load(models[-1]).caption(data / "images" / name).text == caption
+        rare = stored_weights(Bundle.load(models[-1]).decoder)[f"{RARE}words"]
+        rows.append([words[int(word)] for word in rare])
+    assert words[-1] in rows[0] and rows[1][: len(rows[0])] == rows[0] and words[-2] in rows[1]
 
 
 def test_many_corrections_share_keys(

@@ -140,9 +140,10 @@ class LSTMDecoder(Decoder):
         query = self.dropout(torch.cat([hidden, look.seen], dim=-1))
         output = self.dropout(torch.tanh(self.output(query)))
         if self.bonus is None:
-            return self.embedding.logits(output)
+            return self.embedding.logits(output, memory.get("rare"))
         spoken = Spoken(output, query, look.context, look.gate, look.attention)
-        logits = self.embedding.logits(self.bonus.attended(spoken, self.mean.weight, memory))
+        attended = self.bonus.attended(spoken, self.mean.weight, memory)
+        logits = self.embedding.logits(attended, memory.get("rare"))
         return self.bonus.named(logits, tokens, spoken, memory)
 
     def _searched(self, step: Step, tokens: Tensor, memory: Tensors, before: Tensors) -> Step:

@@ -87,11 +87,11 @@ class TransformerDecoder(Decoder):
         hidden, state, attention, queries = self._read(tokens.unsqueeze(2), memory, state)
         last = len(self.layers) - 1
         maps = self._layers()[last].attention.maps(queries, memory[f"keys{last}"], memory["mask"])
-        return Step(self._logits(hidden.squeeze(2)), state, attention.squeeze(2), maps)
+        return Step(self._logits(hidden.squeeze(2), memory), state, attention.squeeze(2), maps)
 
     def forward(self, tokens: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor]:
         hidden, _, attention, _ = self._read(tokens, memory, expand_beams(state, tokens.shape[1]))
-        return self._logits(hidden), attention
+        return self._logits(hidden, memory), attention
 
     def _read(
         self, tokens: Tensor, memory: Tensors, state: Tensors
@@ -118,8 +118,8 @@ class TransformerDecoder(Decoder):
     def _layers(self) -> list[_Layer]:
         return cast("list[_Layer]", list(self.layers))
 
-    def _logits(self, hidden: Tensor) -> Tensor:
-        return self.embedding.logits(self.output(self.norm(hidden)))
+    def _logits(self, hidden: Tensor, memory: Tensors) -> Tensor:
+        return self.embedding.logits(self.output(self.norm(hidden)), memory.get("rare"))
 
 
 class _Layer(nn.Module):

@@ -72,7 +72,7 @@ class UpDownDecoder(Decoder):
         words, gates = self._read(tokens, memory)
         state, attention = self._advance(words, gates, memory, state)
         maps = self.attention.maps(state["hidden"], memory["keys"], memory["mask"])
-        return Step(self._logits(state["language_hidden"]), state, attention, maps)
+        return Step(self._logits(state["language_hidden"], memory), state, attention, maps)
 
     def forward(self, tokens: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor]:
         steps = (
@@ -85,7 +85,7 @@ class UpDownDecoder(Decoder):
             state, attention = self._advance(words, gates, memory, state)
             said.append(state["language_hidden"])
             looked.append(attention)
-        return self._logits(torch.stack(said, dim=2)), torch.stack(looked, dim=2)
+        return self._logits(torch.stack(said, dim=2), memory), torch.stack(looked, dim=2)
 
     # The parts below take (batch, hypotheses or positions, …).
 
@@ -113,5 +113,5 @@ class UpDownDecoder(Decoder):
             "language_cell": language_cell,
         }, attention
 
-    def _logits(self, said: Tensor) -> Tensor:
-        return self.embedding.logits(self.output(self.dropout(said)))
+    def _logits(self, said: Tensor, memory: Tensors) -> Tensor:
+        return self.embedding.logits(self.output(self.dropout(said)), memory.get("rare"))

@@ -80,7 +80,7 @@ class GridEncoder(nn.Module):
     def fuse(self, stages: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
         """The output of `stages` for all segments -> (batch, rows * columns, features)."""
         grid = self.untaught(stages, mask)
-        return grid if self.taught is None else grid + self.taught(stages[-1])[0]
+        return grid if self.taught is None else grid + self.taught(stages[-1]).added
 
     def untaught(self, stages: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
         """As `fuse`, without what corrected photos add."""
@@ -100,7 +100,7 @@ class GridEncoder(nn.Module):
     def evidence_input(self, stages: Sequence[Tensor]) -> Tensor:
         """What class evidence reads: the deepest stage, with what corrected photos leave of it."""
         deepest = stages[-1]
-        return deepest if self.taught is None else self.taught(deepest)[2][..., None, None] * deepest
+        return deepest if self.taught is None else self.taught(deepest).heard[..., None, None] * deepest
 
 
 def _project(projection: nn.Module, stage: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -10,6 +12,19 @@ SHARPNESS = 20.0
 """Factor of the similarities in the softmax that chooses among corrected photos."""
 BEGINS, RISES = 0.5, 0.15
 """The similarity from which on a photo gets anything, by default, and how much more it takes to get all."""
+
+
+class Likeness(NamedTuple):
+    """What a photo gets from those that it is like."""
+
+    added: Tensor
+    """What is added to every cell, (batch, 1, features)."""
+    near: Tensor
+    """How much of it, from 0 to 1, (batch, 1)."""
+    heard: Tensor
+    """The factor of what class evidence reads, (batch, 1)."""
+    rare: Tensor
+    """How near it is to photos whose corrections have rare words, from 0 to 1, (batch, rows)."""
 
 
 class TaughtPhotos(nn.Module):
@@ -24,11 +39,13 @@ class TaughtPhotos(nn.Module):
         p = softmax(sharpness s)
         g' = g + near sum_i p[i] v[i]
         d' = (1 - near sum_i p[i] q[i]) d                 d': what class evidence reads, q: from 0 to 1
+        n[j] = near sum_i p[i] r[i, j]                    r: 1 where correction i has rare word j, else 0
 
     All words and the detection read the grid, so one vector can change the whole caption. It moves all cells
     alike, so maps remain comparisons of cells. Many photos, such as all screenshots, share vectors. Their
     keys are directions that tell them from others (`captioner.training.loop.prototypes`). The classes of
-    pictures that are no photos are mostly wrong: q takes their evidence away.
+    pictures that are no photos are mostly wrong: q takes their evidence away. n says where rare words get
+    scores (`captioner.nn.decoder.words.RareWords`).
     """
 
     keys: Tensor
@@ -38,6 +55,8 @@ class TaughtPhotos(nn.Module):
     """float (channels,): the mean of photos, which similarities are measured from."""
     begin: Tensor
     """float (1,): similarities up to this one count for nothing."""
+    rare: Tensor
+    """float (photos, rows): which corrections have which rare words; most models have no rows."""
 
     def __init__(self, photos: int, channels: int, features: int) -> None:
         super().__init__()
@@ -46,6 +65,7 @@ class TaughtPhotos(nn.Module):
         self.register_buffer("keys", torch.zeros(photos, channels))
         self.register_buffer("center", torch.zeros(channels))
         self.register_buffer("begin", torch.full((1,), BEGINS))
+        self.register_buffer("rare", torch.zeros(photos, 0))
 
     def describe(self, deepest: Tensor) -> Tensor:
         """Photos as keys: (batch, channels, rows, columns) of the deepest stage -> (batch, channels)."""
@@ -55,11 +75,11 @@ class TaughtPhotos(nn.Module):
         """The deepest stage -> the similarity to each corrected photo, from -1 to 1, (batch, photos)."""
         return F.linear(self.describe(deepest), self.keys)
 
-    def forward(self, deepest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The deepest stage -> what is added to every cell, (batch, 1, features); how much of it, from 0 to
-        1, (batch, 1); and the factor of what class evidence reads, (batch, 1)."""
+    def forward(self, deepest: Tensor) -> Likeness:
+        """Reads the deepest stage."""
         similarity = self.similarity(deepest)
         near = ((similarity.amax(dim=-1, keepdim=True) - self.begin) / RISES).clamp(0, 1)
         shares = torch.softmax(SHARPNESS * similarity, dim=-1)
         total = near * (shares @ self.vectors)
-        return total.unsqueeze(1), near, 1 - near * (shares @ self.quiet).unsqueeze(-1)
+        heard = 1 - near * (shares @ self.quiet).unsqueeze(-1)
+        return Likeness(total.unsqueeze(1), near, heard, near * (shares @ self.rare))

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from captioner.errors import DataError
-from captioner.model.vocabulary import Vocabulary
+from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.encoder.taught import TaughtPhotos
 from captioner.nn.model import CaptionModel
 from captioner.training.config.options import TrainOptions
@@ -42,6 +42,9 @@ MOST_KEYS = 192
 RATE, SHARED_RATE = 0.1, 0.03
 """Learning rates of Adam, where photos have keys of their own and where keys are shared."""
 MOST_EPOCHS, MOST_STEPS = 100, 1500
+PATIENCE, FAR, RARE_RATE = 40, 0.1, 0.003
+"""After so many rounds, a known word that is less likely than this gets a row (`RareWords`), and its learning
+rate: no vector can make a model say a word that it saw a few times. Other words are likely by then."""
 LEAST_COUNT = 3
 """Where keys are shared, captions with a new word that is learnt."""
 MOST_ALIKE = 0.05
@@ -76,8 +79,8 @@ def learn(
 ) -> Learnt:
     """Teach the model that `options` start from the captions of photos. Of `retained` data, which
     show what else there is, nothing is learnt. `said` are the model's own captions by the name of the photo.
-    Only the vectors of these photos and the embeddings of new words are trained. Raises `DataError` for data
-    that cannot be used."""
+    Only the vectors of these photos, the embeddings of new words and the scores of rare ones are trained.
+    Raises `DataError` for data that cannot be used."""
     device = torch.device(device_name)
     start = Start.read(options.start, root, taught=True)
     examples = sorted(load_examples(options.data, root, "train"), key=lambda example: example.retained)
@@ -195,8 +198,10 @@ class _Pupil:
         for values, _ in self.trained:
             values.requires_grad_(True)
         if self.new_words:
-            self.trained += [(values, learnt) for values in model.decoder.embedding.parameters()]
-            model.decoder.embedding.requires_grad_(True)
+            for values in (model.decoder.embedding.weight, model.decoder.embedding.bias):
+                self.trained.append((values.requires_grad_(True), learnt))
+        self.far: set[int] = set()
+        """Known words of a round that are far from being likely."""
 
     @torch.no_grad()
     def remember(self, others: int) -> list[int]:
@@ -245,12 +250,27 @@ class _Pupil:
                     optimizer.param_groups[0]["lr"] = rate * (1 - epoch / epochs)
                 groups = [group for group in self.groups if group.image in left]
                 found: set[int] = set()
+                self.far.clear()
                 for batch in epoch_batches(groups, stage, (self.options.seed, epoch)):
                     found |= self._step(batch, optimizer)
                 if not found and left == everything:
                     return
+                if epoch + 1 == PATIENCE and self.far and not self.shares_keys:
+                    optimizer.add_param_group({"params": self._rare_words(), "lr": RARE_RATE})
                 left = found or everything
                 tell(epoch + 1, f"{len(everything) - len(found)} of {len(everything)} captions learnt")
+
+    def _rare_words(self) -> list[Tensor]:
+        """Give the words that are far from being likely rows, to be trained."""
+        words, earlier = sorted(self.far), self.taught.rare.shape[1]
+        has = torch.zeros(len(self.taught.rare), len(words), device=self.device)
+        for group in self.groups:
+            said = {token for caption in group.captions for token in caption}
+            has[self.before + group.image] = torch.tensor([float(word in said) for word in words])
+        self.taught.rare = torch.cat([self.taught.rare, has], dim=1)
+        rows: list[Tensor] = list(self.model.decoder.embedding.add_rare(words).parameters())
+        self.trained += [(values, earlier) for values in rows]
+        return rows
 
     def _step(self, batch: Batch, optimizer: torch.optim.Optimizer) -> set[int]:
         """Returns the photos of the batch that have a word which is not likely enough."""
@@ -258,11 +278,15 @@ class _Pupil:
         mask = self.maps.masks(batch.images, batch.views, self.device)
         with torch.no_grad():
             grid = self.model.encoder.untaught(stages, mask)
-        added, _, heard = self.taught(stages[-1])
+        like = self.taught(stages[-1])
         part = WEAKEST + (1 - WEAKEST) * torch.rand(len(grid), 1, 1, device=self.device)
-        named = (1 - part * (1 - heard.unsqueeze(-1))).unsqueeze(-1) * stages[-1]
-        log_probs, targets = self._read(grid + part * added, mask, named, batch.captions.to(self.device))
+        named = (1 - part * (1 - like.heard.unsqueeze(-1))).unsqueeze(-1) * stages[-1]
+        log_probs, targets = self._read(
+            grid + part * like.added, mask, named, part[:, 0] * like.rare, batch.captions.to(self.device)
+        )
         open_words = (targets != Vocabulary.pad_id) & (log_probs.detach().exp() < ENOUGH)
+        rare = open_words & (targets < self.known) & (targets >= len(SPECIAL))
+        self.far.update(targets[rare & (log_probs.detach().exp() < FAR)].tolist())
         loss = -(log_probs * open_words).sum() / len(grid)
         optimizer.zero_grad()
         loss.backward()
@@ -274,12 +298,13 @@ class _Pupil:
         return set(batch.images[open_words.flatten(1).any(dim=1).cpu()].tolist())
 
     def _read(
-        self, grid: Tensor, mask: Tensor | None, deepest: Tensor, captions: Tensor
+        self, grid: Tensor, mask: Tensor | None, deepest: Tensor, rare: Tensor, captions: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The log-probabilities of the next words of captions, as a search has them, and these words, both
         (batch, captions, length)."""
         decoder = self.model.decoder
         memory, state = decoder.prepare(grid, mask, deepest)
+        memory["rare"] = rare
         if decoder.bonus is not None:  # new words are not detected
             detected = decoder.bonus.begin(decoder.detect(memory)[:, : self.known])
             added = decoder.embedding.num_embeddings - self.known

@@ -24,7 +24,7 @@ from captioner.paths import below
 from captioner.training.config.options import read_model
 from captioner.training.names.class_words import learnt_from
 from captioner.training.weights.checkpoint import load_model
-from captioner.training.weights.stored import ADDED, stored_weights
+from captioner.training.weights.stored import ADDED, RARE, stored_weights
 
 ADDABLE = ("color_levels",)
 ADDABLE_BONUSES = ("classes", "repetition_cost", "related_cost", "name_continuation", "name_proposal")
@@ -98,7 +98,8 @@ class Start:
         if not self.model.taught:
             return self
         known = len(self.vocabulary) - self.taught_words
-        weights = {name: w for name, w in self.weights.items() if not name.startswith("encoder.taught.")}
+        taught = ("encoder.taught.", RARE)
+        weights = {name: w for name, w in self.weights.items() if not name.startswith(taught)}
         for name in ("weight", "bias"):
             weights[f"decoder.embedding.{name}"] = weights[f"decoder.embedding.{name}"][:known]
         return dataclasses.replace(
@@ -138,6 +139,10 @@ class Start:
         that it is `related` to, so that it is usable before any caption had it. If it has none: of those that
         any new word is related to, of all names of classes, or of all words. Raises `DataError` if a weight
         is missing or of another shape."""
+        if (rare := self.weights.get(f"{RARE}words")) is not None:
+            model.decoder.embedding.add_rare(rare.long().tolist())
+            assert model.encoder.taught is not None
+            model.encoder.taught.rare = torch.zeros(model.options.taught, len(rare))
         fresh = tuple(self._new_parts(model.options))
         relatives = self._relatives(vocabulary.words[len(self.vocabulary) :], related or {})
         old = len(self.vocabulary)

@@ -21,6 +21,8 @@ BYTES, SCALE = ".bytes", ".scale"
 ADDED = ".added"
 """Suffix of the rows of a weight that belong to words which came with corrections, after those of all other
 words (`captioner.export.taught`)."""
+RARE = "decoder.embedding.rare."
+"""Begins the names of the weights of `captioner.nn.decoder.words.RareWords`."""
 
 
 def stored_weights(graph: bytes) -> dict[str, Tensor]:
