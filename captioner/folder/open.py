@@ -74,13 +74,13 @@ class Labelled:
     """A source whose image names start with a label."""
 
     def __init__(self, source: Source, label: str) -> None:
-        self._source, self._label = source, label
+        self._source, self.label = source, label
         self.left_out = source.left_out
         self.keeps_order, self.sequential = source.keeps_order, source.sequential
 
     def find(self) -> Iterator[Found]:
         for found in self._source.find():
-            yield dataclasses.replace(found, name=f"{self._label}/{found.name}")
+            yield dataclasses.replace(found, name=f"{self.label}/{found.name}")
 
     def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
         return self._source.read(locator, max_bytes)

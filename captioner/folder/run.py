@@ -12,6 +12,7 @@ from typing import Self
 
 from captioner.errors import CaptionerError, DataError, ImageError, LowConfidenceError
 from captioner.folder.items import Done, FolderResult
+from captioner.folder.open import Labelled
 from captioner.folder.outputs import Output
 from captioner.folder.outputs.options import Record, unchanged
 from captioner.folder.pipeline import Engine, Loader
@@ -56,8 +57,8 @@ class FolderRun:
     ) -> None:
         """Without an output nothing is saved. Words are saved if `options.attention` is set. `transform`
         turns saved records into written ones; a caption that it removes counts as a failure, except for its
-        confidence. With `may_be_empty`, photos may be still to come, but those of an earlier run may not all
-        be gone, as when a drive is."""
+        confidence. With `may_be_empty`, photos may be still to come, but those that an earlier run found in a
+        source may not all be gone, as when a drive is."""
         self.stop = stop or threading.Event()
         """Set it to end the run after what is in flight."""
         self._sources, self._engine, self._output = sources, engine, output
@@ -73,7 +74,10 @@ class FolderRun:
             state = State(path, self._fingerprint(), overwrite=self._overwrite)
             self._state = opened.enter_context(state)
             self.total = state.find_images(self._sources)
-            if not self.total and not (self._may_be_empty and state.get("images") in (None, "0")):
+            self._counts = [str(state.count_of(number)) for number in range(len(self._sources))]
+            if self._may_be_empty:
+                self._check_gone(state)
+            elif not self.total:
                 raise NoImagesError(f"there are no images{self._only_archives()}")
             if self._retry_failed:
                 state.forget_failures()
@@ -84,6 +88,15 @@ class FolderRun:
                 self._output.begin(state)
             self._open = opened.pop_all()
         return self
+
+    def _check_gone(self, state: State) -> None:
+        if not self.total and state.get("images") not in (None, "0"):
+            raise NoImagesError("all images are gone")
+        before = (state.get("counts") or "").split()
+        if len(before) == len(self._counts):  # else the run before had other sources
+            for source, then, now in zip(self._sources, before, self._counts, strict=True):
+                if then != "0" and now == "0" and isinstance(source, Labelled):
+                    raise NoImagesError(f"all images of {source.label} are gone")
 
     def _only_archives(self) -> str:
         count = sum(one.left_out.archives + one.left_out.archives_within for one in self._sources)
@@ -107,6 +120,7 @@ class FolderRun:
             self._output.finish(self._state)
             self._state.set("overwriting", None)
             self._state.set("images", str(self.total))
+            self._state.set("counts", " ".join(self._counts))
 
     def names(self) -> Iterator[str]:
         """The images found, in order."""

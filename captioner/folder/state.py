@@ -152,6 +152,12 @@ class State:
             self._query("COMMIT")
             return int(self._query("SELECT count(*) FROM listing").fetchone()[0])
 
+    def count_of(self, source: int) -> int:
+        """The images of one of the sources."""
+        with self._guard():
+            query = "SELECT count(*) FROM listing WHERE source = ?"
+            return int(self._query(query, (source,)).fetchone()[0])
+
     def _found_row(self, number: int, source: Source, rank: int, found: Found) -> tuple[Any, ...]:
         name = os.fsencode(found.name)
         order = b"%016d" % rank if source.keeps_order else name

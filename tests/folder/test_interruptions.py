@@ -282,6 +282,44 @@ def test_watching_keeps_the_output_when_all_photos_are_gone(
     assert batch(few, "-o", out) == 2 and _records(out)[0]["image"] == "b/c.jpg"
 
 
+def test_watching_keeps_the_captions_of_a_folder_whose_photos_are_gone(
+    few, tmp_path, batch, monkeypatch, capsys
+) -> None:
+    """As when one of several drives is unmounted."""
+    away, other, out, seen = tmp_path / "away", tmp_path / "other", tmp_path / "out.jsonl", []
+    other.mkdir()
+
+    def unmount() -> None:
+        few.rename(away)
+        few.mkdir()
+
+    def arrive(name: str = "new.jpg") -> None:
+        (other / name).write_bytes(make_image(len(name), format="JPEG"))
+
+    def mount() -> None:
+        few.rmdir()
+        away.rename(few)
+
+    arrive("old.jpg")
+    steps = [unmount, arrive, mount, list]
+    run_once = here._run_once
+
+    def run_and_go_on(request, engine, wanted, names, stop, *others, **named) -> int:
+        try:
+            return run_once(request, engine, wanted, names, stop, *others, **named)
+        finally:
+            seen.append({record["image"] for record in _records(out)})
+            steps.pop(0)() if steps else stop.set()
+
+    monkeypatch.setattr(here, "_run_once", run_and_go_on)
+    monkeypatch.setattr(here, "WATCH_EVERY_S", 0.0)
+    assert batch(few, other, "-o", out, "--watch") == 0
+    old = {f"{few}/a.jpg", f"{few}/b/c.jpg", f"{other}/old.jpg"}
+    assert seen == [old, old, old, old | {f"{other}/new.jpg"}, old | {f"{other}/new.jpg"}]
+    said = f"captioner: all images of {few} are gone; the output stays as it is"
+    assert capsys.readouterr().err.count(said) == 1
+
+
 def test_a_file_of_somebody_else_is_not_replaced(photos: Path, tmp_path: Path, batch, capsys) -> None:
     out = tmp_path / "out.jsonl"
     out.write_text("my notes")

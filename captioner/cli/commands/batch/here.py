@@ -47,11 +47,11 @@ def caption_here(request: Request) -> int:
             try:
                 status = _run_once(request, engine, wanted, names, stop, corrections, is_first=is_first)
                 is_first = is_gone = False
-            except NoImagesError:
+            except NoImagesError as error:
                 if not request.watch:
                     raise
                 if not is_gone:
-                    print("captioner: all images are gone; the output stays as it is", file=sys.stderr)
+                    print(f"captioner: {error}; the output stays as it is", file=sys.stderr)
                 is_gone = True
             if not request.watch or stop.wait(WATCH_EVERY_S):
                 return status
