@@ -69,8 +69,8 @@ def teach(
         lesson.write(place, before)
         if len(lesson.others) < TOO_FEW:
             progress.note(
-                f"only {len(lesson.others)} photos have no corrections: too few to tell what else teaching"
-                " changes"
+                f"photos without corrections: {len(lesson.others)}; {TOO_FEW} or more would tell what else"
+                " teaching changes"
             )
         if len(lesson.taught) > MOST_TAUGHT:
             progress.note(
