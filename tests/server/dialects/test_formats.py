@@ -34,6 +34,9 @@ def listed(items: object, **limits: object) -> dict:
         "Write a caption. Do not use hashtags or JSON.",
         "One sentence, without any keywords, please",
         "Caption it; avoid labels and markup.",
+        "Describe the labels on the bottle.",
+        "Describe this image for a label on a museum wall.",
+        "Describe the image. It will be used to tag friends in a post.",
     ],
 )
 def test_other_prompts_get_the_caption(prompt) -> None:
@@ -41,11 +44,32 @@ def test_other_prompts_get_the_caption(prompt) -> None:
 
 
 @pytest.mark.parametrize(
-    "prompt", ["List keywords.", "Tags for this photo?", "No sentence. Labels only!", "5 hashtags"]
+    "prompt",
+    [
+        "List keywords.",
+        "Tags for this photo?",
+        "No sentence. Labels only!",
+        "5 hashtags",
+        "Return the labels of this image.",
+        "Describe the image with keywords.",
+    ],
 )
 def test_prompts_for_keywords_get_them(prompt) -> None:
     assert text_of(CAPTION, prompt, None).split(", ") == KEYWORDS
     assert {"dog", "beach"} <= set(KEYWORDS)
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Write concise alt text for blind users, at most 125 characters. No hashtags.",
+        "Describe this image for a screen reader",
+        "alternative text?",
+        "An alt tag for this image",
+    ],
+)
+def test_prompts_for_alt_text_get_it(prompt) -> None:
+    assert text_of(CAPTION, prompt, None) == CAPTION.alt_text == "A black dog on a beach."
 
 
 def test_prompts_for_json_get_it_in_the_shape_they_show() -> None:
@@ -54,7 +78,7 @@ def test_prompts_for_json_get_it_in_the_shape_they_show() -> None:
     assert anything == json.loads(text_of(CAPTION, "", "json"))
     assert json.loads(text_of(CAPTION, "Return a JSON array of tags.", None)) == KEYWORDS
     shown = 'JSON like {"alt_text": "a cat {sleeping}", "tags": ["cat"], "mood": "calm"}, nothing else'
-    assert json.loads(text_of(CAPTION, shown, None)) == {"alt_text": CAPTION.text, "tags": KEYWORDS}
+    assert json.loads(text_of(CAPTION, shown, None)) == {"alt_text": CAPTION.alt_text, "tags": KEYWORDS}
     schema = f"JSON that matches {json.dumps(record(title=TEXT))}."
     assert json.loads(text_of(CAPTION, schema, None)) == {"title": CAPTION.text}
     unknown = 'JSON like {"mood": "calm"}'

@@ -12,6 +12,8 @@ from support.engines import FakeEngine
 from support.http_serving import IMAGE, expected, keywords, post_later, serve_http
 from support.patience import PATIENCE_S, wait_until
 
+from captioner.results import Caption
+
 URL = "data:image/png;base64," + base64.b64encode(IMAGE).decode()
 PART = {"type": "image_url", "image_url": {"url": URL, "detail": "low"}}
 
@@ -108,7 +110,8 @@ def test_a_lightroom_plug_in_gets_the_fields_of_its_schema(http, http_server, ca
     }
     answer = http.post("/v1/chat/completions", json=request).json()["choices"][0]["message"]["content"]
     assert json.loads(answer) == {
-        **dict.fromkeys(names[:3], caption),
+        **dict.fromkeys(names[:2], caption),
+        "Image Alt Text": Caption(caption, 0.0).alt_text,
         "keywords": keywords(http_server),
     }
 

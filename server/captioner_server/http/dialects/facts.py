@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from captioner.results import Caption
+from captioner.words.alt_text import alt_text
 from captioner.words.keywords import find_things
 
 
@@ -25,6 +26,11 @@ class Facts:
     confidence: float | None
     """Calibrated probability that the caption is good, 0 to 1."""
     keywords: tuple[Keyword, ...]
+
+    @property
+    def alt_text(self) -> str:
+        """The caption for screen readers."""
+        return alt_text(self.caption)
 
     @classmethod
     def of(cls, caption: Caption) -> Facts:

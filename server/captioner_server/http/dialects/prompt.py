@@ -1,4 +1,4 @@
-"""What a prompt asks for: a caption, keywords, or JSON of some shape."""
+"""What a prompt asks for: a caption, alt text, keywords, or JSON of some shape."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ from itertools import islice
 from typing import Any
 
 _KEYWORDS = re.compile(r"\b(?:keywords?|labels?|(?:hash)?tags?|categories)\b", re.IGNORECASE)
+_DESCRIBE = re.compile(r"\bdescri(?:be|ption)\b", re.IGNORECASE)
+_MENTIONED = re.compile(r"\b(?:an?|the|this|these|to)\s+$", re.IGNORECASE)
+"""Before a word that a description is about or for: "describe the labels", "describe it for a label"."""
+_ALT_TEXT = re.compile(
+    r"\balt(?:ernative)?[ -]?(?:texts?|tags?|attributes?|descriptions?)\b|\bscreen[ -]?readers?\b",
+    re.IGNORECASE,
+)
 _JSON = re.compile(r"\bjson\b", re.IGNORECASE)
 _JSON_LIST = re.compile(r"\bjson[ -](?:array|list)\b", re.IGNORECASE)
 _NEGATION = re.compile(
@@ -24,7 +31,11 @@ _MOST_SHAPES = 8
 
 def asks_for_keywords(prompt: str) -> bool:
     """Whether it wants keywords, labels or tags rather than a sentence."""
-    return _mentions(_KEYWORDS, prompt)
+    return _mentions(_KEYWORDS, prompt, _MENTIONED if _DESCRIBE.search(prompt) else None)
+
+
+def asks_for_alt_text(prompt: str) -> bool:
+    return _mentions(_ALT_TEXT, prompt)
 
 
 def asks_for_json(prompt: str) -> bool:
@@ -54,7 +65,11 @@ def shape_in(prompt: str) -> Any:
     return best
 
 
-def _mentions(what: re.Pattern[str], prompt: str) -> bool:
-    """Whether a prompt names something, other than to say that it does not want it."""
+def _mentions(what: re.Pattern[str], prompt: str, unless: re.Pattern[str] | None = None) -> bool:
+    """Whether a prompt names something, other than to say that it does not want it, or after `unless`."""
     places = (match.start() for match in islice(what.finditer(prompt), _MOST_MENTIONS))
-    return any(not _NEGATION.search(prompt, max(0, place - _REACH), place) for place in places)
+    excuses = (_NEGATION,) if unless is None else (_NEGATION, unless)
+    return any(
+        not any(excuse.search(prompt, max(0, place - _REACH), place) for excuse in excuses)
+        for place in places
+    )

@@ -45,6 +45,8 @@ def text_of(caption: Caption, prompt: str, format: Any) -> str:
         return _dump(fill_schema(format, facts))
     if format == JSON or prompts.asks_for_json(prompt):
         return _dump(_any_json(facts, prompt))
+    if prompts.asks_for_alt_text(prompt):
+        return facts.alt_text
     if prompts.asks_for_keywords(prompt):
         return ", ".join(keyword.text for keyword in facts.keywords)
     return caption.text

@@ -19,6 +19,8 @@ _SENTENCE = _names(
     """alt answer caption captions content description descriptions headline message output response result
     sentence summary text title"""
 )
+_ALT = _names("alt alternative")
+"""Of a sentence, that it is for screen readers."""
 _LIST = _names(
     "categories items keyword keywords label labels nouns objects subjects tag tags things topics words"
 )
@@ -213,7 +215,7 @@ class _Filler:
             if path.endswith("[]") or words & _ONE:
                 return keyword.text
         elif not path or words & _SENTENCE:
-            return self._facts.caption
+            return self._facts.alt_text if words & _ALT else self._facts.caption
         elif words & _LIST:
             return ", ".join(word.text for word in self._facts.keywords)
         raise Unmet(f"nothing is known for {path} (string)")
