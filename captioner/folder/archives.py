@@ -20,6 +20,7 @@ from captioner.errors import DataError, ImageUnreadableError
 from captioner.folder.items import Found
 from captioner.folder.sources import LeftOut, Selection, Source, stamp_of, too_many_bytes
 from captioner.images.suffixes import ARCHIVE_KINDS
+from captioner.images.zip_archive import Bounded, ZipArchive
 
 _DAMAGE = (
     *(tarfile.TarError, OSError, EOFError, lzma.LZMAError, zlib.error),
@@ -35,10 +36,6 @@ MAX_UNFOLDING, FREE_BYTES = 200, 2**26
 shrink at all."""
 MAX_XZ_MEMORY = 2**27
 """Twice what the highest level of xz needs."""
-MAX_DIRECTORY_BYTES = 2**25
-"""Largest directory of a zip archive: about 300,000 members, which take some 20 times as much memory."""
-_PIECE_BYTES = 2**12
-"""Some decompressors of zip members unfold all that they are given, up to thousands of times its size."""
 
 
 def open_archive(path: Path, selection: Selection | None = None) -> Source:
@@ -62,16 +59,8 @@ class ZipSource:
     keeps_order = sequential = False
 
     def __init__(self, path: Path, selection: Selection) -> None:
-        self._file = file = path.open("rb")
-        try:
-            bounded = _Bounded(file, MAX_DIRECTORY_BYTES)
-            self._stamp = stamp_of(os.fstat(file.fileno()))  # before it is read
-            self._archive = zipfile.ZipFile(bounded)
-        except BaseException:
-            file.close()
-            raise
-        bounded.left = None
-        self._selection = selection
+        self._archive, self._selection = ZipArchive(path), selection
+        self._stamp = stamp_of(self._archive.status)
         self.left_out = LeftOut()
 
     def find(self) -> Iterator[Found]:
@@ -85,8 +74,7 @@ class ZipSource:
     def read(self, locator: bytes, max_bytes: int) -> tuple[bytes, str]:
         member = self._archive.infolist()[int(locator)]
         try:
-            with self._archive.open(member) as stream:
-                data = _read_member(stream, member.compress_type, max_bytes + 1)
+            data = self._archive.read_at_most(member, max_bytes + 1)
         except Exception as error:  # zipfile and its decompressors share no base
             raise ImageUnreadableError("damaged in the archive") from error
         if len(data) > max_bytes:
@@ -95,42 +83,6 @@ class ZipSource:
 
     def close(self) -> None:
         self._archive.close()
-        self._file.close()
-
-
-def _read_member(stream: IO[bytes], kind: int, most: int) -> bytes:
-    """At most `most` bytes: the size that the archive claims may be a lie."""
-    if kind in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        return stream.read(most)
-    data = bytearray()
-    while len(data) < most and (piece := stream.read(_PIECE_BYTES)):
-        data += piece
-    return bytes(data)
-
-
-class _Bounded:
-    """A file for tarfile and zipfile, which read headers of any size. Raises `ValueError` instead."""
-
-    def __init__(self, file: IO[bytes], left: int, end: int | None = None) -> None:
-        """`left` bytes may be read; `end` is the position that may not be passed."""
-        self._file, self._end = file, end
-        self.left: int | None = left
-        """None for any number."""
-        self.seekable, self.tell, self.close = file.seekable, file.tell, file.close
-
-    def read(self, size: int = -1) -> bytes:
-        if self.left is None:
-            return self._file.read(size)
-        data = self._file.read(self.left + 1 if size < 0 else min(size, self.left + 1))
-        if len(data) > self.left:
-            raise ValueError("a table of contents or a header that is too large")
-        self.left -= len(data)
-        return data
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        if self._end is not None and offset > self._end:
-            raise ValueError(f"it would unfold to more than {self._end} bytes")
-        return self._file.seek(offset, whence)
 
 
 class _XzReader(io.RawIOBase):
@@ -208,7 +160,7 @@ class TarSource:
             status = os.fstat(self._file.fileno())  # before it is read
             self._size, self._stamp = status.st_size, stamp_of(status)
             self._stream = _decompress(self._file)
-            _open_tar(_Bounded(self._stream, MAX_HEADER_BYTES))  # the first header can be read
+            _open_tar(Bounded(self._stream, MAX_HEADER_BYTES))  # the first header can be read
         except BaseException:
             self._file.close()
             raise
@@ -221,7 +173,7 @@ class TarSource:
         end = None if stream is self._file else size * MAX_UNFOLDING + FREE_BYTES
         try:
             stream.seek(0)
-            bounded = _Bounded(stream, MAX_HEADER_BYTES, end)
+            bounded = Bounded(stream, MAX_HEADER_BYTES, end)
             archive = _open_tar(bounded)
             for count in itertools.count(1):
                 bounded.left = MAX_HEADER_BYTES
@@ -268,7 +220,7 @@ class TarSource:
             self._file.close()
 
 
-def _open_tar(file: _Bounded) -> tarfile.TarFile:
+def _open_tar(file: Bounded) -> tarfile.TarFile:
     return tarfile.open(fileobj=file, mode="r:")  # type: ignore[call-overload]
 
 

@@ -5,26 +5,30 @@ from __future__ import annotations
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 from unicodedata import normalize
 
-from captioner.errors import DataError
+from captioner.errors import DataError, ImageError
+from captioner.images.sources import DEFAULT_LIMITS, ImageLimits, read_file
+from captioner.images.zip_archive import ZipArchive
 
 
-def open_zip(path: Path) -> zipfile.ZipFile:
+def open_zip(path: Path) -> ZipArchive:
     """A zip file with images of a data set. Raises `DataError`."""
     try:
-        return zipfile.ZipFile(path)
+        return ZipArchive(path)
     except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "neither a folder nor a zip file, or damaged"
+        reason = getattr(error, "strerror", None) or f"neither a folder nor a zip file, or damaged ({error})"
         raise DataError(f"{path}: {reason}") from None
 
 
 class ImageFiles:
     """The bytes of images by name, from folders and zip files."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Sequence[Path], limits: ImageLimits = DEFAULT_LIMITS) -> None:
         """Raises `DataError` for a path that is neither a folder nor a zip file, or is damaged."""
+        self._limits = limits
         self._folders: list[Path] = []
         self._members: dict[str, list[_Member]] = defaultdict(list)
         """Members of all archives, by the last part of their names."""
@@ -33,21 +37,22 @@ class ImageFiles:
                 self._folders.append(path)
                 continue
             archive = open_zip(path)
-            for member in archive.namelist():
-                if not member.endswith("/"):
-                    self._members[PurePosixPath(member).name].append(_Member(archive, member))
+            for member in archive.infolist():
+                if not member.is_dir():
+                    self._members[PurePosixPath(member.filename).name].append(_Member(archive, member))
 
     def read(self, name: str) -> bytes:
         """The content of the image with this name: matched by full path, then by the end of its path, then
-        by its last part. Raises `DataError` if there is none, or several match equally well."""
+        by its last part. Raises `DataError` if there is none, if several match equally well, and for more
+        bytes than the limit."""
         path, read = self._find(name)
         try:
-            return read()
+            return read(self._limits)
         except Exception as error:  # zipfile and its decompressors share no base
-            reason = getattr(error, "strerror", None) or "damaged in the archive"
+            reason = error if isinstance(error, ImageError) else "damaged in the archive"
             raise DataError(f"{path}: {reason}") from error
 
-    def _find(self, name: str) -> tuple[str, Callable[[], bytes]]:
+    def _find(self, name: str) -> tuple[str, _Read]:
         for spelling in _spellings(name):
             for find in (self._with_path, self._with_end_of_path, self._with_last_part):
                 found = find(spelling)
@@ -69,7 +74,7 @@ class ImageFiles:
 
     def _in_folders(self, name: str) -> _Found:
         paths = (folder / name for folder in self._folders)
-        return {str(path): path.read_bytes for path in paths if path.is_file()}
+        return {str(path): partial(read_file, path) for path in paths if path.is_file()}
 
     def _in_archives(self, name: str, fits: Callable[[str], bool]) -> _Found:
         members = self._members.get(PurePosixPath(name).name, ())
@@ -85,15 +90,17 @@ def _spellings(name: str) -> Iterable[str]:
 
 
 class _Member:
-    def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
-        self.name, self._path, self._archive = name, archive.filename, archive
+    def __init__(self, archive: ZipArchive, info: zipfile.ZipInfo) -> None:
+        self.name, self._info, self._archive = info.filename, info, archive
 
-    def read(self) -> bytes:
-        return self._archive.read(self.name)
+    def read(self, limits: ImageLimits) -> bytes:
+        return read_file(self._archive.read_at_most(self._info, limits.max_bytes + 1), limits)
 
     def __str__(self) -> str:
-        return f"{self.name} in {self._path}"
+        return f"{self.name} in {self._archive.path}"
 
 
-_Found = dict[str, Callable[[], bytes]]
+_Read = Callable[[ImageLimits], bytes]
+"""Reads an image. Raises an `ImageError`, and others for damage in an archive."""
+_Found = dict[str, _Read]
 """Functions that read the images with a name, by their location."""

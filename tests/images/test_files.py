@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import unicodedata
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from captioner.errors import DataError
 from captioner.images.files import ImageFiles
+from captioner.images.sources import ImageLimits
+from captioner.references.listing import list_images
 
 
 def make_zip(path: Path, *names: str) -> Path:
@@ -85,3 +89,47 @@ def test_a_damaged_member(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(DataError, match=r"1\.jpg in .*a\.zip: damaged in the archive"):
         ImageFiles([path]).read("1.jpg")
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "most"),
+    [
+        (zipfile.ZIP_STORED, 2**24, 2**20),
+        (zipfile.ZIP_DEFLATED, 2**24, 2**20),
+        (zipfile.ZIP_LZMA, 2**26, 2**25),
+        (zipfile.ZIP_BZIP2, 2**28, 3 * 2**26),  # all in less than 4096 bytes
+    ],
+)
+def test_an_image_has_no_more_bytes_than_the_limit(tmp_path: Path, kind: int, size: int, most: int) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", kind) as archive:
+        archive.writestr("2.jpg", bytes(2**12))
+        with archive.open("1.jpg", "w") as member:
+            for _ in range(size // 2**22):
+                member.write(bytes(2**22))
+    files = ImageFiles([path], ImageLimits(max_bytes=2**12))
+    assert files.read("2.jpg") == bytes(2**12)
+    tracemalloc.start()
+    with pytest.raises(DataError, match=r"1\.jpg in .*a\.zip: more bytes than the limit of 4096 \(max_byt"):
+        files.read("1.jpg")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < most
+
+
+def test_a_file_of_gigabytes_is_refused_unread(tmp_path: Path) -> None:
+    with (tmp_path / "1.jpg").open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(DataError, match=r"1\.jpg: more bytes than the limit of 268435456 \(max_bytes\)"):
+        ImageFiles([tmp_path]).read("1.jpg")
+
+
+@pytest.mark.parametrize("read", [lambda path: ImageFiles([path]), list_images])
+def test_a_table_of_contents_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[Path], object]
+) -> None:
+    path = make_zip(tmp_path / "a.zip", *(f"{number}.jpg" for number in range(100)))
+    read(path)
+    monkeypatch.setattr("captioner.images.zip_archive.MAX_DIRECTORY_BYTES", 1000)
+    with pytest.raises(DataError, match="a table of contents or a header that is too large"):
+        read(path)

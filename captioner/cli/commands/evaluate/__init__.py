@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from captioner.cli.arguments.caption_options import caption_options
-from captioner.cli.arguments.model import LocalModel, ServedModel, add_caption_arguments, chosen_model
+from captioner.cli.arguments.model import (
+    LocalModel,
+    ServedModel,
+    add_caption_arguments,
+    chosen_model,
+    image_limits,
+)
 from captioner.cli.commands.evaluate.attention_tests import (
     AttentionTestRequest,
     AttentionTests,
@@ -26,6 +32,7 @@ from captioner.cli.commands.score import (
 from captioner.errors import CaptionerError, DataError, OutputError
 
 if TYPE_CHECKING:
+    from captioner.images.sources import ImageLimits
     from captioner.options import CaptionOptions
 
 
@@ -44,6 +51,7 @@ class Request:
     meteor: bool
     output: Path | None
     as_json: bool
+    limits: ImageLimits
 
     @classmethod
     def read(cls, args: argparse.Namespace) -> Request:
@@ -60,6 +68,7 @@ class Request:
             meteor=not args.no_meteor,
             output=args.output,
             as_json=args.json,
+            limits=image_limits(args),
         )
         if request.output is not None:
             _check_output(request, request.output)
@@ -105,7 +114,7 @@ def evaluate(request: Request) -> int:
     from captioner.surrogates import to_unicode
 
     images = read_references(request.references, request.split)
-    files = ImageFiles(request.places)
+    files = ImageFiles(request.places, request.limits)
     tests = AttentionTests(request.tests, images)
     captions: dict[str, str] = {}
     lines = []
