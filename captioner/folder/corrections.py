@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,30 +24,49 @@ _OF_MODEL = frozenset(("error", "words", "alternatives", "keywords", "log_prob",
 _MAX_BYTES = 2**28
 
 
-@dataclass(frozen=True, slots=True)
 class Corrections:
-    """Decisions by the photo's name, as the gallery shows it."""
+    """Decisions by the photo's name."""
 
-    decisions: Mapping[str, tuple[str, str]]
-    """Status and caption."""
+    def __init__(self, decisions: Mapping[str, tuple[str, str]]) -> None:
+        self.decisions = decisions
+        """Status and caption by the name as it is written."""
+        self.unmatched: list[str] = []
+        """The names of decisions that are about no photo, in order."""
+        self.ambiguous: list[str] = []
+        """The names of decisions that may be about several photos, or about a photo as others are."""
+        self._meant: dict[str, str] = {}
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read lines {"image", "caption", "status"}; the later of two lines about a photo counts.
         Raises `DataError`."""
-        return cls({key: decision for key, decision, _ in _read_file(path)})
+        return cls({image: decision for image, decision, _ in _read_file(path)})
 
-    def unmatched(self, names: Iterable[str]) -> list[str]:
-        """The names of corrections that are none of these, in order."""
-        left = dict.fromkeys(self.decisions)
+    def match(self, names: Iterable[str]) -> None:
+        """Find the decisions about these photos: those with exactly its name, and where only one photo and
+        one decision have names that look the same, this one."""
+        written: dict[str, list[str]] = defaultdict(list)
+        photos: dict[str, dict[str, None]] = defaultdict(dict)
+        for image in self.decisions:
+            written[_key(image)].append(image)
         for name in names:
-            left.pop(_key(name), None)
-        return list(left)
+            if (key := _key(name)) in written:
+                photos[key][name] = None
+        self._meant, self.unmatched, self.ambiguous = {}, [], []
+        for key, images in written.items():
+            found = photos[key]
+            if len(images) == len(found) == 1:
+                self._meant[next(iter(found))] = images[0]
+                continue
+            is_lost = all(name in self.decisions for name in found)
+            left = (image for image in images if image not in found)
+            (self.unmatched if is_lost else self.ambiguous).extend(left)
 
     def decide(self, record: Record, reword: Callable[[Record], Record]) -> Record | None:
         """The record after a person's decision; None if there is none. `reword` turns a record into the one
         that the person saw. The error of a caption that could not be written stays."""
-        decision = self.decisions.get(_key(record["image"]))
+        name: str = record["image"]
+        decision = self.decisions.get(self._meant.get(name, name))
         if decision is None:
             return None
         status, caption = decision
@@ -83,19 +102,19 @@ class CorrectionsFile:
             lines = self._read()
             for change in changes:
                 if change.get("status") is None:
-                    lines.pop(_key(change["image"]), None)
+                    lines.pop(change["image"], None)
                 else:
-                    key, _, line = _read_line(json.dumps(dict(change)), "a decision")
-                    lines[key] = line
+                    image, _, line = _read_line(json.dumps(dict(change)), "a decision")
+                    lines[image] = line
             with replacing(self.path) as file:
                 file.writelines(json.dumps(line).encode() + b"\n" for line in lines.values())
 
     def _read(self) -> dict[str, dict[str, str]]:
-        return {key: line for key, _, line in _read_file(self.path)} if self.path.exists() else {}
+        return {image: line for image, _, line in _read_file(self.path)} if self.path.exists() else {}
 
 
 _Line = tuple[str, tuple[str, str], dict[str, str]]
-"""The key of a photo, the status and caption, and the line itself."""
+"""The name of a photo, the status and caption, and the line itself."""
 
 
 def _read_file(path: Path) -> Iterator[_Line]:
@@ -115,7 +134,7 @@ def _read_line(line: str, place: str) -> _Line:
         raise DataError(f"{place}: the status must be one of {', '.join(STATUSES)}, image and caption text")
     if status != REJECTED and not caption.strip():
         raise DataError(f"{place}: the caption is empty")
-    return _key(image), (status, caption), {"image": image, "caption": caption, "status": status}
+    return image, (status, caption), {"image": image, "caption": caption, "status": status}
 
 
 def _key(name: str) -> str:

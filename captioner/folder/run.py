@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from types import TracebackType
 from typing import Self
@@ -54,16 +54,18 @@ class FolderRun:
         overwrite: bool = False,
         retry_failed: bool = False,
         may_be_empty: bool = False,
+        listed: Callable[[Iterable[str]], None] | None = None,
     ) -> None:
         """Without an output nothing is saved. Words are saved if `options.attention` is set. `transform`
         turns saved records into written ones; a caption that it removes counts as a failure, except for its
         confidence. With `may_be_empty`, photos may be still to come, but those that an earlier run found in a
-        source may not all be gone, as when a drive is."""
+        source may not all be gone, as when a drive is. `listed` is called with the names of all images before
+        any record is transformed."""
         self.stop = stop or threading.Event()
         """Set it to end the run after what is in flight."""
         self._sources, self._engine, self._output = sources, engine, output
         self._options = options or CaptionOptions(attention=False)
-        self._transform, self._may_be_empty = transform, may_be_empty
+        self._transform, self._may_be_empty, self._listed = transform, may_be_empty, listed
         self._max_bytes, self._overwrite, self._retry_failed = max_bytes, overwrite, retry_failed
         self._open = ExitStack()
 
@@ -79,6 +81,8 @@ class FolderRun:
                 self._check_gone(state)
             elif not self.total:
                 raise NoImagesError(f"there are no images{self._only_archives()}")
+            if self._listed is not None:
+                self._listed(state.names())
             if self._retry_failed:
                 state.forget_failures()
             self.left = state.count_pending()
@@ -121,10 +125,6 @@ class FolderRun:
             self._state.set("overwriting", None)
             self._state.set("images", str(self.total))
             self._state.set("counts", " ".join(self._counts))
-
-    def names(self) -> Iterator[str]:
-        """The images found, in order."""
-        return self._state.names()
 
     def failures(self) -> Iterator[FolderResult]:
         """Images without a caption, including those of earlier runs, in order; without those whose caption

@@ -7,10 +7,12 @@ import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.serving import make_image
 
+from captioner.cli.main import main
 from captioner.errors import DataError
 from captioner.folder.corrections import Corrections, CorrectionsFile
 
@@ -41,9 +43,62 @@ def test_what_separates_lines_elsewhere_may_be_in_a_caption(tmp_path: Path, sepa
 )
 def test_a_name_is_the_same_with_other_slashes_and_accents(tmp_path: Path, written: str, name: str) -> None:
     corrections = Corrections.read(write(tmp_path / "c.jsonl", written, "a dog"))
-    assert corrections.unmatched([name]) == []
+    corrections.match([name])
+    assert corrections.unmatched == []
     decided = corrections.decide({"image": name, "caption": "a cat"}, lambda record: record)
     assert decided == {"image": name, "caption": "a dog"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ("lat\udce9.jpg", "lat\udce8.jpg", "lat\ufffd.jpg"),
+        ("a b.jpg", "a  b.jpg", "a\nb.jpg"),
+        ("a/b.jpg", "a\\b.jpg", "\ta/b.jpg"),
+        ("caf\u00e9.jpg", "cafe\u0301.jpg", " caf\u00e9.jpg"),
+    ],
+)
+def test_names_that_look_alike_are_of_different_photos(
+    one: str, other: str, alike: str, tmp_path: Path
+) -> None:
+    def decide(**captions: str) -> dict[str, Any]:
+        names = {"one": one, "other": other, "alike": alike}
+        lines = ({"image": names[key], "caption": text, "status": "edited"} for key, text in captions.items())
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        corrections = Corrections.read(path)
+        corrections.match([one, other])
+        found = (corrections.decide({"image": name, "caption": ""}, dict) for name in (one, other))
+        return {"said": [record and record["caption"] for record in found], "unsure": corrections.ambiguous}
+
+    path = tmp_path / "c.jsonl"
+    assert decide(one="1") == {"said": ["1", None], "unsure": []}
+    assert decide(other="2") == {"said": [None, "2"], "unsure": []}
+    assert decide(one="1", other="2") == {"said": ["1", "2"], "unsure": []}
+    assert decide(alike="3") == {"said": [None, None], "unsure": [alike]}
+    assert decide(one="1", alike="3") == {"said": ["1", None], "unsure": [alike]}
+
+    reviewer = CorrectionsFile(path)  # with decisions about the first, and about the name like it
+    reviewer.change([{"image": other, "caption": "2", "status": "edited"}])
+    assert [line["caption"] for line in reviewer.list()] == ["1", "3", "2"]
+    reviewer.change([{"image": other, "status": None}])
+    assert [line["caption"] for line in reviewer.list()] == ["1", "3"]
+
+
+def test_corrections_that_may_be_of_several_photos_are_told(tmp_path, batch, capsys) -> None:
+    (tmp_path / "photos").mkdir()
+    for name in ("a b.jpg", "a  b.jpg"):
+        (tmp_path / "photos" / name).write_bytes(make_image(1, format="JPEG"))
+    corrections = write(tmp_path / "c.jsonl", "a\tb.jpg", "not of both")
+    out, csv = tmp_path / "out.jsonl", tmp_path / "out.csv"
+    assert batch(tmp_path / "photos", "-o", out, "--corrections", corrections) == 0
+    told = "not used: 1 correction with a name that others look like, such as a\\tb.jpg; write it exactly"
+    assert told in capsys.readouterr().err
+    assert main(["convert", str(out), "-o", str(csv), "--corrections", str(corrections)]) == 0
+    assert told in capsys.readouterr().err
+    assert "not of both" not in out.read_text() + csv.read_text()
+    assert main(["search", str(out), "both", "--corrections", str(corrections)]) == 0
+    said = capsys.readouterr()
+    assert "not used: corrections of a\\tb.jpg, which may be of several photos" in said.err and not said.out
 
 
 def test_decisions_of_several_reviewers_and_an_editor_are_kept(tmp_path: Path) -> None:

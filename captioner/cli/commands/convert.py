@@ -21,6 +21,7 @@ from captioner.cli.commands.batch.outputs import (
     output_fields,
     output_options,
     read_corrections,
+    unused_corrections,
 )
 from captioner.cli.commands.batch.wording import make_transform
 from captioner.cli.output import counted, printable, report_failure
@@ -87,7 +88,8 @@ def convert(request: ConvertRequest) -> int:
         check_no_input(output, [request.captions, *request.input_files])
     with closing(RecordedSource(request.captions)) as source:
         options = _options(request, source.first())
-        transform = make_transform(request, None, read_corrections(request), is_recorded=True)
+        corrections = read_corrections(request)
+        transform = make_transform(request, None, corrections, is_recorded=True)
         wanted = output_options(request, options, None, transform, request.root)
         run = FolderRun(
             [source],
@@ -97,8 +99,12 @@ def convert(request: ConvertRequest) -> int:
             transform=transform,
             max_bytes=MAX_RECORD_BYTES,
             overwrite=request.overwrite,
+            listed=corrections.match if corrections else None,
         )
         with run:
+            if corrections and not request.quiet:
+                for text in unused_corrections(corrections):
+                    print(f"captioner: {text}", file=sys.stderr)
             for _ in run:
                 pass
             for result in run.failures():

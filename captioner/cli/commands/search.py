@@ -113,8 +113,13 @@ def read_captions(source: Path, corrections: Path | None = None) -> Iterator[Cap
     folder = source if source.is_dir() else source.parent
     given = corrections or folder / _CORRECTIONS
     decided = Corrections.read(given) if corrections or given.is_file() else Corrections({})
+    photos = list(_read(source))
+    decided.match(image for image, _, _ in photos)
+    if decided.ambiguous:
+        one = printable(decided.ambiguous[0])
+        print(f"captioner: not used: corrections of {one}, which may be of several photos", file=sys.stderr)
     count = 0
-    for image, caption, others in _read(source):
+    for image, caption, others in photos:
         record: Mapping[str, Any] = {"image": image, "caption": caption}
         record = decided.decide(record, lambda one: one) or record
         if "error" not in record:  # rejected

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from captioner.cli.arguments.inputs import report_unknown_keywords
 from captioner.cli.arguments.model import ServedModel
 from captioner.cli.commands.batch.names import read_list
-from captioner.cli.commands.batch.outputs import output_options, read_corrections
+from captioner.cli.commands.batch.outputs import output_options, read_corrections, unused_corrections
 from captioner.cli.commands.batch.request import Request
 from captioner.cli.commands.batch.wording import make_transform
-from captioner.cli.output import INTERRUPTED, counted, printable
+from captioner.cli.output import INTERRUPTED, counted
 from captioner.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ def _run_once(
             overwrite=request.overwrite and is_first,
             retry_failed=request.retry_failed and is_first,
             may_be_empty=request.watch,
+            listed=corrections.match if corrections else None,
         )
         with run:
             if not is_first and not run.left and not run.outdated:
@@ -113,7 +114,8 @@ def _run_once(
             with BatchProgress(run.total, run.left, quiet=request.quiet) as progress:
                 if is_first:
                     _say_left_out(progress, sources)
-                    _say_unmatched(progress, corrections, run.names())
+                    for text in unused_corrections(corrections) if corrections else ():
+                        progress.say(text)
                     for result in run.failures():
                         progress.say_failure(result, "from an earlier run")
                 for result in run:
@@ -135,13 +137,6 @@ def _say_left_out(progress: BatchProgress, sources: Sequence[Source]) -> None:
     ):
         if count:
             progress.say(text.format(counted(count, noun)))
-
-
-def _say_unmatched(progress: BatchProgress, corrections: Corrections | None, names: Iterator[str]) -> None:
-    """How many of the corrections are of none of these photos."""
-    if corrections is not None and (unmatched := corrections.unmatched(names)):
-        count = counted(len(unmatched), "correction")
-        progress.say(f"not used: {count} of no photo in the output, such as {printable(unmatched[0])}")
 
 
 def _conclude(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from captioner.cli.output import report_failure
+from captioner.cli.output import counted, printable, report_failure
 
 if TYPE_CHECKING:
     from captioner.folder.corrections import Corrections
@@ -72,6 +72,17 @@ def read_corrections(request: OutputRequest) -> Corrections | None:
     from captioner.folder.corrections import Corrections
 
     return None if request.corrections is None else Corrections.read(request.corrections)
+
+
+def unused_corrections(corrections: Corrections) -> Iterator[str]:
+    """How many of the corrections are of none of the photos, and how many may be of several."""
+    for names, what in (
+        (corrections.unmatched, "of no photo in the output, such as {}"),
+        (corrections.ambiguous, "with a name that others look like, such as {}; write it exactly as it is"),
+    ):
+        if names:
+            count = counted(len(names), "correction")
+            yield f"not used: {count} {what.format(printable(names[0]))}"
 
 
 def output_options(
