@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from captioner.export.int8.smoothing import smooth
 from captioner.export.parity import Parity, check_parity
 from captioner.export.release import measure
 from captioner.files.destination import writing
-from captioner.files.whole_folder import publish_folder
+from captioner.files.whole_folder import folder_aside, publish_folder
 from captioner.images.opening import load_pixels
 from captioner.metrics.tables import label
 from captioner.model import bundle as bundles
@@ -84,8 +83,8 @@ def export_bundle(
     language = language_of(vocabulary.words)
     search_options = (decoding or CaptionOptions()).resolve(options.search)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as aside:
-        place = Path(aside) / "bundle"
+    with folder_aside(folder.parent) as aside:
+        place = aside / "bundle"
         place.mkdir()
         (place / bundles.ENCODER).write_bytes(encoder_graph(model).SerializeToString(deterministic=True))
         (place / bundles.DECODER).write_bytes(decoder_graph(model).SerializeToString(deterministic=True))

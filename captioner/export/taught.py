@@ -8,7 +8,6 @@ the new bundle computes the same as before, in both precisions.
 from __future__ import annotations
 
 import copy
-import tempfile
 from collections.abc import Callable, MutableSequence
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from captioner.export.graphs import export_graph
 from captioner.export.int8.quantizer import hold_weights, refer_to, session
 from captioner.export.rewrites.editor import GraphEditor
 from captioner.files.destination import writing
-from captioner.files.whole_folder import publish_folder
+from captioner.files.whole_folder import folder_aside, publish_folder
 from captioner.model import bundle as bundles
 from captioner.model.bundle import Bundle
 from captioner.model.vocabulary import Vocabulary
@@ -87,8 +86,8 @@ def export_taught(
             _add_rare(graph, rare)
 
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as aside:
-        place = Path(aside) / "bundle"
+    with folder_aside(folder.parent) as aside:
+        place = aside / "bundle"
         place.mkdir()
         _write(place, bundles.ENCODER, start.encoder, encoder, start.int8 and start.int8[0])
         _write(place, bundles.DECODER, start.decoder, decoder, start.int8 and start.int8[1])

@@ -15,6 +15,7 @@ try:
 except ImportError:  # Windows, which deletes no file that is open
     fcntl = None  # type: ignore[assignment]
 
+HAS_LOCKS = fcntl is not None
 _TURN_S = 10.0
 
 
@@ -35,8 +36,15 @@ def taking_turns(path: Path) -> Iterator[None]:
 
 
 def lock(descriptor: int) -> None:
+    """Lock what is open, until it is closed. Raises `BlockingIOError` if another holds it, and other
+    `OSError`s on file systems without locks."""
     if fcntl is not None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def is_at(descriptor: int, there: os.stat_result | None) -> bool:
+    """Whether what is open is still what is found at its name."""
+    return there is not None and os.path.samestat(os.fstat(descriptor), there)
 
 
 def _has_lock(descriptor: int) -> bool:

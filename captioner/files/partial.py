@@ -14,10 +14,10 @@ from contextlib import contextmanager, suppress
 from typing import IO
 
 from captioner.files.held_folder import Folder, refusal
-from captioner.files.locks import lock
+from captioner.files.locks import HAS_LOCKS, is_at, lock
 
 _PARTIAL = re.compile(r"\.captioner-[0-9a-f]{16}\.partial")
-_STALE_S = 60.0
+_YOUNG_S = 60.0
 
 
 class Partial:
@@ -31,11 +31,27 @@ class Partial:
         """Raises `OSError` if `name` may not be replaced (`Folder.check_replaceable`)."""
         self._folder, self._name = folder, name
         self._before = folder.check_replaceable(name)
-        self._aside: str | None = f".captioner-{secrets.token_hex(8)}.partial"
+        self._aside: str | None = None
+        self._create()
+        while not self._is_held():
+            self.discard()
+            self._create()
+
+    def _create(self) -> None:
+        self._aside = f".captioner-{secrets.token_hex(8)}.partial"
         flags, mode = os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666 if self._before is None else 0o600
-        self.file: IO[bytes] = os.fdopen(folder.open(self._aside, flags, mode), "w+b")
-        with suppress(OSError):  # not on every file system
+        self.file: IO[bytes] = os.fdopen(self._folder.open(self._aside, flags, mode), "w+b")
+
+    def _is_held(self) -> bool:
+        """Lock the file. False if `remove_stale` of another run has come between making and locking it."""
+        assert self._aside is not None
+        try:
             lock(self.file.fileno())
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system without locks, where `remove_stale` removes nothing
+            return True
+        return is_at(self.file.fileno(), self._folder.look(self._aside))
 
     def commit(self, *, durable: bool = True, irreplaceable: bool = False) -> None:
         """Put the content in place. `durable` content is on the disk before its name is. An `irreplaceable`
@@ -51,9 +67,11 @@ class Partial:
         if durable:
             os.fsync(self.file.fileno())
         if keeps:
-            self.file.close()
-            self._folder.rename(self._aside, self._name)
+            if not HAS_LOCKS:  # Windows renames no file that is open
+                self.file.close()
+            self._folder.rename(self._aside, self._name)  # it is locked until it has its name
             self._aside = None
+            self.file.close()
         elif irreplaceable:
             several = self._before is not None and self._before.st_nlink > 1
             why = "it has several names (hard links)" if several else "it would have another owner or mode"
@@ -129,18 +147,24 @@ def replacing_in(
         partial.discard()
 
 
-def remove_stale(folder: Folder, after_s: float = _STALE_S) -> None:
+def remove_stale(folder: Folder) -> None:
     """Remove what killed runs have left: files of `Partial` that no process holds."""
     names = [path.name for path in folder.path.iterdir() if _PARTIAL.fullmatch(path.name)]
     for name in names:
         with suppress(OSError):
-            status = folder.look(name)
-            now = time.time()  # noqa: TID251 (the time of the file is of the same clock)
-            if status is None or now - status.st_mtime < after_s:
-                continue  # a process may have made it and not locked it yet
+            if not HAS_LOCKS and _is_young(folder, name):
+                continue
             descriptor = folder.open(name, os.O_RDWR)
             try:
                 lock(descriptor)
-                folder.remove(name)
+                if is_at(descriptor, folder.look(name)):
+                    folder.remove(name)
             finally:
                 os.close(descriptor)
+
+
+def _is_young(folder: Folder, name: str) -> bool:
+    """Whether a process may have closed the file and not yet renamed it."""
+    status = folder.look(name)
+    now = time.time()  # noqa: TID251 (the time of the file is of the same clock)
+    return status is None or now - status.st_mtime < _YOUNG_S

@@ -3,9 +3,61 @@
 from __future__ import annotations
 
 import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from captioner.files.held_folder import BINARY, NO_LINK, Folder
+from captioner.files.locks import is_at, lock
+
+_ASIDE = re.compile(r"\.captioner-[0-9a-f]{16}")
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | NO_LINK
+
+
+@contextmanager
+def folder_aside(place: Path, rescue: Callable[[Path], None] | None = None) -> Iterator[Path]:
+    """A new folder in the folder `place`, for what is to be put in place as a whole. It goes at the end with
+    what is left in it, and at once go those that killed runs have left, after `rescue` of each. Raises
+    `OSError`."""
+    _remove_stale(place, rescue)
+    with ExitStack() as opened:
+        while True:
+            folder = place / f".captioner-{secrets.token_hex(8)}"  # a name that nobody can guess
+            folder.mkdir()
+            opened.callback(shutil.rmtree, folder, ignore_errors=True)
+            if _hold(folder, opened):
+                break
+        yield folder
+
+
+def _hold(folder: Path, opened: ExitStack) -> bool:
+    """Lock a new folder. False if another run has removed it meanwhile."""
+    try:
+        descriptor = os.open(folder, _FOLDER)
+        opened.callback(os.close, descriptor)
+        lock(descriptor)
+        return is_at(descriptor, folder.lstat())
+    except (BlockingIOError, FileNotFoundError):
+        return False
+    except OSError:  # a system without locks of folders, where no run removes those of others
+        return True
+
+
+def _remove_stale(place: Path, rescue: Callable[[Path], None] | None) -> None:
+    for folder in place.iterdir():
+        if not _ASIDE.fullmatch(folder.name):
+            continue
+        with suppress(OSError), ExitStack() as opened:
+            descriptor = os.open(folder, _FOLDER)
+            opened.callback(os.close, descriptor)
+            lock(descriptor)
+            if is_at(descriptor, folder.lstat()):
+                if rescue is not None:
+                    rescue(folder)
+                shutil.rmtree(folder)
 
 
 def publish_folder(folder: Path, path: Path) -> None:

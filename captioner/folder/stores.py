@@ -222,7 +222,7 @@ class PartFolder:
         """Remove what actors have left that died while they wrote."""
         if self.local is not None:
             with writing(self.local), Folder(self.local) as folder:
-                remove_stale(folder, 0)
+                remove_stale(folder)
 
     def put(self, name: str, content: bytes) -> None:
         """Write a file atomically. Object stores do so by themselves."""

@@ -97,6 +97,16 @@ def test_embedding_after_exiftool_was_killed(few, batch) -> None:
 
 
 @needs_exiftool
+@pytest.mark.parametrize("flags", [("--format", "txt"), ("--format", "xmp"), ("--format", "xmp", "--embed")])
+def test_what_a_killed_run_left_beside_photos_goes(few, batch, flags) -> None:
+    for _ in range(2):  # also where nothing is written
+        left = [folder / f".captioner-{'0' * 16}.partial" for folder in (few, few / "b")]
+        for path in left:
+            path.write_bytes(b"half of a photo")
+        assert batch(few, "-o", few, *flags) == 0
+        assert not any(path.exists() for path in left)
+
+
 def test_a_photo_that_vanishes_is_not_made_up(few, batch, monkeypatch, capsys) -> None:
     from captioner.folder.state import State
 

@@ -361,6 +361,22 @@ def test_a_gallery_that_cannot_be_replaced_stays(tmp_path, folder, records, monk
         with pytest.raises(OptionsError if error is OSError else error):
             write_gallery(records[:1], page, folder)
     assert content() == before
+def test_what_a_killed_run_left_goes_and_the_gallery_that_it_took_away_is_put_back(tmp_path, folder, records):
+    pages = [tmp_path / name for name in ("a.html", "b.html")]
+    for page in pages:
+        write_gallery(records, page, folder)
+    index = tmp_path / "b.files" / "index" / "0.js"
+    before = index.read_text()
+    killed = tmp_path / f".captioner-{'0' * 16}"
+    (killed / "new" / "photos").mkdir(parents=True)
+    (tmp_path / "b.files").rename(killed / "old")
+    write_gallery(records[:1], pages[0], folder)
+    assert index.read_text() == before
+    assert {path.name for path in tmp_path.iterdir() if path.name[0] in ".ab"} == {
+        f"{name}.{end}" for name in "ab" for end in ("html", "files")
+    }
+
+
     rename = Path.rename
 
     def fail_with_the_new_one(self: Path, target: Path) -> Path:

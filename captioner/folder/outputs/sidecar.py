@@ -6,12 +6,13 @@ import errno
 import itertools
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path, PurePath
 
 from captioner.errors import OptionsError, OutputError
 from captioner.files.destination import writing
 from captioner.files.held_folder import Folder
-from captioner.files.partial import replacing_in
+from captioner.files.partial import remove_stale, replacing_in
 from captioner.folder.items import digest_of
 from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.state import Entry, State
@@ -37,6 +38,7 @@ class SidecarOutput:
         self._folder, self._options = path, options
         self.state_path = path / f".captioner{self.suffix}.state"
         self._last = -1
+        self._cleaned: set[PurePath] = set()
         self.kept = 0
         """Files left unchanged because something else wrote or edited them."""
         with writing(path):
@@ -74,7 +76,15 @@ class SidecarOutput:
         if not _is_below(entry.name):
             self.reject(entry, f"its {self.suffix} file would be outside of {self._folder}", state)
             return
+        self._clean(PurePath(os.path.normpath(entry.name)).parent)
         self.put(entry, record, wanted, state)
+
+    def _clean(self, place: PurePath) -> None:
+        """Remove what killed runs have left in the folder of a photo, once."""
+        if place not in self._cleaned:
+            self._cleaned.add(place)
+            with suppress(OSError), self._root.below(*place.parts) as folder:
+                remove_stale(folder)
 
     def put(self, entry: Entry, record: Record, wanted: bytes | None, state: State) -> None:
         """Write the file, or remove it if `wanted`, the digest of its content, is None."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
-import shutil
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,8 @@ from urllib.parse import quote
 
 from captioner.errors import OptionsError
 from captioner.files.destination import find_destination, replacing, writing
-from captioner.files.whole_folder import sync_folder
+from captioner.files.held_folder import Folder
+from captioner.files.whole_folder import folder_aside, sync_folder
 from captioner.images.opening import DEFAULT_LIMITS, ImageLimits
 from captioner.images.suffixes import GALLERY_MARKER
 from captioner.overlay import template
@@ -22,6 +22,7 @@ from captioner.words import forms
 
 CHUNK = 1000
 """Photos per script file of the index."""
+_MARKER_BYTES = 2**12
 STYLES = ("theme.css", "view.css", "gallery.css")
 DESK = (
     "theme.js",
@@ -73,35 +74,34 @@ def write_gallery(
     page = Path(out_path)
     check_page(page)
     files = page.with_suffix(".files")
-    aside = page.with_name(f".captioner-{secrets.token_hex(8)}")  # a name that nobody can guess
-    partial, old = aside / "new", aside / "old"
     try:
-        _make_folders(partial, page)
-        link_from = page.parent if link_photos else None
-        entries = _make_entries(records, Path(image_root), link_from, limits, report)
-        rows = _write_files(entries, partial)
-        chunks = _write_index(rows, partial)
-        failed = sum(row[3] is not None for row in rows)
-        name = title if title is not None else Path(image_root).resolve().name
-        check_page(page)  # again: making entries takes long
-        content = _page(name or "Photos", files.name, chunks, saves_to).encode()
-        sync_folder(partial)
-        try:
-            if files.exists():
-                files.rename(old)
-            partial.rename(files)
-            with replacing(page) as file:  # which makes the renames durable too
-                file.write(content)
-        except BaseException:
-            if old.exists():
+        page.parent.mkdir(parents=True, exist_ok=True)
+        with folder_aside(page.parent, _put_back) as aside:
+            partial, old = aside / "new", aside / "old"
+            _make_folders(partial, page)
+            link_from = page.parent if link_photos else None
+            entries = _make_entries(records, Path(image_root), link_from, limits, report)
+            rows = _write_files(entries, partial)
+            chunks = _write_index(rows, partial)
+            failed = sum(row[3] is not None for row in rows)
+            name = title if title is not None else Path(image_root).resolve().name
+            check_page(page)  # again: making entries takes long
+            content = _page(name or "Photos", files.name, chunks, saves_to).encode()
+            sync_folder(partial)
+            try:
                 if files.exists():
-                    files.rename(partial)
-                old.rename(files)
-            raise
+                    files.rename(old)
+                partial.rename(files)
+                with replacing(page) as file:  # which makes the renames durable too
+                    file.write(content)
+            except BaseException:
+                if old.exists():
+                    if files.exists():
+                        files.rename(partial)
+                    old.rename(files)
+                raise
     except OSError as error:
         raise OptionsError(f"cannot write {page}: {error.strerror or error}", "output") from error
-    finally:  # whatever ended it, Ctrl-C too: no half of a gallery stays behind, and an old one is whole
-        shutil.rmtree(aside, ignore_errors=True)
     return GallerySummary(page, len(rows), failed)
 
 
@@ -121,7 +121,8 @@ def check_page(page: Path) -> None:
 def _owner(files: Path) -> str | None:
     """The name of the page that a folder belongs to, if it says so."""
     try:
-        lines = (files / GALLERY_MARKER).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        with Folder(files.parent, files.name) as folder:
+            content = folder.read(GALLERY_MARKER, _MARKER_BYTES) or b""
     except OSError:
         return None
     return lines[1] if len(lines) > 1 else None
@@ -132,7 +133,17 @@ def _make_folders(files: Path, page: Path) -> None:
     for name in ("thumbs", "photos", "views", "index"):
         (files / name).mkdir()
     text = f"captioner gallery made this folder for this page, and may replace it:\n{page.name}\n"
+    lines = content.decode(errors="surrogateescape").splitlines()
     (files / GALLERY_MARKER).write_text(text, encoding="utf-8", errors="surrogateescape")
+
+
+def _put_back(aside: Path) -> None:
+    """Put the gallery back that a killed run had taken away, and had not replaced yet."""
+    old, page = aside / "old", _owner(aside / "old")
+    if page is not None and Path(page).name == page:
+        files = aside.with_name(page).with_suffix(".files")
+        if not os.path.lexists(files):
+            old.rename(files)
 
 
 def _make_entries(

@@ -1,0 +1,56 @@
+"""Folders beside an output, in which what is to take its place is made."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from captioner.files.whole_folder import folder_aside
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="locks of folders")
+
+
+def left_in(place: Path) -> list[str]:
+    return [path.name for path in place.iterdir()]
+
+
+def test_what_killed_runs_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    left, link = (tmp_path / f".captioner-{digit * 16}" for digit in "ab")
+    (left / "new" / "photos").mkdir(parents=True)
+    (tmp_path / "victim").mkdir()
+    link.symlink_to("victim")
+    rescued = []
+    with folder_aside(tmp_path) as own:
+        left.mkdir(exist_ok=True)
+        with folder_aside(tmp_path, rescued.append) as other:
+            assert own.is_dir() and other.is_dir() and not left.exists()
+    assert rescued == [left] and sorted(left_in(tmp_path)) == [link.name, "victim"]
+
+
+def test_a_run_that_cleans_up_while_another_begins_removes_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from captioner.files.locks import lock
+
+    def clean(descriptor: int) -> None:  # as another run does, before this one has locked its folder
+        monkeypatch.setattr("captioner.files.whole_folder.lock", lock)
+        with folder_aside(tmp_path):
+            pass
+        lock(descriptor)
+
+    monkeypatch.setattr("captioner.files.whole_folder.lock", clean)
+    with folder_aside(tmp_path) as own:
+        assert left_in(tmp_path) == [own.name]
+
+
+def test_without_locks_nothing_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.ENOTSUP, "no locks")
+
+    monkeypatch.setattr("captioner.files.whole_folder.lock", fail)
+    with folder_aside(tmp_path) as own, folder_aside(tmp_path):
+        assert own.is_dir()
+    assert not left_in(tmp_path)
