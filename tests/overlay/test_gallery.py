@@ -10,6 +10,7 @@ from support.browser import DESK, PHONE, find_axe, new_page, open_page, take_scr
 from support.captions import HOSTILE_TEXTS, blob, lit_cell, make_caption
 from support.gallery import TEXTS, captions_shown
 
+from captioner.cli.main import main
 from captioner.errors import OptionsError, OutputError
 from captioner.overlay.gallery import write_gallery
 from captioner.results import Alternative, Caption
@@ -267,6 +268,38 @@ def test_a_gallery_replaces_itself_and_nothing_else(tmp_path, folder, records):
         write_gallery(records, tmp_path / "precious.html", folder)
     with pytest.raises(OutputError, match="cannot write"):
         write_gallery(records, page / "below-a-file.html", folder)
+    own, link = tmp_path / "own.html", tmp_path / "link.html"
+    own.write_text("precious")
+    link.symlink_to(own)
+    for path in (own, link):
+        with pytest.raises(
+            OptionsError, match="no earlier run of this command wrote it; --overwrite repl"
+        ):
+            write_gallery(records, path, folder)
+        assert own.read_text() == "precious"
+    write_gallery(records, own, folder, overwrite=True)
+    write_gallery(records, own, folder)
+    (tmp_path / "empty.html").touch()  # as a program that asks for a name leaves it
+    write_gallery(records, tmp_path / "empty.html", folder)
+
+
+def test_a_page_that_no_gallery_wrote_is_kept(tmp_path, tiny_bundle, capsys):
+    few = tmp_path / "photos"
+    few.mkdir()
+    Image.new("RGB", (40, 30), "teal").save(few / "0.png")
+    page, model = tmp_path / "page.html", ["--model", str(tiny_bundle), "--device", "cpu", "-q"]
+    page.write_text("precious")
+    commands = (
+        ["gallery", str(few), "-o", str(page), *model],
+        ["batch", str(few), "-o", str(tmp_path / "o.jsonl"), "--attention", "--gallery", str(page), *model],
+    )
+    for command in commands:
+        assert main(command) == 2
+        assert f"{page} is there already, and no earlier run" in capsys.readouterr().err
+        assert page.read_text() == "precious"
+        assert main([*command, "--overwrite"]) == 0
+        page.with_suffix(".files").rename(tmp_path / command[0])
+        page.write_text("precious")
 
 
 def test_a_page_without_its_folder_says_so(browser, tmp_path, gallery):
@@ -328,6 +361,22 @@ def test_other_captions_stand_in_the_order_of_their_numbers(browser, tmp_path, p
         assert shown == ["a likely one", "a long and unlikely one"]
 
 
+def test_what_a_killed_run_left_goes_and_the_gallery_that_it_took_away_is_put_back(tmp_path, folder, records):
+    pages = [tmp_path / name for name in ("a.html", "b.html")]
+    for page in pages:
+        write_gallery(records, page, folder)
+    index = tmp_path / "b.files" / "index" / "0.js"
+    before = index.read_text()
+    killed = tmp_path / f".captioner-{'0' * 16}"
+    (killed / "new" / "photos").mkdir(parents=True)
+    (tmp_path / "b.files").rename(killed / "old")
+    write_gallery(records[:1], pages[0], folder)
+    assert index.read_text() == before
+    assert {path.name for path in tmp_path.iterdir() if path.name[0] in ".ab"} == {
+        f"{name}.{end}" for name in "ab" for end in ("html", "files")
+    }
+
+
 def test_an_interrupted_gallery_leaves_nothing_and_replaces_nothing(tmp_path, folder, records):
     def interrupted():
         yield records[0]
@@ -361,22 +410,6 @@ def test_a_gallery_that_cannot_be_replaced_stays(tmp_path, folder, records, monk
         with pytest.raises(OptionsError if error is OSError else error):
             write_gallery(records[:1], page, folder)
     assert content() == before
-def test_what_a_killed_run_left_goes_and_the_gallery_that_it_took_away_is_put_back(tmp_path, folder, records):
-    pages = [tmp_path / name for name in ("a.html", "b.html")]
-    for page in pages:
-        write_gallery(records, page, folder)
-    index = tmp_path / "b.files" / "index" / "0.js"
-    before = index.read_text()
-    killed = tmp_path / f".captioner-{'0' * 16}"
-    (killed / "new" / "photos").mkdir(parents=True)
-    (tmp_path / "b.files").rename(killed / "old")
-    write_gallery(records[:1], pages[0], folder)
-    assert index.read_text() == before
-    assert {path.name for path in tmp_path.iterdir() if path.name[0] in ".ab"} == {
-        f"{name}.{end}" for name in "ab" for end in ("html", "files")
-    }
-
-
     rename = Path.rename
 
     def fail_with_the_new_one(self: Path, target: Path) -> Path:

@@ -173,6 +173,7 @@ def open_review(request: Request, folder: Path, limits: ImageLimits) -> Gallery:
         model=model,
         options=with_alternatives(CaptionOptions(attention=True)),
         output=folder / "gallery.html",
+        overwrite=False,
         title=None,
         link_photos=False,
         limits=limits,

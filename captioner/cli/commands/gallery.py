@@ -48,6 +48,7 @@ class Request:
     model: LocalModel | ServedModel
     options: CaptionOptions
     output: Path
+    overwrite: bool
     title: str | None
     link_photos: bool
     limits: ImageLimits
@@ -63,6 +64,7 @@ class Request:
             model=chosen_model(args, draws=True),
             options=with_alternatives(caption_options(args, attention=True)),
             output=args.output,
+            overwrite=args.overwrite,
             title=args.title,
             link_photos=args.link_photos,
             limits=image_limits(args),
@@ -107,6 +109,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=Path,
         help="folder that names in CAPTIONS.jsonl are relative to (default: that of the file)",
     )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace OUT.html, also if it is no page of a gallery"
+    )
     parser.add_argument("--title", help="of the page (default: the folder's name)")
     parser.add_argument(
         "--link-photos",
@@ -134,7 +139,7 @@ def write_page(request: Request, saves_to: str | None = None) -> GallerySummary:
     from captioner.overlay.gallery import write_gallery
     from captioner.overlay.gallery.write import check_page
 
-    check_page(request.output)
+    check_page(request.output, overwrite=request.overwrite)
     records = _make_records(request) if request.from_folder else _find_records(request)
     return write_gallery(
         records,
@@ -145,6 +150,7 @@ def write_page(request: Request, saves_to: str | None = None) -> GallerySummary:
         limits=request.limits,
         report=report_failure,
         saves_to=saves_to,
+        overwrite=request.overwrite,
     )
 
 

@@ -59,6 +59,7 @@ def write_gallery(
     limits: ImageLimits = DEFAULT_LIMITS,
     report: Callable[[str, str], None] | None = None,
     saves_to: str | None = None,
+    overwrite: bool = False,
 ) -> GallerySummary:
     """Write OUT.html and the folder OUT.files beside it; both must be moved together.
 
@@ -69,10 +70,11 @@ def write_gallery(
     `report` is called with the name of each photo that failed and the reason. `saves_to` is the address, on
     the server of the page, that decisions are read from and sent to; without one they stay in the browser.
 
-    An existing gallery is replaced. Raises `OptionsError` if the files cannot be written.
+    An existing gallery is replaced, with `overwrite` also a page that no gallery is. Raises `OptionsError` if
+    the files cannot be written.
     """
     page = Path(out_path)
-    check_page(page)
+    check_page(page, overwrite=overwrite)
     files = page.with_suffix(".files")
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +87,7 @@ def write_gallery(
             chunks = _write_index(rows, partial)
             failed = sum(row[3] is not None for row in rows)
             name = title if title is not None else Path(image_root).resolve().name
-            check_page(page)  # again: making entries takes long
+            check_page(page, overwrite=overwrite)  # again: making entries takes long
             content = _page(name or "Photos", files.name, chunks, saves_to).encode()
             sync_folder(partial)
             try:
@@ -105,17 +107,23 @@ def write_gallery(
     return GallerySummary(page, len(rows), failed)
 
 
-def check_page(page: Path) -> None:
+def check_page(page: Path, *, overwrite: bool = False) -> None:
     """Raise `OptionsError` for a path that a gallery cannot be written to, before any work is done."""
     if page.suffix.lower() not in (".html", ".htm"):
         raise OptionsError(f"a gallery is an .html file, got {page.name!r}", "output")
     with writing(page):
-        find_destination(page)
+        place, is_stream = find_destination(page)
+        is_taken = not is_stream and place.exists() and place.stat().st_size > 0
     files = page.with_suffix(".files")
     if files.is_symlink() or (files.exists() and not (files / GALLERY_MARKER).is_file()):
         raise OptionsError(f"{files} is there already and is not of a gallery", "output")
     if (owner := _owner(files)) not in (None, page.name):
         raise OptionsError(f"{files} belongs to the gallery {owner}; choose another name", "output")
+    if is_taken and not files.exists() and not overwrite:
+        raise OptionsError(
+            f"{page} is there already, and no earlier run of this command wrote it; --overwrite replaces it",
+            "output",
+        )
 
 
 def _owner(files: Path) -> str | None:
@@ -125,16 +133,8 @@ def _owner(files: Path) -> str | None:
             content = folder.read(GALLERY_MARKER, _MARKER_BYTES) or b""
     except OSError:
         return None
-    return lines[1] if len(lines) > 1 else None
-
-
-def _make_folders(files: Path, page: Path) -> None:
-    files.mkdir(parents=True)
-    for name in ("thumbs", "photos", "views", "index"):
-        (files / name).mkdir()
-    text = f"captioner gallery made this folder for this page, and may replace it:\n{page.name}\n"
     lines = content.decode(errors="surrogateescape").splitlines()
-    (files / GALLERY_MARKER).write_text(text, encoding="utf-8", errors="surrogateescape")
+    return lines[1] if len(lines) > 1 else None
 
 
 def _put_back(aside: Path) -> None:
@@ -144,6 +144,14 @@ def _put_back(aside: Path) -> None:
         files = aside.with_name(page).with_suffix(".files")
         if not os.path.lexists(files):
             old.rename(files)
+
+
+def _make_folders(files: Path, page: Path) -> None:
+    files.mkdir(parents=True)
+    for name in ("thumbs", "photos", "views", "index"):
+        (files / name).mkdir()
+    text = f"captioner gallery made this folder for this page, and may replace it:\n{page.name}\n"
+    (files / GALLERY_MARKER).write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
 def _make_entries(

@@ -169,7 +169,7 @@ def _check_gallery(request: Request, page: Path) -> None:
     is_jsonl = "," not in (request.format or "") and format_of(request.output, request.format) == "jsonl"
     if not (request.folder and request.options.attention and is_jsonl):
         raise OptionsError("--gallery is for one folder, with --attention and jsonl", "gallery")
-    check_page(page)
+    check_page(page, overwrite=request.overwrite)
 
 
 def _write_gallery(request: Request, page: Path) -> None:
@@ -178,7 +178,9 @@ def _write_gallery(request: Request, page: Path) -> None:
     from captioner.overlay.gallery import write_gallery
 
     [captions] = output_files(request.output, request.format)
-    write_gallery(read_records(captions), page, request.paths[0], limits=request.limits)
+    write_gallery(
+        read_records(captions), page, request.paths[0], limits=request.limits, overwrite=request.overwrite
+    )
 
 
 @contextmanager
