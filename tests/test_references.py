@@ -139,6 +139,10 @@ def one(**changes: object) -> dict[str, object]:
         (one(filename=3), "wrong type"),
         (one(split=3), "wrong type"),
         ({"images": one()["images"] * 2}, "a.jpg occurs twice"),
+        (
+            {**COCO, "images": [*COCO["images"], {**COCO["images"][0], "file_name": "b.jpg"}]},
+            "nine.jpg and b.jpg have the same id, 9",
+        ),
         ({"images": COCO["images"][:1], "annotations": COCO["annotations"]}, "image 4, which is not listed"),
     ],
 )

@@ -77,8 +77,9 @@ def read_label_file(path: Path) -> list[CaptionedImage]:
 
 def read_image_ids(path: Path) -> list[tuple[str, int]]:
     """The names and COCO ids of the images of a COCO or Karpathy file, which need no captions (as COCO's own
-    files of test images). Raises `DataError` for a file without ids and for a name with two."""
+    files of test images). Raises `DataError` for a file without ids, a name with two and an id with two."""
     ids: dict[str, int] = {}
+    names: dict[int, str] = {}
     for entry in _entries(path, parse_json(read_text(path), path)):
         try:
             image_id = entry.get("cocoid", entry.get("id"))
@@ -91,6 +92,10 @@ def read_image_ids(path: Path) -> list[tuple[str, int]]:
             continue
         if ids.setdefault(name, image_id) != image_id:
             raise DataError(f"{path}: {name} has two ids, {ids[name]} and {image_id}")
+        try:
+            _claim_id(names, image_id, name)
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from None
     if not ids:
         raise DataError(f"{path}: no image has a COCO id")
     return list(ids.items())
@@ -157,7 +162,10 @@ def _split(entry: Mapping[str, Any]) -> str:
 
 
 def _parse_coco(document: Mapping[str, Any]) -> list[CaptionedImage]:
-    captions: dict[int, list[str]] = {entry["id"]: [] for entry in document["images"]}
+    names: dict[Any, str] = {}
+    for entry in document["images"]:
+        _claim_id(names, entry["id"], entry["file_name"].strip())
+    captions: dict[Any, list[str]] = {image_id: [] for image_id in names}
     for annotation in document["annotations"]:
         if annotation["image_id"] not in captions:
             raise DataError(f"a caption is of image {annotation['image_id']}, which is not listed")
@@ -171,6 +179,12 @@ def _parse_coco(document: Mapping[str, Any]) -> list[CaptionedImage]:
         )
         for entry in document["images"]
     ]
+
+
+def _claim_id(names: dict[Any, str], image_id: Any, name: str) -> None:
+    """Note the image with this id. Raises `DataError` if another has it."""
+    if names.setdefault(image_id, name) != name:
+        raise DataError(f"{names[image_id]} and {name} have the same id, {image_id}")
 
 
 def _strings(values: Iterable[Any]) -> tuple[str, ...]:

@@ -372,6 +372,10 @@ def test_coco_ids_come_from_files_without_captions(tmp_path, batch, capsys) -> N
         ([], "no image has a COCO id"),
         ([{"id": 7}], "an entry has no file_name"),
         ([{"id": 7, "file_name": 7}], "a value of the wrong type"),
+        (
+            [{"id": 7, "file_name": name} for name in ("dog.jpg", "b.jpg")],
+            "dog.jpg and b.jpg have the same id",
+        ),
         ([{"id": n, "file_name": "dog.jpg"} for n in (7, 8)], "dog.jpg has two ids, 7 and 8"),
     ):
         truth.write_text(json.dumps({"images": images}))

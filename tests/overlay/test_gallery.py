@@ -272,9 +272,7 @@ def test_a_gallery_replaces_itself_and_nothing_else(tmp_path, folder, records):
     own.write_text("precious")
     link.symlink_to(own)
     for path in (own, link):
-        with pytest.raises(
-            OptionsError, match="no earlier run of this command wrote it; --overwrite repl"
-        ):
+        with pytest.raises(OptionsError, match="no earlier run of this command wrote it; --overwrite repl"):
             write_gallery(records, path, folder)
         assert own.read_text() == "precious"
     write_gallery(records, own, folder, overwrite=True)
