@@ -136,6 +136,31 @@ def test_csv_has_no_cells_that_are_formulas(tmp_path, batch) -> None:
     assert {row["caption"][:4] for row in rows} == {"", "'=1+"}
 
 
+@pytest.mark.skipif(os.name != "posix", reason="names that other systems do not have")
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_csv_has_no_formulas_where_semicolons_or_tabs_divide_lines(delimiter, tmp_path, batch) -> None:
+    root, out = tmp_path / "photos", tmp_path / "out.csv"
+    root.mkdir()
+    names = ["x;=1+1;.jpg", "x\t=1+1\t.jpg", 'x";=1;.jpg', "x\n=1.jpg", "x;y.jpg"]
+    for number, name in enumerate(names):
+        (root / name).write_bytes(make_image(number, format="JPEG"))
+    assert batch(root, "-o", out, "--suffix", ";=1+1;-a\t@b") == 0
+    with out.open(encoding="utf-8", newline="") as file:
+        cells = [cell for row in csv.reader(file, delimiter=delimiter) for cell in row]
+    assert not any(cell.startswith(tuple("=+-@\t\r\uff1d")) and not is_number(cell) for cell in cells)
+    with out.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert sorted(row["image"] for row in rows) == sorted(names)
+    assert all(row["caption"].endswith(";'=1+1;'-a\t'@b") for row in rows)
+
+
+def is_number(cell: str) -> bool:
+    try:
+        return isinstance(float(cell), float)
+    except ValueError:
+        return False
+
+
 @pytest.mark.parametrize("format", ["txt", "caption", "xmp"])
 def test_a_name_of_a_file_is_no_folder_of_sidecars(tmp_path, batch, capsys, format) -> None:
     root = fill(tmp_path / "photos", "a.jpg")

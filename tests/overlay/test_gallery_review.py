@@ -264,6 +264,13 @@ def test_downloads(browser, tree, tmp_path):
         assert sidecars.read("sea/b.txt").decode() == 'a "boat", é\n'
 
 
+def test_a_table_has_no_formulas(browser, tree):
+    photos = [{"file": name, "said": said} for name, said in (("=1.jpg", "=1"), ("x;=1.jpg", "a;=1;b\t-2"))]
+    with open_page(browser, tree) as page:
+        table = page.evaluate("makeTable", photos)
+    assert table.split("\r\n") == ["image,caption", "./=1.jpg,'=1", '"x;=1.jpg","a;\'=1;b\t\'-2"', ""]
+
+
 def test_the_sentence_is_copied_without_its_percentages(browser, gallery):
     with open_page(browser, gallery, "#photo=0.jpg") as page:
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])

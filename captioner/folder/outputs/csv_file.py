@@ -1,17 +1,21 @@
-"""CSV in UTF-8 (RFC 4180). No cell is one that spreadsheets take for a formula."""
+"""CSV in UTF-8 (RFC 4180). No cell is one that spreadsheets take for a formula, also where they divide lines
+at semicolons or tabs, as Excel does in many countries."""
 
 from __future__ import annotations
 
-import csv
 import io
+import re
 from collections.abc import Iterator
 from typing import IO, Any
 
 from captioner.folder.outputs.options import Record
 from captioner.folder.outputs.table import COLUMNS, Table, flatten
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+_FORMULA = "[=+\\-@\uff1d\uff0b\uff0d\uff20]"
 """What a cell begins with that a spreadsheet computes, in both widths."""
+_FIRST = re.compile(rf"(?={_FORMULA}|[\t\r\n])")
+_ANY = re.compile(rf"^{_FIRST.pattern}|(?<=[;\t\r\n])(?={_FORMULA})")
+_QUOTED = re.compile(r'[",;\t\r\n]')
 
 
 class CsvOutput(Table):
@@ -21,16 +25,22 @@ class CsvOutput(Table):
 
     def write(self, file: IO[bytes], records: Iterator[Record]) -> None:
         text = io.TextIOWrapper(file, encoding="utf-8-sig" if self._options.excel else "utf-8", newline="")
-        rows = csv.DictWriter(text, COLUMNS)
-        rows.writeheader()
+        text.write(f"{','.join(COLUMNS)}\r\n")
         for record in records:
-            rows.writerow({name: _harmless(value, name) for name, value in flatten(record).items()})
+            cells = (_cell(value, name) for name, value in flatten(record).items())
+            text.write(f"{','.join(cells)}\r\n")
         text.flush()
         text.detach()
 
 
-def _harmless(value: Any, column: str) -> Any:
-    """A text that is no formula: a path is written with "./" before it, any other text with an apostrophe."""
-    if not (isinstance(value, str) and value.startswith(_FORMULA)):
-        return value
-    return f"./{value}" if column == "image" else f"'{value}"
+def _cell(value: Any, column: str) -> str:
+    """A text that is no formula. A path is written with "./" before it, and quotes keep the rest of the first
+    column together. Other columns have quotes only where lines are divided at commas: there is an apostrophe
+    before all that may begin a cell."""
+    if value is None:
+        return ""
+    text = str(value)
+    if isinstance(value, str):
+        text = f"./{text}" if column == "image" and _FIRST.match(text) else text
+        text = text if column == "image" else _ANY.sub("'", text)
+    return '"{}"'.format(text.replace('"', '""')) if _QUOTED.search(text) else text

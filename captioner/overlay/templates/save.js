@@ -13,14 +13,12 @@ function makeCorrections(entries) {
   return entries.map(([image, { caption, status }]) => `${JSON.stringify({ image, caption, status })}\n`).join("");
 }
 
-// As `captioner batch` writes CSV: no cell is one that spreadsheets take for a formula.
+// As `captioner batch` writes CSV: no cell is one that spreadsheets take for a formula, also at semicolons and tabs.
 function makeTable(photos) {
-  const FORMULA = /^[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]/;
-  const cell = (text, before) => {
-    const safe = FORMULA.test(text) ? before + text : text;
-    return /[",\n\r]/.test(safe) ? `"${safe.replace(/"/g, '""')}"` : safe;
-  };
-  return ["image,caption", ...photos.map(({ file, said }) => `${cell(file, "./")},${cell(said, "'")}`), ""].join("\r\n");
+  const FIRST = /^(?=[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20])/, LATER = /([;\t\r\n])(?=[=+\-@\uff1d\uff0b\uff0d\uff20])/g;
+  const cell = (text) => (/[",;\t\r\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text);
+  const row = ({ file, said }) => `${cell(file.replace(FIRST, "./"))},${cell(said.replace(LATER, "$1'").replace(FIRST, "'"))}`;
+  return ["image,caption", ...photos.map(row), ""].join("\r\n");
 }
 
 const makeLines = (photos) => photos.map(({ said }) => `${said}\n`).join("");
