@@ -12,7 +12,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 _END = b"\xff\xd9"
 _FILLINGS = (b"", b"\x55" * 4096, b"\xaa" * 4096)
 """Data that change pixels which are still missing, each in another way."""
-_MARKER = re.compile(rb"\xff+([^\x00\xff\xd0-\xd7])")
+_MARKER = re.compile(rb"\xff([^\x00\xff\xd0-\xd7])")
 """Ends the data of a scan: anything but a stuffed byte and the marks of restarts."""
 _SCAN = 0xDA
 _ALL = frozenset(range(64))

@@ -81,6 +81,8 @@ _SHAPES = [
         (r"\.{3,} | -{2,} | [!?]+ | __+ | \*+ | '' | `` | \S", 0),
     ]
 ]
+_LONGEST = 2**10
+"""Characters of a token. `regex` looks for letters that a shape must have in all of the text."""
 
 
 def tokenize(text: str) -> list[str]:
@@ -105,7 +107,7 @@ def _longest(text: str, position: int) -> int:
     """End of the token that begins at `position`."""
     longest = end = position
     for shape in _SHAPES:
-        match = shape.match(text, position)
+        match = shape.match(text, position, position + _LONGEST)
         if match and match.end() > longest:
             longest = match.end()
             end = match.start("next") if "next" in shape.groupindex else longest

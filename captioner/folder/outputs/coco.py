@@ -103,7 +103,7 @@ def _own_id(name: str) -> int:
 
 
 def _number(name: str) -> str | None:
-    found = re.search(r"[0-9]+$", PurePosixPath(name).stem)
+    found = re.search(r"(?<![0-9])[0-9]+$", PurePosixPath(name).stem)
     return None if found is None else found.group()
 
 

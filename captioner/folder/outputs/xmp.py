@@ -39,11 +39,13 @@ _READ = (
     *(*_OTHER_DESCRIPTIONS, *_OTHER_KEYWORDS, *_PATHS),
 )
 _OF_CAMERAS = re.compile(
-    r"\s*((olympus|konica|minolta|samsung|sony|kodak|casio|hp|default)?[\w ]*(digital (still )?camera|dsc)|"
-    r"sony dsc|exif_jpeg\w*|dcim[\\/].*|jpeg|default|screenshot|processed with \w+)?\s*",
+    r"((olympus|konica|minolta|samsung|sony|kodak|casio|hp|default)?[\w ]*(digital (still )?camera|dsc)|"
+    r"sony dsc|exif_jpeg\w*|dcim[\\/].*|jpeg|default|screenshot|processed with \w+)?",
     re.IGNORECASE,
 )
 """What cameras write as a description of every photo."""
+_MOST_OF_CAMERAS = 200
+"""Characters of it. `_OF_CAMERAS` takes time with the square of the length."""
 _MARK = re.compile(r"(?:^|; )captioner \S+$")
 """Names captioner and its model as the writer of a description, after the writers that a person named."""
 _MAX_BYTES = 2**40
@@ -329,7 +331,11 @@ def _others(tag: str, tags: Mapping[str, Any]) -> list[str]:
     texts = [str(value) for name, value in tags.items() if name.startswith(f"{tag}-en")]
     if tag == DESCRIPTION:
         texts += [str(tags.get(name, "")) for name in _OTHER_DESCRIPTIONS]
-    return [text for text in texts if not _OF_CAMERAS.fullmatch(text)]
+    return [text for text in texts if not _is_of_camera(text.strip())]
+
+
+def _is_of_camera(text: str) -> bool:
+    return len(text) <= _MOST_OF_CAMERAS and _OF_CAMERAS.fullmatch(text) is not None
 
 
 def one_line(caption: str) -> str:
