@@ -72,8 +72,8 @@ class FolderRun:
     def __enter__(self) -> Self:
         """Raises `OutputError` if another run writes this output, `NoImagesError` if there are no images."""
         with ExitStack() as opened:
-            path = self._output.state_path if self._output else None
-            state = State(path, self._fingerprint(), overwrite=self._overwrite)
+            path, files = (self._output.state_path, self._output.files) if self._output else (None, ())
+            state = State(path, self._fingerprint(), overwrite=self._overwrite, outputs=files)
             self._state = opened.enter_context(state)
             self.total = state.find_images(self._sources)
             self._counts = [str(state.count_of(number)) for number in range(len(self._sources))]

@@ -71,14 +71,17 @@ class State:
     Every method raises `OutputError` if the file cannot be read or written.
     """
 
-    def __init__(self, path: Path | None, fingerprint: str, *, overwrite: bool = False) -> None:
+    def __init__(
+        self, path: Path | None, fingerprint: str, *, overwrite: bool = False, outputs: Iterable[Path] = ()
+    ) -> None:
         """`fingerprint` identifies the model and the options: results made with others are not current.
         With `overwrite` all results are discarded, once: an unfinished run that was started with it is
-        resumed. Without a path the state is temporary."""
+        resumed. Without a path the state is temporary; its file gets no more rights than those of
+        `outputs` have that are there."""
         self.path, self.overwrite, self._fingerprint = path, overwrite, fingerprint
         self._label = ""
         with self._guard():
-            self._connection = open_database(path)
+            self._connection = open_database(path, outputs)
         self._query = self._connection.execute
         try:
             with self._guard():

@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import stat
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -47,10 +49,11 @@ _NUMBERS = ("log_prob", "confidence")
 _TEXTS = ("caption", "model")
 
 
-def open_database(path: Path | None) -> sqlite3.Connection:
-    """Open or create the file, or a temporary one, locked and in WAL mode. Raises `OutputError` for a link
-    and for a file that no batch wrote, `sqlite3.Error` for others that cannot be used."""
-    number = None if path is None else _create(path)
+def open_database(path: Path | None, outputs: Iterable[Path] = ()) -> sqlite3.Connection:
+    """Open or create the file, or a temporary one, locked and in WAL mode. It gets no more rights than
+    those of `outputs` have that are there. Raises `OutputError` for a link and for a file that no batch
+    wrote, `sqlite3.Error` for others that cannot be used."""
+    number = None if path is None else _create(path, outputs)
     connection = sqlite3.connect(path or "", timeout=0, isolation_level=None)
     try:
         if path is not None and path.lstat().st_ino != number:
@@ -71,17 +74,33 @@ def open_database(path: Path | None) -> sqlite3.Connection:
     return connection
 
 
-def _create(path: Path) -> int:
+def _create(path: Path, outputs: Iterable[Path]) -> int:
     """The number of the file, made if it is not there."""
+    most = 0o666
+    for output in outputs:
+        with suppress(OSError):  # it is not there
+            most &= output.stat().st_mode | 0o600
     with writing(path), Folder(path.parent) as folder:
         folder.check_replaceable(path.name)
-        descriptor = folder.open(path.name, os.O_RDWR | os.O_CREAT)
+        # SQLite would play a journal back and delete the file that it names. In WAL mode there is none.
+        folder.remove(f"{path.name}-journal")
+        with suppress(FileNotFoundError):  # unless a run was killed
+            os.close(_open(folder, f"{path.name}-wal", os.O_RDWR, most))
+        descriptor = _open(folder, path.name, os.O_RDWR | os.O_CREAT, most)
         try:
-            # SQLite would play a journal back and delete the file that it names. In WAL mode there is none.
-            folder.remove(f"{path.name}-journal")
             return os.fstat(descriptor).st_ino
         finally:
             os.close(descriptor)
+
+
+def _open(folder: Folder, name: str, flags: int, most: int) -> int:
+    """A descriptor of the file, which gets no more rights than `most`."""
+    descriptor = folder.open(name, flags, most)
+    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    if mode & ~most and hasattr(os, "fchmod"):
+        with suppress(OSError):  # the file is another user's
+            os.fchmod(descriptor, mode & most)
+    return descriptor
 
 
 def _is_state(connection: sqlite3.Connection) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from support.serving import make_image, serve
 from captioner import Captioner
 from captioner.cli.main import main
 from captioner.errors import OptionsError
+from captioner.folder.state import State
 from captioner.folder.text import TextOptions
 from captioner.results import Caption
 from captioner.words.keywords import keywords_of
@@ -381,6 +383,39 @@ def test_coco_ids_come_from_files_without_captions(tmp_path, batch, capsys) -> N
         truth.write_text(json.dumps({"images": images}))
         assert batch(root, *flags) == 2
         assert message in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of files")
+@pytest.mark.parametrize("several", [False, True])
+def test_the_state_has_no_more_rights_than_the_output(several, few, tmp_path, batch) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    private, state = out / "captions.jsonl", out / (".captioner.state" if several else "captions.jsonl.state")
+    place = (out, "--format", "jsonl,csv") if several else (private,)
+    before = os.umask(0o022)
+    try:
+        assert batch(few, "-o", *place) == 0
+        assert state.stat().st_mode & 0o777 == 0o644
+        private.chmod(0o600)
+        for name in (f"{state.name}-wal", f"{state.name}-journal"):
+            state.with_name(name).touch()  # as a killed run leaves it
+        assert batch(few, "-o", *place) == 0
+        assert {path.stat().st_mode & 0o777 for path in out.glob("*.state*")} == {0o600}
+        state.unlink()
+        assert batch(few, "-o", *place, "--overwrite") == 0
+        assert state.stat().st_mode & 0o777 == private.stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of files")
+def test_the_log_of_a_private_state_is_private(tmp_path) -> None:
+    output, path = tmp_path / "o.csv", tmp_path / "o.csv.state"
+    output.touch(0o600)
+    path.with_name("o.csv.state-wal").touch(0o644)
+    with State(path, "", outputs=[output]) as state:
+        state.set("key", "value")
+        assert {one.stat().st_mode & 0o777 for one in tmp_path.iterdir()} == {0o600}
 
 
 def test_what_cannot_be_read_has_no_coco_id(tmp_path, batch, capsys) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -62,6 +62,10 @@ class Output(Protocol):
 
     state_path: Path | None
     """The file of the output's `State`; None where nothing can be resumed."""
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """The files that hold what the state does, there or not."""
 
     def begin(self, state: State) -> None:
         """Inspect what an earlier run has written, and publish what is ready."""

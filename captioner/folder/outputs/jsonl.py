@@ -28,7 +28,7 @@ class JsonlOutput:
     def __init__(self, path: Path, options: OutputOptions) -> None:
         check_folder(path)
         self._path, self._options = path, options
-        self.state_path = find_state(path)
+        self.state_path, self.files = find_state(path), (path,)
         self._file: IO[bytes] | None = None
         self._aside: Partial | None = None
         self._open = ExitStack()

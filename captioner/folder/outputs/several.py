@@ -39,6 +39,10 @@ class SeveralOutputs:
         """Files left unchanged because something else wrote or edited them."""
         return sum(getattr(output, "kept", 0) for _, output in self._outputs)
 
+    @property
+    def files(self) -> Sequence[Path]:
+        return [file for _, output in self._outputs for file in output.files]
+
     def begin(self, state: State) -> None:
         for name, output in self._outputs:
             output.begin(state.share(name))

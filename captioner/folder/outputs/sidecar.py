@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
 
@@ -31,6 +31,9 @@ class SidecarOutput:
     suffix = ".txt"
     keeps_suffix = False
     """Whether the name of the file keeps the suffix of the photo."""
+
+    files: Sequence[Path] = ()
+    """Each of its files holds the caption of one photo."""
 
     def __init__(self, path: Path, options: OutputOptions) -> None:
         if options.attention or options.alternatives:

@@ -26,7 +26,7 @@ class Table(ABC):
             raise OptionsError(f"{self.name} holds neither words nor alternatives; jsonl and parquet do")
         check_folder(path)
         self._path, self._options = path, options
-        self.state_path = find_state(path)
+        self.state_path, self.files = find_state(path), (path,)
         self._place: Place | None = None
 
     def begin(self, state: State) -> None:
