@@ -105,7 +105,7 @@ def parse(line: bytes) -> dict[str, Any]:
         raise ValueError("not a record") from error
     if not isinstance(name, str):
         raise ValueError("not a record")
-    return read_record(json.dumps(record), name)
+    return read_record(json.dumps(record, allow_nan=False), name)  # JSON has neither NaN nor Infinity
 
 
 class RecordedEngine:

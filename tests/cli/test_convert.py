@@ -181,6 +181,9 @@ def test_captions_are_embedded_later(photos, tmp_path, batch) -> None:
         '{"image": "a\\ud800.jpg", "caption": "a"}',
         '{"image": "a", "caption": "a", "keywords": 7}',
         '{"image": "a", "caption": "a", "keywords": [{}]}',
+        '{"image": "a", "caption": "a", "log_prob": NaN}',
+        '{"image": "a", "caption": "a", "confidence": -Infinity}',
+        '{"image": "a", "caption": "a", "alternatives": [{"caption": "b", "log_prob": 1e400}]}',
     ],
 )
 def test_lines_that_are_no_records(tmp_path, capsys, line) -> None:
