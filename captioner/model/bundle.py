@@ -38,7 +38,9 @@ ENCODER_INT8, DECODER_INT8 = "encoder.int8.onnx", "decoder.int8.onnx"
 INT8_FILES = (ENCODER_INT8, DECODER_INT8)
 """In a bundle with both precisions, from format 2 on."""
 MAX_CELLS, MAX_IMAGE_SIZE = 256, 8192
-MAX_WORDS_KNOWN, MAX_WORD_LENGTH = 1_000_000, 100
+MAX_WORDS_KNOWN, MAX_TEXT, MAX_EVENT = 1_000_000, 100, 1000
+"""Words of a vocabulary; characters of a word or a name, and of what confidence is the probability of."""
+MAX_HEADS_SAID, MAX_PARAMETERS = 10_000, 2**63
 MAX_AVOIDED, MAX_AVOIDED_WORDS = 1000, 8
 """Phrases that captions avoid, and words of one."""
 OLD_SQUASH = "to a square, antialiased"
@@ -72,6 +74,8 @@ class Bundle:
     """The language of the captions, such as "en"; None where the bundle does not say, as older ones."""
     avoided: tuple[tuple[int, ...], ...] = ()
     """Phrases that captions do not contain, as tokens."""
+    checklist: tuple[float, float] = (0.0, 1.0)
+    """Weight and power of the bonus of detected words (`captioner.nn.decoder.bonus.checklist`)."""
 
     @property
     def identity(self) -> str:
@@ -108,8 +112,9 @@ class Bundle:
             rows, columns = manifest["grid"]
             _check_range("grid", (rows, columns), MAX_CELLS)
             _check_range("image size", (manifest["image"]["size"],), MAX_IMAGE_SIZE)
+            _check_what_is_told(manifest)
             return cls(
-                name=str(manifest["name"]),
+                name=manifest["name"],
                 digest=digest,
                 image_size=int(manifest["image"]["size"]),
                 grid=(int(rows), int(columns)),
@@ -121,14 +126,17 @@ class Bundle:
                 int8=(contents[ENCODER_INT8], contents[DECODER_INT8]) if has_int8 else None,
                 manifest=manifest,
                 letterbox=_letterbox(manifest["image"], int(rows), int(columns)),
-                language=_language(manifest),
-                avoided=avoided_phrases(manifest.get("avoided_phrases", ()), vocabulary, _language(manifest)),
+                language=manifest.get("language"),
+                avoided=avoided_phrases(
+                    manifest.get("avoided_phrases", ()), vocabulary, manifest.get("language")
+                ),
+                checklist=_checklist(manifest),
             )
         except OptionsError as error:
             raise BundleError(f"{folder / MANIFEST}: decoding defaults: {error}") from None
         except KeyError as error:
             raise BundleError(f"{folder / MANIFEST} lacks {error}") from None
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise BundleError(f"the bundle {folder} is malformed: {error}") from None
 
 
@@ -140,10 +148,29 @@ def _words(content: bytes) -> list[str]:
     if len(words) > MAX_WORDS_KNOWN:
         raise ValueError(f"the vocabulary has {len(words)} words, the limit is {MAX_WORDS_KNOWN}")
     for number, word in enumerate(words, 1):
-        if not word or len(word) > MAX_WORD_LENGTH or not word.isprintable():
-            reason = "is empty, longer than 100 characters, or has control characters"
-            raise ValueError(f"word {number} of the vocabulary {reason}: {clip(ascii(word), 60)}")
+        _check_text(f"word {number} of the vocabulary", word)
     return words
+
+
+def _check_text(what: str, text: object, most: int = MAX_TEXT) -> None:
+    """Clients and terminals get it: protobuf holds no surrogates, and a line no control characters."""
+    if not isinstance(text, str):
+        raise ValueError(f"the {what} must be a string, got {clip(repr(text), 60)}")
+    if not text or len(text) > most or not text.isprintable():
+        reason = f"is empty, longer than {most} characters, or has control characters"
+        raise ValueError(f"{what} {reason}: {clip(ascii(text), 60)}")
+
+
+def _check_what_is_told(manifest: Mapping[str, Any]) -> None:
+    """Check the entries that are only told to people and clients."""
+    _check_text("name", manifest["name"])
+    if manifest.get("language") is not None:
+        _check_text("language", manifest["language"])
+    confidence = manifest.get("confidence")
+    if isinstance(confidence, dict) and "event" in confidence:
+        _check_text("event of confidence", confidence["event"], MAX_EVENT)
+    _check_range("number of heads", (manifest.get("heads", 1),), MAX_HEADS_SAID)
+    _check_range("number of parameters", (manifest.get("parameters", 1),), MAX_PARAMETERS)
 
 
 def _check_range(name: str, values: Sequence[Any], most: int) -> None:
@@ -158,11 +185,17 @@ def image_section(size: int, letterbox: Letterbox | None) -> dict[str, Any]:
     return section if letterbox is None else section | {"resize": "letterbox", "padding": letterbox.color}
 
 
-def _language(manifest: Mapping[str, Any]) -> str | None:
-    language = manifest.get("language")
-    if language is not None and not isinstance(language, str):
-        raise ValueError(f"the language must be a string, got {clip(repr(language), 60)}")
-    return language
+def _checklist(manifest: Mapping[str, Any]) -> tuple[float, float]:
+    model = _section(_section(manifest, "training", {}), "model", {})
+    bonus = _section(model, "bonus", model)  # older bundles do not keep them apart
+    return float(bonus.get("checklist_weight", 0.0)), float(bonus.get("checklist_power", 1.0))
+
+
+def _section(settings: Mapping[str, Any], name: str, otherwise: Mapping[str, Any]) -> Mapping[str, Any]:
+    section = settings.get(name, otherwise)
+    if not isinstance(section, Mapping):
+        raise ValueError(f"{name} must be an object, got {clip(repr(section), 60)}")
+    return section
 
 
 def avoided_phrases(
@@ -224,6 +257,9 @@ def _read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
         raise BundleError(f"cannot read {path}: {error.strerror}") from None
     try:
         manifest = json.loads(raw)
+        json.dumps(manifest, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise BundleError(f"{path} has half of a character (a lone surrogate)") from None
     except (ValueError, RecursionError):
         raise BundleError(f"{path} is not valid JSON") from None
     found = manifest.get("format") if isinstance(manifest, dict) else None

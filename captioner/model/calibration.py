@@ -42,13 +42,8 @@ class Calibration:
         try:
             entry = manifest["confidence"]
             known = entry.get("with_certainty")
-            return cls(
-                float(entry["slope"]),
-                float(entry["intercept"]),
-                str(entry["event"]),
-                known and (float(known["slope"]), float(known["intercept"])),
-            )
-        except (AttributeError, KeyError, TypeError, ValueError):
+            return cls(*_curve(entry), str(entry["event"]), known and _curve(known))
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             return None
 
     def to_dict(self) -> dict[str, float | str]:
@@ -64,6 +59,14 @@ class Calibration:
             slope, intercept = self.with_certainty
         score = slope * goodness(text, log_prob, certainty) + intercept
         return 1 / (1 + math.exp(-score)) if score > -700 else 0.0
+
+
+def _curve(entry: Mapping[str, Any]) -> tuple[float, float]:
+    """Slope and intercept. Raises `ValueError` for those that no curve has."""
+    slope, intercept = float(entry["slope"]), float(entry["intercept"])
+    if not (math.isfinite(slope) and math.isfinite(intercept)):
+        raise ValueError
+    return slope, intercept
 
 
 def goodness(text: str, log_prob: float, certainty: float | None) -> float:

@@ -41,9 +41,7 @@ class Detection:
 
     @classmethod
     def of(cls, bundle: Bundle, encoded: OnnxStepper) -> Self:
-        settings = bundle.manifest.get("training", {}).get("model", {})
-        settings = settings.get("bonus", settings)  # older bundles do not keep them apart
-        weight, power = settings.get("checklist_weight", 0.0), settings.get("checklist_power", 1.0)
+        weight, power = bundle.checklist
         bonus, evidence = encoded.fetch("state.checklist"), encoded.fetch("memory.evidence")
         log_probs = None
         if bonus is not None and weight > 0 < power:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from captioner.errors import BundleError
 from captioner.model.bundle import DECODER, DEFAULT, ENCODER, MANIFEST, WORDS, Bundle
+from captioner.model.calibration import Calibration
 from captioner.model.graphs.check import GraphError, check_graph
 
 onnx = pytest.importorskip("onnx", reason="onnx makes the graphs")
@@ -183,3 +184,47 @@ def test_a_vocabulary_without_end(copy: Path) -> None:
         file.writelines(f"w{number:07}\n" for number in range(1_000_001))
     renew(copy)
     assert "the limit is 1000000" in refusal(copy)
+
+
+@pytest.mark.parametrize("text", ["", "a" * 1001, "a\tb", "a\nb", "\x1b[31mX", "\u202egnp", ["a"], 3, {}])
+@pytest.mark.parametrize("field", ["name", "language", "event"])
+def test_texts_that_clients_and_terminals_get(copy: Path, field: str, text: object) -> None:
+    entry = {"confidence": {"slope": 1, "intercept": 0, "event": text}} if field == "event" else {field: text}
+    renew(copy, lambda manifest: manifest.update(entry))
+    assert f"{field} " in refusal(copy)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [{"name": "a\ud800"}, {"language": "\udfff"}, {"training": {"a": ["\ud800"]}}, {"scores": {"\ud800": 1}}],
+)
+def test_half_of_a_character_anywhere(copy: Path, entry: dict) -> None:
+    """Neither protobuf nor a terminal takes it."""
+    renew(copy, lambda manifest: manifest.update(entry))
+    assert "half of a character" in refusal(copy)
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ({"heads": "\x1b]0;owned\x07"}, "the number of heads must be"),
+        ({"heads": 0}, "the number of heads must be"),
+        ({"parameters": "many"}, "the number of parameters must be"),
+        ({"parameters": [1]}, "the number of parameters must be"),
+        ({"training": ["a"]}, "training must be an object"),
+        ({"training": {"model": 5}}, "model must be an object"),
+        ({"training": {"model": {"bonus": "a"}}}, "bonus must be an object"),
+        ({"training": {"model": {"checklist_weight": "a"}}}, "malformed"),
+        ({"training": {"model": {"bonus": {"checklist_power": 10**400}}}}, "malformed"),
+    ],
+)
+def test_entries_of_other_types(copy: Path, entry: dict, reason: str) -> None:
+    renew(copy, lambda manifest: manifest.update(entry))
+    assert reason in refusal(copy)
+
+
+@pytest.mark.parametrize("slope", [10**400, "nan", "inf", "steep", [1]])
+def test_a_confidence_that_no_curve_gives(copy: Path, slope: object) -> None:
+    entry = {"slope": slope, "intercept": 0, "event": "good"}
+    renew(copy, lambda manifest: manifest.update(confidence=entry))
+    assert Calibration.of(Bundle.load(copy).manifest) is None
