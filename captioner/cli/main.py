@@ -235,11 +235,18 @@ def _build_parser(
     return parser, subparsers.choices
 
 
+class _PrintableFormatter(logging.Formatter):
+    """Messages may quote what a server said."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return printable(super().formatMessage(record))
+
+
 def _set_up_streams() -> None:
     if sys.stderr is None:  # closed before the start: `print` would write to stdout instead
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
     if logging.lastResort:  # warnings of the client and of libraries
-        logging.lastResort.setFormatter(logging.Formatter("captioner: %(message)s"))
+        logging.lastResort.setFormatter(_PrintableFormatter("captioner: %(message)s"))
     # UTF-8 whatever the locale; names of files that are not UTF-8 are written back byte for byte.
     for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):

@@ -226,11 +226,12 @@ def test_what_is_wrong_is_said_with_the_usage_of_the_command(arguments, usage, m
 def test_warnings_of_the_client_are_said_like_everything_else() -> None:
     script = (
         "import logging, sys; from captioner.cli.main import main; main(['model', 'show', '/nowhere'])\n"
-        "logging.getLogger('captioner_client').warning('no server answers')"
+        "logging.getLogger('captioner_client').warning('no server answers: \x1b[31mred\u202e')"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     lines = done.stderr.splitlines()
     assert len(lines) == 2 and all(line.startswith("captioner: ") for line in lines)
+    assert lines[1] == r"captioner: no server answers: \x1b[31mred\u202e"
 
 
 def test_a_file_that_looks_like_an_argument(tmp_path, monkeypatch, capsys) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from captioner.cli.main import main
-from captioner.model.bundle import DEFAULT, Bundle
+from captioner.model.bundle import DEFAULT, Bundle, change_manifest
 
 
 @pytest.fixture
@@ -71,3 +71,14 @@ def test_damaged_bundles(damage, reason: str, copy: Path, capsys: pytest.Capture
         assert main(["model", action, str(copy)]) == 2
         output, errors = capsys.readouterr()
         assert output == "" and reason in errors and errors.count("\n") == 1
+
+
+def test_what_strangers_wrote_is_escaped(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also a card that is not UTF-8; the bundle cannot have control characters in its name."""
+    (copy / "MODEL_CARD.md").write_bytes(b"caf\xe9 \x1b[31mred \xe2\x80\xae\n")
+    change_manifest(copy, {"name": "tiny\u3164"})
+    assert main(["model", "show", str(copy)]) == 0
+    output = capsys.readouterr().out
+    assert r"tiny\u3164@" in output and "caf\ufffd \\x1b[31mred \\u202e\n" in output
+    assert main(["model", "verify", str(copy)]) == 0
+    assert r"tiny\u3164@" in capsys.readouterr().out

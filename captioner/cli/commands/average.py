@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from captioner.cli.output import printable
 from captioner.errors import DataError
 
 
@@ -44,8 +45,6 @@ def run(args: argparse.Namespace) -> int:
 
     request = Request.read(args)
     average_checkpoints(request.checkpoints, request.output)
-    print(
-        f"captioner: the mean of {len(request.checkpoints)} checkpoints is in {request.output}",
-        file=sys.stderr,
-    )
+    said = printable(f"the mean of {len(request.checkpoints)} checkpoints is in {request.output}")
+    print(f"captioner: {said}", file=sys.stderr)
     return 0

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from captioner.cli.arguments.caption_options import add_search_arguments, caption_options
 from captioner.cli.arguments.model import LocalModel, add_local_arguments, local_model
+from captioner.cli.output import printable
 from captioner.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def bench(request: Request) -> int:
         print(json.dumps(record))
         return 0
     for name in ("model", "provider", "precision", "machine", "load_ms", "beam_size"):
-        print(f"{name:<10} {record[name]}")
+        print(f"{name:<10} {printable(str(record[name]))}")
     print(f"{'batch':>5} {'median ms':>10} {'95% ms':>10} {'images/s':>10}")
     for row in record["batches"]:
         print(f"{row['batch']:>5} {row['median_ms']:>10} {row['p95_ms']:>10} {row['images_per_s']:>10}")

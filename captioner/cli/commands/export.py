@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from captioner.cli.arguments.caption_options import add_search_arguments, caption_options
+from captioner.cli.output import printable
 from captioner.errors import DataError
 from captioner.options import BUNDLE_OPTIONS, CaptionOptions
 
@@ -133,7 +134,7 @@ def export(request: Request) -> int:
         )
     size = sum(path.stat().st_size for path in request.output.iterdir())
     print(
-        f"captioner: {request.output}: {size / 1e6:.1f} MB; "
+        f"captioner: {printable(str(request.output))}: {size / 1e6:.1f} MB; "
         f"{parity.captions} captions alike in ONNX and PyTorch, "
         f"log-probabilities within {parity.log_prob:.1e}, attention within {parity.attention:.1e}",
         file=sys.stderr,

@@ -144,16 +144,17 @@ def _remove(name: str) -> int:
 
 def _show(bundle: Bundle, folder: Path) -> int:
     from captioner.model.bundle import CARD
+    from captioner.model.bundle_files import read_bundle_file
 
     for name, value in _facts(bundle, folder).items():
-        print(f"{name + ':':<12} {value}")
+        print(f"{name + ':':<12} {printable(value)}")
     print()
-    for line in (folder / CARD).read_text(encoding="utf-8").splitlines():
+    for line in read_bundle_file(folder / CARD).decode("utf-8", "replace").splitlines():
         print(printable(line))
     return 0
 
 
-def _facts(bundle: Bundle, folder: Path) -> dict[str, object]:
+def _facts(bundle: Bundle, folder: Path) -> dict[str, str]:
     from captioner.model.bundle import MANIFEST
 
     size = sum((folder / name).stat().st_size for name in (*bundle.files, MANIFEST))
@@ -161,9 +162,9 @@ def _facts(bundle: Bundle, folder: Path) -> dict[str, object]:
     upto = "up to " if bundle.letterbox else ""
     heads = f", {bundle.manifest['heads']} heads" if bundle.manifest.get("heads", 1) != 1 else ""
     sentinel = " and a sentinel" if bundle.has_sentinel else ""
-    facts: dict[str, object] = {
+    facts = {
         "model": bundle.identity,
-        "folder": printable(str(folder)),
+        "folder": str(folder),
         "size": f"{size / 1e6:.1f} MB",
         "input": f"{bundle.image_size} x {bundle.image_size} pixels{fitted}",
         "precision": " and ".join(bundle.precisions),
@@ -186,5 +187,5 @@ def _verify(bundle: Bundle, folder: Path) -> int:
         checked += ", graphs load and caption"
     else:
         print("captioner: ONNX Runtime is not installed, so the graphs were not loaded", file=sys.stderr)
-    print(f"{bundle.identity}\t{checked}")
+    print(f"{printable(bundle.identity)}\t{checked}")
     return 0

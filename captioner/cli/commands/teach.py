@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from captioner.cli.arguments.model import add_device_argument, add_model_argument, add_threads_argument
+from captioner.cli.output import printable
 from captioner.errors import DataError
 
 
@@ -106,5 +107,6 @@ def run(args: argparse.Namespace) -> int:
         force=request.force,
     )
     shown = request.output if args.output else request.name
-    print(f"captioner: the model is in {request.output}: captioner model use {shown}", file=sys.stderr)
+    said = printable(f"the model is in {request.output}: captioner model use {shown}")
+    print(f"captioner: {said}", file=sys.stderr)
     return 0
