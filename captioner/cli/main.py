@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import errno
 import importlib
 import io
 import itertools
@@ -19,6 +20,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
 import captioner
 from captioner.cli.generated import refusal
@@ -91,8 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         warnings.filterwarnings("ignore", module=r"PIL\.")
     try:
         status = _run(arguments)
-        if sys.stdout is not None:  # None where it was closed before the start
-            sys.stdout.flush()
+        sys.stdout.flush()
         return status
     except CaptionerError as error:
         print(f"captioner: {printable(str(error))}", file=sys.stderr)
@@ -242,7 +243,20 @@ class _PrintableFormatter(logging.Formatter):
         return printable(super().formatMessage(record))
 
 
+class _ClosedOutput(io.TextIOBase):
+    """stdout where it was closed before the start: `print` would drop results, and nobody would know."""
+
+    def write(self, text: str, /) -> int:
+        return self.buffer if text else 0
+
+    @property
+    def buffer(self) -> NoReturn:
+        raise OSError(errno.EBADF, "stdout is closed, and the results go there")
+
+
 def _set_up_streams() -> None:
+    if sys.stdout is None:
+        sys.stdout = _ClosedOutput()
     if sys.stderr is None:  # closed before the start: `print` would write to stdout instead
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
     if logging.lastResort:  # warnings of the client and of libraries

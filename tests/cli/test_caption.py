@@ -190,10 +190,32 @@ def test_an_image_from_stdin(tiny_bundle, captioner) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of files are bytes on Linux only")
 @pytest.mark.skipif(os.name != "posix", reason="a shell")
-def test_output_that_was_closed_before_the_start(tiny_bundle) -> None:
-    command = [sys.executable, "-m", "captioner", "caption", PHOTOS[0], "--model", tiny_bundle]
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["caption", PHOTOS[0]],
+        ["caption", PHOTOS[0], "--json"],
+        ["caption", PHOTOS[0], "--show"],
+        ["model", "show"],
+    ],
+)
+def test_output_that_was_closed_before_the_start(arguments: list[str], tiny_bundle) -> None:
+    """The results are lost; they are also where stderr is closed, too."""
+    model = [tiny_bundle] if arguments[0] == "model" else ["--model", tiny_bundle]
+    command = [sys.executable, "-m", "captioner", *arguments, *model]
+    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (2, "captioner: stdout is closed, and the results go there\n")
+    done = subprocess.run(["sh", "-c", '"$@" >&- 2>&-', "sh", *command])
+    assert done.returncode == 2
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a shell")
+def test_a_closed_output_that_nothing_is_printed_to(tiny_bundle, tmp_path) -> None:
+    options = [PHOTOS[0], "--model", tiny_bundle, "-o", tmp_path / "captions.txt"]
+    command = [sys.executable, "-m", "captioner", "caption", *options]
     done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "captions.txt").read_text().startswith(PHOTOS[0])
 
 
 def test_hostile_file_names(tiny_bundle, tmp_path) -> None:

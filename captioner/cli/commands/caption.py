@@ -119,7 +119,7 @@ def caption(request: Request) -> int:
                 outcome = _worded(outcome, request.style)
             for line in _lines(name, outcome, request):
                 print(line, file=file)
-            print(end="", file=file, flush=True)  # nothing where stdout was closed before the start
+            file.flush()
     return int(failed)
 
 
@@ -147,7 +147,7 @@ def _check_confidence(request: Request, captioner: ImageCaptioner) -> None:
 
 
 @contextmanager
-def _opened(path: Path | None) -> Iterator[IO[str] | None]:
+def _opened(path: Path | None) -> Iterator[IO[str]]:
     """stdout, or a file that is in place when the block has ended, also by an error or Ctrl-C."""
     if path is None:
         yield sys.stdout
