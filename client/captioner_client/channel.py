@@ -16,7 +16,7 @@ from typing import Any
 
 import grpc
 
-from captioner.errors import OptionsError
+from captioner.errors import OptionsError, clip
 from captioner_client.errors import ServerError
 from captioner_client.settings import ClientOptions
 
@@ -193,7 +193,12 @@ def _split(address: str) -> tuple[str, int]:
     host = host.removeprefix("[").removesuffix("]")
     is_port = port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65536
     if not colon or not _HOST.fullmatch(host) or not is_port:
-        raise OptionsError(f"a server's address is HOST:PORT, got {address!r}", "server")
+        raise OptionsError(f"a server's address is HOST:PORT, got {clip(address)!r}", "server")
+    try:
+        host.encode("idna")  # as looking it up does
+    except UnicodeError:
+        reason = "parts between dots have 1 to 63 letters, digits or hyphens"
+        raise OptionsError(f"no host can have the name {clip(host)!r}: {reason}", "server") from None
     return host, int(port)
 
 

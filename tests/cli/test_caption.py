@@ -270,6 +270,7 @@ def test_image_limits(caption, capsys) -> None:
         (["--server", "localhost:1", "--token-file", "missing"], "--token-file: missing: No such file"),
         (["--server", "http://localhost:1"], "a server's address is HOST:PORT, got 'http://localhost:1'"),
         (["--server", f"localhost:{'1' * 5000}"], "a server's address is HOST:PORT, got 'localhost:1"),
+        (["--server", "a..b:50051"], "no host can have the name 'a..b': parts between dots have 1 to 63 "),
         (["--tls"], "--tls needs --server"),
         (["--timeout-s", "0"], "--timeout-s needs --server"),
         (["--root-certificates", "missing"], "--root-certificates needs --server"),

@@ -76,3 +76,11 @@ def test_a_taken_port_is_said(url) -> None:
         serve(FakeEngine(), metrics_port=httpx.URL(url).port),
     ):
         pass
+
+
+def test_a_host_that_no_name_can_be_is_said() -> None:
+    with (
+        pytest.raises(ServerStartError, match=r"cannot serve metrics on a\.\.b:0: the address is not usable"),
+        serve(FakeEngine(), metrics_port=0, metrics_host="a..b"),
+    ):
+        pass

@@ -82,8 +82,9 @@ def _listen(host: str, port: int, serves: str) -> socket.socket:
         family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][0]
         dual = address == "::" and socket.has_dualstack_ipv6()
         listening = socket.create_server((address, port), family=family, backlog=512, dualstack_ipv6=dual)
-    except OSError as error:
-        reason = (error.strerror or "the address is not usable").partition(" (while")[0]
+    except (OSError, UnicodeError) as error:  # the latter for what cannot be a name
+        reason = getattr(error, "strerror", None) or "the address is not usable"
+        reason = reason.partition(" (while")[0]
         raise ServerStartError(f"cannot serve {serves} on {host}:{port}: {reason}") from error
     listening.setblocking(False)
     # Head and body of an answer are two writes; without this the second waits 40 ms for the caller's delayed
