@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import binascii
 import json
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +14,6 @@ from captioner_server.errors import RequestError
 LONG_TEXT_BYTES = 2**14
 """A longer text is cut out before the body is parsed. In Python, a text takes up to four bytes a character: a
 single emoji would make that of an image four times as large."""
-_MARK = "@"
-"""Begins what stands for a text that was cut out; it is not in base64."""
 _ESCAPES = {
     rb"\/": b"/",
     rb"\n": b"",
@@ -40,6 +39,8 @@ class JsonBody:
     record: Any
     """What the body says, with marks in place of long texts."""
     long_texts: Sequence[memoryview]
+    mark: str
+    """Begins what stands for a long text. It is drawn when a body is parsed, so no body can hold it."""
 
     def is_long(self, text: str) -> bool:
         """Whether the text is a mark for one that was cut out."""
@@ -57,7 +58,7 @@ class JsonBody:
             raise RequestError(f"{field} is not base64", field) from None
 
     def _long_text(self, text: str) -> memoryview | None:
-        number = text.removeprefix(_MARK)
+        number = text.removeprefix(self.mark)
         if number == text or not number.isdecimal() or len(number) > 4:
             return None
         return self.long_texts[int(number)] if int(number) < len(self.long_texts) else None
@@ -69,19 +70,20 @@ def parse_json(body: bytearray, max_values: int, max_rest_bytes: int) -> JsonBod
     too_many = RequestError(f"the JSON body has more than {max_values} values", "body")
     if body.count(b'"') > 4 * max_values:
         raise too_many
-    rest, long_texts = _cut(body)
+    mark = f"@{secrets.token_hex(8)}:"  # not base64
+    rest, long_texts = _cut(body, mark)
     if len(rest) > max_rest_bytes:
         raise RequestError(f"the JSON body has more than {max_rest_bytes} bytes beside images", "body")
     if sum(rest.count(mark) for mark in (b",", b"[", b"{")) > max_values:
         raise too_many
     try:
-        return JsonBody(json.loads(rest), long_texts)
+        return JsonBody(json.loads(rest), long_texts, mark)
     except (ValueError, RecursionError):
         raise RequestError("the body is not JSON", "body") from None
 
 
-def _cut(body: bytearray) -> tuple[bytearray, list[memoryview]]:
-    """The body without its long texts, and these texts."""
+def _cut(body: bytearray, mark: str) -> tuple[bytearray, list[memoryview]]:
+    """The body with marks in place of its long texts, and these texts."""
     if len(body) <= LONG_TEXT_BYTES:
         return body, []
     rest = bytearray()
@@ -89,7 +91,7 @@ def _cut(body: bytearray) -> tuple[bytearray, list[memoryview]]:
     begin = after = 0
     while (quote := body.find(b'"', after)) >= 0:
         if quote - after > LONG_TEXT_BYTES:
-            rest += body[begin:after] + f"{_MARK}{len(texts)}".encode()
+            rest += body[begin:after] + f"{mark}{len(texts)}".encode()
             texts.append(_unescaped(body, after, quote))
             begin = quote
         after = quote + 1

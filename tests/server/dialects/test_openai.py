@@ -84,6 +84,18 @@ def test_responses_answer_and_stream(client, caption) -> None:
         assert "".join(deltas) == stream.get_final_response().output_text == caption
 
 
+def test_a_text_like_the_mark_of_an_image_is_a_text(client, http_server) -> None:
+    """Long texts, such as images, are taken out of a request before it is read."""
+    large = base64.b64encode(IMAGE + bytes(20_000)).decode()
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{large}"}}
+    for text in ("@0", "@1", "@"):
+        answer = client.chat.completions.create(model="captioner", messages=asking(text, image))
+        assert answer.choices[0].message.content
+    with pytest.raises(openai.BadRequestError, match="not base64"):
+        image = {"type": "image_url", "image_url": {"url": "@0"}}
+        client.chat.completions.create(model="captioner", messages=asking("x" * 20_000, image))
+
+
 def test_models_are_listed(client) -> None:
     assert [model.id for model in client.models.list()] == ["captioner", "default"]
     assert client.models.retrieve("captioner").owned_by == "captioner"
