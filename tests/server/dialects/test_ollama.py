@@ -39,6 +39,22 @@ def test_generate_streams_words(client, caption) -> None:
     assert [part.done for part in parts] == [False] * (len(parts) - 1) + [True]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_options_that_shorten_the_answer(client, http_server, caption, stream) -> None:
+    def ask(**options):
+        asked = {"images": [IMAGE], "options": options}
+        parts = [client.generate("captioner", PROMPT, **asked)]
+        if stream:
+            parts = list(client.generate("captioner", PROMPT, **asked, stream=True))
+        return "".join(part.response for part in parts), parts[-1].done_reason, parts[-1].eval_count
+
+    assert ask(num_predict=2) == (expected(http_server, max_words=2)["caption"], "length", 2)
+    for endless in (-1, -2, 128):
+        assert ask(num_predict=endless)[:2] == (caption, "stop")
+    third = caption.split()[2]
+    assert ask(stop=[third])[:2] == (caption[: caption.index(third)], "stop")
+
+
 def test_chat_answers_about_the_latest_image(client, caption) -> None:
     other = base64.b64encode(b"not the latest").decode()
     messages = [

@@ -96,6 +96,63 @@ def test_a_text_like_the_mark_of_an_image_is_a_text(client, http_server) -> None
         client.chat.completions.create(model="captioner", messages=asking("x" * 20_000, image))
 
 
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+def test_an_answer_has_at_most_as_many_words_as_are_asked_for(client, http_server, caption, name) -> None:
+    def ask(most: int, prompt: str = "What is this?", **more):
+        extra = {"extra_body": {name: most}}
+        return client.chat.completions.create(model="captioner", messages=asking(prompt), **extra, **more)
+
+    short = expected(http_server, max_words=2)["caption"]
+    answer = ask(2)
+    assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == (short, "length")
+    assert answer.usage.completion_tokens == 2
+    chunks = list(ask(2, stream=True))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == short
+    assert [chunk.choices[0].finish_reason for chunk in chunks] == [None] * (len(chunks) - 1) + ["length"]
+    for most in (300, 10**400, -1, 20):
+        answer = ask(most)
+        assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == (caption, "stop")
+    answer = ask(2, "Answer as JSON.")
+    assert json.loads(answer.choices[0].message.content)["caption"] == short
+    assert answer.choices[0].finish_reason == "stop"
+    for wrong in (True, "2", [2]):
+        with pytest.raises(openai.BadRequestError, match=f"{name} must be a number"):
+            ask(wrong)
+
+
+def test_an_answer_ends_before_what_stops_it(client, caption) -> None:
+    def ask(stop: object, prompt: str = "What is this?", **more):
+        asked = asking(prompt)
+        return client.chat.completions.create(model="captioner", messages=asked, stop=stop, **more)
+
+    first, second, third, *_ = caption.split()
+    assert second != first not in second
+    for stop in (third, ["\n", third, ""]):
+        answer = ask(stop)
+        assert answer.choices[0].message.content == caption[: caption.index(third)]
+        assert answer.choices[0].finish_reason == "stop"
+    assert ask(third, max_tokens=3).choices[0].finish_reason == "stop"
+    assert ask("xyzzy").choices[0].message.content == caption
+    pieces = [chunk.choices[0].delta.content or "" for chunk in ask(third, stream=True)]
+    assert "".join(pieces) == caption[: caption.index(third)]
+    assert ask(first).choices[0].message.content == ""
+    assert json.loads(ask(third, "As JSON, please.").choices[0].message.content)["caption"] == caption
+    for wrong in (5, [5], {"a": 1}):
+        with pytest.raises(openai.BadRequestError, match="stop must be"):
+            ask(wrong)
+
+
+def test_responses_say_that_they_are_cut(client, http_server) -> None:
+    asked = [{"role": "user", "content": [{"type": "input_image", "image_url": URL, "detail": "low"}]}]
+    short = expected(http_server, max_words=2)["caption"]
+    answer = client.responses.create(model="captioner", input=asked, max_output_tokens=2)
+    assert (answer.output_text, answer.status) == (short, "incomplete")
+    assert answer.incomplete_details.reason == "max_output_tokens"
+    with client.responses.stream(model="captioner", input=asked, max_output_tokens=2) as stream:
+        *_, last = stream
+    assert (last.type, last.response.output_text) == ("response.incomplete", short)
+
+
 def test_models_are_listed(client) -> None:
     assert [model.id for model in client.models.list()] == ["captioner", "default"]
     assert client.models.retrieve("captioner").owned_by == "captioner"

@@ -12,7 +12,14 @@ from starlette.responses import JSONResponse, Response
 
 from captioner_server.errors import RequestError
 from captioner_server.http.dialects.openai import events, format_of, image_and_texts
-from captioner_server.http.dialects.question import Question, Questions, check_prompt, take
+from captioner_server.http.dialects.question import (
+    Question,
+    Questions,
+    check_prompt,
+    most_tokens_of,
+    stops_of,
+    take,
+)
 from captioner_server.http.dialects.reply import Reply
 from captioner_server.intake.ticket import Ticket
 
@@ -38,6 +45,8 @@ class ChatCompletions:
             prompt=check_prompt(body, texts),
             format=format_of(record.get("response_format")),
             stream=take(record, "stream", bool, False),
+            most_tokens=most_tokens_of(record, "max_completion_tokens", "max_tokens"),
+            stops=stops_of(record),
         )
         streaming = take(record, "stream_options", dict, {})
         return dataclasses.replace(question, details=take(streaming, "include_usage", bool, False))
@@ -48,20 +57,20 @@ class ChatCompletions:
         head |= {"model": question.model, "system_fingerprint": None}
         if not question.stream:
             message = {"role": "assistant", "content": reply.text, "refusal": None}
-            choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+            choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reply.finish}
             return JSONResponse(
                 {**head, "object": "chat.completion", "choices": [choice], "usage": _usage(reply)}
             )
         head |= {"object": "chat.completion.chunk"}
         deltas = [{"role": "assistant", "content": ""}, *({"content": piece} for piece in reply.pieces), {}]
-        chunks = [{**head, "choices": [_choice(delta)]} for delta in deltas]
+        chunks = [{**head, "choices": [_choice(delta, reply)]} for delta in deltas]
         if question.details:
             chunks.append({**head, "choices": [], "usage": _usage(reply)})
         return events(chunks, end=b"data: [DONE]\n\n")
 
 
-def _choice(delta: dict[str, str]) -> dict[str, Any]:
-    return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None if delta else "stop"}
+def _choice(delta: dict[str, str], reply: Reply) -> dict[str, Any]:
+    return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None if delta else reply.finish}
 
 
 def _usage(reply: Reply) -> dict[str, int]:

@@ -20,6 +20,8 @@ from captioner_server.http.dialects.question import (
     Questions,
     asked_last,
     check_prompt,
+    most_tokens_of,
+    stops_of,
     take,
 )
 from captioner_server.http.dialects.reply import JSON, Reply
@@ -51,6 +53,8 @@ class Ollama:
             prompt=check_prompt(body, texts),
             format=_format_of(record),
             stream=take(record, "stream", bool, True),
+            most_tokens=most_tokens_of(take(record, "options", dict, {}), "num_predict"),
+            stops=stops_of(take(record, "options", dict, {})),
         )
 
     async def read_chat(self, request: Request) -> Question:
@@ -70,6 +74,8 @@ class Ollama:
             prompt=check_prompt(body, texts),
             format=_format_of(record),
             stream=take(record, "stream", bool, True),
+            most_tokens=most_tokens_of(take(record, "options", dict, {}), "num_predict"),
+            stops=stops_of(take(record, "options", dict, {})),
         )
 
     async def generate(self, question: Question, ticket: Ticket) -> Response:
@@ -87,7 +93,7 @@ class Ollama:
         if question.image is None:  # how programs load a model before they use it
             return JSONResponse({**head, **told(""), "done": True, "done_reason": "load"})
         reply = await self._questions.reply(question, ticket)
-        end = {"done": True, "done_reason": "stop", **_usage(reply)}
+        end = {"done": True, "done_reason": reply.finish, **_usage(reply)}
         if not question.stream:
             return JSONResponse({**head, **told(reply.text), **end})
         parts = [{**head, **told(piece), "done": False} for piece in reply.pieces]

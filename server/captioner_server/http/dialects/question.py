@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,12 +15,12 @@ from captioner.errors import clip
 from captioner.images.fetch import fetch
 from captioner.images.urls import is_url
 from captioner.model.info import ModelInfo
-from captioner.options import CaptionOptions
+from captioner.options import MAX_WORDS, CaptionOptions
 from captioner_server.captioning.models import Models
 from captioner_server.errors import ModelNotFoundError, RequestError
 from captioner_server.http.aside import run_aside
 from captioner_server.http.body import read_body
-from captioner_server.http.dialects.reply import Reply, text_of
+from captioner_server.http.dialects.reply import Reply, before, is_json, text_of
 from captioner_server.http.json_body import LONG_TEXT_BYTES, JsonBody, parse_json
 from captioner_server.intake.door import MAX_SMALL_BYTES
 from captioner_server.intake.ticket import Ticket
@@ -53,6 +54,10 @@ class Question:
     format: Any
     """None, "json" or a JSON schema."""
     stream: bool
+    most_tokens: int | None = None
+    """Most words of the caption, if the request says so."""
+    stops: tuple[str, ...] = ()
+    """What ends the text before it is said."""
     details: Any = None
     """What else the protocol needs for its answer."""
 
@@ -98,12 +103,27 @@ class Questions:
             self._fetchers, fetch, text, self._options.max_image_bytes
         )
 
-    def ask(self, image: bytes | None, body: JsonBody, *, prompt: str, format: Any, stream: bool) -> Question:
+    def ask(
+        self,
+        image: bytes | None,
+        body: JsonBody,
+        *,
+        prompt: str,
+        format: Any,
+        stream: bool,
+        most_tokens: int | None,
+        stops: tuple[str, ...] = (),
+    ) -> Question:
         """The question of a request. Raises `ModelNotFoundError`."""
         name = take(body.record, "model", str, "")
         served_as = self.served_as(name)
         options = self._models.get(served_as).resolve(_DEFAULTS)
-        return Question(image, options, served_as, name or OWN_NAMES[0], prompt, format, stream)
+        if most_tokens is not None:
+            options = dataclasses.replace(
+                options, max_words=min(most_tokens, options.max_words or most_tokens)
+            )
+        model = name or OWN_NAMES[0]
+        return Question(image, options, served_as, model, prompt, format, stream, most_tokens, stops)
 
     def served_as(self, name: str) -> str:
         """The name by which a model is served that a request names; "" for the default. Raises
@@ -130,9 +150,13 @@ class Questions:
         pipeline = self._models.get(question.served_as)
         with pipeline.enter(ticket, question.options):
             caption = await pipeline.caption(ticket, question.image, question.options)
-        text = text_of(caption, question.prompt, question.format)
+        text, is_cut = text_of(caption, question.prompt, question.format), False
+        if not is_json(question.prompt, question.format):
+            whole, text = text, before(text, question.stops)
+            is_cut = text == whole and len(caption.words) == question.most_tokens
         rows, columns = pipeline.engine.grid
-        return Reply(text, rows * columns, len(caption.words) + 1, dict(current_call.get().seconds))
+        tokens = len(caption.words) + (not is_cut)
+        return Reply(text, rows * columns, tokens, dict(current_call.get().seconds), is_cut)
 
 
 def take(record: Any, name: str, kind: type[T], default: T) -> T:
@@ -143,6 +167,26 @@ def take(record: Any, name: str, kind: type[T], default: T) -> T:
     if not isinstance(value, kind):
         raise RequestError(f"{name} must be {_KINDS[kind]}", name)
     return value
+
+
+def most_tokens_of(record: Any, *names: str) -> int | None:
+    """The most tokens of an answer, in the first of these fields; None for no limit, also where it is below 1
+    or more than any caption has. Raises `RequestError`."""
+    for name in names:
+        if (value := record.get(name)) is not None:
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise RequestError(f"{name} must be a number", name)
+            return int(value) if 1 <= value <= MAX_WORDS else None
+    return None
+
+
+def stops_of(record: Any) -> tuple[str, ...]:
+    """The texts in the field `stop`, before which the answer ends. Raises `RequestError`."""
+    stop = record.get("stop")
+    stops = [stop] if isinstance(stop, str) else take(record, "stop", list, [])
+    if not all(isinstance(one, str) for one in stops):
+        raise RequestError("stop must be a text or a list of texts", "stop")
+    return tuple(filter(None, stops))
 
 
 _KINDS: dict[type, str] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -27,14 +28,31 @@ class Reply:
     cells: int
     """Cells of the image that the model looked at: the tokens of the request."""
     words: int
-    """Words of the caption, and its end: the tokens of the answer."""
+    """Words of the caption, and its end if it was not cut: the tokens of the answer."""
     seconds: dict[str, float]
     """What its stages took."""
+    is_cut: bool = False
+    """Whether the answer has as many tokens as the request allows, and so no end."""
+
+    @property
+    def finish(self) -> str:
+        """Why it ends, in the words of Ollama and OpenAI."""
+        return "length" if self.is_cut else "stop"
 
     @property
     def pieces(self) -> list[str]:
         """The text word by word; together they are the text."""
         return re.findall(r"\s*\S+\s*?(?=\s|$)|\s+$", self.text)
+
+
+def is_json(prompt: str, format: Any) -> bool:
+    """Whether the answer is JSON, which stays whole."""
+    return format is not None or prompts.asks_for_json(prompt)
+
+
+def before(text: str, stops: Sequence[str]) -> str:
+    """The part of a text that stands before the first of these."""
+    return text[: min((place for stop in stops if (place := text.find(stop)) >= 0), default=len(text))]
 
 
 def text_of(caption: Caption, prompt: str, format: Any) -> str:

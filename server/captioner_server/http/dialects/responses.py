@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from captioner_server.errors import RequestError
 from captioner_server.http.dialects.openai import events, format_of, image_and_texts
-from captioner_server.http.dialects.question import Question, Questions, check_prompt, take
+from captioner_server.http.dialects.question import Question, Questions, check_prompt, most_tokens_of, take
 from captioner_server.http.dialects.reply import Reply
 from captioner_server.intake.ticket import Ticket
 
@@ -37,17 +37,18 @@ class Responses:
             prompt=check_prompt(body, texts),
             format=format_of(take(record, "text", dict, {}).get("format")),
             stream=take(record, "stream", bool, False),
+            most_tokens=most_tokens_of(record, "max_output_tokens"),
         )
 
     async def answer(self, question: Question, ticket: Ticket) -> Response:
         reply = await self._questions.reply(question, ticket)
         part = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
-        message = {"id": _new("msg"), "type": "message", "role": "assistant", "status": "completed"}
+        message = {"id": _new("msg"), "type": "message", "role": "assistant", "status": _status(reply)}
         whole = _response(question, {**message, "content": [part]}, reply)
         if not question.stream:
             return JSONResponse(whole)
         place = {"item_id": message["id"], "output_index": 0, "content_index": 0}
-        begun = {**whole, "status": "in_progress", "output": [], "usage": None}
+        begun = {**whole, "status": "in_progress", "incomplete_details": None, "output": [], "usage": None}
         started = {**message, "status": "in_progress", "content": []}
         told: list[tuple[str, dict[str, Any]]] = [
             ("response.created", {"response": begun}),
@@ -61,7 +62,7 @@ class Responses:
             ("response.output_text.done", {**place, "text": reply.text, "logprobs": []}),
             ("response.content_part.done", {**place, "part": part}),
             ("response.output_item.done", {"output_index": 0, "item": whole["output"][0]}),
-            ("response.completed", {"response": whole}),
+            (f"response.{_status(reply)}", {"response": whole}),
         ]
         return events(
             [
@@ -72,14 +73,18 @@ class Responses:
         )
 
 
+def _status(reply: Reply) -> str:
+    return "incomplete" if reply.is_cut else "completed"
+
+
 def _response(question: Question, message: dict[str, Any], reply: Reply) -> dict[str, Any]:
     return {
         "id": _new("resp"),
         "object": "response",
         "created_at": int(time.time()),
-        "status": "completed",
+        "status": _status(reply),
         "error": None,
-        "incomplete_details": None,
+        "incomplete_details": {"reason": "max_output_tokens"} if reply.is_cut else None,
         "instructions": None,
         "metadata": {},
         "model": question.model,
