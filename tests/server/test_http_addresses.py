@@ -4,6 +4,7 @@ import re
 
 import httpx
 import pytest
+from support.engines import FakeEngine
 from support.http_serving import serve_http
 
 from captioner_server.http import static_file
@@ -48,6 +49,33 @@ def test_health_says_whether_images_are_captioned(http):
     with serve_http(None) as (_, loading):
         assert loading.get("/health").status_code == 503
         assert loading.get("/docs").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        *(("http://a/healthz", 200), ("HTTPS://a:1/v1/model?model=default", 200), ("http://a", 200)),
+        *(
+            ("http://a?b=c", 200),
+            ("http://a/health%7A", 200),
+            ("http://a/nowhere", 404),
+            ("ftp://a/healthz", 404),
+        ),
+    ],
+)
+def test_an_address_may_have_its_host_before_it(http, target, status):
+    """As proxies get it."""
+    assert http.get("/", extensions={"target": target.encode()}).status_code == status
+
+
+def test_the_host_before_an_address_counts():
+    with serve_http(FakeEngine(), http_hosts="known.example") as (_, http):
+        for target, host, status in (
+            ("http://known.example/healthz", "other.example", 200),
+            ("http://other.example/healthz", "known.example", 403),
+        ):
+            answer = http.get("/", headers={"host": host}, extensions={"target": target.encode()})
+            assert answer.status_code == status
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,22 @@ def test_lengths_that_contradict_themselves_are_one_error(http_server, http, hea
 
 
 @pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /healthz\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\r\n\r\n",
+        POST + b"a b: c\r\n\r\n",
+        POST + b"x: " + b"a" * 2**16,
+    ],
+    ids=["0.9", "TLS", "header", "too long"],
+)
+def test_what_is_not_http_gets_an_error_in_json(http_server, sent):
+    head, _, body = exchange(http_server, sent).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ") and b"content-type: application/json" in head
+    assert json.loads(body)["error"]["code"] == "INVALID_REQUEST"
+
+
+@pytest.mark.parametrize(
     "upgrade",
     [
         b"Upgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13",

@@ -7,6 +7,7 @@ pyproject.toml the versions that have it.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from functools import partial
 from heapq import heappop, heappush
@@ -16,6 +17,9 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from captioner_server.errors import RequestError
+from captioner_server.http.errors import error_to_json
 
 HEAD_S = 10.0
 """Longest time for the head of a request to arrive."""
@@ -189,7 +193,7 @@ class _Protocol(H11Protocol):
         if self._overhead > _MOST_OVERHEAD_BYTES:
             self.discard()
             if self.conn.our_state is h11.SEND_RESPONSE:
-                self.send_400_response("the body's chunks are too small")
+                self._refuse("the body's chunks are too small")
             else:
                 self.transport.abort()
 
@@ -197,6 +201,26 @@ class _Protocol(H11Protocol):
         cycle = self.cycle
         if cycle and not cycle.response_complete and len(cycle.body) >= _BODY_BYTES:
             self.flow.pause_reading()  # the application resumes it; uvicorn itself allows 64 KiB
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse("the request is not in the form of HTTP/1.1")
+
+    def _refuse(self, reason: str) -> None:
+        """Answer what never reaches the application, and close the connection."""
+        content = json.dumps(error_to_json(RequestError(reason, ""))).encode()
+        length = str(len(content)).encode()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", length),
+            (b"connection", b"close"),
+        ]
+        for event in (
+            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=content),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def is_arriving(self) -> bool:
         """Whether a part of the request is still to come or to be parsed, or could not be parsed."""

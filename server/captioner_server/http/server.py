@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from urllib.parse import unquote
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from captioner_server.errors import ServerStartError
 from captioner_server.http.protocol import MAX_HEAD_BYTES, bounded_protocol
 from captioner_server.options import ServerOptions
 from captioner_server.tls import server_context
+
+_ABSOLUTE = re.compile(rb"https?://([^/]*)(/.*)?", re.IGNORECASE | re.DOTALL)
 
 
 class HttpServer:
@@ -29,7 +33,7 @@ class HttpServer:
         self._host, self._port, self._serves = host, port, serves
         self._context = partial(server_context, options) if tls else None
         self._config = uvicorn.Config(
-            app,
+            _OriginForm(app),
             http=bounded_protocol(options.stream_idle_s),
             ws="none",
             lifespan="off",
@@ -66,6 +70,21 @@ class HttpServer:
         self._server.should_exit = True
         await asyncio.wait({self._serving}, timeout=grace_s + 1)
         self._serving.cancel()
+
+
+class _OriginForm:
+    """Gives the application the path of a target such as `http://host/path`, and the host in it as `Host`
+    (RFC 9112, section 3.2.2)."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if absolute := _ABSOLUTE.fullmatch(scope["raw_path"]):
+            host, path = absolute[1], absolute[2] or b"/"
+            headers = [(b"host", host), *(each for each in scope["headers"] if each[0] != b"host")]
+            scope = {**scope, "raw_path": path, "path": unquote(path.decode("ascii")), "headers": headers}
+        await self._app(scope, receive, send)
 
 
 class _Uvicorn(uvicorn.Server):
