@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import errno
 import importlib
 import io
 import itertools
@@ -244,14 +243,15 @@ class _PrintableFormatter(logging.Formatter):
 
 
 class _ClosedOutput(io.TextIOBase):
-    """stdout where it was closed before the start: `print` would drop results, and nobody would know."""
+    """stdout where it was closed before the start: `print` would drop results, and nobody would know. An
+    `OSError` would be dropped by argparse."""
 
     def write(self, text: str, /) -> int:
         return self.buffer if text else 0
 
     @property
     def buffer(self) -> NoReturn:
-        raise OSError(errno.EBADF, "stdout is closed, and the results go there")
+        raise OutputError("stdout is closed, and the results go there")
 
 
 def _set_up_streams() -> None:

@@ -197,11 +197,13 @@ def test_an_image_from_stdin(tiny_bundle, captioner) -> None:
         ["caption", PHOTOS[0], "--json"],
         ["caption", PHOTOS[0], "--show"],
         ["model", "show"],
+        ["--version"],
+        ["model", "--help"],
     ],
 )
 def test_output_that_was_closed_before_the_start(arguments: list[str], tiny_bundle) -> None:
     """The results are lost; they are also where stderr is closed, too."""
-    model = [tiny_bundle] if arguments[0] == "model" else ["--model", tiny_bundle]
+    model = ["--model", tiny_bundle] if arguments[0] == "caption" else []
     command = [sys.executable, "-m", "captioner", *arguments, *model]
     done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (2, "captioner: stdout is closed, and the results go there\n")
