@@ -200,6 +200,11 @@ def test_what_is_for_xmp_is_refused_elsewhere(few, tmp_path, batch, capsys, flag
         assert f"captioner: {flag} is for xmp\n" in capsys.readouterr().err
 
 
+def test_a_hierarchy_is_one_of_keywords(few, batch, capsys) -> None:
+    assert batch(few, "-o", few, "--format", "xmp", "--hierarchy") == 2
+    assert "captioner: --hierarchy needs --keywords\n" in capsys.readouterr().err
+
+
 def test_embedding_is_for_the_one_folder_of_the_photos(few, batch, capsys) -> None:
     for sources in ((few / "b",), (few, few / "b")):
         assert batch(*sources, "-o", few, "--format", "xmp", "--embed") == 2

@@ -210,3 +210,86 @@ def test_after_a_kill_what_a_person_wrote_since_stays(root, embed, monkeypatch) 
     put(root / "a.jpg", f"{DESCRIPTION}=Grandmother with the cat")
     assert embed() == 0
     assert tags(root / "a.jpg")[DESCRIPTION] == "Grandmother with the cat"
+
+
+def test_sidecars_and_photos_are_two_places(root, batch, embed, capsys) -> None:
+    """As docs/batch.md has it: sidecars first, then the photos themselves, and what is ours stays ours."""
+    sidecar, photo = root / "a.jpg.xmp", root / "a.jpg"
+    flags = ("--style", "alt", "--keywords")
+    for prefix in ("", "now "):
+        assert batch(root, "-o", root, "--format", "xmp", *flags, "--prefix", prefix) == 0
+        assert embed(*flags, "--prefix", prefix) == 0
+        assert "kept as they were" not in capsys.readouterr().err
+        for tag in (DESCRIPTION, ALT_TEXT, "XMP-dc:Subject", WRITER):
+            assert tags(sidecar)[tag] == tags(photo)[tag]
+        assert tags(photo)[DESCRIPTION].startswith(prefix)
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in (sidecar, photo)}
+    assert batch(root, "-o", root, "--format", "xmp", *flags, "--prefix", "now ") == 0
+    assert embed(*flags, "--prefix", "now ") == 0
+    assert before == {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in (sidecar, photo)}
+
+
+def test_a_sidecar_is_written_where_we_embedded_the_same(root, batch, embed, capsys) -> None:
+    assert embed("--keywords") == 0
+    assert batch(root, "-o", root, "--format", "xmp", "--keywords") == 0
+    assert "kept as they were" not in capsys.readouterr().err
+    written = tags(root / "a.jpg.xmp")
+    assert written[DESCRIPTION] == tags(root / "a.jpg")[DESCRIPTION] and written["XMP-dc:Subject"]
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_flags_that_are_added_have_an_effect(root, batch, beside) -> None:
+    place = root / ("a.jpg.xmp" if beside else "a.jpg")
+    plain = () if beside else ("--embed",)
+    paths = ("XMP-lr:HierarchicalSubject", "XMP-digiKam:TagsList")
+    for flags in ((), ("--keywords",), ("--keywords", "--hierarchy")):
+        assert batch(root, "-o", root, "--format", "xmp", *plain, *flags) == 0
+        now = tags(place)
+        assert now[DESCRIPTION] and ("XMP-dc:Subject" in now) == ("--keywords" in flags)
+        assert all((path in now) == ("--hierarchy" in flags) for path in paths)
+    assert batch(root, "-o", root, "--format", "xmp", *plain) == 0
+    assert tags(place)["XMP-dc:Subject"] == now["XMP-dc:Subject"]  # nothing was asked about them
+
+
+def test_a_photo_that_took_the_place_of_another_is_written_into(root, embed) -> None:
+    photo = root / "a.jpg"
+    original = photo.read_bytes()
+    assert embed() == 0
+    written = tags(photo)[DESCRIPTION]
+    photo.write_bytes(original)  # as when it is exported again, or restored
+    assert embed() == 0 and tags(photo)[DESCRIPTION] == written
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_overwrite_writes_what_is_gone(root, batch, beside) -> None:
+    place = root / ("a.jpg.xmp" if beside else "a.jpg")
+    flags = ("--format", "xmp", *(() if beside else ("--embed",)))
+    assert batch(root, "-o", root, *flags) == 0
+    put(place, f"{DESCRIPTION}=", f"{ALT_TEXT}=")
+    assert batch(root, "-o", root, *flags, "--overwrite") == 0
+    assert tags(place)[DESCRIPTION] and tags(place)[ALT_TEXT]
+
+
+@pytest.mark.parametrize("keywords", [b"", b":keywords"])
+@pytest.mark.parametrize("beside", [False, True])
+def test_what_earlier_versions_wrote_is_ours(root, batch, tmp_path, monkeypatch, beside, keywords) -> None:
+    """Their states have the digest of the text, letters for tags, and the digest of the keywords."""
+    from captioner.folder.outputs import xmp
+    from captioner.folder.outputs.written import Written
+
+    def before(places: dict[str, Written]) -> bytes:
+        [one] = places.values()
+        return one.digest + b":" + one.tags.encode() + (b":" + one.keywords if keywords else b"")
+
+    place = root / ("a.jpg.xmp" if beside else "a.jpg")
+    flags = (root, "-o", root, "--format", "xmp", *(() if beside else ("--embed",)))
+    with monkeypatch.context() as patch:
+        patch.setattr(xmp, "join_places", before)
+        assert batch(*flags, *(["--keywords"] if keywords else [])) == 0
+    content = place.read_bytes()
+    assert batch(*flags, *(["--keywords"] if keywords else [])) == 0
+    assert place.read_bytes() == content
+    corrections = tmp_path / "corrections.jsonl"
+    corrections.write_text(json.dumps({"image": "a.jpg", "caption": "", "status": "rejected"}))
+    assert batch(*flags, "--corrections", corrections) == 0
+    assert not {DESCRIPTION, ALT_TEXT, WRITER, "XMP-dc:Subject"} & set(tags(place) if place.exists() else ())

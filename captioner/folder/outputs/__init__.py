@@ -116,6 +116,8 @@ def make_output(place: str | Path, options: OutputOptions, name: str | None = No
     for field, (flag, formats) in _ONLY_FOR.items():
         if getattr(options, field) and not set(chosen) & set(formats):
             raise OptionsError(f"{flag} is for {', '.join(formats)}", field)
+    if options.hierarchy and not options.keywords:
+        raise OptionsError("--hierarchy needs --keywords", "hierarchy")
     if not share_folder:
         return _make_one(path, options, chosen[0])
     from captioner.folder.outputs.several import SeveralOutputs, check_formats, options_for

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 from captioner.errors import ImageError, OptionsError
 from captioner.files.partial import Partial
@@ -20,6 +20,7 @@ from captioner.folder.items import digest_of
 from captioner.folder.outputs.exiftool import ExifTool, ExifToolError
 from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.outputs.sidecar import SidecarOutput, whole
+from captioner.folder.outputs.written import BESIDE, WITHIN, Written, join_places, read_places
 from captioner.folder.sources import read_stamped, stamp_of
 from captioner.folder.state import Entry, State
 from captioner.images.suffixes import PICTURES, RAW
@@ -49,38 +50,8 @@ _MOST_OF_CAMERAS = 200
 _MARK = re.compile(r"(?:^|; )captioner \S+$")
 """Names captioner and its model as the writer of a description, after the writers that a person named."""
 _MAX_BYTES = 2**40
-_KEPT = b"kept"
 _INTENT = "writing"
 """The entry of the state that says what was last to be written."""
-
-
-class Written(NamedTuple):
-    """What is ours in the metadata of a photo."""
-
-    digest: bytes = b""
-    """Digest of the caption."""
-    tags: str = ""
-    """A letter for each tag: d(escription), a(lt text), k(eywords), w(riter)."""
-    keywords: bytes = b""
-    """Digest of the keywords."""
-    kept: bool = False
-    """Whether text of others was kept, so that a rerun can report it without reading the file."""
-
-    @classmethod
-    def parse(cls, published: bytes | None) -> Self:
-        """From the bytes in the state, in which older versions did not name the tags."""
-        if not published:
-            return cls()
-        digest, rest = published[:16], published[16:]
-        if rest.startswith(b":"):
-            letters, _, keywords = rest[1:].partition(b":")
-            tags = letters.decode("ascii", "replace")
-            return cls(digest, tags, keywords, not {"d", "a"} <= set(tags))
-        return cls(digest, "dak", kept=rest == _KEPT)
-
-    def to_bytes(self) -> bytes:
-        keywords = b":" + self.keywords if self.keywords else b""
-        return self.digest + b":" + self.tags.encode() + keywords
 
 
 class XmpOutput(SidecarOutput):
@@ -106,26 +77,48 @@ class XmpOutput(SidecarOutput):
 
     def put(self, entry: Entry, record: Record, wanted: bytes | None, state: State) -> None:
         text = one_line(record["caption"]) if wanted else ""
+        places = read_places(entry.published)
         try:
             if self._options.embed:
-                target, published = self._find_photo(entry.name), entry.published
+                own, target = WITHIN, self._find_photo(entry.name)
             else:
-                target, published = self.find_target(entry, state)
-            place = self._folder / target
-            before = Written.parse(published)
-            is_done = before.digest == (wanted or b"") and _has_content(place)
-            if is_done and not (before.kept and self._options.replace_existing):
-                self.kept += before.kept
-                self.settle(entry, entry.published, entry.published, state)
-                return
-            written = self._write(entry, target, text, record, before, state)
+                own, (target, published) = BESIDE, self.find_target(entry, state)
+                if published != entry.published:  # the file of a photo that is gone
+                    places |= {name: one for name, one in read_places(published).items() if name == own}
+            before = places.get(own, Written())
+            asked = self._asked(text, record) if wanted else b""
+            if not state.overwrite and self._is_done(target, before, asked):
+                written = before
+            else:
+                written = self._write(entry, target, text, record, places, state)._replace(asked=asked)
             self.kept += written.kept
         except (ExifToolError, ImageError, OSError, ValueError) as error:
             name = PurePath(entry.name).name if self._options.embed else f"the {self.suffix} file"
             cause = error if isinstance(error, OSError) else None
             self.reject(entry, f"cannot write {name}: {_reason(error)}", state, cause)
             return
-        self.settle(entry, written.to_bytes() if wanted else None, entry.published, state)
+        places.pop(own, None)
+        self.settle(
+            entry, join_places({**places, own: written} if wanted else places), entry.published, state
+        )
+
+    def _asked(self, text: str, record: Record) -> bytes:
+        """The digest of all that is to be written for a photo."""
+        keywords = list(_keywords(record, text)) if self._options.keywords else None
+        return _digest(json.dumps([text, keywords, self._options.hierarchy, _mark(record)]))
+
+    def _is_done(self, target: PurePath, before: Written, asked: bytes) -> bool:
+        """Whether all that is asked for was written, and is still there as far as can be told without reading
+        metadata."""
+        if not asked:
+            return before == Written()
+        place = self._folder / target
+        if before.asked != asked or not _has_content(place):
+            return False
+        if before.kept and self._options.replace_existing:
+            return False
+        # Another photo may have come in the place of the one that we wrote into.
+        return not self._options.embed or before.stamp == stamp_of(place.stat())
 
     def digest(self, record: Record) -> bytes:
         return _digest(one_line(record["caption"]))
@@ -170,9 +163,15 @@ class XmpOutput(SidecarOutput):
             return False
 
     def _write(
-        self, entry: Entry, target: PurePath, text: str, record: Record, before: Written, state: State
+        self,
+        entry: Entry,
+        target: PurePath,
+        text: str,
+        record: Record,
+        places: Mapping[str, Written],
+        state: State,
     ) -> Written:
-        """Write what may be written; what is ours then."""
+        """Write what may be written; what is ours then. `places` says what was ours, and where."""
         if not text and not (self._folder / target).exists():
             return Written()
         with self._root.below(*target.parent.parts, create=not self._options.embed) as folder:
@@ -180,10 +179,12 @@ class XmpOutput(SidecarOutput):
             found = folder.read(target.name)
             if found is None and self._options.embed:
                 raise FileNotFoundError(0, "the photo is gone")
+            before = places.get(WITHIN if self._options.embed else BESIDE, Written())
             before = _intended(entry.name, found, state) or before
             content = found if self._options.embed else whole(found)
             tags = {} if content is None else self._tool.get_tags(content, target.suffix, _READ)
             photo = {} if self._options.embed else self._tags_of_photo(entry.name)
+            photo = _without_ours(photo, places.get(WITHIN, Written()))
             changes, written = self._choose(tags, photo, text, record, before)
             if changes:
                 changed = self._tool.set_tags(content, target.suffix, changes)
@@ -198,6 +199,8 @@ class XmpOutput(SidecarOutput):
                     partial.discard()
                 if self._options.embed and (status := folder.look(target.name)) is not None:
                     state.restamp(entry, stamp_of(status), digest_of(changed))
+            if self._options.embed and (status := folder.look(target.name)) is not None:
+                written = written._replace(stamp=stamp_of(status))
         return written
 
     def _tags_of_photo(self, name: str) -> Mapping[str, Any]:
@@ -229,7 +232,9 @@ class XmpOutput(SidecarOutput):
                 ours += letter
                 if value != text:
                     changes[f"{tag}-x-default"] = text
-        keywords = self._choose_keywords(tags, photo, _keywords(record, text), before, changes)
+        is_same = bool(text) and _digest(text) == before.digest
+        wanted = _keywords(record, text)
+        keywords = self._choose_keywords(tags, photo, wanted, before, changes, is_same=is_same)
         ours += "k" if keywords else ""
         ours += _choose_writer(tags, record if "d" in ours else {}, before, changes)
         return changes, Written(_digest(text), ours, keywords, bool(text) and not {"d", "a"} <= set(ours))
@@ -241,15 +246,20 @@ class XmpOutput(SidecarOutput):
         wanted: Sequence[str],
         before: Written,
         changes: dict[str, str | list[str]],
+        *,
+        is_same: bool,
     ) -> bytes:
         """Adds the tags to write to `changes`. Returns the digest of the keywords that are ours then. Those
-        of a caption that we wrote go with it."""
+        of a caption that we wrote go with it; `is_same` says whether it stays."""
         found = _listed(tags, KEYWORDS)
         others = [tags.get(tag) for tag in (*_OTHER_KEYWORDS, *_PATHS)]
         others += [photo.get(tag) for tag in (KEYWORDS, *_OTHER_KEYWORDS, *_PATHS)]
         is_free = not found and not any(others)
-        if not (_are_ours(found, tags, before) or (wanted and self._options.keywords and is_free)):
+        are_ours = _are_ours(found, tags, before)
+        if not (are_ours or (wanted and self._options.keywords and is_free)):
             return b""
+        if are_ours and not self._options.keywords and is_same:  # nothing was asked about them
+            return _digest("\n".join(found))
         if found != list(wanted):
             changes[KEYWORDS] = list(wanted) or [""]
         for tag, slash in _PATHS.items():
@@ -318,12 +328,32 @@ def _choose_writer(
     tags to write to `changes`. Returns "w" if it marks one."""
     value = str(tags.get(WRITER, ""))
     plain = _MARK.sub("", value) if "w" in before.tags else value
-    is_of_machine = "caption" in record and "log_prob" in record  # not of a person who corrected it
-    mark = f"captioner {record.get('model') or 'unknown'}" if is_of_machine else ""
+    mark = _mark(record)
     wanted = "; ".join(part for part in (plain, mark) if part)
     if wanted != value:
         changes[WRITER] = wanted
     return "w" if mark else ""
+
+
+def _mark(record: Record) -> str:
+    """Names the machine that wrote a caption; nothing for a person who corrected it."""
+    is_of_machine = "caption" in record and "log_prob" in record
+    return f"captioner {record.get('model') or 'unknown'}" if is_of_machine else ""
+
+
+def _without_ours(tags: Mapping[str, Any], ours: Written) -> dict[str, Any]:
+    """The tags of a photo that we did not embed."""
+    left = dict(tags)
+    for letter, tag in (("d", DESCRIPTION), ("a", ALT_TEXT)):
+        if letter in ours.tags and _digest(str(tags.get(tag, ""))) == ours.digest:
+            left.pop(tag, None)
+    keywords = _listed(tags, KEYWORDS)
+    if _are_ours(keywords, tags, ours):
+        del left[KEYWORDS]
+        for tag, slash in _PATHS.items():
+            if _listed(tags, tag) == _paths(keywords, slash):
+                left.pop(tag, None)
+    return left
 
 
 def _others(tag: str, tags: Mapping[str, Any]) -> list[str]:
