@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from captioner.metrics.bootstrap import Array, Statistics
-from captioner.words.coco import ENDS, PHRASES
-from captioner.words.english import COLORS
+from captioner.words.coco import PHRASES
+from captioner.words.colors import is_color
 
 SCORES = ("chair_i", "chair_s", "object_recall")
 """The share of mentioned objects that are not there; the share of captions that mention such; the share of
@@ -43,7 +43,7 @@ def find_mentions(words: Sequence[str]) -> list[Mention]:
         length = next((n for n in range(longest, 0, -1) if tuple(words[start : start + n]) in PHRASES), 1)
         end = start + length
         category = PHRASES.get(tuple(words[start:end]))
-        if category and not (words[start] == "orange" and _is_color(words, start)):
+        if category and not (words[start] == "orange" and is_color(words, start)):
             found.append(Mention(category, start, end))
         start = end
     return found
@@ -68,19 +68,6 @@ def _count(words: Sequence[str], there: set[str]) -> list[int]:
 
 def _combine(sums: Array) -> Array:
     return sums[..., 0::2] / np.maximum(sums[..., 1::2], 1)
-
-
-def _is_color(words: Sequence[str], place: int) -> bool:
-    """Whether "orange" at `place` is the colour: "an orange shirt", "in orange", "orange and white"."""
-    before = words[place - 1] if place else ""
-    behind = list(words[place + 1 : place + 3])
-    if before in ("in", "wearing", "dressed", "bright", "light", "dark") or before in COLORS:
-        return True
-    if before == "and" and place > 1 and words[place - 2] in COLORS:
-        return True
-    if behind[:1] == ["and"] and len(behind) == 2 and behind[1] in COLORS:
-        return True
-    return bool(behind) and behind[0] not in ENDS
 
 
 _LONGEST = max(map(len, PHRASES))

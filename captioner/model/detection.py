@@ -16,6 +16,7 @@ import numpy.typing as npt
 from captioner.model.bundle import Bundle
 from captioner.model.graphs.decoder import OnnxStepper
 from captioner.model.vocabulary import SPECIAL, Vocabulary
+from captioner.words.colors import TINTS
 from captioner.words.keywords import find_things, hierarchy_of
 from captioner.words.plurals import plurals, singulars
 from captioner.words.things import things_by_form
@@ -76,10 +77,12 @@ class Detection:
         )
 
     def _detected(self, log_probs: npt.NDArray[np.floating[Any]]) -> Iterator[str]:
-        """The things that are detected, the most likely first."""
+        """The things that are detected, the most likely first. A word for a thing and a colour is detected
+        where captions have either, and its plural for the thing."""
         known = things_by_form()
         likely = np.flatnonzero(log_probs > _DETECTED)
         for token in likely[np.argsort(-log_probs[likely], kind="stable")].tolist():
-            name = known.get((self._vocabulary.words[token],))
-            if token >= len(SPECIAL) and name:
+            word = self._vocabulary.words[token]
+            name = known.get((word,))
+            if token >= len(SPECIAL) and name and word not in TINTS:
                 yield name

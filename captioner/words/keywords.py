@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from captioner.words.coco import PHRASES
+from captioner.words.coco import ENDS, PHRASES
+from captioner.words.colors import RARE_COLORS, TINTS, is_color
 from captioner.words.english import COLORS, FUNCTION_WORDS
 from captioner.words.plurals import singulars
 from captioner.words.things import more_general, things_by_form
@@ -35,6 +36,12 @@ _NO_THING = """
 """
 _NO_THINGS = frozenset(_NO_THING.split())
 _BEFORE = frozenset("a an the of with and in on his her their its some two three several".split())  # noqa: SIM905
+_COLORS = COLORS | RARE_COLORS
+_PARTS = frozenset(
+    """half halves leaf leaves peel peels petal petals piece pieces segment segments slice slices wedge
+    wedges""".split()  # noqa: SIM905
+)
+"""What follows the name of a thing, not a colour: "orange slices"."""
 _LOOKS = frozenset("small large big little young old new tall wooden stuffed cute fluffy wild baby".split())  # noqa: SIM905
 
 
@@ -63,7 +70,8 @@ def find_things(words: Sequence[str]) -> Iterator[Thing]:
         for end in range(min(len(words), start + longest), start, -1):
             phrase = tuple(words[start:end])
             if name := known.get(phrase):
-                yield Thing(name, start, end)
+                if not _is_tint(words, start):
+                    yield Thing(name, start, end)
                 break
             if phrase in PHRASES:  # what only sounds like a thing
                 break
@@ -86,12 +94,27 @@ def _is_noun(words: Sequence[str], place: int) -> bool:
     """Whether an unknown word stands where a noun does: after an article or the like, before a word that
     joins it to others or the end."""
     word = words[place]
-    if not word[0].isalpha() or word.endswith(("ing", "'s")) or word in FUNCTION_WORDS | COLORS:
+    if not word[0].isalpha() or word.endswith(("ing", "'s")) or word in FUNCTION_WORDS | _COLORS:
+        return False
+    if _is_tint(words, place):
         return False
     before, after = words[place - 1] if place else "", words[place + 1] if place + 1 < len(words) else ""
-    if before and before not in _BEFORE | COLORS | _LOOKS:
+    if before and before not in _BEFORE | _COLORS | TINTS | _LOOKS:
         return False
-    is_verb = after.endswith("ing") and (after,) not in things_by_form()
-    if after and after not in FUNCTION_WORDS and not is_verb:
+    if after and after not in FUNCTION_WORDS and not _is_verb(after):
         return False
     return not _NO_THINGS.intersection((word, *singulars(word)))
+
+
+def _is_verb(word: str) -> bool:
+    return word.endswith("ing") and (word,) not in things_by_form()
+
+
+def _is_tint(words: Sequence[str], place: int) -> bool:
+    """Whether the name of a thing is that of a colour here, or of what something else is made of or tastes
+    of: "an orange helmet", "in rose", "a peach pie"."""
+
+    def ends_name(word: str) -> bool:
+        return word in ENDS | FUNCTION_WORDS | _PARTS or _is_verb(word)
+
+    return words[place] in TINTS and is_color(words, place, ends_name)

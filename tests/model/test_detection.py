@@ -14,7 +14,12 @@ from captioner.protobuf import caption_from_proto, caption_to_proto
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 VOCABULARY = Vocabulary(
-    [*SPECIAL, *["a", "man", "woman", "on", "dog", "dogs", "beach", "frisbee", "ball", "raccoon"]]
+    [
+        *SPECIAL,
+        *["a", "man", "woman", "on", "dog", "dogs", "beach", "frisbee", "orange", "oranges"],
+        "ball",
+        "raccoon",
+    ]
 )
 
 
@@ -37,6 +42,10 @@ def detection(evidence: dict[str, float] | None = None, **log_probs: float) -> D
         (detection(dog=-2, frisbee=-3, beach=-2.5, ball=-4), "a dog", ["dog", "beach", "frisbee"]),
         (detection(man=-2, woman=-2), "a man", ["man"]),  # one guess of who it is
         (detection(a=-1, on=-1), "a dog", []),
+        (detection(dog=-2, orange=-1), "a dog in an orange vest", ["dog"]),  # which has no fruit
+        (detection(dog=-2, orange=-1), "a dog", ["dog"]),  # as many captions say it of a colour
+        (detection(dog=-2, orange=-4), "a dog by an orange", ["dog", "orange"]),
+        (detection(dog=-2, oranges=-1), "a dog", ["dog", "orange"]),
         (Detection(VOCABULARY, None, None), "a dog on a beach", ["dog", "beach"]),
     ],
 )

@@ -22,6 +22,20 @@ from captioner.words.keywords import hierarchy_of, keywords_of
         ("a small tanuki in the grass", ["tanuki", "grass"]),  # a word that somebody taught
         ("a dog with a frisbee in its mouth", ["dog", "frisbee"]),
         ("", []),
+        ("a man with an orange helmet", ["man", "helmet"]),
+        ("an orange and white cat next to an orange cat", ["cat"]),
+        ("a woman in orange holding a rose", ["woman", "rose"]),
+        ("a man wearing a peach tie and a rose shirt", ["man", "tie", "shirt"]),
+        ("a large orange and an adult", ["orange", "adult"]),
+        ("an orange on a table", ["orange", "table"]),
+        ("a bowl of oranges", ["bowl", "orange"]),
+        ("orange slices on a plate", ["orange", "plate"]),
+        ("an orange inside a glass", ["orange", "glass"]),
+        ("a rose growing in a pot", ["rose", "pot"]),
+        ("a rose", ["rose"]),
+        ("a lavender and white house with a man in salmon", ["house", "man"]),
+        ("a woman in teal with a salmon on a plate", ["woman", "salmon", "plate"]),
+        ("an orange tanuki by an olive", ["tanuki", "olive"]),
     ],
 )
 def test_keywords_name_what_is_to_be_seen(caption: str, keywords: list[str]) -> None:
