@@ -57,6 +57,25 @@ def test_a_line_longer_than_a_record_is_not_read(tmp_path, capsys) -> None:
         assert capsys.readouterr().err == f"captioner: {captions}, line 1: more than 8388608 bytes\n"
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_captions_are_shown_as_corrected(beside, tmp_path, tiny_bundle, capsys) -> None:
+    photos, page = tmp_path / "photos", tmp_path / "page.html"
+    photos.mkdir()
+    for name in ("cat", "coffee", "raccoon"):
+        shutil.copy(EXAMPLES / f"{name}.jpg", photos)
+    decided = [
+        {"image": "cat.jpg", "caption": "our cat Minka", "status": "edited"},
+        {"image": "coffee.jpg", "caption": "", "status": "rejected"},
+    ]
+    place = photos / "corrections.jsonl" if beside else tmp_path / "decided.jsonl"
+    place.write_text("".join(f"{json.dumps(one)}\n" for one in decided))
+    flags = [] if beside else ["--corrections", str(place)]
+    assert main(["gallery", str(photos), "-o", str(page), "--model", str(tiny_bundle), *flags]) == 0
+    assert f"captioner: captions are shown as corrected in {place}\n" in capsys.readouterr().err
+    index = (page.with_suffix(".files") / "index" / "0.js").read_text()
+    assert "our cat Minka" in index and "raccoon.jpg" in index and "coffee.jpg" not in index
+
+
 def test_a_torn_last_line_is_one_failed_photo(tmp_path, tiny_bundle, capsys) -> None:
     root = tmp_path / "photos"
     root.mkdir()

@@ -167,6 +167,22 @@ def test_corrections_of_no_photo_are_counted(few, tmp_path, batch, capsys, monke
     assert "not used" not in capsys.readouterr().err
 
 
+def test_decisions_that_are_not_used_are_mentioned(few, tmp_path, batch, capsys) -> None:
+    place, out = few / "corrections.jsonl", tmp_path / "out.jsonl"
+    said = f"captioner: {place} is there, with decisions; --corrections {place} uses it\n"
+    assert batch(few, "-o", out) == 0
+    assert "corrections" not in capsys.readouterr().err
+    place.write_text(json.dumps({"image": "a.jpg", "caption": "my dog", "status": "edited"}))
+    assert batch(few, "-o", out) == 0
+    assert said in capsys.readouterr().err and "my dog" not in out.read_text()
+    assert batch(few, "-o", out, "--quiet") == 0
+    assert batch(few, "-o", out, "--corrections", place) == 0
+    assert "is there" not in capsys.readouterr().err and "my dog" in out.read_text()
+    shutil.move(place, tmp_path)  # beside the captions, where `captioner demo CAPTIONS.jsonl` keeps them
+    assert main(["convert", str(out), "-o", str(tmp_path / "out.csv")]) == 0
+    assert f"{tmp_path / place.name} is there" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -88,7 +88,7 @@ def convert(request: ConvertRequest) -> int:
         check_no_input(output, [request.captions, *request.input_files])
     with closing(RecordedSource(request.captions)) as source:
         options = _options(request, source.first())
-        corrections = read_corrections(request)
+        corrections = read_corrections(request, request.captions)
         transform = make_transform(request, None, corrections, is_recorded=True)
         wanted = output_options(request, options, None, transform, request.root)
         run = FolderRun(

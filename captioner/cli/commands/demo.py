@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from captioner.cli.arguments.corrections import DEFAULT, corrections_of
 from captioner.cli.arguments.model import LocalModel, add_device_argument, add_model_argument
 from captioner.cli.commands.overlay import with_alternatives
 from captioner.cli.output import printable
@@ -50,7 +51,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--corrections",
         metavar="FILE",
         type=Path,
-        help="where decisions are kept (default: corrections.jsonl in FOLDER, or beside CAPTIONS.jsonl)",
+        help=f"where decisions are kept (default: {DEFAULT})",
     )
     add_model_argument(parser)
     add_device_argument(parser)
@@ -155,8 +156,7 @@ def open_review(request: Request, folder: Path, limits: ImageLimits) -> Gallery:
 
     assert request.source
     from_folder, root = gallery.find_source(request.source, request.images)
-    place = request.source if from_folder else request.source.parent
-    decisions = CorrectionsFile(request.corrections or place / "corrections.jsonl")
+    decisions = CorrectionsFile(request.corrections or corrections_of(request.source))
     model = LocalModel(
         bundle=request.bundle,
         device=request.device,
@@ -178,6 +178,7 @@ def open_review(request: Request, folder: Path, limits: ImageLimits) -> Gallery:
         link_photos=False,
         limits=limits,
         quiet=False,
+        corrections=None,  # the page reads them from the server
     )
     summary = gallery.write_page(asked, saves_to=DECISIONS)
     print(f"captioner: decisions are kept in {printable(str(decisions.path))}", file=sys.stderr)

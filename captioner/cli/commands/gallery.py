@@ -7,12 +7,13 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from captioner.cli.arguments.caption_options import caption_options
+from captioner.cli.arguments.corrections import DEFAULT, found_corrections
 from captioner.cli.arguments.inputs import IS_ARCHIVE
 from captioner.cli.arguments.model import (
     LocalModel,
@@ -53,6 +54,8 @@ class Request:
     link_photos: bool
     limits: ImageLimits
     quiet: bool
+    corrections: Path | None
+    """Decisions that replace captions and leave out rejected ones."""
 
     @classmethod
     def read(cls, args: argparse.Namespace) -> Request:
@@ -69,6 +72,7 @@ class Request:
             link_photos=args.link_photos,
             limits=image_limits(args),
             quiet=args.quiet,
+            corrections=args.corrections or found_corrections(args.source),
         )
 
 
@@ -112,6 +116,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--overwrite", action="store_true", help="replace OUT.html, also if it is no page of a gallery"
     )
+    parser.add_argument(
+        "--corrections",
+        metavar="FILE",
+        type=Path,
+        help=f"show captions as corrected, without rejected ones (default: {DEFAULT}, if it is there)",
+    )
     parser.add_argument("--title", help="of the page (default: the folder's name)")
     parser.add_argument(
         "--link-photos",
@@ -140,7 +150,7 @@ def write_page(request: Request, saves_to: str | None = None) -> GallerySummary:
     from captioner.overlay.gallery.write import check_page
 
     check_page(request.output, overwrite=request.overwrite)
-    records = _make_records(request) if request.from_folder else _find_records(request)
+    records = _correct(_make_records(request) if request.from_folder else _find_records(request), request)
     return write_gallery(
         records,
         request.output,
@@ -152,6 +162,27 @@ def write_page(request: Request, saves_to: str | None = None) -> GallerySummary:
         saves_to=saves_to,
         overwrite=request.overwrite,
     )
+
+
+def _correct(records: Iterator[dict[str, Any]], request: Request) -> Iterator[Mapping[str, Any]]:
+    """The records after the decisions of a person, without those of rejected captions. Raises
+    `DataError`."""
+    if request.corrections is None:
+        return records
+    from captioner.folder.corrections import Corrections
+    from captioner.references.tables import REJECTED
+
+    corrections = Corrections.read(request.corrections)
+    if not request.quiet:
+        place = printable(str(request.corrections))
+        print(f"captioner: captions are shown as corrected in {place}", file=sys.stderr)
+
+    def is_rejected(error: Any) -> bool:
+        return isinstance(error, Mapping) and error.get("code") == REJECTED
+
+    named = ({**record, "image": str(record["image"])} for record in records)
+    decided = (corrections.decide(record, lambda same: same) or record for record in named)
+    return (record for record in decided if not is_rejected(record.get("error")))
 
 
 def _find_records(request: Request) -> Iterator[dict[str, Any]]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from captioner.cli.arguments.corrections import DEFAULT, found_corrections
 from captioner.cli.arguments.values import positive
 from captioner.cli.output import counted, printable
 from captioner.errors import CaptionerError, DataError, OptionsError
@@ -17,7 +18,7 @@ from captioner.errors import CaptionerError, DataError, OptionsError
 if TYPE_CHECKING:
     from captioner.retrieval import CaptionText
 
-_CAPTIONS, _CORRECTIONS = "captions.jsonl", "corrections.jsonl"
+_CAPTIONS = "captions.jsonl"
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -46,7 +47,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--corrections",
         type=Path,
         metavar="FILE",
-        help=f"decisions from a gallery (default: {_CORRECTIONS} beside the captions, if it is there)",
+        help=f"decisions from a gallery (default: {DEFAULT}, if it is there)",
     )
     parser.add_argument(
         "--duplicates",
@@ -110,9 +111,8 @@ def read_captions(source: Path, corrections: Path | None = None) -> Iterator[Cap
     from captioner.folder.corrections import Corrections
     from captioner.retrieval import CaptionText
 
-    folder = source if source.is_dir() else source.parent
-    given = corrections or folder / _CORRECTIONS
-    decided = Corrections.read(given) if corrections or given.is_file() else Corrections({})
+    given = corrections or found_corrections(source)
+    decided = Corrections({}) if given is None else Corrections.read(given)
     photos = list(_read(source))
     decided.match(image for image, _, _ in photos)
     if decided.ambiguous:

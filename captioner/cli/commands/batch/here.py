@@ -38,7 +38,7 @@ def caption_here(request: Request) -> int:
     if request.gallery is not None:
         _check_gallery(request, request.gallery)
     names = _check_inputs(request, read_list(request))
-    corrections = read_corrections(request)
+    corrections = read_corrections(request, *([request.folder] if request.folder else []))
     stop = threading.Event()
     with _open_engine(request) as engine, _interruptible(stop):
         wanted = _output_options(request, engine, corrections)

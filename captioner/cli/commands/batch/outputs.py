@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from captioner.cli.arguments.corrections import say_unused
 from captioner.cli.output import counted, printable, report_failure
 
 if TYPE_CHECKING:
@@ -68,10 +69,16 @@ def output_fields(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def read_corrections(request: OutputRequest) -> Corrections | None:
+def read_corrections(request: OutputRequest, *sources: Path) -> Corrections | None:
+    """The decisions to use. Those that are beside the sources or in the folder of the output are not used
+    unasked, since they change what is written: it is said that they are there."""
     from captioner.folder.corrections import Corrections
 
-    return None if request.corrections is None else Corrections.read(request.corrections)
+    if request.corrections is not None:
+        return Corrections.read(request.corrections)
+    if not request.quiet:
+        say_unused(*sources, Path(request.output))
+    return None
 
 
 def unused_corrections(corrections: Corrections) -> Iterator[str]:
