@@ -74,6 +74,20 @@ _EXTRAS = {
 }
 """Packages that are not in the base install, and the extra that brings each."""
 
+_RECURSIVE = "folders are always searched with their subfolders"
+_KEYWORDS = "captioner batch --keywords writes keywords"
+_ELSEWHERE = {
+    ("batch", "--recursive"): _RECURSIVE,
+    ("demo", "--recursive"): _RECURSIVE,
+    ("gallery", "--recursive"): _RECURSIVE,
+    ("caption", "--keywords"): _KEYWORDS,
+    ("overlay", "--keywords"): _KEYWORDS,
+}
+"""What is said of flags that other commands have."""
+_SIMILARITY = 0.7
+"""The least that a word has in common with the one that may be meant, of 1: a typing error keeps more, and
+two flags of different meaning have less ("--recursive", "--precision")."""
+
 _END_THEMSELVES = ("serve", "mcp")
 """Commands with an event loop that handles signals, or where a thread waits for stdin."""
 
@@ -157,7 +171,9 @@ def _parse(arguments: list[str], command: str) -> argparse.Namespace:
         meant.error(printable(f"unknown argument {file}; the file of this name is ./{file}"))
     args, unknown = _parse_known(parser, meant, arguments)
     if unknown:
-        close = _suggest(unknown[0].partition("=")[0], meant._option_string_actions)
+        flag = unknown[0].partition("=")[0]
+        known = _ELSEWHERE.get((command, flag))
+        close = f"; {known}" if known else _suggest(flag, meant._option_string_actions)
         meant.error(printable(f"unknown argument {unknown[0]}{close}"))
     if not (args.command or args.print_completion):
         parser.error("no command given")
@@ -191,8 +207,11 @@ def _parse_known(
 
 
 def _suggest(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    names = {name.strip("-"): name for name in known}  # the dashes are alike in all
+    said = word.strip("-")
+    begun = [name for name in names if len(name) > 2 and said.startswith(f"{name}-")]  # --beam-size
+    close = begun or difflib.get_close_matches(said, names, n=1, cutoff=_SIMILARITY)
+    return f"; did you mean {names[close[0]]}?" if close else ""
 
 
 def _print_completion(shell: str) -> int:

@@ -25,6 +25,7 @@ from captioner.cli.main import main
 from captioner.errors import ImageError
 from captioner.folder.items import FolderResult
 from captioner.folder.sources import Selection
+from captioner.model.detection import Detection
 from captioner_client import ClientOptions
 from captioner_server.options import ServerOptions
 
@@ -198,6 +199,22 @@ def test_keywords_are_what_the_model_sees(tmp_path, tiny_bundle, tiny_captioner)
     assert main(["batch", str(photos), *arguments]) == 0
     [record] = read(out)
     assert record["keywords"] == list(tiny_captioner.caption(photos / "a.png", keywords=True).keywords)
+
+
+def test_keywords_are_a_list_where_there_are_none(tmp_path, tiny_bundle, monkeypatch) -> None:
+    monkeypatch.setattr(Detection, "keywords", lambda *_: ())
+    photos, out, corrections = tmp_path / "photos", tmp_path / "out.jsonl", tmp_path / "corrections.jsonl"
+    photos.mkdir()
+    for name in ("a.png", "b.png"):
+        (photos / name).write_bytes(make_image(1))
+    (photos / "c.png").write_bytes(b"no image")
+    corrections.write_text(json.dumps({"image": "b.png", "caption": "a dog", "status": "edited"}))
+    flags = ["-o", str(out), "--model", str(tiny_bundle), "--corrections", str(corrections)]
+    assert main(["batch", str(photos), *flags, "--keywords"]) == 1
+    found = {record["image"]: record.get("keywords") for record in read(out)}
+    assert found == {"a.png": [], "b.png": ["dog"], "c.png": None}
+    assert main(["batch", str(photos), *flags]) == 1
+    assert not any("keywords" in record for record in read(out))
 
 
 def test_captions_hold_keywords_of_their_photos(tmp_path, tiny_bundle, tiny_captioner, capsys) -> None:

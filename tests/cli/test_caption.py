@@ -117,6 +117,8 @@ def test_a_dash_as_the_output_is_stdout(caption, captioner, capsys, tmp_path, mo
     ("output", "reason"),
     [
         ("captions.csv", "captioner batch FOLDER -o captions.csv writes .csv files"),
+        ("captions.XMP", "captioner batch FOLDER -o FOLDER --format xmp writes .xmp files"),
+        ("photo.caption", "captioner batch FOLDER -o FOLDER --format caption writes .caption files"),
         ("captions.json", "caption writes JSON records into .jsonl; captioner batch FOLDER -o captions.json"),
         ("", "is a folder; captioner batch writes into folders"),
         ("nowhere/captions.txt", "there is no folder"),

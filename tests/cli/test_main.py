@@ -213,6 +213,22 @@ def test_export_has_no_flag_that_a_bundle_cannot_hold(capsys: pytest.CaptureFixt
         ),
         (["help"], "captioner [-h]", "there is no command 'help'; captioner --help lists them"),
         (["batch", "x", "-o", "y", "--zzz=1"], "captioner batch", "unknown argument --zzz=1\n"),
+        (["demo", "x", "--server", "y"], "captioner demo", "unknown argument --server\n"),
+        (["demo", "x", "--precision", "int8"], "captioner demo", "unknown argument --precision\n"),
+        (["gallery", "x", "-o", "y", "--style", "alt"], "captioner gallery", "unknown argument --style\n"),
+        (["caption", "x", "--beam-size=3"], "captioner caption", "did you mean --beam?\n"),
+        (["batch", "x", "-o", "y", "--heirarchy"], "captioner batch", "did you mean --hierarchy?\n"),
+        (["batch", "x", "-o", "y", "--ouput", "z"], "captioner batch", "did you mean --output?\n"),
+        (
+            ["batch", "x", "-o", "y", "--recursive"],
+            "captioner batch",
+            "unknown argument --recursive; folders are always searched with their subfolders\n",
+        ),
+        (
+            ["caption", "x", "--keywords"],
+            "captioner caption",
+            "unknown argument --keywords; captioner batch --keywords writes keywords\n",
+        ),
         ([], "captioner [-h]", "no command given"),
     ],
 )

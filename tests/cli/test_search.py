@@ -152,13 +152,18 @@ def test_a_text_file_that_cannot_be_read_is_named(tmp_path, capsys):
         ),
         (["captions.jsonl", "--duplicates"], "there is no such folder"),
         ([".", "dog", "--duplicates"], "--duplicates takes a folder only"),
-        (["photo.jpg", "dog"], "photo.jpg: not a text file in UTF-8"),
+        (
+            ["photo.jpg", "dog"],
+            "photo.jpg is a photo: search finds photos by their captions, in the folder or",
+        ),
+        (["words.bin", "dog"], "words.bin: not a text file in UTF-8"),
     ],
 )
 def test_what_cannot_be_searched(arguments, reason, folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     Path("empty").mkdir()
-    Path("photo.jpg").write_bytes((EXAMPLES / "cat.jpg").read_bytes())
+    for name in ("photo.jpg", "words.bin"):
+        Path(name).write_bytes((EXAMPLES / "cat.jpg").read_bytes())
     assert main(["search", *arguments]) == 2
     assert reason in capsys.readouterr().err
 

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from captioner.results import Caption
 
 _JSON_SUFFIXES = (".jsonl", ".ndjson")
-_OF_BATCH = (".csv", ".parquet")
+_OF_BATCH = {".csv": "", ".parquet": "", ".xmp": " --format xmp", ".caption": " --format caption"}
+"""Suffixes of what batch writes, and the flag where its OUT is a folder. A .txt file may have lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +133,10 @@ def _check_output(path: Path, images: list[str]) -> None:
             f"caption writes JSON records into .jsonl; captioner batch FOLDER -o {path.name} writes COCO",
             "output",
         )
-    if path.suffix.lower() in _OF_BATCH:
-        raise OptionsError(f"captioner batch FOLDER -o {path.name} writes {path.suffix} files", "output")
+    suffix = path.suffix.lower()
+    if (flag := _OF_BATCH.get(suffix)) is not None:
+        out = f"FOLDER{flag}" if flag else path.name
+        raise OptionsError(f"captioner batch FOLDER -o {out} writes {suffix} files", "output")
     if path.is_dir():
         raise OptionsError(f"--output: {path} is a folder; captioner batch writes into folders", "output")
     check_folder(path)

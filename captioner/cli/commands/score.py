@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from captioner.cli.arguments.values import given_flags
-from captioner.cli.output import printable
+from captioner.cli.output import counted, printable
 from captioner.errors import OptionsError, how_to_install
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def _score_names(request: Request) -> int:
         _print_json(scores.to_dict())
         return 0
     rows = [[label(name), f"{value:.2f}"] for name, value in scores.to_dict().items() if name != "images"]
-    print_table([f"{scores.photos} images", "share"], rows)
+    print_table([counted(scores.photos, "image"), "share"], rows)
     return 0
 
 
@@ -232,7 +232,7 @@ def _print_scores(scores: Scores) -> None:
         for name, value in scores.values.items()
     ]
     print_table(
-        [f"{scores.images} images", "score", "95% interval"],
+        [counted(scores.images, "image"), "score", "95% interval"],
         rows,
         list(map(list, statistics(scores).items())),
     )
@@ -253,7 +253,7 @@ def _print_comparison(comparison: Comparison, names: Sequence[str]) -> None:
         ]
         for name, difference in comparison.differences.items()
     ]
-    heads = [f"{first.images} images", *names, "change", "95% interval", "p"]
+    heads = [counted(first.images, "image"), *names, "change", "95% interval", "p"]
     others = statistics(second)
     print_table(heads, rows, [[name, value, others[name]] for name, value in statistics(first).items()])
 

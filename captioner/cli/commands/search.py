@@ -14,6 +14,7 @@ from captioner.cli.arguments.corrections import DEFAULT, found_corrections
 from captioner.cli.arguments.values import positive
 from captioner.cli.output import counted, printable
 from captioner.errors import CaptionerError, DataError, OptionsError
+from captioner.images.suffixes import PICTURES, RAW
 
 if TYPE_CHECKING:
     from captioner.retrieval import CaptionText
@@ -135,6 +136,11 @@ def _read(source: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
 
     if not source.exists():
         raise DataError(f"{source}: there is no such folder or file")
+    if source.is_file() and source.suffix.lower().removeprefix(".") in (*PICTURES, *RAW):
+        raise DataError(
+            f"{source} is a photo: search finds photos by their captions, in the folder or the file of "
+            "captions that captioner batch wrote"
+        )
     captions = source / _CAPTIONS if source.is_dir() else source
     if captions.suffix == ".jsonl" and captions.is_file():
         for record in read_records(captions):

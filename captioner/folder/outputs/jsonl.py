@@ -12,7 +12,7 @@ from captioner.files.destination import open_stream, writing
 from captioner.files.held_folder import Folder
 from captioner.files.partial import Partial, remove_stale
 from captioner.folder.outputs.files import check_folder, claim, find_state
-from captioner.folder.outputs.options import OutputOptions, unchanged
+from captioner.folder.outputs.options import OutputOptions, keywords_of_record, unchanged
 from captioner.folder.state import Entry, State
 from captioner.surrogates import to_unicode
 
@@ -95,6 +95,10 @@ class JsonlOutput:
         self._open.close()
 
     def _line(self, entry: Entry) -> bytes:
-        if self._options.transform is unchanged and "\\udc" not in entry.line:
+        keywords = self._options.keywords
+        if self._options.transform is unchanged and not keywords and "\\udc" not in entry.line:
             return f"{entry.line}\n".encode("ascii")
-        return f"{json.dumps(to_unicode(self._options.transform(entry.record)))}\n".encode("ascii")
+        record = self._options.transform(entry.record)
+        if keywords and "caption" in record:
+            record = {**record, "keywords": list(keywords_of_record(record))}
+        return f"{json.dumps(to_unicode(record))}\n".encode("ascii")

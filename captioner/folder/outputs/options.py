@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,14 @@ Record = Mapping[str, Any]
 
 def unchanged(record: Record) -> Record:
     return record
+
+
+def keywords_of_record(record: Record) -> Sequence[str]:
+    """Those of the photo, which may be none, or of a caption that a person wrote."""
+    from captioner.words.keywords import keywords_of
+
+    of_machine: Sequence[str] = record.get("keywords", ())
+    return of_machine if of_machine or "log_prob" in record else keywords_of(record["caption"])
 
 
 def ignore(name: str, error: CaptionerError) -> None:
@@ -35,7 +43,7 @@ class OutputOptions:
     embed: bool = False
     """Whether to write metadata into the photo instead of a file beside it."""
     keywords: bool = False
-    """Whether XMP gets keywords, where there are none."""
+    """Whether XMP gets keywords, where there are none, and JSON Lines a list of them."""
     hierarchy: bool = False
     """Whether XMP gets keywords with what they are kinds of, too."""
     replace_existing: bool = False
