@@ -37,7 +37,7 @@ from captioner.model.search import search_each, stream
 from captioner.model.search.avoided import Avoided
 from captioner.options import MAX_BEAM_SIZE, MAX_WORDS, CaptionOptions, merge_options
 from captioner.pipeline import DEFAULT_BATCH_SIZE, caption_loaded, run_pipeline
-from captioner.protocol import ModelDescription, Outcome, Pixels, only_captions
+from captioner.protocol import ModelDescription, Outcome, Pixels, naming_its_image, only_captions
 from captioner.results import Caption, Word
 
 
@@ -91,6 +91,9 @@ class Captioner(ModelDescription):
     def info(self) -> ModelInfo:
         """The model, and the limits of images and options."""
         return self._info
+
+    def __repr__(self) -> str:
+        return f"Captioner({self.model}, precision={self.precision}, device={self.device})"
 
     @property
     def digest(self) -> str:
@@ -170,14 +173,14 @@ class Captioner(ModelDescription):
         """
         options = merge_options(options, fields)
         if is_single(images):
-            outcome = self._caption_one(images, options)
+            outcome = naming_its_image(self._caption_one(images, options))
             if isinstance(outcome, CaptionerError) and not return_errors:
                 raise outcome
             return outcome
         many = cast(Iterable[ImageInput], images)
         with closing(self.caption_each(many, options, batch_size=batch_size)) as found:
             outcomes = list(found)
-        return outcomes if return_errors else only_captions(outcomes)
+        return list(map(naming_its_image, outcomes)) if return_errors else only_captions(outcomes)
 
     def caption_each(
         self,
@@ -204,8 +207,10 @@ class Captioner(ModelDescription):
         Raises an `ImageError`, or `OptionsError` for options that greedy search cannot fulfil.
         """
         options = (merge_options(options, fields) or CaptionOptions()).for_streaming()
-        image = rereadable(image, self.limits)
-        for item in self.stream_pixels(self.preprocess(image), options):
+        image, pixels = self._load(image)
+        if isinstance(pixels, ImageError):
+            raise naming_its_image(pixels)
+        for item in self.stream_pixels(pixels, options):
             yield item.of(image) if isinstance(item, Caption) else item
 
     def close(self) -> None:
@@ -359,8 +364,7 @@ def preprocess_all(captioner: Captioner, images: Iterable[ImageInput]) -> Pixels
         try:
             made.append(captioner.preprocess(image))
         except ImageError as error:
-            where = f"{image}: " if isinstance(image, (str, Path)) else ""
-            raise DataError(f"{where}{error}") from error
+            raise DataError(str(name_image(error, image, says_so=True))) from error
     return np.stack(made)
 
 

@@ -35,6 +35,11 @@ class CaptionerError(Exception):
     exit_status = 1
     grpc_code = "INTERNAL"
 
+    @property
+    def reason(self) -> str:
+        """The message, for those who name the image themselves."""
+        return super().__str__()
+
 
 class ImageError(CaptionerError):
     """One image cannot be captioned; the others can."""
@@ -44,18 +49,25 @@ class ImageError(CaptionerError):
 
     image: str | None = None
     """The path of the image; None if it is none or not known."""
+    names_image = False
+    """Whether the message begins with the path, as `caption` has it; `caption_each` leaves that to its
+    caller."""
     index: int | None = None
     """Where `caption` raises it for one of several images: its position among them, from 0."""
     outcomes: Sequence[Any] = ()
     """There too: what became of all images, the caption or the error of each."""
+
+    def __str__(self) -> str:
+        return f"{self.image}: {self.reason}" if self.names_image and self.image is not None else self.reason
 
     def among(self, outcomes: Sequence[Any], index: int) -> Self:
         """This error as that of one of several images, named in the message."""
         failure = copy.copy(self)
         count = sum(isinstance(outcome, CaptionerError) for outcome in outcomes)
         others = f" ({count} of {len(outcomes)} images failed; .outcomes has all results)"
-        failure.args = (f"{self.image or f'image {index}'}: {self}{others}",)
-        failure.index, failure.outcomes = index, outcomes
+        place = "" if self.image is not None else f"image {index}: "
+        failure.args = (f"{place}{self.reason}{others}",)
+        failure.index, failure.outcomes, failure.names_image = index, outcomes, True
         return failure
 
 

@@ -9,7 +9,7 @@ and batch them for the model.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, Protocol, Self, cast, overload
+from typing import Any, Literal, Protocol, Self, TypeVar, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from captioner.results import Caption, Word
 Pixels = npt.NDArray[np.uint8]
 Outcome = Caption | CaptionerError
 """A caption, or why there is none."""
+_Outcome = TypeVar("_Outcome", bound=Caption | CaptionerError)
 
 
 def only_captions(outcomes: list[Outcome]) -> list[Caption]:
@@ -35,6 +36,13 @@ def only_captions(outcomes: list[Outcome]) -> list[Caption]:
         if isinstance(outcome, CaptionerError):
             raise outcome
     return cast(list[Caption], outcomes)
+
+
+def naming_its_image(outcome: _Outcome) -> _Outcome:
+    """The same; the message of an error begins with the path of its image, if that is known."""
+    if isinstance(outcome, ImageError):
+        outcome.names_image = True
+    return outcome
 
 
 class ModelDescription(Protocol):

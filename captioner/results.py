@@ -56,6 +56,9 @@ class Word:
     def __str__(self) -> str:
         return self.text
 
+    def __format__(self, spec: str) -> str:
+        return format(self.text, spec)
+
     def __repr__(self) -> str:
         return f"Word({self.text!r}, probability={self.probability:.2f})"
 
@@ -82,6 +85,9 @@ class Alternative:
     def __str__(self) -> str:
         return self.text
 
+    def __format__(self, spec: str) -> str:
+        return format(self.text, spec)
+
 
 @dataclass(frozen=True, slots=True)
 class Caption:
@@ -107,6 +113,9 @@ class Caption:
 
     def __str__(self) -> str:
         return self.text
+
+    def __format__(self, spec: str) -> str:
+        return format(self.text, spec)
 
     def __repr__(self) -> str:
         sure = "" if self.confidence is None else f", confidence={self.confidence:.2f}"
@@ -176,7 +185,7 @@ class Caption:
 
 def error_to_dict(image: str, error: CaptionerError) -> dict[str, Any]:
     """The JSON form of an image that could not be captioned."""
-    return {"image": image, "error": {"code": error.code, "message": str(error)}}
+    return {"image": image, "error": {"code": error.code, "message": error.reason}}
 
 
 def _word_from_dict(record: Mapping[str, Any]) -> Word:

@@ -77,6 +77,51 @@ def test_what_is_no_image_is_one_clear_error(tiny_captioner: Captioner, image: A
     assert isinstance(good, Caption) and isinstance(bad, error)
 
 
+def test_the_error_of_an_image_names_its_file(tiny_captioner: Captioner, tmp_path: Path) -> None:
+    gone, bad, url = "nope.jpg", tmp_path / "bad.jpg", "https://example.org/photo.jpg"
+    bad.write_bytes(b"no image")
+    for image in (gone, bad, url):
+        [error] = tiny_captioner.caption([image], return_errors=True)
+        assert str(error).startswith(f"{image}: ") and error.reason == str(error).removeprefix(f"{image}: ")
+        one = tiny_captioner.caption(image, return_errors=True)
+        assert isinstance(one, package.ImageError) and (str(one), one.image) == (str(error), str(image))
+        [alone] = tiny_captioner.caption_each([image])  # whose caller names it
+        assert isinstance(alone, package.ImageError)
+        assert (str(alone), alone.image) == (error.reason, str(image))
+        with pytest.raises(package.ImageError) as raised:
+            tiny_captioner.caption(image)
+        with pytest.raises(package.ImageError) as streamed:
+            list(tiny_captioner.stream(image))
+        assert str(raised.value) == str(streamed.value) == str(error)
+        with pytest.raises(package.ImageError) as several:
+            tiny_captioner.caption([PHOTOS[0], image])
+        assert str(several.value).startswith(f"{error} (1 of 2 images failed") and several.value.index == 1
+    assert "only the command line fetches" in str(error)
+    assert str(tiny_captioner.caption(b"no image", return_errors=True)).startswith("not an image")
+
+
+def test_a_column_of_a_table_is_many_images(tiny_captioner: Captioner, expected: list[str]) -> None:
+    for paths in (np.array(PHOTOS, dtype=object), np.array([str(path) for path in PHOTOS])):
+        assert [c.text for c in tiny_captioner.caption(paths)] == expected
+    assert tiny_captioner.caption(np.array([], dtype=object)) == []
+
+
+def test_results_are_formatted_as_their_text(tiny_captioner: Captioner) -> None:
+    caption = tiny_captioner.caption(PHOTOS[0], alternatives=1)
+    for one in (caption, caption.words[0], caption.alternatives[0]):
+        assert f"{one:>90}" == one.text.rjust(90) and f"{one}" == one.text
+
+
+def test_a_captioner_says_what_it_is(tiny_captioner: Captioner) -> None:
+    precision = tiny_captioner.precision
+    assert repr(tiny_captioner) == f"Captioner({tiny_captioner.model}, precision={precision}, device=cpu)"
+
+
+def test_an_unknown_argument_is_one_of_the_function_that_was_called(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"^caption_folder\(\) got an unexpected keyword argument 'fmt'$"):
+        package.caption_folder(tmp_path, fmt="csv")
+
+
 def test_options_as_keywords(tiny_captioner: Captioner) -> None:
     both = tiny_captioner.caption(PHOTOS[0], CaptionOptions(alternatives=2), beam_size=5, attention=False)
     assert len(both.alternatives) == 2 and both.words[0].attention is None

@@ -20,4 +20,5 @@ def counted(count: int, noun: str) -> str:
 
 def report_failure(name: str, error: CaptionerError | str) -> None:
     """Print an image that failed and the reason to stderr."""
-    print(f"captioner: {printable(name)}: {printable(str(error))}", file=sys.stderr)
+    reason = error.reason if isinstance(error, CaptionerError) else error
+    print(f"captioner: {printable(name)}: {printable(reason)}", file=sys.stderr)

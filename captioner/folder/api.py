@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,10 @@ def caption_folder(
     image by image, for folders whose results do not fit into memory. Raises a `CaptionerError` if the
     folder, the model or the output cannot be used.
     """
+    try:
+        inspect.signature(iter_folder).bind(folder, output, options, **settings)
+    except TypeError as error:  # which should name the function that was called
+        raise TypeError(f"caption_folder() {error}") from None
     return list(iter_folder(folder, output, options, **settings))
 
 

@@ -22,7 +22,7 @@ from captioner.errors import (
     OptionsError,
 )
 from captioner.images.formats import ALL_FORMATS
-from captioner.images.urls import is_data_url, read_data_url
+from captioner.images.urls import is_data_url, is_url, read_data_url
 
 
 @runtime_checkable
@@ -73,7 +73,8 @@ def is_single(images: Any) -> TypeGuard[ImageInput]:
     """Whether this is one image and not a collection of them. An array of three dimensions is one image; so
     is what cannot be iterated over, for a clear error later."""
     if isinstance(images, np.ndarray):
-        return images.ndim != 4
+        # A row of paths, or of other images, as a table's column has them; what holds numbers is pixels.
+        return images.ndim != 4 and not (images.ndim == 1 and images.dtype.kind in "OUT")
     if isinstance(images, (str, os.PathLike, bytes, bytearray, memoryview, Image.Image, Mapping)):
         return True
     return hasattr(images, "read") or not isinstance(images, Iterable)
@@ -101,11 +102,11 @@ def rereadable(image: ImageOrError, limits: ImageLimits = DEFAULT_LIMITS) -> Ima
     return _read_file_object(image, limits) if _is_file_object(image) else image
 
 
-def name_image(error: ImageError, image: Any) -> ImageError:
-    """The error, which knows the path of its image, and whose traceback names it."""
+def name_image(error: ImageError, image: Any, *, says_so: bool = False) -> ImageError:
+    """The error, which knows the path of its image; with `says_so`, its message begins with it."""
     if error.image is None and isinstance(image, (str, os.PathLike)) and not is_data_url(os.fsdecode(image)):
         error.image = os.fsdecode(image)
-        error.add_note(f"image: {error.image}")
+    error.names_image = error.names_image or says_so
     return error
 
 
@@ -138,6 +139,10 @@ def open_stream(source: Any, limits: ImageLimits) -> Iterator[IO[bytes]]:
     try:
         file = open(source, "rb")  # noqa: SIM115 PTH123 (closed below; PathLike as it is)
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        if isinstance(source, str) and is_url(source):
+            raise ImageUnreadableError(
+                "is a URL, which only the command line fetches (captioner caption --allow-urls)"
+            ) from error
         raise ImageUnreadableError(getattr(error, "strerror", None) or "not a valid path") from error
     with file:
         try:

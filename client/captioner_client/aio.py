@@ -11,11 +11,11 @@ from typing import Any, Literal, Self, cast, overload
 import grpc
 
 from captioner.errors import CaptionerError, ImageError
-from captioner.images.sources import ImageInput, ImageOrError, is_single
+from captioner.images.sources import ImageInput, ImageOrError, is_single, name_image
 from captioner.model.info import ModelInfo
 from captioner.options import CaptionOptions, merge_options
 from captioner.protobuf import caption_from_proto, model_from_proto, options_to_proto, word_from_proto
-from captioner.protocol import only_captions
+from captioner.protocol import naming_its_image, only_captions
 from captioner.results import Caption, Word
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1 import captioner_pb2_grpc
@@ -130,7 +130,7 @@ class AsyncCaptionClient:
                     if not isinstance(outcome, Caption | ImageError) and not return_errors:
                         raise outcome  # the others would fail too
                     found.append(outcome)
-            return found if return_errors else only_captions(found)
+            return list(map(naming_its_image, found)) if return_errors else only_captions(found)
         try:
             image, payload = await self._prepare(images)
             request = pb.CaptionRequest(image=payload, options=_message(options), model=self._settings.model)
@@ -138,6 +138,8 @@ class AsyncCaptionClient:
             with reading_answer(self._servers):
                 return caption_from_proto(response.caption, image)
         except CaptionerError as error:
+            if isinstance(error, ImageError):
+                name_image(error, images, says_so=True)
             if return_errors:
                 return error
             raise
@@ -219,9 +221,12 @@ class AsyncCaptionClient:
             return model_from_proto(response)
 
     async def _prepare(self, image: ImageInput) -> tuple[ImageInput, bytes]:
-        if is_ready(image, self._settings):
-            return prepare(image, self._settings)  # sooner than a thread starts
-        return await asyncio.to_thread(prepare, image, self._settings)
+        try:
+            if is_ready(image, self._settings):
+                return prepare(image, self._settings)  # sooner than a thread starts
+            return await asyncio.to_thread(prepare, image, self._settings)
+        except ImageError as error:
+            raise name_image(error, image, says_so=True) from error.__cause__
 
     async def _call(self, method: str, request: Any, timeout_s: float | None) -> Any:
         timeout_s = timeout_s or self._settings.timeout_s

@@ -18,6 +18,7 @@ from support.processes import child_environment
 from support.serving import RunningServer, make_image, serve
 
 from captioner.errors import (
+    ImageError,
     ImageTooLargeError,
     ImageUnreadableError,
     NotAnImageError,
@@ -281,3 +282,15 @@ def test_importing_the_client_is_light() -> None:
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, env=child_environment())
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+
+
+def test_errors_name_their_files(client: CaptionClient, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.jpg"
+    bad.write_bytes(b"no image")
+    for image in (bad, tmp_path / "gone.jpg"):
+        alone, [among] = (client.caption(one, return_errors=True) for one in (image, [image]))
+        assert isinstance(among, ImageError)
+        with pytest.raises(ImageError) as streamed:
+            list(client.stream(image))
+        assert str(alone).startswith(f"{image}: ") and str(alone) == str(among)
+        assert str(streamed.value).endswith(among.reason)
