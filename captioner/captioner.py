@@ -207,11 +207,11 @@ class Captioner(ModelDescription):
         Raises an `ImageError`, or `OptionsError` for options that greedy search cannot fulfil.
         """
         options = (merge_options(options, fields) or CaptionOptions()).for_streaming()
-        image, pixels = self._load(image)
+        source, pixels = self._load(image)
         if isinstance(pixels, ImageError):
             raise naming_its_image(pixels)
         for item in self.stream_pixels(pixels, options):
-            yield item.of(image) if isinstance(item, Caption) else item
+            yield item.of(source) if isinstance(item, Caption) else item
 
     def close(self) -> None:
         """Does nothing, and makes `Captioner` usable in place of a `CaptionClient`: the model is freed

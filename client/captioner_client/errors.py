@@ -29,6 +29,8 @@ class ServerError(CaptionerError):
     """The server did not return a caption, for a reason other than the image or the options."""
 
     code = "server_error"
+    exit_status = 2
+    """As for a model that cannot be loaded: no image is at fault."""
 
     def __init__(self, message: str, *, request_id: str = "", retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -63,7 +65,6 @@ class AuthenticationError(ServerError):
     """The server requires a token that the call did not carry."""
 
     code = "unauthenticated"
-    exit_status = 2
     grpc_code = "UNAUTHENTICATED"
 
 

@@ -372,8 +372,18 @@ def test_a_server_gives_the_same_output(caption, captioner, capsys, tmp_path) ->
     [expected] = captioner.caption([PHOTOS[0]])
     assert (record.text, record.model) == (expected.text, expected.model)
     assert record.log_prob == pytest.approx(expected.log_prob, abs=1e-4)
-    assert main(["caption", "--server", server.address, "--timeout-s", "0.5", PHOTOS[0]]) == 1
+    assert main(["caption", "--server", server.address, "--timeout-s", "0.5", PHOTOS[0]]) == 2
     assert capsys.readouterr().err.startswith("captioner: ")
+
+
+@pytest.mark.parametrize("command", [["caption"], ["overlay", "-o", "out.png"], ["batch", "-o", "out.jsonl"]])
+def test_a_server_that_does_not_answer_ends_every_command_alike(
+    command, capsys, tmp_path, monkeypatch
+) -> None:
+    photo = str(Path(PHOTOS[0]).absolute())
+    monkeypatch.chdir(tmp_path)
+    assert main([*command, photo, "--server", "localhost:1", "--timeout-s", "0.5"]) == 2
+    assert "localhost:1" in capsys.readouterr().err
 
 
 def test_grpc_writes_no_lines_of_its_own(captioner) -> None:

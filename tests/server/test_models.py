@@ -333,8 +333,10 @@ def test_the_command_line_names_a_model_of_the_server(server, tmp_path, capsys) 
     server_flags = ["--server", server.address, "--model"]
     assert main(["caption", photo, "--json", *server_flags, "dogs"]) == 0
     assert json.loads(capsys.readouterr().out)["model"] == "dogs@1"
-    assert main(["caption", photo, *server_flags, "hens"]) == 1
-    assert "there is no model 'hens'" in capsys.readouterr().err
+    out = str(tmp_path / "out")
+    for command in (["caption"], ["overlay", "-o", f"{out}.png"], ["batch", "-o", f"{out}.csv"]):
+        assert main([*command, photo, *server_flags, "hens"]) == 2  # as where the model is local
+        assert "there is no model 'hens'" in capsys.readouterr().err
     assert main(["caption", photo, *server_flags, str(tmp_path)]) == 2
     assert "a server is asked for a model by name" in capsys.readouterr().err
 

@@ -78,7 +78,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "caption",
         help="caption images",
         description="Print a caption for each image, in the order given.",
-        epilog="Exit status: 0 all captioned; 1 some images failed, each named on stderr; 2 wrong usage.",
+        epilog="Exit status: 0 all captioned; 1 some images failed, each named on stderr; 2 wrong usage, "
+        "no such model, or no server answers.",
     )
     add_input_arguments(parser)
     form = parser.add_mutually_exclusive_group()
@@ -108,20 +109,21 @@ def run(args: argparse.Namespace) -> int:
 
 def caption(request: Request) -> int:
     """Caption the images; the exit status."""
-    failed = False
+    status = 0
     with _opened(request.output) as file, request.model.open() as captioner:
         _check_confidence(request, captioner)
         for name, _, outcome in request.inputs.caption(captioner, request.options):
             outcome = _believed(outcome, request.min_confidence)
             if isinstance(outcome, CaptionerError):
                 report_failure(name, outcome)
-                failed = failed or not isinstance(outcome, LowConfidenceError)  # which was asked for
+                if not isinstance(outcome, LowConfidenceError):  # which was asked for
+                    status = max(status, outcome.exit_status)
             elif request.style != "caption":
                 outcome = _worded(outcome, request.style)
             for line in _lines(name, outcome, request):
                 print(line, file=file)
             file.flush()
-    return int(failed)
+    return status
 
 
 def _check_output(path: Path, images: list[str]) -> None:
