@@ -17,6 +17,7 @@ from captioner.model.bundle import Bundle
 from captioner.model.graphs.decoder import OnnxStepper
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.words.colors import TINTS
+from captioner.words.forms import base
 from captioner.words.keywords import find_things, hierarchy_of
 from captioner.words.plurals import plurals, singulars
 from captioner.words.things import things_by_form
@@ -57,12 +58,13 @@ class Detection:
         said = [one.name for one in things if self._supports(image, words[one.start : one.end])]
         used = {word for one in things for word in (one.name, *words[one.start : one.end])}
         shows_person = any(hierarchy_of(one.name)[0] == _PERSON for one in things)
-        more = [
-            name
-            for name in self._detected(self._log_probs[image])
-            if used.isdisjoint(name.split()) and not (shows_person and hierarchy_of(name)[0] == _PERSON)
-        ]
-        return tuple(dict.fromkeys([*said, *more]))
+        more: dict[str, str] = {}  # by what all names of one thing have in common, the likeliest of them
+        for name in self._detected(self._log_probs[image]):
+            if used.isdisjoint(name.split()) and not (shows_person and hierarchy_of(name)[0] == _PERSON):
+                more.setdefault(base(name), name)
+        for word in used:
+            more.pop(base(word), None)
+        return tuple(dict.fromkeys([*said, *more.values()]))
 
     def _supports(self, image: int, phrase: Sequence[str]) -> bool:
         forms = {form for word in phrase for form in (word, *singulars(word), *plurals(word))}

@@ -99,6 +99,7 @@ def test_the_photo_may_come_from_standard_input(run, tmp_path, monkeypatch):
         ((CAT, "-o", "out.bmp"), 2, "OUT must end in"),
         ((CAT, "-o", "no/such/folder/out.png"), 2, "there is no folder"),
         ((CAT, "-o", "out.png", "--style", "nice"), 2, "style must be one of"),
+        ((CAT, "-o", "out.png", "--style", "alt"), 2, "captioner caption --style alt prints alt text"),
         ((CAT, "-o", "out.gif", "--style", "matrix"), 2, "style must be one of"),
         ((CAT, "-o", "out.html", "--style", "contour"), 2, "style must be one of"),
         ((CAT, "-o", "out.png", "--colormap", "jet"), 2, "colormap must be one of"),

@@ -16,7 +16,20 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 VOCABULARY = Vocabulary(
     [
         *SPECIAL,
-        *["a", "man", "woman", "on", "dog", "dogs", "beach", "frisbee", "orange", "oranges"],
+        *[
+            "a",
+            "man",
+            "woman",
+            "on",
+            "dog",
+            "dogs",
+            "beach",
+            "frisbee",
+            "orange",
+            "oranges",
+            "bike",
+            "bicycle",
+        ],
         "ball",
         "raccoon",
     ]
@@ -41,6 +54,8 @@ def detection(evidence: dict[str, float] | None = None, **log_probs: float) -> D
         (detection({"raccoon": 9.0}), "a raccoon", ["raccoon"]),
         (detection(dog=-2, frisbee=-3, beach=-2.5, ball=-4), "a dog", ["dog", "beach", "frisbee"]),
         (detection(man=-2, woman=-2), "a man", ["man"]),  # one guess of who it is
+        (detection(dog=-2, bike=-2, bicycle=-1), "a dog", ["dog", "bicycle"]),  # one name of a thing
+        (detection(bike=-2, bicycle=-1), "a bike", ["bike"]),
         (detection(a=-1, on=-1), "a dog", []),
         (detection(dog=-2, orange=-1), "a dog in an orange vest", ["dog"]),  # which has no fruit
         (detection(dog=-2, orange=-1), "a dog", ["dog"]),  # as many captions say it of a colour

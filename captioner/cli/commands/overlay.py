@@ -55,6 +55,11 @@ class Request:
 
         inputs, suffix = Inputs.read(args), args.output.suffix.lower()
         _check_output(args.output, inputs)
+        if args.style == "alt":
+            raise OptionsError(
+                "--style of overlay is how it is drawn; captioner caption --style alt prints alt text",
+                "style",
+            )
         check_style(args.style, MEDIA[suffix])
         options = caption_options(args, attention=True)
         return cls(
