@@ -261,6 +261,17 @@ def test_a_photo_that_took_the_place_of_another_is_written_into(root, embed) -> 
 
 
 @pytest.mark.parametrize("beside", [False, True])
+def test_what_a_person_took_away_does_not_come_back(root, batch, beside) -> None:
+    place = root / ("a.jpg.xmp" if beside else "a.jpg")
+    flags = ("--format", "xmp", "--keywords", *(() if beside else ("--embed",)))
+    assert batch(root, "-o", root, *flags) == 0
+    put(place, f"{DESCRIPTION}=", "XMP-dc:Subject=")
+    for _ in range(2):
+        assert batch(root, "-o", root, *flags) == 0
+        assert not {DESCRIPTION, "XMP-dc:Subject"} & set(tags(place)) and tags(place)[ALT_TEXT]
+
+
+@pytest.mark.parametrize("beside", [False, True])
 def test_overwrite_writes_what_is_gone(root, batch, beside) -> None:
     place = root / ("a.jpg.xmp" if beside else "a.jpg")
     flags = ("--format", "xmp", *(() if beside else ("--embed",)))

@@ -90,7 +90,8 @@ class XmpOutput(SidecarOutput):
             if not state.overwrite and self._is_done(target, before, asked):
                 written = before
             else:
-                written = self._write(entry, target, text, record, places, state)._replace(asked=asked)
+                written = self._write(entry, target, text, record, asked, places, state)
+                written = written._replace(asked=asked)
             self.kept += written.kept
         except (ExifToolError, ImageError, OSError, ValueError) as error:
             name = PurePath(entry.name).name if self._options.embed else f"the {self.suffix} file"
@@ -168,6 +169,7 @@ class XmpOutput(SidecarOutput):
         target: PurePath,
         text: str,
         record: Record,
+        asked: bytes,
         places: Mapping[str, Written],
         state: State,
     ) -> Written:
@@ -185,7 +187,11 @@ class XmpOutput(SidecarOutput):
             tags = {} if content is None else self._tool.get_tags(content, target.suffix, _READ)
             photo = {} if self._options.embed else self._tags_of_photo(entry.name)
             photo = _without_ours(photo, places.get(WITHIN, Written()))
-            changes, written = self._choose(tags, photo, text, record, before)
+            is_same = before.asked == asked != b"" and not state.overwrite
+            changes: dict[str, str | list[str]] = {}
+            written = before
+            if not (is_same and self._is_as_left(tags, before)):
+                changes, written = self._choose(tags, photo, text, record, before)
             if changes:
                 changed = self._tool.set_tags(content, target.suffix, changes)
                 partial = Partial(folder, target.name)
@@ -202,6 +208,13 @@ class XmpOutput(SidecarOutput):
             if self._options.embed and (status := folder.look(target.name)) is not None:
                 written = written._replace(stamp=stamp_of(status))
         return written
+
+    def _is_as_left(self, tags: Mapping[str, Any], before: Written) -> bool:
+        """Whether a photo has some of what we wrote: a person took the rest away, and it is not to return."""
+        if not self._options.embed or (before.kept and self._options.replace_existing):
+            return False
+        is_marked = "w" in before.tags and _MARK.search(str(tags.get(WRITER, ""))) is not None
+        return is_marked or _without_ours(tags, before) != tags
 
     def _tags_of_photo(self, name: str) -> Mapping[str, Any]:
         """What is embedded in the photo beside the file, where it can be read."""
