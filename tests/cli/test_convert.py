@@ -228,6 +228,19 @@ def test_keywords_come_from_captions_that_have_some(tmp_path, capsys) -> None:
     assert json.loads(out.read_text())["keywords"] == ["cat"]
 
 
+def test_keywords_are_a_column_of_csv(tmp_path) -> None:
+    captions, out = tmp_path / "captions.jsonl", tmp_path / "out.csv"
+    captions.write_text(
+        '{"image": "a", "caption": "a cat on a bed", "keywords": ["cat", "bed"]}\n'
+        '{"image": "b", "error": {"code": "x", "message": "y"}}\n'
+    )
+    assert convert(captions, "-o", out, "--keywords") == 1
+    with out.open(newline="") as file:
+        assert [row["keywords"] for row in csv.DictReader(file)] == ["cat; bed", ""]
+    assert convert(captions, "-o", out) == 1
+    assert "keywords" not in out.read_text().splitlines()[0]
+
+
 def test_the_captions_are_not_replaced(tmp_path, capsys) -> None:
     lines = tmp_path / "captions.jsonl"
     lines.write_text('{"image": "a.jpg", "caption": "a"}\n')

@@ -284,7 +284,7 @@ def test_keywords_are_written_where_there_are_none(few, tmp_path, batch) -> None
         assert expected and np.atleast_1d(tags["XMP-dc:Subject"]).tolist() == expected
         assert read_tags(few / "theirs0.jpg")["XMP-dc:Subject"] == "mine"
         assert "XMP-dc:Subject" not in read_tags(few / "theirs1.jpg")
-    assert batch(few, "-o", tmp_path / "out.csv", "--keywords") == 2
+    assert batch(few, "-o", tmp_path / "out.parquet", "--keywords") == 2
 
 
 @pytest.mark.parametrize(

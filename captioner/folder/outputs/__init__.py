@@ -46,7 +46,7 @@ _SUFFIXES = {"json": "coco"}
 _FOLDERS = ("txt", "caption", "xmp")
 """Formats whose output is a folder."""
 _ONLY_FOR = {
-    "keywords": ("--keywords", ("xmp", "jsonl")),
+    "keywords": ("--keywords", ("xmp", "jsonl", "csv")),
     "hierarchy": ("--hierarchy", ("xmp",)),
     "embed": ("--embed", ("xmp",)),
     "replace_existing": ("--replace-existing", _FOLDERS),

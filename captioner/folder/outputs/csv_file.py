@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import IO, Any
 
-from captioner.folder.outputs.options import Record
+from captioner.folder.outputs.options import Record, keywords_of_record
 from captioner.folder.outputs.table import COLUMNS, Table, flatten
 
 _FORMULA = "[=+\\-@\uff1d\uff0b\uff0d\uff20]"
@@ -19,15 +19,19 @@ _QUOTED = re.compile(r'[",;\t\r\n]')
 
 
 class CsvOutput(Table):
-    """One row per image; unknown values are empty."""
+    """One row per image; unknown values are empty. Keywords are divided by semicolons."""
 
     name = "csv"
 
     def write(self, file: IO[bytes], records: Iterator[Record]) -> None:
         text = io.TextIOWrapper(file, encoding="utf-8-sig" if self._options.excel else "utf-8", newline="")
-        text.write(f"{','.join(COLUMNS)}\r\n")
+        columns = (*COLUMNS, "keywords") if self._options.keywords else COLUMNS
+        text.write(f"{','.join(columns)}\r\n")
         for record in records:
-            cells = (_cell(value, name) for name, value in flatten(record).items())
+            row = flatten(record)
+            if self._options.keywords and "caption" in record:
+                row["keywords"] = "; ".join(keywords_of_record(record))
+            cells = (_cell(row.get(name), name) for name in columns)
             text.write(f"{','.join(cells)}\r\n")
         text.flush()
         text.detach()

@@ -43,7 +43,7 @@ class OutputOptions:
     embed: bool = False
     """Whether to write metadata into the photo instead of a file beside it."""
     keywords: bool = False
-    """Whether XMP gets keywords, where there are none, and JSON Lines a list of them."""
+    """Whether XMP gets keywords, where there are none, and JSON Lines and CSV a list of them."""
     hierarchy: bool = False
     """Whether XMP gets keywords with what they are kinds of, too."""
     replace_existing: bool = False

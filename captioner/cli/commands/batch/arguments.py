@@ -119,7 +119,7 @@ def add_output_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--keywords",
         action="store_true",
-        help="with xmp and jsonl: also write the things in the photo as keywords (xmp: unless it has some)",
+        help="with xmp, jsonl and csv: also write the things in the photo as keywords (xmp: if it has none)",
     )
     group.add_argument(
         "--hierarchy",
