@@ -35,17 +35,25 @@ from captioner.nn.model import CaptionModel
 from captioner.training.weights.stored import ADDED, RARE
 
 IMPOSSIBLE = 1e-13
-"""Factor of the probability of new words for photos that are not like a corrected one."""
+"""Least factor of the probability of new words."""
+NEVER = -1e4
+"""What is added to the logits of new words, of which some are 30 nats above all others, for photos that are
+less near than `SHUT` to those of the lessons that brought them."""
+SHUT = 0.05
 _PHOTOS = "encoder.taught."
 """Begins the names of the weights and values of corrected photos."""
-_DEEPEST, _SUM, _NEAR, _HEARD, _LIKE = (
-    _PHOTOS + name for name in ("deepest", "sum", "near", "heard", "like")
+_DEEPEST, _SUM, _NEAR, _HEARD, _LIKE, _MEANT = (
+    _PHOTOS + name for name in ("deepest", "sum", "near", "heard", "like", "meant")
 )
 _GATE = "memory.taught"
 """What is added to the logits of new words, float (batch, 1, 1)."""
+_OPEN = "memory.open"
+"""How near the photo is to those whose lessons brought new words, float (batch, 1, 1)."""
 _RARE = "memory.rare"
 """The factors of the scores of rare words, float (batch, 1, rows)."""
 _WEIGHT, _BIAS = "decoder.embedding.weight", "decoder.embedding.bias"
+_NEVER = "taught.never"
+"""`NEVER` for each new word, float (words,); 0 for those of models from before it."""
 _CLOSE = 1e-3
 
 Array = npt.NDArray[np.float32]
@@ -75,9 +83,9 @@ def export_taught(
         _set_photos(editor, photos)
         if rare is not None:
             _add_nearness(graph, editor, len(rare.words))
-        editor.write()
         if len(weight):
-            _add_gate(graph)
+            _add_gate(graph, editor)
+        editor.write()
 
     def decoder(graph: onnx.ModelProto) -> None:
         if len(weight):
@@ -166,7 +174,8 @@ def _photos_graph(taught: TaughtPhotos) -> onnx.ModelProto:
     deepest = torch.zeros(2, taught.keys.shape[1], 3, 5)
     dynamic = (dict.fromkeys((0, 2, 3), torch.export.Dim.DYNAMIC),)
     return compose.add_prefix(
-        export_graph(taught, (deepest,), dynamic, ["deepest"], ["sum", "near", "heard", "like"]), _PHOTOS
+        export_graph(taught, (deepest,), dynamic, ["deepest"], ["sum", "near", "heard", "like", "meant"]),
+        _PHOTOS,
     )
 
 
@@ -208,19 +217,19 @@ def _set_photos(editor: GraphEditor, photos: onnx.ModelProto) -> None:
     editor.replace_initializers(_PHOTOS, photos.graph.initializer)
 
 
-def _add_gate(model: onnx.ModelProto) -> None:
-    """Put out how likely new words may be."""
-    if _GATE in (value.name for value in model.graph.output):
-        return
-    editor = GraphEditor(model)
+def _add_gate(model: onnx.ModelProto, editor: GraphEditor) -> None:
+    """Put out how likely new words may be, and how near photos are that they are meant for."""
     [batch, *_] = model.graph.output[0].type.tensor_type.shape.dim
-    least = editor.constant("taught.impossible", np.array(IMPOSSIBLE, dtype=np.float32))
     axis = editor.constant("taught.axis", np.array([-1]))
-    editor.add("Max", [_NEAR, least], ["taught.share"])
-    editor.add("Log", ["taught.share"], ["taught.log"])
-    editor.add("Unsqueeze", ["taught.log", axis], [_GATE])
-    _declare(model.graph.output, _GATE, batch.dim_param, 1)
-    editor.write()
+    if _GATE not in editor.producers():
+        least = editor.constant("taught.impossible", np.array(IMPOSSIBLE, dtype=np.float32))
+        editor.add("Max", [_NEAR, least], ["taught.share"])
+        editor.add("Log", ["taught.share"], ["taught.log"])
+        editor.add("Unsqueeze", ["taught.log", axis], [_GATE])
+    if _OPEN not in editor.producers():
+        editor.add("Unsqueeze", [_MEANT, axis], [_OPEN])
+    for name in (_GATE, _OPEN):
+        _declare(model.graph.output, name, batch.dim_param, 1)
 
 
 def _add_nearness(model: onnx.ModelProto, editor: GraphEditor, rows: int) -> None:
@@ -239,12 +248,18 @@ def _add_words(model: onnx.ModelProto, weight: Array, bias: Array) -> None:
         for name, one in ((_WEIGHT, weight), (_BIAS, bias))
     }
     editor = GraphEditor(model)
+    never = np.full(len(weight), NEVER, dtype=np.float32)
+    before = editor.array(_NEVER)
+    never[:earlier] = 0 if before is None else before
+    new[_NEVER] = numpy_helper.from_array(never, _NEVER)
     editor.remove(node for node in editor.nodes if node.output[0] in new)  # that widen earlier ones
     editor.replace_initializers(tuple(new), new.values())
     [log_probs] = [value for value in model.graph.output if value.name == "log_probs"]
     words = log_probs.type.tensor_type.shape.dim[2]
     if not earlier:
         _splice_words(model, editor, words.dim_value)
+    if before is None:
+        _bar_words(model, editor)
     editor.write()
     words.dim_value += len(weight) - earlier
 
@@ -272,6 +287,21 @@ def _splice_words(model: onnx.ModelProto, editor: GraphEditor, known: int) -> No
     last = producers["log_probs"]
     editor.add("Concat", [last.input[0], "taught.logits"], ["logits"], axis=-1)
     last.input[0] = "logits"
+
+
+def _bar_words(model: onnx.ModelProto, editor: GraphEditor) -> None:
+    """Make new words impossible for photos that they are not meant for."""
+    [batch, *_] = model.graph.input[0].type.tensor_type.shape.dim
+    _declare(model.graph.input, _OPEN, batch.dim_param, 1)
+    reader = editor.producers()["taught.logits"]
+    reader.input[list(reader.input).index("taught.bias")] = "taught.closed"
+    limit, none = (
+        editor.constant(f"taught.{name}", np.array(value, dtype=np.float32))
+        for name, value in (("shut", SHUT), ("none", 0.0))
+    )
+    editor.add("Less", [_OPEN, limit], ["taught.is_shut"])
+    editor.add("Where", ["taught.is_shut", _NEVER, none], ["taught.barred"])
+    editor.add("Add", ["taught.bias", "taught.barred"], ["taught.closed"])
 
 
 def _add_rare(model: onnx.ModelProto, rare: RareWords) -> None:

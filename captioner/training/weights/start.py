@@ -216,8 +216,9 @@ class Start:
             yield "encoder.colors."
         if not self.model.taught:
             yield "encoder.taught."
-        elif "encoder.taught.quiet" not in self.weights:
-            yield "encoder.taught.quiet"
+        for name in ("encoder.taught.quiet", "encoder.taught.opens"):
+            if name not in self.weights:  # of a model that was taught before there were any
+                yield name
         if not self.model.bonus.classes:
             yield "decoder.bonus.evidence."
         if self._gets_classes(model.bonus):
