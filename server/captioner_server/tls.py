@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import ssl
+import time
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +45,17 @@ def server_context(options: ServerOptions) -> ssl.SSLContext | None:
         return None
     files = _Files(options.tls_certificate, options.tls_key, options.tls_client_ca)
     context = current = files.context()
+    mutual, since = options.tls_client_ca is not None, 0.0
 
-    def renew(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
-        nonlocal current
-        renewed = files.read_again()
-        current = renewed[0] if renewed else current
+    def renew(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> int | None:
+        nonlocal current, since
+        if renewed := files.read_again():
+            current, since = renewed[0], time.time()  # noqa: TID251 (that of sessions)
         connection.context = current
+        # A caller is not verified again where a session of TLS 1.2 goes on.
+        session = connection.session if mutual and connection.session_reused else None
+        is_old = session is not None and session.time <= since
+        return ssl.ALERT_DESCRIPTION_ACCESS_DENIED if is_old else None
 
     context.sni_callback = renew  # called at each handshake, also without a server name
     return context
@@ -83,6 +89,9 @@ class _Files:
             raise ServerStartError(f"cannot use {names} as certificate and key: {reason}") from None
         if self._client_ca is not None:
             context.verify_mode = ssl.CERT_REQUIRED
+            # Sessions of TLS 1.3 and tickets would outlive the authority of their caller.
+            context.options |= ssl.OP_NO_TICKET
+            context.num_tickets = 0
             try:
                 context.load_verify_locations(self._client_ca)
             except (OSError, ssl.SSLError) as error:

@@ -222,6 +222,39 @@ def test_other_authorities_of_callers_are_taken_over_http_without_a_restart(tmp_
             old.get("/healthz")
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_sessions_do_not_outlive_the_authority_of_their_caller(
+    tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    first, second = (Authority(tmp_path / name) for name in ("first", "second"))
+    certificate, key = first.issue("server")
+    context = ssl.create_default_context(cafile=str(first.roots))
+    context.load_cert_chain(*first.issue("client"))
+    context.maximum_version = version
+    callers = tmp_path / "callers.pem"
+    callers.write_bytes(first.roots.read_bytes())
+    options = {"tls_certificate": certificate, "tls_key": key, "tls_client_ca": callers}
+
+    def call(server: RunningServer, session: ssl.SSLSession | None = None) -> tuple[bytes, Any]:
+        assert server.server.http_url
+        port = server.server.http_url.rpartition(":")[2]
+        with socket.create_connection(("localhost", int(port)), PATIENCE_S) as plain:
+            connection = context.wrap_socket(plain, server_hostname="localhost", session=session)
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            return connection.recv(15), connection.session
+
+    with serve(FakeEngine(), http_port=0, **options) as server:
+        answer, session = call(server)
+        assert answer == b"HTTP/1.1 200 OK"
+        time.sleep(0.01)
+        callers.write_bytes(second.roots.read_bytes())
+        for one in (None, session):
+            with suppress(OSError):
+                assert not call(server, one)[0]
+
+
 def shown_certificate(address: str) -> str:
     found = probe.certificate_of(address)
     assert found
