@@ -16,6 +16,7 @@ import gc
 import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +68,15 @@ def _keep_trimmed(trim: Any) -> None:
     while True:
         time.sleep(_INTERVAL_S)
         rest -= 1
-        resident = _resident_bytes()
+        try:
+            resident = _resident_bytes()
+        except OSError:  # no file can be opened now
+            continue
         least, last = min(least, resident), min(last, resident)
         if resident > last + _GROWTH_BYTES or (rest <= 0 and resident > least + _GROWTH_BYTES):
             trim(0)  # without the global lock
-            last = _resident_bytes()
+            with suppress(OSError):
+                last = _resident_bytes()
             pause = 1 if last < resident - _GROWTH_BYTES else min(2 * pause, _LONGEST_PAUSE)
             rest = pause
 
