@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
-from captioner.errors import DataError
+from captioner.errors import DataError, clip
 from captioner.references import CaptionedImage, read_references
 from captioner.references.listing import list_images
 from captioner.training.config.options import TrainOptions
+from captioner.words.tokens import tokenize
 
 HELD_OUT_FROM, HELD_OUT = 50, 0.1
 """With so many corrections, this share of them is not taught, but tells what others like them gain."""
@@ -44,6 +45,9 @@ class Lesson:
         if not folder.is_dir():
             raise DataError(f"there is no folder {folder}")
         corrected = read_references(corrections)
+        for image in corrected:
+            if wordless := next((text for text in image.captions if not tokenize(text)), None):
+                raise DataError(f"{corrections}: the caption of {image.name} has no words: {clip(wordless)}")
         names = {normalize("NFC", image.name.replace("\\", "/")) for image in corrected}
         others = [
             name

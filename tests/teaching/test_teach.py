@@ -47,6 +47,13 @@ def test_a_lesson_has_corrected_photos_and_others(data: Path, tmp_path: Path) ->
     assert len(lesson.others) == 28 and {"00.png", "01.png"}.isdisjoint(lesson.others)
 
 
+@pytest.mark.parametrize("caption", ["!!! ...", "\N{CAT FACE}"])
+def test_captions_without_words_are_refused(data: Path, tmp_path: Path, caption: str) -> None:
+    given = corrections(tmp_path / "c.jsonl", {"00.png": "a red thing", "01.png": caption})
+    with pytest.raises(DataError, match=r"the caption of 01\.png has no words"):
+        Lesson.read(data / "images", given)
+
+
 def test_some_of_many_corrections_are_held_out(tmp_path: Path) -> None:
     given = corrections(tmp_path / "c.jsonl", {f"{n}.png": "a thing" for n in range(60)})
     lesson = Lesson.read(tmp_path, given)
@@ -202,6 +209,8 @@ def test_what_is_not_there_is_said_at_once(
         ([str(tmp_path / "no"), str(given)], "there is no folder"),
         ([str(data / "images"), str(tmp_path / "no.jsonl")], "there is no file"),
         ([str(data / "images"), str(given), "--name", "a/b"], "cannot be the name of a model"),
+        ([str(data / "images"), str(given), "--name", "a\0b"], "cannot be the name of a model"),
+        ([str(data / "images"), str(given), "--name", ".."], "cannot be the name of a model"),
         ([str(data / "images"), str(given), "--name", "default"], "there is an installed model default"),
     ):
         assert main(["teach", *arguments]) == 2

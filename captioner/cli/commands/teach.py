@@ -62,7 +62,7 @@ class Request:
         from captioner.model.bundle import DEFAULT
         from captioner.model.installed import installed_models, provided_models, taught_folder, used_model
 
-        if not args.name or Path(args.name).name != args.name:
+        if not args.name.strip(". ") or Path(args.name).name != args.name or not args.name.isprintable():
             raise DataError(f"--name: {args.name!r} cannot be the name of a model")
         if args.name in provided_models():
             raise DataError(f"--name: there is an installed model {args.name}; choose another name")
