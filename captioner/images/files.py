@@ -11,16 +11,7 @@ from unicodedata import normalize
 
 from captioner.errors import DataError, ImageError
 from captioner.images.sources import DEFAULT_LIMITS, ImageLimits, read_file
-from captioner.images.zip_archive import ZipArchive
-
-
-def open_zip(path: Path) -> ZipArchive:
-    """A zip file with images of a data set. Raises `DataError`."""
-    try:
-        return ZipArchive(path)
-    except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or f"neither a folder nor a zip file, or damaged ({error})"
-        raise DataError(f"{path}: {reason}") from None
+from captioner.images.zip_archive import ZipArchive, open_zip
 
 
 class ImageFiles:

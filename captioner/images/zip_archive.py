@@ -7,6 +7,8 @@ import zipfile
 from pathlib import Path
 from typing import IO
 
+from captioner.errors import DataError
+
 MAX_DIRECTORY_BYTES = 2**25
 """Largest directory of a zip archive: about 300,000 members, which take some 20 times as much memory."""
 _PIECE_BYTES = 2**6
@@ -50,6 +52,15 @@ class ZipArchive(zipfile.ZipFile):
         super().close()
         if self._opened is not None:
             self._opened.close()
+
+
+def open_zip(path: Path) -> ZipArchive:
+    """A zip file with images of a data set. Raises `DataError`."""
+    try:
+        return ZipArchive(path)
+    except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or f"neither a folder nor a zip file, or damaged ({error})"
+        raise DataError(f"{path}: {reason}") from None
 
 
 class Bounded:

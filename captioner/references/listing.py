@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 
 from captioner.errors import DataError
-from captioner.images.files import open_zip
 from captioner.images.suffixes import PICTURES, holds_no_photos
+from captioner.images.zip_archive import open_zip
 
 
 def list_images(place: Path) -> list[str]:

@@ -215,7 +215,7 @@ def test_the_recipe_that_comes_along_is_known(tmp_path, capsys, monkeypatch) -> 
         ("seed=-1", "seed must be at least 0 and below 2^63, got -1"),
         ("seed=99999999999999999999999", "seed must be at least 0"),
         ("stages.0.name.x.y=1", "there is no option stages.0.name.x.y"),
-        ("start=defualt", "there is no model defualt, and no file or folder "),
+        ("start=defualt", "there is no model defualt, and "),
         ("start=defualt", "; did you mean default?"),
         (f"seed{'.x' * 5000}=1", "there is no option seed.x.x.x"),
     ],

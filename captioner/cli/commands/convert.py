@@ -21,6 +21,7 @@ from captioner.cli.commands.batch.outputs import (
     output_fields,
     output_options,
     read_corrections,
+    say_unused_corrections,
     unused_corrections,
 )
 from captioner.cli.commands.batch.wording import make_transform
@@ -88,7 +89,7 @@ def convert(request: ConvertRequest) -> int:
         check_no_input(output, [request.captions, *request.input_files])
     with closing(RecordedSource(request.captions)) as source:
         options = _options(request, source.first())
-        corrections = read_corrections(request, request.captions)
+        corrections = read_corrections(request)
         transform = make_transform(request, None, corrections, is_recorded=True)
         wanted = output_options(request, options, None, transform, request.root)
         run = FolderRun(
@@ -114,6 +115,7 @@ def convert(request: ConvertRequest) -> int:
             more = f", {left_out} left out" if left_out else ""
             said = f"{counted(run.total, 'image')} in {request.output}, {failed} of them failed{more}"
             print(f"captioner: {printable(said)}", file=sys.stderr)
+    say_unused_corrections(request, request.captions)
     return 1 if failed else 0
 
 

@@ -254,7 +254,7 @@ def _installed(name: str, path: Path) -> Path:
     models = installed_models()
     if name not in models:
         there = instead_of(name, models)
-        raise BundleError(f"there is no model {clip(name)}, and no file or folder {path}; {there}")
+        raise BundleError(f"there is no model {clip(name)}, and {path} does not exist; {there}")
     return models[name]
 
 

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING
 from captioner.cli.arguments.inputs import report_unknown_keywords
 from captioner.cli.arguments.model import ServedModel
 from captioner.cli.commands.batch.names import read_list
-from captioner.cli.commands.batch.outputs import output_options, read_corrections, unused_corrections
+from captioner.cli.commands.batch.outputs import (
+    output_options,
+    read_corrections,
+    say_unused_corrections,
+    unused_corrections,
+)
 from captioner.cli.commands.batch.request import Request
 from captioner.cli.commands.batch.wording import make_transform
 from captioner.cli.output import INTERRUPTED, counted
@@ -38,7 +43,7 @@ def caption_here(request: Request) -> int:
     if request.gallery is not None:
         _check_gallery(request, request.gallery)
     names = _check_inputs(request, read_list(request))
-    corrections = read_corrections(request, *([request.folder] if request.folder else []))
+    corrections = read_corrections(request)
     stop = threading.Event()
     with _open_engine(request) as engine, _interruptible(stop):
         wanted = _output_options(request, engine, corrections)
@@ -46,6 +51,8 @@ def caption_here(request: Request) -> int:
         while True:
             try:
                 status = _run_once(request, engine, wanted, names, stop, corrections, is_first=is_first)
+                if is_first:
+                    say_unused_corrections(request, *([request.folder] if request.folder else []))
                 is_first = is_gone = False
             except NoImagesError as error:
                 if not request.watch:

@@ -69,16 +69,17 @@ def output_fields(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def read_corrections(request: OutputRequest, *sources: Path) -> Corrections | None:
-    """The decisions to use. Those that are beside the sources or in the folder of the output are not used
-    unasked, since they change what is written: it is said that they are there."""
+def read_corrections(request: OutputRequest) -> Corrections | None:
     from captioner.folder.corrections import Corrections
 
-    if request.corrections is not None:
-        return Corrections.read(request.corrections)
-    if not request.quiet:
+    return None if request.corrections is None else Corrections.read(request.corrections)
+
+
+def say_unused_corrections(request: OutputRequest, *sources: Path) -> None:
+    """Say that there are decisions beside the sources, or in the folder of the output. They are not used
+    unasked, since they change what is written."""
+    if request.corrections is None and not request.quiet:
         say_unused(*sources, Path(request.output))
-    return None
 
 
 def unused_corrections(corrections: Corrections) -> Iterator[str]:
