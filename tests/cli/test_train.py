@@ -12,11 +12,11 @@ import torch
 from support import squares
 from support.one_thread import one_thread, seeded  # noqa: F401
 
-from captioner.cli.commands.train import torch_device
 from captioner.cli.main import main
 from captioner.errors import DeviceError
 from captioner.folder.locks import hold_local
 from captioner.model.bundle import Bundle
+from captioner.training.device import torch_device
 
 CONFIG = """
 name = "squares"

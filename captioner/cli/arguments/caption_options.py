@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Callable, Collection
 from typing import Any
 
 from captioner.errors import OptionsError
 from captioner.options import OPTION_SPECS, CaptionOptions, OptionSpec
+
+_PAGE_ALTERNATIVES = 2
+"""Alternatives shown on a page unless --alternatives is given."""
 
 
 def add_search_arguments(
@@ -56,3 +60,8 @@ _EXPECTED = {
     str: "one or more words",
     tuple: "ROWSxCOLUMNS, such as 14x14",
 }
+
+
+def with_alternatives(options: CaptionOptions) -> CaptionOptions:
+    """The options, with some alternatives for a page to show."""
+    return dataclasses.replace(options, alternatives=options.alternatives or _PAGE_ALTERNATIVES)

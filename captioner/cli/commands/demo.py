@@ -15,9 +15,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from captioner.cli.arguments.caption_options import with_alternatives
 from captioner.cli.arguments.corrections import DEFAULT, corrections_of
 from captioner.cli.arguments.model import LocalModel, add_device_argument, add_model_argument
-from captioner.cli.commands.overlay import with_alternatives
 from captioner.cli.output import printable
 from captioner.errors import OptionsError
 from captioner.model.installed import used_model

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from captioner.cli.arguments.caption_options import caption_options
+from captioner.cli.arguments.caption_options import caption_options, with_alternatives
 from captioner.cli.arguments.corrections import DEFAULT, found_corrections
 from captioner.cli.arguments.inputs import IS_ARCHIVE
 from captioner.cli.arguments.model import (
@@ -22,20 +21,17 @@ from captioner.cli.arguments.model import (
     chosen_model,
     image_limits,
 )
-from captioner.cli.commands.overlay import with_alternatives
 from captioner.cli.output import printable, report_failure
+from captioner.cli.records import find_photos, read_records
 from captioner.errors import CaptionerError, DataError, ImageUnreadableError, OptionsError
 from captioner.images.suffixes import is_archive
-from captioner.surrogates import image_of
 
 if TYPE_CHECKING:
-    from captioner.folder.items import Found
     from captioner.images.sources import ImageLimits
     from captioner.options import CaptionOptions
     from captioner.overlay.gallery import GallerySummary
 
-_LINES_TRIED = _RECORDS_LOOKED_AT = 100
-_NOT_A_RECORD = {"code": "invalid_data", "message": "not a record of a caption"}
+_RECORDS_LOOKED_AT = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,17 +195,6 @@ def _find_records(request: Request) -> Iterator[dict[str, Any]]:
     return itertools.chain(first, records)
 
 
-def find_photos(folder: Path) -> list[Found]:
-    """The images in `folder` and below, as `captioner batch` finds them, by name. Raises `DataError` if there
-    are none."""
-    from captioner.folder.sources import FolderSource
-
-    photos = sorted(FolderSource(folder).find(), key=lambda photo: photo.name)
-    if not photos:
-        raise DataError(f"{folder}: there are no images in this folder")
-    return photos
-
-
 def _make_records(request: Request) -> Iterator[dict[str, Any]]:
     """Caption the photos of a folder; one record per photo. What listing the folder showed to be no photo,
     such as a pipe, is not opened."""
@@ -239,45 +224,3 @@ def _make_records(request: Request) -> Iterator[dict[str, Any]]:
                 yield error_to_dict(photo.name, outcome)
             else:
                 yield outcome.to_dict(photo.name)
-
-
-def read_records(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a JSONL file. An invalid line, such as the last one of a killed run, becomes a failed
-    record. Raises `DataError` at once if the file starts with many invalid lines or has no others."""
-    records = _read_lines(path)
-    first: list[dict[str, Any]] = []
-    for record in records:
-        first.append(record)
-        if record.get("error") is not _NOT_A_RECORD:
-            return itertools.chain(first, records)
-        if len(first) == _LINES_TRIED:
-            break
-    raise DataError(
-        f"{path}: there are no captions in this file; they are in the .jsonl file that captioner batch wrote"
-    )
-
-
-def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    from captioner.folder.state_file import MAX_RECORD_BYTES
-
-    try:
-        with path.open("rb") as file:
-            lines = iter(lambda: file.readline(MAX_RECORD_BYTES + 1), b"")
-            for number, line in enumerate(lines, 1):
-                if len(line) > MAX_RECORD_BYTES:
-                    raise DataError(f"{path}, line {number}: more than {MAX_RECORD_BYTES} bytes")
-                if line.strip():
-                    text = line.decode("utf-8-sig", "replace")
-                    yield _read_line(text, f"line {number} of {path.name}")
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from error
-
-
-def _read_line(line: str, place: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        record = None
-    if isinstance(record, dict) and "image" in record and ("caption" in record or "error" in record):
-        return {**record, "image": image_of(record)}
-    return {"image": place, "error": _NOT_A_RECORD}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import io
 import re
 from collections.abc import Collection
@@ -12,7 +11,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from captioner.cli.arguments.caption_options import caption_options
+from captioner.cli.arguments.caption_options import caption_options, with_alternatives
 from captioner.cli.arguments.inputs import Inputs, add_input_arguments
 from captioner.cli.arguments.model import LocalModel, ServedModel, add_caption_arguments, chosen_model
 from captioner.cli.output import printable, report_failure
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 MEDIA = {".png": "picture", ".gif": "animation", ".webp": "animation", ".html": "page"}
 """What an overlay is, by the suffix of its file."""
 STEM = "{stem}"
-PAGE_ALTERNATIVES = 2
-"""Alternatives shown on a page unless --alternatives is given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,11 +204,6 @@ def _check_output(output: Path, inputs: Inputs) -> None:
         raise OptionsError(f"OUT must end in {', '.join(MEDIA)}, got {output.name!r}", "output")
     if STEM not in output.name and not output.parent.is_dir():
         raise OptionsError(f"there is no folder {output.parent}", "output")
-
-
-def with_alternatives(options: CaptionOptions) -> CaptionOptions:
-    """The options, with some alternatives for a page to show."""
-    return dataclasses.replace(options, alternatives=options.alternatives or PAGE_ALTERNATIVES)
 
 
 def _render(request: Request, image: ImageInput, caption: Caption) -> bytes:

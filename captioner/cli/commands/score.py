@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from captioner.cli.arguments.values import given_flags
 from captioner.cli.output import counted, printable
+from captioner.cli.table import print_table
 from captioner.errors import OptionsError, how_to_install
 
 if TYPE_CHECKING:
@@ -256,24 +257,3 @@ def _print_comparison(comparison: Comparison, names: Sequence[str]) -> None:
     heads = [counted(first.images, "image"), *names, "change", "95% interval", "p"]
     others = statistics(second)
     print_table(heads, rows, [[name, value, others[name]] for name, value in statistics(first).items()])
-
-
-def print_table(heads: list[str], *sections: list[list[str]]) -> None:
-    """Print a table to stdout: the first column left-aligned, the others right-aligned, a gap between
-    sections."""
-    from rich.box import SIMPLE
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE, pad_edge=False)
-    cells = [row for rows in sections for row in rows]
-    for number, head in enumerate(heads):
-        # Numbers are never cut; what does not fit into a terminal is folded.
-        widest = max((len(row[number]) for row in cells if 0 < number < len(row)), default=5)
-        table.add_column(Text(head, overflow="fold"), justify="right" if number else "left", min_width=widest)
-    for rows in sections:
-        for row in rows:
-            table.add_row(*(Text(cell, overflow="fold") for cell in row))
-        table.add_section()
-    Console(width=None if sys.stdout.isatty() else 1000).print(table)

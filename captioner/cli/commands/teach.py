@@ -92,9 +92,9 @@ def run(args: argparse.Namespace) -> int:
 
     import torch
 
-    from captioner.cli.commands.train import torch_device
     from captioner.teaching.lesson import Lesson
     from captioner.teaching.teach import teach
+    from captioner.training.device import torch_device
 
     if request.threads is not None:
         torch.set_num_threads(request.threads)

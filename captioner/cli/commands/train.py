@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 
 import captioner
 from captioner.cli.arguments.model import add_device_argument, add_threads_argument
-from captioner.errors import DataError, DeviceError
+from captioner.errors import DataError
 from captioner.toml import read_toml
 
 if TYPE_CHECKING:
-    import torch
-
     from captioner.training.config.options import TrainOptions
 
 RECIPES = Path(captioner.__file__).parent / "training" / "recipes"
@@ -117,6 +115,7 @@ def train(request: Request) -> int:
 
 
 def _train(request: Request, options: TrainOptions, folder: Path) -> None:
+    from captioner.training.device import torch_device
     from captioner.training.loop.trainer import Trainer
     from captioner.training.progress import Progress
 
@@ -171,18 +170,3 @@ def _changes(args: argparse.Namespace) -> dict[str, str]:
         if getattr(args, part) is not None:
             changes[f"model.{part}"] = getattr(args, part)
     return changes
-
-
-def torch_device(name: str) -> torch.device:
-    import torch
-
-    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if name.startswith("cuda") and not found:
-        raise DeviceError(f"{name.upper()} cannot be used: PyTorch finds no GPU")
-    if int(name.partition(":")[2] or 0) >= max(1, found):
-        raise DeviceError(
-            f"{name.upper()} cannot be used: the last GPU that PyTorch finds is cuda:{found - 1}"
-        )
-    if name == "auto":
-        name = "cuda" if found else "cpu"
-    return torch.device(name)

@@ -180,7 +180,7 @@ def _check_gallery(request: Request, page: Path) -> None:
 
 
 def _write_gallery(request: Request, page: Path) -> None:
-    from captioner.cli.commands.gallery import read_records
+    from captioner.cli.records import read_records
     from captioner.folder.outputs import output_files
     from captioner.overlay.gallery import write_gallery
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from captioner.cli.commands.score import print_table
+from captioner.cli.table import print_table
 from captioner.errors import OptionsError
 
 if TYPE_CHECKING:
