@@ -217,6 +217,7 @@ def test_the_recipe_that_comes_along_is_known(tmp_path, capsys, monkeypatch) -> 
         ("stages.0.name.x.y=1", "there is no option stages.0.name.x.y"),
         ("start=defualt", "there is no model defualt, and "),
         ("start=defualt", "; did you mean default?"),
+        ("model.hidden=100000000000", "a model of this size does not fit into the memory"),
         (f"seed{'.x' * 5000}=1", "there is no option seed.x.x.x"),
     ],
 )

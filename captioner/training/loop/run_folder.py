@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from captioner.errors import DataError
+from captioner.errors import DataError, clip
 from captioner.files.destination import replacing
 from captioner.training.config.options import TrainOptions
 from captioner.training.data.examples import Example
@@ -39,6 +40,15 @@ class RunFolder:
     def write_last(self, contents: Mapping[str, Any]) -> None:
         """As `checkpoint.save`."""
         checkpoint.save(self.path / "last.pt", contents)
+
+    @contextmanager
+    def restoring(self) -> Iterator[None]:
+        """Read from a state. Raises `DataError` where something is missing or is not as it was saved."""
+        try:
+            yield
+        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            reason = clip(str(error).partition("\n")[0], 200)
+            raise DataError(f"{self.path / 'last.pt'} cannot be resumed from: {reason}") from error
 
     def last(
         self, options: TrainOptions, words: Sequence[str], data: str, device: torch.device

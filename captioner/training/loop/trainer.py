@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -110,18 +111,22 @@ class Trainer:
         self.train_examples, self.cache = self._usable(self.train_examples, "training", options.crops)
         self.val_examples, self.val_cache = self._usable(self.val_examples, "validation")
         self.data_digest = digest_of(self.train_examples, self.val_examples)
-        saved = self.folder.last(self.options, self.vocabulary.words, self.data_digest, device)
-        if saved:
-            self.stage, self.epoch, self.batch = saved["position"]
-            self.history = saved["history"]
-            progress.note(f"resuming from {folder / 'last.pt'}, {position_in_words(self.options, saved)}")
-        else:
+        with self.folder.restoring():
+            saved = self.folder.last(self.options, self.vocabulary.words, self.data_digest, device)
+            if saved:
+                self.stage, self.epoch, self.batch = map(operator.index, saved["position"])
+                if min(self.stage, self.epoch, self.batch) < 0:
+                    raise DataError(f"{folder / 'last.pt'} cannot be resumed from: its position is negative")
+                self.history = list(saved["history"])
+                progress.note(f"resuming from {folder / 'last.pt'}, {position_in_words(self.options, saved)}")
+        if not saved:
             self._fit_label_classes()
         self.ema = MovingAverage(self.model, options.ema_decay)
         self.soup = Soup(self.model)
         self.losses, self.optimizer = self._prepared_stage()
         if saved:
-            self._restore(saved)
+            with self.folder.restoring():
+                self._restore(saved)
         for text in warnings(options, self.train_examples):
             progress.note(text)
 

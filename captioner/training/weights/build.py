@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from captioner.errors import DataError
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.training.config.options import TrainOptions
@@ -65,7 +66,12 @@ def build_model(
     architecture = dataclasses.replace(architecture, bonus=bonus)
     keeps = start is not None and start.model.encoder == architecture.encoder
     weights = None if options.weights == "random" or keeps else options.weights
-    model = CaptionModel(architecture, len(vocabulary), weights)
+    try:
+        model = CaptionModel(architecture, len(vocabulary), weights)
+    except (MemoryError, RuntimeError) as error:
+        if "alloc" not in str(error) and not isinstance(error, MemoryError):
+            raise
+        raise DataError("a model of this size does not fit into the memory of this machine") from error
     if named:
         model.name_classes(named.membership, named.column)
     if classes:

@@ -172,6 +172,30 @@ def test_a_finished_run_is_not_run_again(uninterrupted: Path, data: Path, cache:
     assert (uninterrupted / "last.pt").read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(
+            {name: None}
+            for name in ("options", "vocabulary", "model", "history", "ema", "optimizer", "random")
+        ),
+        {"position": [-1, 0, 0]},
+        {"position": "abc"},
+        {"model": [1, 2]},
+        {"ema": None, "objectives": 3},
+    ],
+)
+def test_a_damaged_state_is_not_resumed_from(
+    uninterrupted: Path, data: Path, cache: Path, tmp_path: Path, change: dict[str, object]
+) -> None:
+    contents = {**checkpoint.load(uninterrupted / "last.pt"), **change}
+    (tmp_path / "run").mkdir()
+    kept = {name: value for name, value in contents.items() if value is not None}
+    checkpoint.save(tmp_path / "run" / "last.pt", kept)
+    with pytest.raises(DataError, match=r"last\.pt cannot be resumed from: "):
+        trainer(squares.options(squares.TWO_STAGES), tmp_path / "run", data, cache)
+
+
 def test_a_folder_of_another_run_is_refused(
     uninterrupted: Path, data: Path, cache: Path, tmp_path: Path
 ) -> None:
