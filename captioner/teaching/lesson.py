@@ -45,7 +45,10 @@ class Lesson:
         if not folder.is_dir():
             raise DataError(f"there is no folder {folder}")
         corrected = read_references(corrections)
+        places: dict[Path, str] = {}
         for image in corrected:
+            if (other := places.setdefault(Path(image.name), image.name)) != image.name:
+                raise DataError(f"{corrections}: {other} and {image.name} are one photo")
             if wordless := next((text for text in image.captions if not tokenize(text)), None):
                 raise DataError(f"{corrections}: the caption of {image.name} has no words: {clip(wordless)}")
         names = {normalize("NFC", image.name.replace("\\", "/")) for image in corrected}

@@ -54,6 +54,12 @@ def test_captions_without_words_are_refused(data: Path, tmp_path: Path, caption:
         Lesson.read(data / "images", given)
 
 
+def test_two_names_of_one_photo_are_refused(data: Path, tmp_path: Path) -> None:
+    given = corrections(tmp_path / "c.jsonl", {"00.png": "a red thing", "./00.png": "a blue thing"})
+    with pytest.raises(DataError, match=r"00\.png and \./00\.png are one photo"):
+        Lesson.read(data / "images", given)
+
+
 def test_some_of_many_corrections_are_held_out(tmp_path: Path) -> None:
     given = corrections(tmp_path / "c.jsonl", {f"{n}.png": "a thing" for n in range(60)})
     lesson = Lesson.read(tmp_path, given)
