@@ -16,8 +16,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from captioner.cores import available_cores
 from captioner.errors import DeviceError, ImageError, ModelOutputError, clip
-from captioner.machine.cores import available_cores
 from captioner.options import CaptionOptions
 from captioner.protocol import PixelModel, Pixels
 from captioner.results import Caption

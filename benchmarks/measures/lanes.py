@@ -9,7 +9,7 @@ from typing import Any
 
 from serving.common import percentiles_ms, run_clients, running_server
 
-from captioner.machine.cores import available_cores
+from captioner.cores import available_cores
 from captioner.model.runtime import default_lanes
 from measures.bench import Bench, Table
 from measures.command import captioner

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from captioner.cores import available_cores
 from captioner.errors import CaptionerError
-from captioner.machine.cores import available_cores
 from captioner.model.search import search
 from measures.bench import SEARCHES, Bench, Skip, Table, ratio
 from measures.photos import SIZES, photos

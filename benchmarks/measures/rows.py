@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from serving.common import run_clients, running_server
 
-from captioner.machine.cores import available_cores
+from captioner.cores import available_cores
 from measures import pytorch, serving
 from measures.bench import SEARCHES, Bench, Skip
 from measures.command import Run, captioner

@@ -9,13 +9,13 @@ from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
+from captioner.cores import available_cores
 from captioner.errors import ImageError, ImageUnreadableError
 from captioner.folder.items import Done, Item, Loaded, digest_of
 from captioner.folder.sources import Source
 from captioner.images.keywords import read_keywords
 from captioner.images.workers import DecodeWorkers
 from captioner.keywords import KeywordOptions
-from captioner.machine.cores import available_cores
 from captioner.model.calibration import Calibration
 from captioner.model.graphs.precision import FLOAT32
 from captioner.options import CaptionOptions

@@ -27,6 +27,7 @@ from typing import Self
 
 import numpy as np
 
+from captioner.cores import available_cores
 from captioner.errors import (
     CaptionerError,
     DecodingInterruptedError,
@@ -36,7 +37,6 @@ from captioner.errors import (
 )
 from captioner.images.preparation import Pixels, Preparation
 from captioner.images.worker import DONE, ERRORS, READY, REPLY, REQUEST, _receive
-from captioner.machine.cores import available_cores
 
 DEFAULT_MAX_CPU_S = 2.0
 _START_S = 60.0

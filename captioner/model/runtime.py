@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from captioner.cores import available_cores, core_limit
 from captioner.errors import BundleError, DeviceError, OptionsError, RuntimeMissingError, how_to_install
-from captioner.machine.cores import available_cores, core_limit
 from captioner.model.bundle import DECODER, ENCODER, FORMAT, Bundle
 from captioner.model.calibration import CERTAINTY
 from captioner.model.graphs.cache import GRAPH, WEIGHTS, GraphCache

@@ -25,11 +25,11 @@ import torch
 from filelock import FileLock
 from torch import Tensor, nn
 
+from captioner.cores import available_cores
 from captioner.errors import ImageError, OutputError
 from captioner.files.destination import replacing
 from captioner.images.letterbox import Letterbox
 from captioner.images.opening import load_pixels, open_image, to_pixels
-from captioner.machine.cores import available_cores
 from captioner.nn.encoder import STRIDES, GridEncoder
 from captioner.training.data.augment import crop
 from captioner.training.data.examples import Example

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from captioner.machine.memory import available_memory
+from captioner.memory import available_memory
 from captioner_server.errors import BusyError, DeadlineError
 from captioner_server.intake.fair_queue import FairQueue
 from captioner_server.intake.ticket import Ticket

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def system() -> dict[str, str]:
-    from captioner.machine.cores import available_cores, machine_cores
-    from captioner.machine.memory import available_memory
+    from captioner.cores import available_cores, machine_cores
+    from captioner.memory import available_memory
     from captioner.model.graphs.precision import has_fast_int8
 
     cores, memory = available_cores(), available_memory()

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from captioner.machine.cores import available_cores
+from captioner.cores import available_cores
 from captioner.training.objectives.rewards.base import WeightedRewards
 
 LEAST = 32

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from captioner.machine.control_groups import folders
+from captioner.control_groups import folders
 
 _QUOTAS = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
 """Files with a quota and its period, of both versions of control groups."""

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from captioner.machine import control_groups, cores
-from captioner.machine.memory import available_memory
+from captioner import control_groups, cores
+from captioner.memory import available_memory
 
 Group = Callable[..., None]
 

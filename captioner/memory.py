@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from captioner.machine.control_groups import folders
+from captioner.control_groups import folders
 
 _LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes")
 """Files of both versions of control groups."""
