@@ -17,7 +17,6 @@ from support.serving import make_image, serve
 
 from captioner import Captioner
 from captioner.cli.main import main
-from captioner.errors import OptionsError
 from captioner.folder.state import State
 from captioner.folder.text import TextOptions
 from captioner.results import Caption
@@ -222,53 +221,6 @@ def test_embedding_keeps_the_rest_of_the_file(few, tmp_path, batch, monkeypatch)
     assert captioned == []
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"capitalize": True}, "A photo of a dog"),
-        ({"drop_openings": True}, "a dog"),
-        ({"drop_openings": True, "sentence": True}, "A dog."),
-        ({"prefix": "sks, ", "suffix": ", 4k"}, "sks, a photo of a dog, 4k"),
-        ({"template": "{folder}/{stem}: {caption}"}, "dogs/1: a photo of a dog"),
-    ],
-)
-def test_wording(options, expected) -> None:
-    assert TextOptions(**options).apply("a photo of a dog", "x/dogs/1.jpg") == expected
-
-
-@pytest.mark.parametrize(
-    ("caption", "expected"),
-    [
-        ("a picture of a man and a woman in a boat", "Two people in a boat."),
-        ("there is a girl with her dog", "A child with their dog."),
-        ("two men watch a snowman", "Two people watch a snowman."),
-        ("a dog .", "A dog."),
-        ("a woman's hat on a policeman", "A person's hat on a police officer."),
-        ("a man kissing her", "A person kissing them."),
-        ("a girl looks at her in a park with her dog", "A child looks at them in a park with their dog."),
-        ("a dog sits by him", "A dog sits by them."),
-        ("two men and a woman", "Three people."),
-        ("a women on a bench", "People on a bench."),
-        ("a young women with an old men", "Young people with old people."),
-        ("a few women on a bench", "A few people on a bench."),
-        ("a herd of cows by a people", "A herd of cows by people."),
-        ("a man and woman walking", "Two people walking."),
-        ("a bu\u017finessman in a park", "A bu\u017finessman in a park."),  # s in another case
-    ],
-)
-def test_alt_text(caption, expected) -> None:
-    assert TextOptions(style="alt").apply(caption, "x") == expected
-    assert Caption(caption, -1.0).alt_text == expected
-
-
-def test_alt_text_is_short_and_ends_well() -> None:
-    text = TextOptions(style="alt").apply("a dog and " * 40, "x")
-    assert len(text) <= 125 and text.endswith(" a dog.")
-    assert len(TextOptions(style="alt").apply("x" * 300, "x")) == 125
-    with pytest.raises(OptionsError, match="--style"):
-        TextOptions(style="loud")
-
-
 @needs_exiftool
 def test_keywords_are_written_where_there_are_none(few, tmp_path, batch) -> None:
     for number, tag in enumerate(("XMP-dc:Subject", "IPTC:Keywords")):
@@ -285,29 +237,6 @@ def test_keywords_are_written_where_there_are_none(few, tmp_path, batch) -> None
         assert read_tags(few / "theirs0.jpg")["XMP-dc:Subject"] == "mine"
         assert "XMP-dc:Subject" not in read_tags(few / "theirs1.jpg")
     assert batch(few, "-o", tmp_path / "out.parquet", "--keywords") == 2
-
-
-@pytest.mark.parametrize(
-    "template", ["{text}", "{}", "{caption", "{caption:d}", "{caption!z}", "{caption:{name}}", "{caption[0]}"]
-)
-def test_templates_that_are_none(template) -> None:
-    with pytest.raises(OptionsError, match="--template"):
-        TextOptions(template=template)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("there is a man in a hat", "a man in a hat"),
-        ("a close up of a plate of food", "a plate of food"),
-        ("a black and white photo of two dogs", "two dogs"),
-        ("a picture of", "a picture of"),
-        ("a view of the sea", "the sea"),
-        ("a man taking a photo of a dog", "a man taking a photo of a dog"),
-    ],
-)
-def test_openings(text, expected) -> None:
-    assert TextOptions(drop_openings=True).apply(text, "x") == expected
 
 
 def test_captions_below_the_minimum_are_left_out_and_counted(photos, tmp_path, calibrated, capsys) -> None:
