@@ -42,8 +42,8 @@ less near than `SHUT` to those of the lessons that brought them."""
 SHUT = 0.05
 _PHOTOS = "encoder.taught."
 """Begins the names of the weights and values of corrected photos."""
-_DEEPEST, _SUM, _NEAR, _HEARD, _LIKE, _MEANT = (
-    _PHOTOS + name for name in ("deepest", "sum", "near", "heard", "like", "meant")
+_DEEPEST, _SUM, _NEAR, _HEARD, _LIKE, _NEAR_NEW = (
+    _PHOTOS + name for name in ("deepest", "sum", "near", "heard", "like", "open")
 )
 _GATE = "memory.taught"
 """What is added to the logits of new words, float (batch, 1, 1)."""
@@ -174,7 +174,7 @@ def _photos_graph(taught: TaughtPhotos) -> onnx.ModelProto:
     deepest = torch.zeros(2, taught.keys.shape[1], 3, 5)
     dynamic = (dict.fromkeys((0, 2, 3), torch.export.Dim.DYNAMIC),)
     return compose.add_prefix(
-        export_graph(taught, (deepest,), dynamic, ["deepest"], ["sum", "near", "heard", "like", "meant"]),
+        export_graph(taught, (deepest,), dynamic, ["deepest"], ["sum", "near", "heard", "like", "open"]),
         _PHOTOS,
     )
 
@@ -227,7 +227,7 @@ def _add_gate(model: onnx.ModelProto, editor: GraphEditor) -> None:
         editor.add("Log", ["taught.share"], ["taught.log"])
         editor.add("Unsqueeze", ["taught.log", axis], [_GATE])
     if _OPEN not in editor.producers():
-        editor.add("Unsqueeze", [_MEANT, axis], [_OPEN])
+        editor.add("Unsqueeze", [_NEAR_NEW, axis], [_OPEN])
     for name in (_GATE, _OPEN):
         _declare(model.graph.output, name, batch.dim_param, 1)
 

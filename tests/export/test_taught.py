@@ -81,7 +81,7 @@ def pupil(
     assert taught is not None
     taught.vectors[-1] = torch.randn(taught.vectors.shape[1])
     taught.quiet[-1] = 0.7
-    taught.opens[-1] = 1.0
+    taught.brings[-1] = 1.0
     if rare:
         rows = model.decoder.embedding.add_rare(rare)
         rows.weight[-len(rare) :] = torch.randn(len(rare), rows.weight.shape[1])

@@ -58,6 +58,6 @@ def test_rare_words_are_those_of_the_corrections_that_a_photo_is_like() -> None:
 
 def test_new_words_are_open_to_photos_like_those_of_their_lesson() -> None:
     module = taught()
-    module.opens[1] = 1.0
-    opens = module(photos((2.0, 0.0, 0.0), (0.0, 2.0, 0.0), (0.0, 0.0, 1.0))).opens
-    assert torch.allclose(opens, torch.tensor([[0.0], [1.0], [0.0]]), atol=2 * 2.0**-SHARPNESS)
+    module.brings[1] = 1.0
+    found = module(photos((2.0, 0.0, 0.0), (0.0, 2.0, 0.0), (0.0, 0.0, 1.0))).open
+    assert torch.allclose(found, torch.tensor([[0.0], [1.0], [0.0]]), atol=2 * 2.0**-SHARPNESS)

@@ -25,7 +25,7 @@ class Likeness(NamedTuple):
     """The factor of what class evidence reads, (batch, 1)."""
     rare: Tensor
     """How near it is to photos whose corrections have rare words, from 0 to 1, (batch, rows)."""
-    opens: Tensor
+    open: Tensor
     """How near it is to photos of lessons that brought new words, from 0 to 1, (batch, 1)."""
 
 
@@ -42,7 +42,7 @@ class TaughtPhotos(nn.Module):
         g' = g + near sum_i p[i] v[i]
         d' = (1 - near sum_i p[i] q[i]) d                 d': what class evidence reads, q: from 0 to 1
         n[j] = near sum_i p[i] r[i, j]                    r: 1 where correction i has rare word j, else 0
-        o = near sum_i p[i] o[i]                          o[i]: 1 if lesson i brought new words, else 0
+        o = near sum_i p[i] b[i]                          b: 1 if the lesson of i brought new words, else 0
 
     All words and the detection read the grid, so one vector can change the whole caption. It moves all cells
     alike, so maps remain comparisons of cells. Many photos, such as all screenshots, share vectors. Their
@@ -61,7 +61,7 @@ class TaughtPhotos(nn.Module):
     """float (1,): similarities up to this one count for nothing."""
     rare: Tensor
     """float (photos, rows): which corrections have which rare words; most models have no rows."""
-    opens: Tensor
+    brings: Tensor
     """float (photos, 1): 1 for photos of lessons that brought new words; 0 for those from before this."""
 
     def __init__(self, photos: int, channels: int, features: int) -> None:
@@ -72,7 +72,7 @@ class TaughtPhotos(nn.Module):
         self.register_buffer("center", torch.zeros(channels))
         self.register_buffer("begin", torch.full((1,), BEGINS))
         self.register_buffer("rare", torch.zeros(photos, 0))
-        self.register_buffer("opens", torch.zeros(photos, 1))
+        self.register_buffer("brings", torch.zeros(photos, 1))
 
     def describe(self, deepest: Tensor) -> Tensor:
         """Photos as keys: (batch, channels, rows, columns) of the deepest stage -> (batch, channels)."""
@@ -89,5 +89,5 @@ class TaughtPhotos(nn.Module):
         shares = torch.softmax(SHARPNESS * similarity, dim=-1)
         total = near * (shares @ self.vectors)
         heard = 1 - near * (shares @ self.quiet).unsqueeze(-1)
-        rare, opens = near * (shares @ self.rare), near * (shares @ self.opens)
-        return Likeness(total.unsqueeze(1), near, heard, rare, opens)
+        rare, is_open = near * (shares @ self.rare), near * (shares @ self.brings)
+        return Likeness(total.unsqueeze(1), near, heard, rare, is_open)

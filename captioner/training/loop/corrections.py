@@ -221,7 +221,7 @@ class _Pupil:
         elif others:
             taught.begin.copy_(_border(own, other))
         taught.keys[self.before :] = own
-        taught.opens[self.before :] = float(bool(self.new_words))
+        taught.brings[self.before :] = float(bool(self.new_words))
         if not others:
             return []
         nearest = F.linear(other, own).amax(dim=-1)

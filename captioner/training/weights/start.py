@@ -216,7 +216,7 @@ class Start:
             yield "encoder.colors."
         if not self.model.taught:
             yield "encoder.taught."
-        for name in ("encoder.taught.quiet", "encoder.taught.opens"):
+        for name in ("encoder.taught.quiet", "encoder.taught.brings"):
             if name not in self.weights:  # of a model that was taught before there were any
                 yield name
         if not self.model.bonus.classes:
