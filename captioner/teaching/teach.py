@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from captioner.captioner import Captioner
 from captioner.errors import CaptionerError, DataError
 from captioner.export.taught import export_taught
 from captioner.files.destination import writing
-from captioner.files.whole_folder import publish_folder
+from captioner.files.whole_folder import folder_aside, publish_folder
 from captioner.images.files import ImageFiles
 from captioner.model import bundle as bundles
 from captioner.teaching.effects import TOO_FEW, Effect, agreement, table
@@ -61,8 +60,7 @@ def teach(
         raise DataError(f"{to} exists already; a model is taught into a new folder")
     progress = Progress()
     to.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{to.name}-", dir=to.parent) as aside:
-        place = Path(aside)
+    with folder_aside(to.parent) as place:
         every = [*lesson.taught, *lesson.held_out, *lesson.others]
         old = Captioner.load(load_bundle(start))
         before = _captions(lesson, old, every, progress, "captions before")
