@@ -218,3 +218,13 @@ def _read_stdin(most_bytes: int) -> bytes | ImageError:
     if sys.stdin is None:  # the shell closed it: <&-
         return ImageUnreadableError("stdin is closed")
     return sys.stdin.buffer.read(most_bytes)
+
+
+def add_root_argument(parser: argparse.ArgumentParser) -> None:
+    """Add `--images`, for captions of an earlier run."""
+    parser.add_argument(
+        "--images",
+        metavar="ROOT",
+        type=Path,
+        help="folder that names in CAPTIONS.jsonl are relative to (default: that of the file)",
+    )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from captioner.cli.arguments.caption_options import with_alternatives
 from captioner.cli.arguments.corrections import DEFAULT, corrections_of
+from captioner.cli.arguments.inputs import add_root_argument
 from captioner.cli.arguments.model import LocalModel, add_device_argument, add_model_argument
 from captioner.cli.output import printable
 from captioner.errors import OptionsError
@@ -41,12 +42,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         nargs="?",
         help="photos to review, or the output of captioner batch --attention (default: none)",
     )
-    parser.add_argument(
-        "--images",
-        metavar="ROOT",
-        type=Path,
-        help="folder that names in CAPTIONS.jsonl are relative to (default: that of the file)",
-    )
+    add_root_argument(parser)
     parser.add_argument(
         "--corrections",
         metavar="FILE",

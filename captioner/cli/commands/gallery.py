@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from captioner.cli.arguments.caption_options import caption_options, with_alternatives
 from captioner.cli.arguments.corrections import DEFAULT, found_corrections
-from captioner.cli.arguments.inputs import IS_ARCHIVE
+from captioner.cli.arguments.inputs import IS_ARCHIVE, add_root_argument
 from captioner.cli.arguments.model import (
     LocalModel,
     ServedModel,
@@ -103,12 +103,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="photos to caption, or the output of captioner batch --attention",
     )
     parser.add_argument("-o", "--output", metavar="OUT.html", required=True, type=Path)
-    parser.add_argument(
-        "--images",
-        metavar="ROOT",
-        type=Path,
-        help="folder that names in CAPTIONS.jsonl are relative to (default: that of the file)",
-    )
+    add_root_argument(parser)
     parser.add_argument(
         "--overwrite", action="store_true", help="replace OUT.html, also if it is no page of a gallery"
     )
