@@ -116,7 +116,7 @@ class Trainer:
             if saved:
                 self.stage, self.epoch, self.batch = map(operator.index, saved["position"])
                 if min(self.stage, self.epoch, self.batch) < 0:
-                    raise DataError(f"{folder / 'last.pt'} cannot be resumed from: its position is negative")
+                    raise ValueError("its position is negative")
                 self.history = list(saved["history"])
                 progress.note(f"resuming from {folder / 'last.pt'}, {position_in_words(self.options, saved)}")
         if not saved:

@@ -53,8 +53,7 @@ class Ollama:
             prompt=check_prompt(body, texts),
             format=_format_of(record),
             stream=take(record, "stream", bool, True),
-            most_tokens=most_tokens_of(take(record, "options", dict, {}), "num_predict"),
-            stops=stops_of(take(record, "options", dict, {})),
+            **_limits_of(record),
         )
 
     async def read_chat(self, request: Request) -> Question:
@@ -74,8 +73,7 @@ class Ollama:
             prompt=check_prompt(body, texts),
             format=_format_of(record),
             stream=take(record, "stream", bool, True),
-            most_tokens=most_tokens_of(take(record, "options", dict, {}), "num_predict"),
-            stops=stops_of(take(record, "options", dict, {})),
+            **_limits_of(record),
         )
 
     async def generate(self, question: Question, ticket: Ticket) -> Response:
@@ -154,6 +152,12 @@ class Ollama:
 def show_error(error: CaptionerError) -> Response:
     """An error as Ollama sends it."""
     return error_response(error, {"error": message_of(error)})
+
+
+def _limits_of(record: Any) -> dict[str, Any]:
+    """What `Questions.ask` takes of the options of a request. Raises `RequestError`."""
+    options = take(record, "options", dict, {})
+    return {"most_tokens": most_tokens_of(options, "num_predict"), "stops": stops_of(options)}
 
 
 def _format_of(record: dict[str, Any]) -> Any:

@@ -20,7 +20,7 @@ _SENTENCE = _names(
     sentence summary text title"""
 )
 _ALT = _names("alt alternative")
-"""Of a sentence, that it is for screen readers."""
+"""Words in the name of a field for alt text."""
 _LIST = _names(
     "categories items keyword keywords label labels nouns objects subjects tag tags things topics words"
 )
