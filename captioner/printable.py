@@ -1,4 +1,4 @@
-"""Text from others, such as names of files and captions, made safe for a terminal."""
+"""Text for people: what others wrote, such as names of files and captions, safe for a terminal; numbers."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ def printable(text: str) -> str:
     A name then cannot break a line into two, add a column, look like another, or send commands to a terminal.
     """
     return text if text.isascii() and text.isprintable() else "".join(map(_escape, text))
+
+
+def counted(count: int, noun: str) -> str:
+    """The number and the noun, in the plural if it is not one."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _escape(character: str) -> str:

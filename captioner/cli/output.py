@@ -5,17 +5,12 @@ from __future__ import annotations
 import sys
 
 from captioner.errors import CaptionerError
-from captioner.printable import printable
+from captioner.printable import counted, printable
 
 __all__ = ["INTERRUPTED", "counted", "printable", "report_failure"]
 
 INTERRUPTED = 128 + 2
 """Exit status after Ctrl-C, as shells have it."""
-
-
-def counted(count: int, noun: str) -> str:
-    """The number and the noun, in the plural if it is not one."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def report_failure(name: str, error: CaptionerError | str) -> None:

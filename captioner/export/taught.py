@@ -64,8 +64,8 @@ def export_taught(
     start: Bundle, model: CaptionModel, words: Vocabulary, folder: Path, name: str, card: str
 ) -> None:
     """Write the bundle `folder`, which must not exist: `start`, with the corrected photos of `model` and the
-    last of its `words`, which the graphs of `start` do not know. `card` is that of `start`. Raises
-    `DataError` if these graphs compute something else than the network does."""
+    last of its `words`, which the graphs of `start` do not know, but not with its scores, which others have
+    now. Raises `DataError` if these graphs compute something else than the network does."""
     taught, embedding = model.encoder.taught, model.decoder.embedding
     rare = embedding.rare
     assert taught is not None
@@ -100,9 +100,9 @@ def export_taught(
         _write(place, bundles.ENCODER, start.encoder, encoder, start.int8 and start.int8[0])
         _write(place, bundles.DECODER, start.decoder, decoder, start.int8 and start.int8[1])
         words.save(place / bundles.WORDS)
-        said = f"{start.name}, taught the captions of {len(taught.keys)} photos. The card of {start.name}:"
-        (place / bundles.CARD).write_text(f"# {name}\n\n{said}\n\n{card}", encoding="utf-8")
-        manifest = copy.deepcopy({k: v for k, v in start.manifest.items() if k not in ("format", "files")})
+        (place / bundles.CARD).write_text(card, encoding="utf-8")
+        left_out = ("format", "files", "scores")
+        manifest = copy.deepcopy({k: v for k, v in start.manifest.items() if k not in left_out})
         manifest["training"]["model"]["taught"] = len(taught.keys)
         manifest |= {"name": name, "parameters": sum(p.numel() for p in model.parameters())}
         bundles.write_manifest(place, manifest)

@@ -13,6 +13,7 @@ from captioner.files.destination import writing
 from captioner.files.whole_folder import folder_aside, publish_folder
 from captioner.images.files import ImageFiles
 from captioner.model import bundle as bundles
+from captioner.printable import counted
 from captioner.teaching.effects import TOO_FEW, Effect, agreement, table
 from captioner.teaching.lesson import MOST_TAUGHT, Lesson
 from captioner.training.loop.corrections import learn
@@ -77,7 +78,8 @@ def teach(
             )
         options = lesson.options(name, str(start.resolve()))
         learnt = learn(options, place, place / "cache", device, progress, before)
-        card = (start / bundles.CARD).read_text(encoding="utf-8", errors="replace")
+        taught_now = sum(photo in before for photo in lesson.taught)
+        card = _card(name, old.bundle.name, taught_now, (start / bundles.CARD).read_bytes())
         export_taught(old.bundle, learnt.model, learnt.vocabulary, place / "bundle", name, card)
         after = _captions(lesson, Captioner.load(place / "bundle"), every, progress, "captions after")
         taught = judge(lesson, before, after, learnt.alike)
@@ -96,6 +98,12 @@ def teach(
         with writing(to):
             publish_folder(place / "bundle", to)
     return taught
+
+
+def _card(name: str, start: str, photos: int, of_start: bytes) -> str:
+    """The card of a model that was taught so many photos, with the card `of_start`."""
+    said = f"{start}, taught the captions of {counted(photos, 'photo')}. Scores below are those of {start}."
+    return f"# {name}\n\n{said}\n\nThe card of {start}:\n\n{of_start.decode(errors='replace')}"
 
 
 def judge(

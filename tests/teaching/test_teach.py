@@ -149,6 +149,7 @@ def test_from_corrections_to_a_model_that_is_used(
     assert taught.name == "mine" and "vermilion" in taught.vocabulary.words
     assert taught.precisions == ("float32", "int8")
     assert taught.manifest["training"]["model"]["taught"] == 2
+    assert "scores" in Bundle.load(start).manifest and "scores" not in taught.manifest
     for precision in taught.precisions:
         captioner = Captioner.load(user_folder / "models" / "mine", precision=precision)
         assert captioner.caption(data / "images" / "00.png").text == "a vermilion thing"
@@ -168,6 +169,8 @@ def test_a_photo_that_is_corrected_again_gets_the_later_caption(
         arguments = ["teach", str(data / "images"), str(given), "-o", str(models[-1])]
         assert main([*arguments, "--model", str(models[-2]), "--device", "cpu", "--force"]) == 0
         assert Captioner.load(models[-1]).caption(data / "images" / "00.png").text == caption
+    card = (models[-1] / "MODEL_CARD.md").read_text()
+    assert card.startswith("# taught\n\ntaught, taught the captions of 1 photo. ") and card.count("1 photo.") == 2
 
 
 def test_known_words_that_are_far_from_likely_are_learnt(
@@ -203,6 +206,7 @@ def test_many_corrections_share_keys(
     assert main([*arguments, "--device", "cpu", "--force"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["corrected", "10"]
     assert Bundle.load(folder).manifest["training"]["model"]["taught"] == 3
+    assert "the captions of 10 photos" in (folder / "MODEL_CARD.md").read_text()
     captions = [Captioner.load(folder).caption(data / "images" / f"{n:02}.png").text for n in range(0, 20, 2)]
     assert captions.count("a vermilion thing") >= 5
 
