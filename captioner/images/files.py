@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from unicodedata import normalize
 
 from captioner.errors import DataError, ImageError
 from captioner.images.sources import DEFAULT_LIMITS, ImageLimits, read_file
+from captioner.images.suffixes import PICTURES
 from captioner.images.zip_archive import ZipArchive, open_zip
 
 
@@ -43,6 +45,25 @@ class ImageFiles:
             reason = error if isinstance(error, ImageError) else "damaged in the archive"
             raise DataError(f"{path}: {reason}") from error
 
+    def places(self, names: Iterable[str]) -> tuple[dict[str, str], dict[str, DataError]]:
+        """Where the images with these names are, and why others are not found. Raises `DataError` if two
+        names lead to one image, which was taken for the second for want of a better one."""
+        found: dict[str, str] = {}
+        faults: dict[str, DataError] = {}
+        named: dict[str, str] = {}
+        for name in names:
+            try:
+                place, _ = self._find(name)
+            except DataError as error:
+                faults[name] = error
+                continue
+            if (other := named.setdefault(place, name)) != name:
+                raise DataError(
+                    f"{other} and {name} are one photo, {place}: what is given has no others by these paths"
+                )
+            found[name] = place
+        return found, faults
+
     def _find(self, name: str) -> tuple[str, _Read]:
         for spelling in _spellings(name):
             for find in (self._with_path, self._with_end_of_path, self._with_last_part):
@@ -52,7 +73,20 @@ class ImageFiles:
                     raise DataError(f"the image {name} is ambiguous: it may be {where}")
                 for where, read in found.items():
                     return where, read
-        raise DataError(f"the image {name} is in none of the folders and archives given")
+        close = self._by_loose_name.get(_loosely(name))
+        hint = f"; there is {close}" if close else ""
+        raise DataError(f"the image {name} is in none of the folders and archives given{hint}")
+
+    @cached_property
+    def _by_loose_name(self) -> dict[str, str]:
+        below = (
+            Path(root, name).relative_to(folder).as_posix()
+            for folder in self._folders
+            for root, _, names in os.walk(folder)
+            for name in names
+        )
+        members = (member.name for members in self._members.values() for member in members)
+        return {_loosely(name): name for name in (*below, *members) if _suffix(name) in PICTURES}
 
     def _with_path(self, name: str) -> _Found:
         return {**self._in_folders(name), **self._in_archives(name, lambda member: member == name)}
@@ -78,6 +112,16 @@ def _spellings(name: str) -> Iterable[str]:
     names = (name, name.replace("\\", "/"))
     forms = (form for text in names for form in (text, normalize("NFC", text), normalize("NFD", text)))
     return dict.fromkeys(forms)
+
+
+def _suffix(name: str) -> str:
+    return name.rpartition(".")[2].lower()
+
+
+def _loosely(name: str) -> str:
+    """What names have in common that differ in their folder, suffix, spaces around them or capitals."""
+    last = normalize("NFC", PurePosixPath(name.replace("\\", "/")).name).strip().casefold()
+    return last.rpartition(".")[0] if _suffix(last) in PICTURES else last
 
 
 class _Member:

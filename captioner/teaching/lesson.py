@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unicodedata import normalize
 
 from captioner.errors import DataError, clip
+from captioner.images.files import ImageFiles
 from captioner.references import CaptionedImage, read_references
 from captioner.references.listing import list_images
-from captioner.training.config.options import TrainOptions
+from captioner.training.config.options import DAMAGED_SHARE, TrainOptions
+from captioner.training.data.left_out import LeftOut
 from captioner.words.tokens import tokenize
 
+_LOG = logging.getLogger(__name__)
 HELD_OUT_FROM, HELD_OUT = 50, 0.1
 """With so many corrections, this share of them is not taught, but tells what others like them gain."""
 MOST_OTHERS = 120
@@ -40,23 +43,25 @@ class Lesson:
 
     @classmethod
     def read(cls, folder: Path, corrections: Path) -> Lesson:
-        """`corrections` in any format of `captioner.references`; rejected captions count as none. Raises
-        `DataError` where there is nothing to teach."""
+        """`corrections` in any format of `captioner.references`; rejected captions count as none, and photos
+        that are not there are left out, if they are few. Raises `DataError` where there is nothing to
+        teach."""
         if not folder.is_dir():
             raise DataError(f"there is no folder {folder}")
         corrected = read_references(corrections)
-        places: dict[Path, str] = {}
         for image in corrected:
-            if (other := places.setdefault(Path(image.name), image.name)) != image.name:
-                raise DataError(f"{corrections}: {other} and {image.name} are one photo")
             if wordless := next((text for text in image.captions if not tokenize(text)), None):
                 raise DataError(f"{corrections}: the caption of {image.name} has no words: {clip(wordless)}")
-        names = {normalize("NFC", image.name.replace("\\", "/")) for image in corrected}
-        others = [
-            name
-            for name in list_images(folder)
-            if names.isdisjoint((normalize("NFC", name), Path(name).name))
-        ]
+        files, photos = ImageFiles([folder]), list_images(folder)
+        places, faults = files.places(image.name for image in corrected)
+        left_out = LeftOut(len(corrected) + len(photos), DAMAGED_SHARE, _LOG.warning)
+        left_out.add(f"{name}: {fault}" for name, fault in faults.items())
+        left_out.check()
+        corrected = [image for image in corrected if image.name in places]
+        if not corrected:
+            raise DataError(f"none of the photos of {corrections} is in {folder}: {next(iter(faults.values()))}")
+        taken = {_file(Path(place)) for place in places.values()}
+        others = [name for name in photos if _file(folder / name) not in taken]
         step = max(1, math.ceil(len(others) / max(MOST_OTHERS, len(corrected))))
         held = corrected[:: round(1 / HELD_OUT)] if len(corrected) >= HELD_OUT_FROM else []
         return cls(
@@ -80,6 +85,12 @@ class Lesson:
             data.append({"name": "others", "captions": _OTHERS, "images": images, "retained": True})
         stage = {"name": "teach", "batch_captions": _BATCH}
         return TrainOptions.from_dict({"name": name, "start": start, "data": data, "stages": [stage]})
+
+
+def _file(path: Path) -> tuple[int, int]:
+    """What is the same for all names of a file."""
+    found = path.stat()
+    return found.st_dev, found.st_ino
 
 
 def _captions(images: Iterable[CaptionedImage]) -> dict[str, tuple[str, ...]]:

@@ -52,6 +52,22 @@ def test_accents_are_the_same_composed_or_not(tmp_path: Path, stored: str, asked
     assert ImageFiles([folder]).read(names[asked]).startswith(b"f:")
 
 
+def test_two_names_of_one_image_are_an_error(tmp_path: Path) -> None:
+    files = ImageFiles([make_folder(tmp_path / "photos", "1.jpg", "2.jpg")])
+    found, faults = files.places(["photos/1.jpg", "photos/2.jpg", "3.jpg"])
+    assert list(found) == ["photos/1.jpg", "photos/2.jpg"] and list(faults) == ["3.jpg"]
+    with pytest.raises(DataError, match=r"cats/1\.jpg and dogs/1\.jpg are one photo, .*1\.jpg"):
+        files.places(["cats/1.jpg", "dogs/1.jpg"])
+
+
+@pytest.mark.parametrize("asked", ["A.jpg", "a.JPG", "a", " a.jpeg ", "elsewhere\\a.png"])
+def test_an_image_that_may_be_meant_is_named(tmp_path: Path, asked: str) -> None:
+    places = make_folder(tmp_path / "photos", "x/a.jpg", "x/a.txt"), make_zip(tmp_path / "b.zip", "x/b.jpg")
+    for name in (asked, asked.replace("a", "b").replace("A", "B").replace("elsewhere", "x")):
+        with pytest.raises(DataError, match=r"none of the folders and archives given; there is x/[ab]\.jpg"):
+            ImageFiles(places).read(name)
+
+
 def test_a_name_that_could_be_two_images_is_an_error(tmp_path: Path) -> None:
     one, two = make_zip(tmp_path / "a.zip", "dogs/1.jpg", "cats/1.jpg"), make_zip(tmp_path / "b.zip", "1.jpg")
     with pytest.raises(DataError, match=r"1\.jpg is ambiguous: it may be cats/1\.jpg in .*a\.zip and dogs/1"):

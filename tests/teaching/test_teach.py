@@ -56,11 +56,33 @@ def test_captions_without_words_are_refused(data: Path, tmp_path: Path, caption:
 
 def test_two_names_of_one_photo_are_refused(data: Path, tmp_path: Path) -> None:
     given = corrections(tmp_path / "c.jsonl", {"00.png": "a red thing", "./00.png": "a blue thing"})
-    with pytest.raises(DataError, match=r"00\.png and \./00\.png are one photo"):
+    with pytest.raises(DataError, match=r"00\.png and \./00\.png are one photo, "):
         Lesson.read(data / "images", given)
 
 
+@pytest.mark.parametrize("name", ["images/00.png", "elsewhere\\\\00.png"])
+def test_a_corrected_photo_is_none_of_the_others_however_it_is_named(
+    data: Path, tmp_path: Path, name: str
+) -> None:
+    lesson = Lesson.read(data / "images", corrections(tmp_path / "c.jsonl", {name: "a red thing"}))
+    assert list(lesson.taught) == [name] and len(lesson.others) == 29 and "00.png" not in lesson.others
+
+
+def test_few_corrected_photos_may_be_missing(
+    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = corrections(tmp_path / "c.jsonl", {"00.png": "a red thing", "no.png": "a thing"})
+    assert list(Lesson.read(data / "images", given).taught) == ["00.png"]
+    assert "left out: no.png: the image no.png is in none" in caplog.text
+    for names in (["no.png"], ["00.png", *map(str, range(10))]):
+        given = corrections(tmp_path / "c.jsonl", dict.fromkeys(names, "a red thing"))
+        with pytest.raises(DataError, match="none of the photos|10 of 41 photos are missing"):
+            Lesson.read(data / "images", given)
+
+
 def test_some_of_many_corrections_are_held_out(tmp_path: Path) -> None:
+    for number in range(60):
+        (tmp_path / f"{number}.png").touch()
     given = corrections(tmp_path / "c.jsonl", {f"{n}.png": "a thing" for n in range(60)})
     lesson = Lesson.read(tmp_path, given)
     assert len(lesson.taught) == 54 and len(lesson.held_out) == 6

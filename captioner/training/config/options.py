@@ -20,6 +20,7 @@ PRECISIONS = ("float32", "bfloat16")
 CACHED = ("features", "pixels")
 AUTO = -1
 """Chosen for the size of the data (`captioner.training.loop.plan`)."""
+DAMAGED_SHARE = 0.05
 DEFAULT_OBJECTIVES = ("cross_entropy", "doubly_stochastic", "hard_attention")
 
 
@@ -244,7 +245,7 @@ class TrainOptions:
     """What is computed once for each photo: features, the output of the segments that no stage trains, or
     pixels only. All segments are then computed at each step, so that what changes pixels changes what the
     frozen ones see. That takes a GPU."""
-    damaged_share: float = 0.05
+    damaged_share: float = DAMAGED_SHARE
     """Share of the photos that may be missing or damaged: these are named and left out. With more, the run
     ends."""
     precision: str = "float32"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from captioner.errors import DataError
 from captioner.images.files import ImageFiles
 from captioner.paths import below
 from captioner.references import (
@@ -50,6 +52,18 @@ def load_examples(sources: Sequence[SourceOptions], root: Path, split: str) -> l
         repeat = source.repeat if split == "train" else 1
         examples += [Example(image, source.name, repeat, files, source.retained) for image in images]
     return examples
+
+
+def check_names(examples: Iterable[Example]) -> None:
+    """Raise `DataError` if two names of a data set lead to one photo."""
+    sources: dict[str, list[Example]] = defaultdict(list)
+    for example in examples:
+        sources[example.source].append(example)
+    for name, own in sources.items():
+        try:
+            own[0].files.places(example.image.name for example in own)
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from None
 
 
 def _existing(place: Path) -> Path:

@@ -24,7 +24,7 @@ from captioner.training.config.options import TrainOptions
 from captioner.training.data.batches import Batch, epoch_batches, make_groups
 from captioner.training.data.cache import FeatureCache, build_cache, trained_stages
 from captioner.training.data.examples import Example, load_examples
-from captioner.training.data.usable import usable
+from captioner.training.data.left_out import LeftOut
 from captioner.training.loop.prototypes import prototypes
 from captioner.training.objectives.likelihood import log_probs_of
 from captioner.training.progress import Progress
@@ -104,7 +104,9 @@ def learn(
                 model.letterbox,
             )
 
-    examples, maps = usable(examples, features, options.damaged_share, progress.note)
+    left_out = LeftOut(len(examples), options.damaged_share, progress.note)
+    there = left_out.there(examples)
+    examples, maps = left_out.usable(there, features(there))
     corrected = [example for example in examples if not example.retained]
     if not corrected:
         raise DataError("none of the corrected photos can be read")

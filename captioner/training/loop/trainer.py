@@ -17,8 +17,8 @@ from captioner.errors import DataError
 from captioner.training.config.options import StageOptions, TrainOptions
 from captioner.training.data.batches import Batch
 from captioner.training.data.cache import FeatureCache, build_cache
-from captioner.training.data.examples import Example, load_examples
-from captioner.training.data.usable import usable
+from captioner.training.data.examples import Example, check_names, load_examples
+from captioner.training.data.left_out import LeftOut
 from captioner.training.loop.calibrate import Said, calibrate
 from captioner.training.loop.losses import Losses, forward
 from captioner.training.loop.plan import planned, unlearnt, warnings
@@ -82,6 +82,7 @@ class Trainer:
             raise DataError("[model.bonus] label_classes: the run chooses them; set [label_classes]")
         self.train_examples = load_examples(options.data, data_root, "train")
         self.val_examples = load_examples(options.data, data_root, "val")
+        check_names([*self.train_examples, *self.val_examples])
         options = planned(options, self.train_examples, start.search if start else None)
         torch.manual_seed(options.seed)
         built = build_model(options, self.train_examples, start, progress.note)
@@ -108,8 +109,12 @@ class Trainer:
         """Whether no epoch was better than the model that the run started from, once that is known."""
         self.clock = Clock()
         self.folder = RunFolder(folder)
-        self.train_examples, self.cache = self._usable(self.train_examples, "training", options.crops)
-        self.val_examples, self.val_cache = self._usable(self.val_examples, "validation")
+        photos = len(self.train_examples) + len(self.val_examples)
+        left_out = LeftOut(photos, options.damaged_share, progress.note)
+        train, val = left_out.there(self.train_examples), left_out.there(self.val_examples)
+        left_out.check()  # before features, which take long
+        self.train_examples, self.cache = left_out.usable(train, self._cache(train, "training", options.crops))
+        self.val_examples, self.val_cache = left_out.usable(val, self._cache(val, "validation"))
         self.data_digest = digest_of(self.train_examples, self.val_examples)
         with self.folder.restoring():
             saved = self.folder.last(self.options, self.vocabulary.words, self.data_digest, device)
@@ -391,21 +396,11 @@ class Trainer:
         if self.device.type == "cuda":
             torch.cuda.set_rng_state_all([state.cpu() for state in saved["cuda_random"]])
 
-    def _usable(
-        self, examples: list[Example], what: str, crops: int = 0
-    ) -> tuple[list[Example], FeatureCache]:
-        """The examples whose photos can be read, and their features."""
-        return usable(
-            examples,
-            lambda there: self._cache(there, f"features of {what} images", crops),
-            self.options.damaged_share,
-            self.progress.note,
-        )
-
-    def _cache(self, examples: Sequence[Example], what: str, crops: int) -> FeatureCache:
+    def _cache(self, examples: Sequence[Example], what: str, crops: int = 0) -> FeatureCache:
+        """The features of images that can be read."""
         model = self.options.model
         self.model.eval()
-        with self.progress.task(what, len(examples), 0) as tell:
+        with self.progress.task(f"features of {what} images", len(examples), 0) as tell:
             return build_cache(
                 self.cache_folder,
                 self.model.encoder,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 from support import squares
 
 from captioner.errors import DataError
+from captioner.training.config.options import SourceOptions
 
 
 @pytest.fixture
@@ -46,7 +48,28 @@ def test_few_are_named_and_left_out(spoilt: Path, data: Path, cache: Path, tmp_p
 
 def test_too_many_end_the_run_and_all_are_named(spoilt: Path, cache: Path, tmp_path: Path) -> None:
     progress = squares.Silent()
-    options = dataclasses.replace(squares.options(), damaged_share=0.1)
-    with pytest.raises(DataError, match=r"3 of 24 photos are missing or damaged, more than damaged_share"):
+    options = dataclasses.replace(squares.options(), damaged_share=0.09)
+    with pytest.raises(DataError, match=r"3 of 30 photos are missing or damaged, more than damaged_share"):
         squares.trainer(options, tmp_path / "run", spoilt, cache, progress=progress)
     assert sum(note.startswith("left out") for note in progress.notes) == 3
+
+
+def test_photos_of_all_splits_count_together(
+    spoilt: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (spoilt / "images" / "25.png").unlink()
+    squares.trainer(squares.options(damaged_share=0.14), tmp_path / "run", spoilt, cache)  # 1 of 6, 3 of 24
+    for name in range(0, 10, 2):
+        (spoilt / "images" / f"{name:02}.png").unlink()
+    monkeypatch.setattr("captioner.training.loop.trainer.build_cache", None)  # no features are computed
+    progress = squares.Silent()
+    with pytest.raises(DataError, match="7 of 30 photos are missing"):
+        squares.trainer(squares.options(damaged_share=0.2), tmp_path / "new", spoilt, cache, progress=progress)
+
+
+def test_a_photo_has_one_name(spoilt: Path, cache: Path, tmp_path: Path) -> None:
+    captions = [{"image": f"{place}/00.png", "caption": "a square"} for place in ("cats", "dogs")]
+    (spoilt / "two.jsonl").write_text("".join(json.dumps(line) + "\n" for line in captions))
+    source = SourceOptions(name="two", captions="two.jsonl", images=("images",), val_fraction=0.5)
+    with pytest.raises(DataError, match=r"two: cats/00\.png and dogs/00\.png are one photo"):
+        squares.trainer(squares.options(data=(source,)), tmp_path / "run", spoilt, cache)
