@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +15,9 @@ _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if
 _APART_S = 1.0
 """Signals that follow another sooner are one with it: Ctrl-C pressed twice, or SIGTERM and SIGHUP when a
 session ends. The second would interrupt the removal."""
+_AGAIN_S = 0.01
+"""After this time, a signal comes again whose exception Python dropped, as it does in `__del__` and in
+callbacks of weak references. Every import has some."""
 
 
 @contextmanager
@@ -23,22 +28,43 @@ def ending_orderly() -> Iterator[None]:
         yield
         return
     last = -_APART_S
+    number = 0
+    ending: BaseException | None = None
+    is_dropped = False
 
-    def end(number: int, frame: FrameType | None) -> None:
-        nonlocal last
+    def end(given: int, frame: FrameType | None) -> None:
+        nonlocal last, number, ending, is_dropped
         now = time.monotonic()
-        if now - last < _APART_S:
+        if now - last < _APART_S and not is_dropped:
             return
-        last = now
-        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+        last, number, is_dropped = now, given, False
+        ending = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
+        raise ending
 
+    def report_dropped(unraisable: sys.UnraisableHookArgs) -> None:
+        nonlocal is_dropped
+        if ending is None or unraisable.exc_value is not ending:
+            report(unraisable)
+            return
+        is_dropped = True
+        _thread.start_new_thread(come_again, ())  # without locks, which the interrupted code may hold
+
+    def come_again() -> None:
+        time.sleep(_AGAIN_S)
+        if is_dropped:
+            _thread.interrupt_main(number)
+
+    report, sys.unraisablehook = sys.unraisablehook, report_dropped
     defaults = (signal.SIG_DFL, signal.default_int_handler)
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    before = {number: handler for number, handler in before.items() if handler in defaults}
-    for number in before:
-        signal.signal(number, end)
+    before = {each: signal.getsignal(each) for each in _SIGNALS}
+    before = {each: handler for each, handler in before.items() if handler in defaults}
+    for each in before:
+        signal.signal(each, end)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        sys.unraisablehook = report
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    if is_dropped and ending is not None:
+        raise ending

@@ -167,6 +167,36 @@ def test_a_signal_leaves_no_temporary_folder(tmp_path: Path, signals: str, statu
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has other signals")
+@pytest.mark.parametrize(("number", "status"), [("SIGTERM", 143), ("SIGINT", 130)])
+@pytest.mark.parametrize("seconds", [0, 60])
+def test_a_signal_in_the_callback_of_a_weak_reference_ends_the_command(
+    number: str, status: int, seconds: int
+) -> None:
+    code = f"""if 1:
+        import sys, time, weakref
+        from signal import *
+        from captioner.cli.commands import caption
+        from captioner.cli.main import main
+
+        class Thing:
+            pass
+
+        def run(args):
+            thing = Thing()
+            reference = weakref.ref(thing, lambda _: raise_signal({number}))
+            del thing
+            for _ in range({seconds} * 100):
+                time.sleep(0.01)
+            return 0
+
+        signal(SIGINT, default_int_handler)
+        caption.run = run
+        sys.exit(main(["caption", "x.jpg"]))"""
+    done = run_python(code)
+    assert done.returncode == status and not done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has other signals")
 def test_an_ignored_signal_stays_ignored() -> None:
     code = """if 1:
         import sys
