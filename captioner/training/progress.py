@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
+from captioner.printable import printable
+
 Tell = Callable[[int, str], None]
 EVERY_S = 30.0
 """Seconds between two lines about the same work where there is no terminal."""
@@ -19,11 +21,12 @@ class Progress:
     """Shows the progress of long work."""
 
     def __init__(self, every_s: float = EVERY_S) -> None:
-        self.console = Console(stderr=True)
+        self.console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
         self.every_s = every_s
 
     def note(self, text: str) -> None:
-        self.console.print(text, highlight=False, soft_wrap=True)
+        """Print a line."""
+        self.console.print(printable(text))
 
     @contextmanager
     def task(self, what: str, total: int, done: int) -> Iterator[Tell]:
@@ -32,11 +35,11 @@ class Progress:
             yield self._lines(what, total, done)
             return
         with Bars(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[remark]}"),
+            TextColumn("{task.fields[remark]}", markup=False),
             console=self.console,
             transient=True,
         ) as bars:

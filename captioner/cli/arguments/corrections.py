@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -25,5 +26,6 @@ def found_corrections(source: Path) -> Path | None:
 def say_unused(*sources: Path) -> None:
     """Print to stderr that there are decisions which a command does not use by itself."""
     if found := next(filter(None, map(found_corrections, sources)), None):
-        place = printable(str(found))
-        print(f"captioner: {place} is there, with decisions; --corrections {place} uses it", file=sys.stderr)
+        flag = shlex.join(["--corrections", str(found)])
+        said = printable(f"{found} is there, with decisions; {flag} uses it")
+        print(f"captioner: {said}", file=sys.stderr)

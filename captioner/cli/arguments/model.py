@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -233,7 +234,10 @@ def _client_options(args: argparse.Namespace) -> ClientOptions:
 
 def _warn_if_open(path: Path) -> None:
     if is_open_to_all(path):
-        print(f"captioner: --token-file: everybody may read {path}: chmod o-r {path}", file=sys.stderr)
+        print(
+            f"captioner: --token-file: everybody may read {path}: chmod o-r {shlex.quote(str(path))}",
+            file=sys.stderr,
+        )
 
 
 def _read_token(path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -150,7 +151,7 @@ def _read(source: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     try:
         images = read_references(source, divided=False)
     except NoCaptionsError as error:
-        how = f"captioner batch {source} -o {captions}"
+        how = shlex.join(["captioner", "batch", str(source), "-o", str(captions)])
         raise DataError(f"{source}: there are no captions in this folder yet; make them by: {how}") from error
     for image in images:
         yield image.name, image.captions[0], tuple(image.captions[1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +74,7 @@ class Request:
         output = args.output or taught_folder() / args.name
         if output.exists():
             taught = output in installed_models().values()
-            how = f"remove it (captioner model remove {output.name})" if taught else "delete it"
+            how = f"remove it (captioner model remove {shlex.quote(output.name)})" if taught else "delete it"
             raise DataError(f"{output} exists already; choose another --name or -o, or {how}")
         return cls(
             folder=args.folder,
@@ -107,6 +108,6 @@ def run(args: argparse.Namespace) -> int:
         force=request.force,
     )
     shown = request.output if args.output else request.name
-    said = printable(f"the model is in {request.output}: captioner model use {shown}")
+    said = printable(f"the model is in {request.output}: captioner model use {shlex.quote(str(shown))}")
     print(f"captioner: {said}", file=sys.stderr)
     return 0
