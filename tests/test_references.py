@@ -93,6 +93,100 @@ def test_tables_in_text_files(tmp_path: Path, content: str) -> None:
     assert read_references(path) == [CaptionedImage("a.jpg", ("a dog, wet", "two"), "")]
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"image": "a.jpg", "caption": "a dog"}, {"file_name": "a.jpg", "text": "two"}],
+        {"a.jpg": ["a dog", "two"]},
+        '{"image_path": "a.jpg", "captions": ["a dog", "two"]}',
+        "sep=;\nphoto;description\na.jpg;a dog\na.jpg ; two\n",
+        'sep=,\nfilepath,caption\na.jpg,a dog\n"a.jpg",two\n',
+        {
+            "images": [{"id": "007", "file_name": "a.jpg"}],
+            "annotations": [{"image_id": 7, "caption": "a dog"}, {"image_id": "7", "caption": "two"}],
+        },
+    ],
+)
+def test_what_others_write_is_read(tmp_path: Path, content: object) -> None:
+    path = tmp_path / ("a.jsonl" if isinstance(content, str) and content.startswith("{") else "a.txt")
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    [image] = read_references(path)
+    assert (image.name, image.captions) == ("a.jpg", ("a dog", "two"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_text_with_a_byte_order_mark_is_read(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "a.csv").write_text("image,caption\na.jpg,a café\n", encoding=encoding)
+    assert read_references(tmp_path / "a.csv")[0].captions == ("a café",)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.xlsx", b"PK\3\4\0\0\xff", "not a text file; captions are read from CSV"),
+        ("a.parquet", b"PAR1\0\xff", "not a text file; captions are read from CSV"),
+        (
+            "a.csv",
+            "image,caption\na.jpg,a café\n".encode("cp1252"),
+            "not in UTF-8; save it as UTF-8, in Excel",
+        ),
+        ("a.csv", b"image,caption1,caption2\na.jpg,a,b\n", "known are caption, .*; give each caption a row"),
+        (
+            "a.json",
+            b'{"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": [{"image_id": 1, "bbox": []}]}',
+            r"lacks 'caption'; captions of COCO are in captions_\*\.json",
+        ),
+        (
+            "a.json",
+            b'{"images": [{"filename": "a.jpg", "words": ["cat"]}]}',
+            "lacks 'sentences'; words instead",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_said_with_what_can(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_references(tmp_path / name)
+
+
+def test_capitals_of_splits_count(tmp_path: Path) -> None:
+    path = write(tmp_path, "image,caption,split\na.jpg,a dog,Train\n")
+    with pytest.raises(DataError, match=r"no split 'train'; it has Train \(capitals count"):
+        read_references(path, "train")
+
+
+@pytest.mark.parametrize("name", ["metadata.parquet", "train/metadata.jsonl"])
+def test_metadata_that_is_elsewhere_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "a.jpg").touch()
+    (tmp_path / name).touch()
+    with pytest.raises(
+        DataError, match=f"no image has a text file .* if they are in .*{name}, give that file"
+    ):
+        read_references(tmp_path)
+
+
+def test_rows_and_photos_without_captions_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("image,caption\na.jpg,a dog\nb.jpg, \n,a cat\n")
+    assert [image.name for image in read_references(path)] == ["a.jpg"]
+    assert "1 rows name no image" in caplog.text and "1 of 2 images have no caption" in caplog.text
+    (tmp_path / "a.jsonl").write_text(
+        '{"image": "a.jpg", "caption": "a"}\n{"image": "b.jpg", "caption": ""}\n'
+    )
+    (tmp_path / "a.txt").write_text("a dog")
+    for name in ("a.jpg", "b.jpg", "c.jpg"):
+        (tmp_path / name).touch()
+    for place, said in ((tmp_path / "a.jsonl", "1 of 2"), (tmp_path, "2 of 3")):
+        caplog.clear()
+        assert len(read_references(place)) == 1
+        assert f"{said} images have no caption" in caplog.text
+
+
 def test_captions_without_spaces_between_their_words_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("image,caption\na.jpg,一只猫坐在桌子上\n", encoding="utf-8")
@@ -128,7 +222,8 @@ def one(**changes: object) -> dict[str, object]:
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON of captions"),
         (f'{{"images": [{"1" * 5000}]}}', "not JSON"),
-        ("[]", 'no list "images"'),
+        ("[]", "no image with a caption"),
+        ({"info": "x"}, 'no list "images"'),
         ({"images": []}, "no image with a caption"),
         ("a line of text\n", "line 1: not NAME#NUMBER<TAB>caption"),
         ("x.jpg#0\t \n", "no image with a caption"),
@@ -200,7 +295,9 @@ def test_csv_has_a_row_for_each_caption(tmp_path: Path) -> None:
     path.write_text("file_name,text\na.jpg,a dog\n")
     assert read_references(path)[0].captions == ("a dog",)
     path.write_text("picture,words\na.jpg,a dog\n")
-    with pytest.raises(DataError, match="the first line must name the columns image and caption"):
+    with pytest.raises(
+        DataError, match="no column image: the first line names picture, words; known are image, "
+    ):
         read_references(path)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from captioner.errors import DataError
 from captioner.references import CaptionedImage, image_key, read_text
 from captioner.references.json_text import parse_json
-from captioner.references.tables import csv_rows, is_csv
+from captioner.references.tables import CAPTION_COLUMNS, IMAGE_COLUMNS, csv_rows, first_of, is_csv
 from captioner.surrogates import image_of
 
 
@@ -78,8 +78,8 @@ def _json_records(path: Path, text: str) -> Iterator[tuple[str, Any]]:
 def _parse(record: Any, keys: dict[int, str], place: str) -> tuple[str, str]:
     if not isinstance(record, dict):
         raise DataError(f"{place}: not an object")
-    image = image_of({"image": record.get("image_id"), **record})
-    caption = record.get("caption")
+    image = image_of({"image": first_of(record, ("image_id", *IMAGE_COLUMNS)), **record})
+    caption = first_of(record, CAPTION_COLUMNS)
     if not isinstance(caption, str) or not isinstance(image, (str, int)):
         raise DataError(f'{place}: no "caption", or no "image" or "image_id"')
     return keys.get(image, str(image)) if isinstance(image, int) else image_key(image), caption

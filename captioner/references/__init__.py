@@ -15,16 +15,25 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from captioner.errors import DataError
-from captioner.references.bounded import read_text
+from captioner.references.bounded import TEXT_FORMATS, read_text
 from captioner.references.image import CaptionedImage, image_key
 from captioner.references.json_text import parse_json
 from captioner.references.labels import read_classes, read_labels
-from captioner.references.tables import NoCaptionsError, is_csv, parse_csv, parse_lines, read_sidecars
+from captioner.references.tables import (
+    NoCaptionsError,
+    is_csv,
+    parse_csv,
+    parse_lines,
+    parse_records,
+    plain_records,
+    read_sidecars,
+)
 from captioner.words.tokens import find_unspaced
 
 __all__ = [
@@ -40,6 +49,11 @@ __all__ = [
 ]
 
 _LOG = logging.getLogger(__name__)
+_HINTS = {
+    "caption": "; captions of COCO are in captions_*.json",
+    "sentences": "; words instead of captions are read with score --labels, and as labels = in training",
+}
+"""What is said of files that lack a key, by that."""
 _METADATA = ("metadata.jsonl", "metadata.csv")
 """Files with the captions of a folder of images, as Hugging Face's `datasets` reads them."""
 
@@ -82,7 +96,7 @@ def read_image_ids(path: Path) -> list[tuple[str, int]]:
     names: dict[int, str] = {}
     for entry in _entries(path, parse_json(read_text(path), path)):
         try:
-            image_id = entry.get("cocoid", entry.get("id"))
+            image_id = _id(entry.get("cocoid", entry.get("id")))
             name = entry["file_name"].strip() if "file_name" in entry else _karpathy_name(entry)
         except KeyError:
             raise DataError(f"{path}: an entry has no file_name") from None
@@ -118,6 +132,8 @@ def _parse(path: Path, text: str) -> list[CaptionedImage]:
 
 def _parse_json(path: Path, text: str) -> list[CaptionedImage]:
     document = parse_json(text, path)
+    if (records := plain_records(document)) is not None:
+        return parse_records(path, records)
     _entries(path, document)
     parse = _parse_coco if "annotations" in document else _parse_karpathy
     try:
@@ -125,7 +141,7 @@ def _parse_json(path: Path, text: str) -> list[CaptionedImage]:
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
     except KeyError as error:
-        raise DataError(f"{path}: an entry lacks {error}") from None
+        raise DataError(f"{path}: an entry lacks {error}{_HINTS.get(error.args[0], '')}") from None
     except (TypeError, ValueError, AttributeError):
         raise DataError(f"{path}: an entry has a value of the wrong type") from None
 
@@ -133,7 +149,7 @@ def _parse_json(path: Path, text: str) -> list[CaptionedImage]:
 def _entries(path: Path, document: Any) -> list[Any]:
     entries = document.get("images") if isinstance(document, dict) else None
     if not isinstance(entries, list):
-        raise DataError(f'{path}: no list "images"; known are Karpathy and COCO JSON and Flickr8k tokens')
+        raise DataError(f'{path}: no list "images"; captions are read from {TEXT_FORMATS}')
     return entries
 
 
@@ -164,18 +180,19 @@ def _split(entry: Mapping[str, Any]) -> str:
 def _parse_coco(document: Mapping[str, Any]) -> list[CaptionedImage]:
     names: dict[Any, str] = {}
     for entry in document["images"]:
-        _claim_id(names, entry["id"], entry["file_name"].strip())
+        _claim_id(names, _id(entry["id"]), entry["file_name"].strip())
     captions: dict[Any, list[str]] = {image_id: [] for image_id in names}
     for annotation in document["annotations"]:
-        if annotation["image_id"] not in captions:
-            raise DataError(f"a caption is of image {annotation['image_id']}, which is not listed")
-        captions[annotation["image_id"]].append(annotation["caption"])
+        image_id = _id(annotation["image_id"])
+        if image_id not in captions:
+            raise DataError(f"a caption is of image {image_id}, which is not listed")
+        captions[image_id].append(annotation["caption"])
     return [
         CaptionedImage(
             name=entry["file_name"].strip(),
-            captions=_strings(captions[entry["id"]]),
+            captions=_strings(captions[_id(entry["id"])]),
             split="",
-            image_id=_number(entry["id"]),
+            image_id=_number(_id(entry["id"])),
         )
         for entry in document["images"]
     ]
@@ -185,6 +202,11 @@ def _claim_id(names: dict[Any, str], image_id: Any, name: str) -> None:
     """Note the image with this id. Raises `DataError` if another has it."""
     if names.setdefault(image_id, name) != name:
         raise DataError(f"{names[image_id]} and {name} have the same id, {image_id}")
+
+
+def _id(value: Any) -> Any:
+    """Some programs write numbers as strings."""
+    return int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,18}", value) else value
 
 
 def _strings(values: Iterable[Any]) -> tuple[str, ...]:
@@ -256,5 +278,7 @@ def select_split(path: Path, images: list[CaptionedImage], split: str) -> list[C
     unknown = wanted - known
     if unknown:
         have = ", ".join(sorted(known - {""})) or "none"
-        raise DataError(f"{path}: no split {min(unknown)!r}; it has {have}")
+        same = {min(unknown).lower()} & {name.lower() for name in known}
+        hint = " (capitals count: write it so, or change the file)" if same else ""
+        raise DataError(f"{path}: no split {min(unknown)!r}; it has {have}{hint}")
     return [image for image in images if image.split in wanted]

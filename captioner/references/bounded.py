@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from pathlib import Path
 
 from captioner.errors import DataError
 
+TEXT_FORMATS = "CSV (in Excel: save as CSV UTF-8), JSON lines, JSON, Flickr8k tokens, or a folder of photos with text files"
 MAX_BYTES = 2**30
 """The largest file of captions. Those of COCO have a tenth of this."""
 MAX_SIDECAR_BYTES = 2**20
@@ -14,7 +16,7 @@ MAX_SIDECAR_BYTES = 2**20
 
 
 def read_text(path: Path, most: int = MAX_BYTES) -> str:
-    """A file in UTF-8 of at most so many bytes. Raises `DataError`."""
+    """A file in UTF-8, or in UTF-16 with a byte order mark, of at most so many bytes. Raises `DataError`."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -25,7 +27,10 @@ def read_text(path: Path, most: int = MAX_BYTES) -> str:
         raise DataError(f"{path}: {error.strerror or error}") from None
     if len(content) > most:
         raise DataError(f"{path} has more than {most} bytes, the limit")
+    encoding = "utf-16" if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig"
     try:
-        return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+        return content.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError:
-        raise DataError(f"{path}: not a text file in UTF-8; save it as one") from None
+        if b"\0" in content:
+            raise DataError(f"{path}: not a text file; captions are read from {TEXT_FORMATS}") from None
+        raise DataError(f"{path}: not in UTF-8; save it as UTF-8, in Excel as CSV UTF-8") from None

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from captioner.errors import DataError
+from captioner.errors import DataError, clip
+from captioner.images.suffixes import PICTURES
 from captioner.references.bounded import MAX_SIDECAR_BYTES, read_text
 from captioner.references.image import CaptionedImage
 from captioner.references.json_text import parse_json
 from captioner.references.listing import list_images
 from captioner.surrogates import image_of
 
-IMAGE_COLUMNS = ("image", "filename", "file_name", "image_name", "file", "path")
-CAPTION_COLUMNS = ("caption", "text", "comment")
+IMAGE_COLUMNS = (
+    *("image", "filename", "file_name", "image_name", "file", "path"),
+    *("filepath", "file_path", "image_path", "image_file", "image_filename", "img", "photo"),
+)
+CAPTION_COLUMNS = ("caption", "captions", "text", "comment", "description")
 REJECTED = "rejected"
 """The status of a caption that a person rejected; also its error code, which does not count as a failure."""
 SIDECAR_SUFFIXES = (".txt", ".caption")
 _DELIMITERS = ",;\t|"
+_SEPARATOR = re.compile(rf'"?sep=([{_DELIMITERS}])"?')
+_NUMBERED = re.compile(r"(caption|comment|text|sentence)[ _.-]?\d+")
+"""A column for one of several captions."""
+_LOG = logging.getLogger(__name__)
 
 
 class NoCaptionsError(DataError):
@@ -29,8 +39,8 @@ class NoCaptionsError(DataError):
 
 def is_csv(text: str) -> bool:
     """Whether the first line of a text names the columns of images and captions."""
-    head = text.partition("\n")[0]
-    names = {name.strip(' "\r').lower() for name in head.split(_delimiter(head))}
+    delimiter, table, _ = _divided(text)
+    names = {name.strip(' "\r').lower() for name in table.partition("\n")[0].split(delimiter)}
     return not names.isdisjoint(IMAGE_COLUMNS) and not names.isdisjoint(CAPTION_COLUMNS)
 
 
@@ -39,9 +49,14 @@ def parse_csv(path: Path, text: str) -> list[CaptionedImage]:
     for each caption. Raises `DataError`, also for a row with more columns, which a comma in a caption without
     quotes makes."""
     found = _Images(path)
+    nameless = 0
     for _, row in csv_rows(path, text):
-        if row["image"] and row["caption"].strip():
+        if row["image"]:
             found.add(row["image"], row["caption"], row.get("split", ""))
+        else:
+            nameless += 1
+    if nameless:
+        _LOG.warning("%s: %s rows name no image", path, nameless)
     return found.list()
 
 
@@ -49,14 +64,14 @@ def csv_rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
     """The number of each line and its columns, with `image` and `caption` among their names. Raises
     `DataError`."""
     # A line break in a quoted caption must reach the reader.
-    lines = io.StringIO(text, newline="")
-    delimiter = _delimiter(text.partition("\n")[0])
+    delimiter, table, above = _divided(text)
+    lines = io.StringIO(table, newline="")
     rows = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
-    done = 1
+    done = 1 + above
     try:
         names = _column_names(path, next(rows, []))
         for row in rows:
-            done = rows.line_num
+            done = rows.line_num + above
             if row:
                 place = f"{path}, line {done}"
                 if len(row) > len(names):
@@ -66,14 +81,19 @@ def csv_rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
                     )
                 if len(row) < len(names):
                     raise DataError(f"{place}: fewer columns than the first line names")
-                yield done, dict(zip(names, row, strict=True))
+                yield done, dict(zip(names, map(str.strip, row), strict=True))
     except csv.Error as error:
         raise DataError(f"{path}, after line {done}: not CSV ({error})") from None
 
 
-def _delimiter(head: str) -> str:
+def _divided(text: str) -> tuple[str, str, int]:
+    """The separator of columns, the table, and how many lines are above it: some spreadsheets write a line
+    "sep=;"."""
+    head, _, below = text.partition("\n")
+    if told := _SEPARATOR.fullmatch(head):
+        return told[1], below, 1
     # Spreadsheets write semicolons where the comma is the decimal point.
-    return max(_DELIMITERS, key=head.count)
+    return max(_DELIMITERS, key=head.count), text, 0
 
 
 def _column_names(path: Path, head: Sequence[str]) -> list[str]:
@@ -85,46 +105,76 @@ def _column_names(path: Path, head: Sequence[str]) -> list[str]:
         if names_of_it := [name for name in known if name in names]:
             names[names.index(names_of_it[0])] = wanted
         else:
-            raise DataError(f"{path}: the first line must name the columns image and caption")
+            there = ", ".join(filter(None, names)) or "nothing"
+            several = "; give each caption a row" if any(map(_NUMBERED.fullmatch, names)) else ""
+            raise DataError(
+                f"{path}: no column {wanted}: the first line names {clip(there)}; known are"
+                f" {', '.join(known)}{several}"
+            )
     return names
 
 
 def parse_lines(path: Path, text: str) -> list[CaptionedImage]:
     """Objects with `image` and `caption`, one on each line, as `captioner batch`, the gallery's corrections
-    and Hugging Face's metadata have them; optionally `split` and `status`. Records without a caption (failed
-    images) and rejected ones are left out. Of several lines with a status for one image, the last counts.
-    Raises `DataError`."""
+    and Hugging Face's metadata have them; optionally `split` and `status`. Raises `DataError`."""
+    return parse_records(path, ((f"line {number}", record) for number, record in _records(path, text)))
+
+
+def parse_records(path: Path, records: Iterable[tuple[str, Any]]) -> list[CaptionedImage]:
+    """As `parse_lines`, from the place of each object and itself; `caption` may be a list. Those without a
+    caption (failed images) and rejected ones are left out. Of several with a status for one image, the last
+    counts. Raises `DataError`."""
     found = _Images(path)
-    for number, record in _records(path, text):
-        image = image_of({"image": _first(record, IMAGE_COLUMNS), **record})
-        caption = _first(record, CAPTION_COLUMNS)
-        if not isinstance(image, str) or not isinstance(caption, str | None):
-            raise DataError(f"{path}, line {number}: no object with the strings image and caption")
+    for place, record in records:
+        if not isinstance(record, dict):
+            raise DataError(f"{path}, {place}: not an object")
+        image, captions = image_of({"image": first_of(record, IMAGE_COLUMNS), **record}), _captions(record)
+        if not isinstance(image, str) or captions is None:
+            raise DataError(f"{path}, {place}: no object with the strings image and caption")
         if "status" in record:
             found.forget(image)
-        if caption and caption.strip() and record.get("status") != REJECTED:
-            found.add(image, caption, str(record.get("split") or ""))
+        if record.get("status") != REJECTED:
+            for caption in captions:
+                found.add(image, caption, str(record.get("split") or ""))
     return found.list()
 
 
-def _first(record: Mapping[str, Any], names: Iterable[str]) -> Any:
+def plain_records(document: Any) -> list[tuple[str, Any]] | None:
+    """The records of a list, or of a table of captions by image, for `parse_records`; None for others."""
+    if isinstance(document, list):
+        return [(f"entry {number}", entry) for number, entry in enumerate(document, 1)]
+    if not isinstance(document, dict) or not all(map(_is_picture, document)):
+        return None
+    return [(name, {"image": name, "caption": caption}) for name, caption in document.items()]
+
+
+def _is_picture(name: str) -> bool:
+    return name.rpartition(".")[2].lower() in PICTURES
+
+
+def _captions(record: Mapping[str, Any]) -> list[str] | None:
+    """None for what is no caption; an empty list where there is none."""
+    given = first_of(record, CAPTION_COLUMNS)
+    captions = given if isinstance(given, list) else [] if given is None else [given]
+    return captions if all(isinstance(caption, str) for caption in captions) else None
+
+
+def first_of(record: Mapping[str, Any], names: Iterable[str]) -> Any:
+    """The first of these fields that a record has, else None."""
     return next((record[name] for name in names if name in record), None)
 
 
-def _records(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _records(path: Path, text: str) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
-        record = parse_json(line, f"{path}, line {number}")
-        if not isinstance(record, dict):
-            raise DataError(f"{path}, line {number}: not an object")
-        yield number, record
+        yield number, parse_json(line, f"{path}, line {number}")
 
 
 def read_sidecars(folder: Path) -> list[CaptionedImage]:
     """The images of a folder that have a text file beside them, one caption on each line: `a.jpg.txt` for
     `a.jpg`, or `a.txt`, which belongs to the first of the images that could have it; likewise `.caption`."""
-    found, used = [], set()
+    found, used = [], set[Path]()
     for name in list_images(folder):
         image = folder / name
         for beside in (
@@ -139,8 +189,12 @@ def read_sidecars(folder: Path) -> list[CaptionedImage]:
                 used.add(beside)
                 found.append(CaptionedImage(name, tuple(captions), ""))
                 break
-    if not found:
-        raise NoCaptionsError(f"{folder}: no image has a text file with a caption beside it")
+        else:
+            found.append(CaptionedImage(name, (), ""))
+    if not used:
+        metadata = min((*folder.glob("metadata.*"), *folder.glob("*/metadata.*")), default=None)
+        hint = f"; if they are in {metadata}, give that file, as CSV or JSON lines" if metadata else ""
+        raise NoCaptionsError(f"{folder}: no image has a text file with a caption beside it{hint}")
     return found
 
 
@@ -153,8 +207,11 @@ class _Images:
         self._splits: dict[str, str] = {}
 
     def add(self, image: str, caption: str, split: str) -> None:
-        """Raises `DataError` if the image was in another split before; no split says nothing."""
-        self._captions.setdefault(image, []).append(" ".join(caption.split()))
+        """Blank captions are none. Raises `DataError` if the image was in another split before; no split says
+        nothing."""
+        captions = self._captions.setdefault(image, [])
+        if caption.strip():
+            captions.append(" ".join(caption.split()))
         before, split = self._splits.get(image, ""), split.strip()
         if before and split and before != split:
             raise DataError(f"{self._path}: {image} is in two splits, {before} and {split}")

@@ -133,6 +133,9 @@ def score(request: Request) -> int:
         images = read_references(request.references, request.split)
     references = references_by_image(images)
     systems = [read_captions(path, images) for path in (request.captions, request.compare) if path]
+    for path, captions in zip((request.captions, request.compare), systems, strict=False):
+        if not any(map(str.strip, captions.values())):
+            print(f"captioner: {printable(str(path))}: all captions are empty", file=sys.stderr)
     options: dict[str, Any] = {
         "objects": objects_by_image(images),
         "meteor": load_meteor(request.meteor_data) if request.meteor else False,
