@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,9 +34,13 @@ FORMATS = (1, 2)
 FORMAT = FORMATS[-1]
 """That is written."""
 ENCODER, DECODER, WORDS, CARD = "encoder.onnx", "decoder.onnx", "vocabulary.txt", "MODEL_CARD.md"
+CHECKPOINTS = ("best.pt", "last.pt")
+"""What a folder of a training run holds, the one to export first."""
 FILES = (ENCODER, DECODER, WORDS, CARD)
 ENCODER_INT8, DECODER_INT8 = "encoder.int8.onnx", "decoder.int8.onnx"
-INT8_FILES = (ENCODER_INT8, DECODER_INT8)
+INT8_CHECKPOINTS = ("best.pt", "last.pt")
+"""What a folder of a training run holds, the one to export first."""
+FILES = (ENCODER_INT8, DECODER_INT8)
 """In a bundle with both precisions, from format 2 on."""
 MAX_CELLS, MAX_IMAGE_SIZE = 256, 8192
 MAX_WORDS_KNOWN, MAX_TEXT, MAX_EVENT = 1_000_000, 100, 1000
@@ -250,11 +255,14 @@ def _read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
     path = folder / MANIFEST
     try:
         raw = read_bundle_file(path)
-    except FileNotFoundError:
+    except OSError as error:
+        if checkpoint := _checkpoint(folder):
+            made_by = shlex.join(["captioner", "export", str(checkpoint), "-o", "BUNDLE"])
+            raise BundleError(f"{folder} is of a training run; {made_by} makes a model of it") from None
+        if not isinstance(error, FileNotFoundError):
+            raise BundleError(f"cannot read {path}: {error.strerror}") from None
         reason = "has no bundle.json" if folder.is_dir() else "does not exist"
         raise BundleError(f"{folder} is not a model bundle: it {reason}") from None
-    except OSError as error:
-        raise BundleError(f"cannot read {path}: {error.strerror}") from None
     try:
         manifest = json.loads(raw)
         json.dumps(manifest, ensure_ascii=False).encode()
@@ -269,6 +277,12 @@ def _read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
             f"{path} has format {clip(repr(found), 60)}; this version of captioner reads formats {formats}"
         )
     return manifest, hashlib.sha256(raw).hexdigest()
+
+
+def _checkpoint(place: Path) -> Path | None:
+    """What `captioner train` left here, which may be taken for a model."""
+    places = (place, *(place / name for name in CHECKPOINTS))
+    return next((path for path in places if path.suffix == ".pt" and path.is_file()), None)
 
 
 def _read_files(folder: Path, manifest: Mapping[str, Any]) -> dict[str, bytes]:

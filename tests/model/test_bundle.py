@@ -168,6 +168,9 @@ def test_a_folder_in_place_of_a_file(copy: Path) -> None:
 def test_a_place_that_is_no_bundle(tmp_path: Path) -> None:
     assert "does not exist" in refusal(tmp_path / "nowhere")
     assert "has no bundle.json" in refusal(tmp_path)
+    (tmp_path / "last.pt").touch()
+    for place in (tmp_path, tmp_path / "last.pt"):
+        assert f"captioner export {tmp_path / 'last.pt'} -o BUNDLE makes a model" in refusal(place)
     file = tmp_path / "file"
     file.write_text("x")
     assert "cannot read" in refusal(file)

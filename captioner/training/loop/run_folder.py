@@ -65,12 +65,31 @@ class RunFolder:
             raise DataError(f"{path} is not the state of a run; it cannot be resumed from")
         if "objectives" not in saved:
             raise DataError(f"{path} was saved by an earlier version; only that version can resume it")
-        if TrainOptions.from_dict(saved["options"]) != options:
-            raise DataError(f"{self.path} holds a run with other options; choose another folder")
+        before = TrainOptions.from_dict(saved["options"])
+        instead = f'choose another folder; start = "{self.path / "best.pt"}" goes on from these weights there'
+        other_data = f"{self.path} holds a run on other photos or captions: {instead}"
         # States of earlier versions do not say what their data was.
-        if saved["vocabulary"] != list(words) or saved.get("data", data) != data:
-            raise DataError(f"{self.path} holds a run on other photos or captions; choose another folder")
+        if saved.get("data", data) != data:
+            raise DataError(other_data)
+        if before != options:
+            changed = "; ".join(_changes(before.to_dict(), options.to_dict()))
+            raise DataError(f"{self.path} holds a run with other options ({clip(changed)}): {instead}")
+        if saved["vocabulary"] != list(words):
+            raise DataError(other_data)
         return saved
+
+
+def _changes(before: Any, now: Any, path: str = "") -> Iterator[str]:
+    """The options that differ, named as for `--set`."""
+    pairs: Mapping[Any, tuple[Any, Any]] = {}
+    if isinstance(before, dict) and isinstance(now, dict):
+        pairs = {name: (before.get(name), now.get(name)) for name in {**before, **now}}
+    elif isinstance(before, list | tuple) and isinstance(now, list | tuple) and len(before) == len(now):
+        pairs = dict(enumerate(zip(before, now, strict=True)))
+    elif before != now:
+        yield f"{path} was {before!r}, now {now!r}"
+    for name, pair in pairs.items():
+        yield from _changes(*pair, f"{path}.{name}" if path else str(name))
 
 
 def digest_of(*splits: Sequence[Example]) -> str:

@@ -47,6 +47,8 @@ def halved(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def load(path: Path, device: str | torch.device = "cpu") -> dict[str, Any]:
     """The contents of a checkpoint. Raises `DataError` for anything else, and never runs code from it."""
+    if found := next((path / name for name in CHECKPOINTS if (path / name).is_file()), None):
+        raise DataError(f"{path} is the folder of a run; its checkpoint is {found}")
     contents = read_tensors(path, device)
     if contents.get("format") != FORMAT:
         raise DataError(f"{path} is not a captioner checkpoint of format {FORMAT}")
