@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +12,17 @@ import numpy as np
 
 from captioner.captioner import Captioner
 from captioner.errors import CaptionerError, DataError
+from captioner.images.preparation import Pixels
 from captioner.metrics import Scores, evaluate_captions
 from captioner.metrics.naming import NamingScores, score_naming
 from captioner.metrics.tables import markdown_table
 from captioner.options import CaptionOptions
 from captioner.training.config.options import SourceOptions
 from captioner.training.data.examples import Example, load_examples
+from captioner.training.data.left_out import LeftOut
 from captioner.training.loop.calibrate import Said, calibrate
 
+_LOG = logging.getLogger(__name__)
 BATCH = 32
 
 
@@ -37,12 +41,13 @@ class Release:
 def measure(captioner: Captioner, data: Sequence[SourceOptions], root: Path) -> Release:
     """Caption the validation images of the data sets, whose paths are relative to `root`, and score them.
 
-    Raises `DataError` if there are none, or one cannot be read.
+    Those that cannot be read are left out, as in training, with a warning. Raises `DataError` if there are no
+    others.
     """
     examples = load_examples(data, root, "val")
     if not examples:
         raise DataError("there are no validation images to evaluate the bundle on")
-    captions = say_all(captioner, examples)
+    examples, captions = say_all(captioner, examples)
     texts = {example.key: said.text for example, said in zip(examples, captions, strict=True)}
     scores = {
         source.name: _score([example for example in examples if example.source == source.name], texts)
@@ -56,19 +61,27 @@ def measure(captioner: Captioner, data: Sequence[SourceOptions], root: Path) -> 
     )
 
 
-def say_all(captioner: Captioner, examples: Sequence[Example]) -> list[Said]:
-    """Captions of images. Raises `DataError` if one cannot be read."""
-    parts = (examples[start : start + BATCH] for start in range(0, len(examples), BATCH))
-    return [said for part in parts for said in _say(captioner, part)]
+def say_all(captioner: Captioner, examples: Sequence[Example]) -> tuple[list[Example], list[Said]]:
+    """The examples whose images can be read, with their captions. Raises `DataError` if none can."""
+    readable: list[Example] = []
+    captions: list[Said] = []
+    faults: list[str] = []
+    for start in range(0, len(examples), BATCH):
+        pixels = []
+        for example in examples[start : start + BATCH]:
+            try:
+                pixels.append(captioner.preprocess(example.files.read(example.image.name)))
+                readable.append(example)
+            except CaptionerError as error:
+                faults.append(f"{example.key}: {error}")
+        captions += _say(captioner, pixels) if pixels else []
+    if not readable:
+        raise DataError(f"no validation image can be read, for instance {faults[0]}")
+    LeftOut(len(examples), 1.0, _LOG.warning).add(faults)
+    return readable, captions
 
 
-def _say(captioner: Captioner, examples: Sequence[Example]) -> list[Said]:
-    pixels = []
-    for example in examples:
-        try:
-            pixels.append(captioner.preprocess(example.files.read(example.image.name)))
-        except CaptionerError as error:
-            raise DataError(f"{example.key}: {error}") from None
+def _say(captioner: Captioner, pixels: Sequence[Pixels]) -> list[Said]:
     together = np.stack(pixels)
     captions = captioner.caption_pixels(together, CaptionOptions(attention=False))
     certain = captioner.encode(together).certainty

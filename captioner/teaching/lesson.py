@@ -59,7 +59,9 @@ class Lesson:
         left_out.check()
         corrected = [image for image in corrected if image.name in places]
         if not corrected:
-            raise DataError(f"none of the photos of {corrections} is in {folder}: {next(iter(faults.values()))}")
+            raise DataError(
+                f"none of the photos of {corrections} is in {folder}: {next(iter(faults.values()))}"
+            )
         taken = {_file(Path(place)) for place in places.values()}
         others = [name for name in photos if _file(folder / name) not in taken]
         step = max(1, math.ceil(len(others) / max(MOST_OTHERS, len(corrected))))

@@ -19,6 +19,7 @@ from captioner.teaching.lesson import MOST_TAUGHT, Lesson
 from captioner.training.loop.corrections import learn
 from captioner.training.progress import Progress
 from captioner.trial import load_bundle
+from captioner.words.tokens import tokenize
 
 MOST_CHANGED = 0.25
 """Share of the captions of other photos that teaching may change."""
@@ -75,6 +76,13 @@ def teach(
             progress.note(
                 f"{len(lesson.taught)} corrections are enough for captioner train, which learns more from"
                 " them for other photos (docs/training.md)"
+            )
+        most = old.bundle.decoding.max_words or 1
+        long = [len(tokenize(texts[0])) > most for texts in lesson.taught.values()]
+        if any(long):
+            progress.note(
+                f"{sum(long)} of {counted(len(long), 'correction')} have more than {most} words, the most"
+                " that this model says: they are cut, so they will not be learnt word by word"
             )
         options = lesson.options(name, str(start.resolve()))
         learnt = learn(options, place, place / "cache", device, progress, before)

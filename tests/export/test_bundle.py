@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from captioner.captioner import Captioner
 from captioner.errors import DataError
 from captioner.export.bundle import TABLE, export_bundle
 from captioner.export.parity import ParityError, check_parity
+from captioner.export.release import measure
 from captioner.metrics import evaluate_captions
 from captioner.model.bundle import Bundle
 from captioner.model.search import search
@@ -117,6 +119,22 @@ def test_a_release_is_measured_with_the_bundle(english: Path, data: Path, tmp_pa
     text = (tmp_path / "bundle" / "MODEL_CARD.md").read_text()
     assert text.startswith("# squares\n\n|  | squares |\n") and text.endswith("Knows squares.\n")
     assert f"| images | {len(images)} |" in text and "| CIDEr-D | " in text
+
+
+def test_validation_photos_that_cannot_be_read_are_left_out(
+    exported: Path, data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(data, tmp_path / "data")
+    images, captioner = tmp_path / "data" / "images", Captioner.load(exported, device="cpu")
+    (images / "25.png").unlink()
+    (images / "27.png").write_bytes(b"no photo")
+    release = measure(captioner, squares.options().data, tmp_path / "data")
+    assert release.scores["squares"]["images"] == 4
+    assert [line.split(":")[1] for line in caplog.messages] == [" squares/25.png", " squares/27.png"]
+    shutil.rmtree(images)
+    images.mkdir()
+    with pytest.raises(DataError, match=r"no validation image can be read, for instance squares/24\.png"):
+        measure(captioner, squares.options().data, tmp_path / "data")
 
 
 @pytest.mark.parametrize("batch", [1, 2, 7])

@@ -76,7 +76,7 @@ def test_few_corrected_photos_may_be_missing(
     assert "left out: no.png: the image no.png is in none" in caplog.text
     for names in (["no.png"], ["00.png", *map(str, range(10))]):
         given = corrections(tmp_path / "c.jsonl", dict.fromkeys(names, "a red thing"))
-        with pytest.raises(DataError, match="none of the photos|10 of 41 photos are missing"):
+        with pytest.raises(DataError, match=r"none of the photos|10 of 41 photos are missing"):
             Lesson.read(data / "images", given)
 
 
@@ -192,7 +192,10 @@ def test_a_photo_that_is_corrected_again_gets_the_later_caption(
         assert main([*arguments, "--model", str(models[-2]), "--device", "cpu", "--force"]) == 0
         assert Captioner.load(models[-1]).caption(data / "images" / "00.png").text == caption
     card = (models[-1] / "MODEL_CARD.md").read_text()
-    assert card.startswith("# taught\n\ntaught, taught the captions of 1 photo. ") and card.count("1 photo.") == 2
+    assert (
+        card.startswith("# taught\n\ntaught, taught the captions of 1 photo. ")
+        and card.count("1 photo.") == 2
+    )
 
 
 def test_known_words_that_are_far_from_likely_are_learnt(

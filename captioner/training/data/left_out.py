@@ -34,8 +34,8 @@ class LeftOut:
         """Raise `DataError` if there are too many."""
         if len(self._faults) > self._share * self._photos:
             raise DataError(
-                f"{len(self._faults)} of {self._photos} photos are missing or damaged, more than damaged_share"
-                f" = {self._share:g} allows; the first is {self._faults[0]}"
+                f"{len(self._faults)} of {self._photos} photos are missing or damaged, more than"
+                f" damaged_share = {self._share:g} allows; the first is {self._faults[0]}"
             )
 
     def there(self, examples: Iterable[Example]) -> list[Example]:
@@ -50,7 +50,9 @@ class LeftOut:
         self.add(faults)
         return found
 
-    def usable(self, examples: Sequence[Example], features: FeatureCache) -> tuple[list[Example], FeatureCache]:
+    def usable(
+        self, examples: Sequence[Example], features: FeatureCache
+    ) -> tuple[list[Example], FeatureCache]:
         """The examples whose files are photos, and their part of the `features`. Raises `DataError` if these
         are too few."""
         self.add(f"{examples[row].key}: {fault}" for row, fault in features.damaged.items())
