@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -131,16 +132,14 @@ def _train(request: Request, options: TrainOptions, folder: Path) -> None:
         print(f"captioner: interrupted; the same command {then}", file=sys.stderr)
         raise
     if (folder / "best.pt").exists():
-        kept, what, release = folder / "best.pt", "best", f" --evaluate {data_root}"
+        kept, what, release = folder / "best.pt", "best", ["--evaluate", str(data_root)]
     else:
-        kept, what, release = folder / "last.pt", "last", ""
-        progress.note(
-            "there is no best.pt: the data have no images for validation (val_fraction = 0.1 takes a tenth)"
-        )
+        kept, what, release = folder / "last.pt", "last", []
+        progress.note("there is no best.pt, because there were no photos to validate on")
     held = f"the {what} weights are in {kept}"
     if trainer.start_is_better:
         held = f"keep that model; the best weights of this run are in {kept}, if you want them all the same"
-    progress.note(f"{held}: captioner export {kept} -o BUNDLE{release}")
+    progress.note(f"{held}: {shlex.join(['captioner', 'export', str(kept), '-o', 'BUNDLE', *release])}")
 
 
 def _recipes() -> str:

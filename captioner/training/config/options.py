@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,9 @@ from captioner.training.config.tables import build, change, table
 PRECISIONS = ("float32", "bfloat16")
 CACHED = ("features", "pixels")
 AUTO = -1
-"""Chosen for the size of the data (`captioner.training.loop.plan`)."""
+"""Chosen for the size of the data (`captioner.training.loop.plan`), as if the option were left out."""
+HIGHEST_RATE = 1.0
+"""Of learning; nothing learns at a tenth of it."""
 DAMAGED_SHARE = 0.05
 DEFAULT_OBJECTIVES = ("cross_entropy", "doubly_stochastic", "hard_attention")
 
@@ -199,13 +202,17 @@ class StageOptions:
     run that starts from a trained model and has no captions does so by default: nothing in its data would
     keep the model from saying its new words of other photos too."""
     gradient_norm: float = 1.0
-    """Gradients are clipped to this norm."""
+    """Gradients are clipped to this norm; 0 leaves them as they are."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "objectives", _read_objectives(self.objectives, "objectives"))
         _at_least(self, 1, "epochs", "runs", "batch_captions")
-        _at_least(self, 0, "seconds", "warmup_steps", "encoder_learning_rate", "weight_decay")
-        _at_least(self, 0, "learning_rate", "final_learning_rate", "gradient_norm", "evidence_gain")
+        _at_least(self, 0, "seconds", "warmup_steps", "weight_decay")
+        _at_least(self, 0, "gradient_norm", "evidence_gain")
+        for name in ("learning_rate", "encoder_learning_rate", "final_learning_rate"):
+            _at_least(self, 0, name)
+            if getattr(self, name) > HIGHEST_RATE:
+                raise DataError(f"{name} must be at most {HIGHEST_RATE:g}, got {getattr(self, name)}")
         if not 0 <= self.tuned_segments <= len(STRIDES):
             raise DataError(f"tuned_segments must be from 0 to {len(STRIDES)}")
         if self.frozen_detection and self.tuned_segments:
@@ -356,8 +363,8 @@ def _at_least(options: Any, low: float, *names: str) -> None:
     for name in names:
         value = getattr(options, name)
         left_open = value == AUTO and type(options).__dataclass_fields__[name].default == AUTO
-        if not (value >= low or left_open):  # also for NaN
-            raise DataError(f"{name} must be at least {low}, got {value}")
+        if not (low <= value < math.inf or left_open):  # also for NaN
+            raise DataError(f"{name} must be at least {low} and finite, got {value}")
 
 
 def read_model(values: Any, path: str = "model") -> ModelOptions:

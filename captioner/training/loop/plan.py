@@ -12,10 +12,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from captioner.errors import DataError
-from captioner.options import CaptionOptions
+from captioner.options import MAX_WORDS, CaptionOptions
+from captioner.printable import counted
 from captioner.training.config.options import AUTO, DEFAULT_OBJECTIVES, StageOptions, TrainOptions
 from captioner.training.data.examples import Example
+from captioner.words.tokens import tokenize
 
+FEW = 5
+"""Fewer photos to validate on tell nothing."""
 LARGEST_BATCH = 160
 STEPS_OF_AN_EPOCH = 24
 """Least batches in an epoch; batches are made smaller for it, down to `SMALLEST_BATCH`."""
@@ -115,6 +119,41 @@ def _steps(stage: StageOptions, examples: Sequence[Example]) -> int:
 
 def _shown(examples: Sequence[Example]) -> int:
     return sum(example.repeat * max(1, len(example.image.captions)) for example in examples)
+
+
+def described(options: TrainOptions, train: Sequence[Example], val: Sequence[Example]) -> list[str]:
+    """What is said of the data of a planned run before it begins. Raises `DataError` if nothing is said in
+    them."""
+    found = [f"{counted(len(train), 'photo')} to train on, {len(val)} to validate on"]
+    if not val and any(source.val_fraction for source in options.data):
+        found.append(
+            f"val_fraction, which chooses by file name, chose none of {counted(len(train), 'photo')}:"
+            " there will be no best.pt; raise it, or name a split"
+        )
+    elif not val:
+        found.append(
+            "without photos to validate on there will be no best.pt; val_fraction = 0.1 in [[data]] takes"
+            " a tenth"
+        )
+    elif len(val) < FEW:
+        found.append(
+            f"{counted(len(val), 'photo')} to validate on: that is few, and which epoch is best is mostly"
+            " chance; raise val_fraction"
+        )
+    lengths = [
+        len(tokenize(text)) for example in train if not example.retained for text in example.image.captions
+    ]
+    if (cut := sum(length > options.max_words for length in lengths)) > 0:
+        found.append(
+            f"{cut} of {counted(len(lengths), 'caption')} have more than {options.max_words} words and are"
+            f" cut ([search] max_words, at most {MAX_WORDS})"
+        )
+    if (wordless := lengths.count(0)) > 0:
+        said = f"{wordless} of {counted(len(lengths), 'caption')} have no words (letters or digits)"
+        if wordless == len(lengths) and not any(example.image.words for example in train):
+            raise DataError(said)
+        found.append(said)
+    return found
 
 
 def warnings(options: TrainOptions, examples: Sequence[Example]) -> list[str]:

@@ -21,7 +21,7 @@ from captioner.training.data.examples import Example, check_names, load_examples
 from captioner.training.data.left_out import LeftOut
 from captioner.training.loop.calibrate import Said, calibrate
 from captioner.training.loop.losses import Losses, forward
-from captioner.training.loop.plan import planned, unlearnt, warnings
+from captioner.training.loop.plan import described, planned, unlearnt, warnings
 from captioner.training.loop.report import (
     in_words,
     losses_in_words,
@@ -84,6 +84,8 @@ class Trainer:
         self.val_examples = load_examples(options.data, data_root, "val")
         check_names([*self.train_examples, *self.val_examples])
         options = planned(options, self.train_examples, start.search if start else None)
+        for text in described(options, self.train_examples, self.val_examples):
+            progress.note(text)
         torch.manual_seed(options.seed)
         built = build_model(options, self.train_examples, start, progress.note)
         self.options, self.vocabulary, self.added = built.options, built.vocabulary, built.added
@@ -113,7 +115,9 @@ class Trainer:
         left_out = LeftOut(photos, options.damaged_share, progress.note)
         train, val = left_out.there(self.train_examples), left_out.there(self.val_examples)
         left_out.check()  # before features, which take long
-        self.train_examples, self.cache = left_out.usable(train, self._cache(train, "training", options.crops))
+        self.train_examples, self.cache = left_out.usable(
+            train, self._cache(train, "training", options.crops)
+        )
         self.val_examples, self.val_cache = left_out.usable(val, self._cache(val, "validation"))
         self.data_digest = digest_of(self.train_examples, self.val_examples)
         with self.folder.restoring():
@@ -261,7 +265,7 @@ class Trainer:
         if self.current.label_words_only:
             keep_other_words(self.model, self.label_words)
         trained = [p for group in self.optimizer.param_groups for p in group["params"]]
-        norm = torch.nn.utils.clip_grad_norm_(trained, self.current.gradient_norm)
+        norm = torch.nn.utils.clip_grad_norm_(trained, self.current.gradient_norm or math.inf)
         taken.add({"loss": loss.detach(), **parts}, norm)
         self.optimizer.step()
         if self.options.ema_decay:

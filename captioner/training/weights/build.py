@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from captioner.errors import DataError
-from captioner.model.vocabulary import Vocabulary
+from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.training.config.options import TrainOptions
 from captioner.training.data.examples import Example
@@ -48,6 +48,8 @@ def build_model(
     bonus = architecture.bonus
     classes = class_words() if bonus.classes and not (start and start.model.bonus.classes) else []
     vocabulary = build_vocabulary(examples, options.min_count, classes)
+    if len(vocabulary) == len(SPECIAL):
+        raise DataError(f"no word of the captions occurs {options.min_count} times: lower min_count")
     if start:
         vocabulary = start.extended(vocabulary)
     counts = functools.cache(lambda: _caption_counts(examples, vocabulary, start))

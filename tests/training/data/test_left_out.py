@@ -64,7 +64,9 @@ def test_photos_of_all_splits_count_together(
     monkeypatch.setattr("captioner.training.loop.trainer.build_cache", None)  # no features are computed
     progress = squares.Silent()
     with pytest.raises(DataError, match="7 of 30 photos are missing"):
-        squares.trainer(squares.options(damaged_share=0.2), tmp_path / "new", spoilt, cache, progress=progress)
+        squares.trainer(
+            squares.options(damaged_share=0.2), tmp_path / "new", spoilt, cache, progress=progress
+        )
 
 
 def test_a_photo_has_one_name(spoilt: Path, cache: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from captioner.nn.model import ModelOptions
 from captioner.options import CaptionOptions
 from captioner.training.config.options import AUTO, StageOptions, TrainOptions
 from captioner.training.data.examples import Example, load_examples
-from captioner.training.loop.plan import planned, unlearnt, warnings
+from captioner.training.loop.plan import described, planned, unlearnt, warnings
 from captioner.training.loop.trainer import Trainer
 from captioner.training.objectives.bag_of_words import BagOfWords, BagOfWordsOptions
 from captioner.training.objectives.self_critical import SelfCriticalOptions
@@ -34,6 +35,39 @@ OPEN = TrainOptions(name="a", data=DATA, stages=(StageOptions(name="s"),))
 def examples(data: Path) -> list[Example]:
     """24 images with 5 captions each."""
     return load_examples(DATA, data, "train")
+
+
+def with_captions(example: Example, *captions: str) -> Example:
+    return dataclasses.replace(example, image=dataclasses.replace(example.image, captions=captions))
+
+
+def test_the_data_are_described_before_a_run(examples: list[Example]) -> None:
+    options = dataclasses.replace(OPEN, search=SHORT)
+    assert described(options, examples, examples[:6]) == ["24 photos to train on, 6 to validate on"]
+    [_, none] = described(options, examples, [])
+    assert "val_fraction = 0.1 in [[data]] takes a tenth" in none
+    by_share = tuple(dataclasses.replace(source, val_fraction=0.01) for source in DATA)
+    [_, none] = described(dataclasses.replace(options, data=by_share), examples, [])
+    assert none.startswith("val_fraction, which chooses by file name, chose none of 24 photos")
+    [_, few] = described(options, examples, examples[:1])
+    assert few.startswith("1 photo to validate on")
+
+
+def test_captions_that_are_too_long_or_have_no_words_are_counted(examples: list[Example]) -> None:
+    options = dataclasses.replace(OPEN, search=SHORT)
+    long, empty = with_captions(examples[0], "a " * 9, "a " * 8), with_captions(examples[1], "?!")
+    [_, cut, wordless] = described(options, [long, empty], examples[:6])
+    assert cut.startswith(
+        "1 of 3 captions have more than 8 words and are cut ([search] max_words, at most 64)"
+    )
+    assert wordless == "1 of 3 captions have no words (letters or digits)"
+    with pytest.raises(DataError, match="1 of 1 caption have no words"):
+        described(options, [empty], [])
+
+
+def test_a_vocabulary_without_words_is_refused(data: Path, cache: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no word of the captions occurs 999 times: lower min_count"):
+        squares.trainer(squares.options(min_count=999), tmp_path / "run", data, cache)
 
 
 def test_large_data_get_large_batches(examples: list[Example]) -> None:
@@ -143,6 +177,19 @@ def test_only_one_number_means_open(changes: dict[str, float]) -> None:
     with pytest.raises(DataError, match="must be at least"):
         StageOptions(name="s", **changes)  # type: ignore[arg-type]
     assert StageOptions(name="s").epochs == AUTO
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "final_learning_rate", "encoder_learning_rate"])
+@pytest.mark.parametrize("value", [2.0, math.inf, math.nan, -0.1])
+def test_learning_rates_are_bounded(name: str, value: float) -> None:
+    with pytest.raises(DataError, match=f"{name} must be at"):
+        StageOptions(name="s", **{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [-1.0, math.inf])
+def test_gradients_are_clipped_to_a_number(value: float) -> None:
+    with pytest.raises(DataError, match="gradient_norm must be at least 0 and finite"):
+        StageOptions(name="s", gradient_norm=value)
 
 
 def test_few_captions_teach(data: Path, cache: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import signal
 import subprocess
@@ -196,10 +197,23 @@ def test_a_damaged_state_is_not_resumed_from(
         trainer(squares.options(squares.TWO_STAGES), tmp_path / "run", data, cache)
 
 
+def test_a_gradient_norm_of_0_clips_nothing(data: Path, cache: Path, tmp_path: Path) -> None:
+    weights = []
+    for norm in (0.0, 1e9):
+        run = trainer(
+            squares.options((squares.stage(epochs=1, gradient_norm=norm),)), tmp_path / str(norm), data, cache
+        )
+        run.run()
+        weights.append(run.model.state_dict())
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
 def test_a_folder_of_another_run_is_refused(
     uninterrupted: Path, data: Path, cache: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(DataError, match="holds a run with other options"):
+    with pytest.raises(
+        DataError, match=r"other options \(seed was 1, now 2\): choose .*best\.pt\" goes on from"
+    ):
         trainer(squares.options(squares.TWO_STAGES, seed=2), uninterrupted, data, cache)
     other = tmp_path / "data"
     path = squares.write(other)
@@ -243,12 +257,19 @@ def test_a_resumed_stage_has_the_rest_of_its_time(data: Path, cache: Path, tmp_p
     assert any("its 3600 s are over after 1.0 of 2 epochs" in note for note in progress.notes)
 
 
+@pytest.fixture
+def any_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("captioner.training.config.options.HIGHEST_RATE", math.inf)
+
+
+@pytest.mark.usefixtures("any_rate")
 def test_a_loss_that_explodes_stops_the_run(data: Path, cache: Path, tmp_path: Path) -> None:
     options = squares.options((squares.stage(learning_rate=1e30, gradient_norm=1e30, warmup_steps=0),))
     with pytest.raises(DataError, match=r"the loss is (nan|inf) at batch .*: try a smaller learning_rate"):
         trainer(options, tmp_path, data, cache).run()
 
 
+@pytest.mark.usefixtures("any_rate")
 def test_a_model_that_captions_nothing_stops_the_run(data: Path, cache: Path, tmp_path: Path) -> None:
     options = squares.options((squares.stage(epochs=1, learning_rate=1e5, warmup_steps=0),), ema_decay=0.0)
     with pytest.raises(DataError, match="the model captions no validation image: try a smaller"):
