@@ -174,7 +174,7 @@ def test_rows_and_photos_without_captions_are_counted(
     path = tmp_path / "a.csv"
     path.write_text("image,caption\na.jpg,a dog\nb.jpg, \n,a cat\n")
     assert [image.name for image in read_references(path)] == ["a.jpg"]
-    assert "1 rows name no image" in caplog.text and "1 of 2 images have no caption" in caplog.text
+    assert "1 row without an image" in caplog.text and "1 of 2 images have no caption" in caplog.text
     (tmp_path / "a.jsonl").write_text(
         '{"image": "a.jpg", "caption": "a"}\n{"image": "b.jpg", "caption": ""}\n'
     )
@@ -206,7 +206,7 @@ def test_flickr8k_tokens_with_lists_of_splits(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no split 'test'; it has none"):
         read_references(path, "test")
     listed.write_text("z.jpg\n")
-    with pytest.raises(DataError, match=r"1 images of the split lists have no captions, such as z\.jpg"):
+    with pytest.raises(DataError, match=r"1 image of the split lists without captions, such as z\.jpg"):
         read_references(path, "test", split_lists={"test": listed})
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from captioner.metrics.evaluation import Scores
 from captioner.metrics.naming import NamingScores
+from captioner.printable import counted
 
 _LABELS = {
     **{f"bleu_{n}": f"BLEU-{n}" for n in range(1, 5)},
@@ -44,9 +45,13 @@ def statistics(scores: Scores) -> dict[str, str]:
     }
     gender = scores.gender
     if gender.women:
-        found[f"women called men ({gender.women} images)"] = f"{gender.women_as_men} of {gender.women_named}"
+        found[f"women called men ({counted(gender.women, 'image')})"] = (
+            f"{gender.women_as_men} of {gender.women_named}"
+        )
     if gender.men:
-        found[f"men called women ({gender.men} images)"] = f"{gender.men_as_women} of {gender.men_named}"
+        found[f"men called women ({counted(gender.men, 'image')})"] = (
+            f"{gender.men_as_women} of {gender.men_named}"
+        )
     return found
 
 

@@ -38,9 +38,7 @@ CHECKPOINTS = ("best.pt", "last.pt")
 """What a folder of a training run holds, the one to export first."""
 FILES = (ENCODER, DECODER, WORDS, CARD)
 ENCODER_INT8, DECODER_INT8 = "encoder.int8.onnx", "decoder.int8.onnx"
-INT8_CHECKPOINTS = ("best.pt", "last.pt")
-"""What a folder of a training run holds, the one to export first."""
-FILES = (ENCODER_INT8, DECODER_INT8)
+INT8_FILES = (ENCODER_INT8, DECODER_INT8)
 """In a bundle with both precisions, from format 2 on."""
 MAX_CELLS, MAX_IMAGE_SIZE = 256, 8192
 MAX_WORDS_KNOWN, MAX_TEXT, MAX_EVENT = 1_000_000, 100, 1000

@@ -5,7 +5,8 @@
 - COCO captions JSON: `{"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}`;
 - Flickr8k tokens: lines of `NAME.jpg#0<TAB>caption`, the splits in list files of one image name a line;
 - CSV with the columns `image` and `caption` (or other usual names), JSON lines with the same names
-  (`captioner.references.tables`), such as the metadata of Hugging Face's image folders;
+  (`captioner.references.tables`), such as the metadata of Hugging Face's image folders; a JSON list of such
+  objects, or `{"a.jpg": "caption"}`;
 - a folder of images with text files beside them, or with such metadata in it.
 
 Images with words instead of captions are read by `captioner.references.labels`.
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from captioner.errors import DataError
+from captioner.printable import counted
 from captioner.references.bounded import TEXT_FORMATS, read_text
 from captioner.references.image import CaptionedImage, image_key
 from captioner.references.json_text import parse_json
@@ -267,7 +269,8 @@ def _assign_splits(
     }
     missing = splits.keys() - {image.name for image in images}
     if missing:
-        raise DataError(f"{len(missing)} images of the split lists have no captions, such as {min(missing)}")
+        of_lists = f"{counted(len(missing), 'image')} of the split lists"
+        raise DataError(f"{of_lists} without captions, such as {min(missing)}")
     return [dataclasses.replace(image, split=splits.get(image.name, image.split)) for image in images]
 
 

@@ -8,7 +8,10 @@ from pathlib import Path
 
 from captioner.errors import DataError
 
-TEXT_FORMATS = "CSV (in Excel: save as CSV UTF-8), JSON lines, JSON, Flickr8k tokens, or a folder of photos with text files"
+TEXT_FORMATS = (
+    "CSV (in Excel: save as CSV UTF-8), JSON lines, JSON of COCO or Karpathy, Flickr8k tokens, or a folder of"
+    " photos with text files"
+)
 MAX_BYTES = 2**30
 """The largest file of captions. Those of COCO have a tenth of this."""
 MAX_SIDECAR_BYTES = 2**20

@@ -12,6 +12,7 @@ from typing import Any
 
 from captioner.errors import DataError, clip
 from captioner.images.suffixes import PICTURES
+from captioner.printable import counted
 from captioner.references.bounded import MAX_SIDECAR_BYTES, read_text
 from captioner.references.image import CaptionedImage
 from captioner.references.json_text import parse_json
@@ -56,7 +57,7 @@ def parse_csv(path: Path, text: str) -> list[CaptionedImage]:
         else:
             nameless += 1
     if nameless:
-        _LOG.warning("%s: %s rows name no image", path, nameless)
+        _LOG.warning("%s: %s without an image", path, counted(nameless, "row"))
     return found.list()
 
 

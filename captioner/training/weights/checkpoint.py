@@ -15,6 +15,7 @@ from torch import Tensor
 
 from captioner.errors import DataError, OutputError
 from captioner.files.destination import replacing
+from captioner.model.bundle import CHECKPOINTS
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.nn.weights import current_name, read_tensors
