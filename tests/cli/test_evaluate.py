@@ -121,18 +121,33 @@ def test_a_folder_that_is_missing_is_named_before_anything_is_captioned(
     assert "it is a folder" in capsys.readouterr().err
 
 
-def test_a_damaged_photo_leaves_the_captions_before_it(
+def test_damaged_photos_are_all_named_and_leave_the_other_captions(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "photos").mkdir()
-    for name in PHOTOS[:2]:
-        shutil.copy(EXAMPLES / f"{name}.jpg", tmp_path / "photos")
-    (tmp_path / "photos" / f"{PHOTOS[2]}.jpg").write_bytes(b"not an image")
+    for name in PHOTOS:
+        (tmp_path / "photos" / f"{name}.jpg").write_bytes(b"not an image")
+    shutil.copy(EXAMPLES / "raccoon.jpg", tmp_path / "photos")
     command[command.index("--images") + 1] = str(tmp_path / "photos")
     assert main([*command, "-o", str(tmp_path / "out.jsonl")]) == 2
-    assert capsys.readouterr().err.startswith("captioner: coffee.jpg: ")
+    first, second, last = capsys.readouterr().err.splitlines()
+    assert first.startswith("captioner: cat.jpg: ") and second.startswith("captioner: coffee.jpg: ")
+    assert last == "captioner: 2 of 3 photos cannot be captioned"
     lines = (tmp_path / "out.jsonl").read_text().splitlines()
-    assert [json.loads(line)["image"] for line in lines] == ["cat.jpg", "raccoon.jpg"]
+    assert [json.loads(line)["image"] for line in lines] == ["raccoon.jpg"]
+
+
+def test_photos_that_are_missing_are_counted_before_anything_is_captioned(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("captioner.captioner.Captioner.load", lambda *_, **__: pytest.fail("captions"))
+    shutil.copy(EXAMPLES / "cat.jpg", tmp_path / "raccoon.JPG")
+    command[command.index("--images") + 1] = str(tmp_path)
+    assert main(command) == 2
+    assert capsys.readouterr().err == (
+        "captioner: 3 of 3 photos cannot be found; the first: the image cat.jpg is in none of the folders and"
+        " archives given\n"
+    )
 
 
 def test_maps_are_held_against_boxes(

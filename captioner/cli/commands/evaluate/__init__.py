@@ -29,9 +29,11 @@ from captioner.cli.commands.score import (
     print_scores,
     score_record,
 )
-from captioner.errors import CaptionerError, DataError, OutputError
+from captioner.cli.output import report_failure
+from captioner.errors import CaptionerError, DataError, ImageError, ImageUnreadableError, OutputError
 
 if TYPE_CHECKING:
+    from captioner.images.files import ImageFiles
     from captioner.images.sources import ImageLimits
     from captioner.options import CaptionOptions
 
@@ -115,15 +117,19 @@ def evaluate(request: Request) -> int:
 
     images = read_references(request.references, request.split)
     files = ImageFiles(request.places, request.limits)
+    _, faults = files.places(image.name for image in images)
+    for fault in faults.values():
+        raise DataError(f"{len(faults)} of {len(images)} photos cannot be found; the first: {fault}")
     tests = AttentionTests(request.tests, images)
     captions: dict[str, str] = {}
     lines = []
+    failed = 0
     with request.model.open() as captioner:
         tests.start(captioner)
         meteor = load_meteor(request.meteor_data) if request.meteor else False
         console = Console(stderr=True)
         outcomes = track(
-            captioner.caption_each((files.read(image.name) for image in images), request.options),
+            captioner.caption_each((_read(files, image.name) for image in images), request.options),
             "captioning",
             total=len(images),
             console=console,
@@ -133,7 +139,9 @@ def evaluate(request: Request) -> int:
         try:
             for image, caption in zip(images, outcomes, strict=True):
                 if isinstance(caption, CaptionerError):
-                    raise DataError(f"{image.name}: {caption}")
+                    failed += 1
+                    report_failure(image.name, caption)
+                    continue
                 captions[image.name] = caption.text
                 record = caption.to_dict(image.name, words=False, alternatives=False)
                 lines.append(json.dumps(to_unicode(record)) + "\n")
@@ -142,6 +150,8 @@ def evaluate(request: Request) -> int:
             if request.output and lines:  # also those before an error or Ctrl-C
                 with replacing(request.output) as file:
                     file.write("".join(lines).encode())
+    if failed:
+        raise DataError(f"{failed} of {len(images)} photos cannot be captioned")
     objects = {image.name: image.objects for image in images}
     scores = evaluate_captions(
         captions,
@@ -156,6 +166,14 @@ def evaluate(request: Request) -> int:
         print_scores(scores, as_json=False)
         print_results(found)
     return 0
+
+
+def _read(files: ImageFiles, name: str) -> bytes | ImageError:
+    """The content of an image, or what is wrong with it."""
+    try:
+        return files.read(name)
+    except DataError as error:  # damaged in an archive, for instance
+        return ImageUnreadableError(str(error))
 
 
 def _check_output(request: Request, output: Path) -> None:
