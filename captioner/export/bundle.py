@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ from captioner.training.weights.checkpoint import load_model
 
 TABLE = "<!-- scores -->"
 """The line of a model card that the table of scores replaces."""
+_TERMS = {bundles.DEFAULT_NAME: ": research and evaluation only"}
 SHOWN = ("cider", "bleu_4", "rouge_l", "named", "exactly")
 """Scores of validation in training that the table has."""
 
@@ -99,7 +100,7 @@ def export_bundle(
             "decoding": {name: getattr(search_options, name) for name in BUNDLE_OPTIONS},
             **({"avoided_phrases": list(avoided)} if avoided else {}),
             "parameters": sum(p.numel() for p in model.parameters()),
-            "training": options.to_dict(),
+            "training": _without_folders(options.to_dict()),
         }
         recorded = contents.get("scores", {}) if scores is None else scores
         confidence, table = contents.get("confidence"), _table(recorded)
@@ -190,8 +191,25 @@ def put_named_words_last(model: CaptionModel, vocabulary: Vocabulary) -> Vocabul
 def _card(name: str, options: TrainOptions) -> str:
     """A minimal model card; its author adds the training data and the weaknesses."""
     lines = [f"# {name}", "", "Trained with `captioner train`; the configuration is in bundle.json.", ""]
-    data = [f"- {source.name} ({source.captions or source.labels or 'classes'})" for source in options.data]
+    if options.start:
+        start = _without_folders(options.start)
+        lines += [
+            f"It started from the model {start}, whose terms of use hold for it too{_TERMS.get(start, '')}.",
+            "",
+        ]
+    captions = [_without_folders(source.captions or source.labels or "classes") for source in options.data]
+    data = [f"- {source.name} ({text})" for source, text in zip(options.data, captions, strict=True)]
     return "\n".join([*lines, "## Data", "", *data, "", "## Validation scores", "", TABLE, ""])
+
+
+def _without_folders(value: Any) -> Any:
+    """`value` with only the last part of absolute paths: the others tell who trained, and where."""
+    if isinstance(value, str):
+        kinds = (PurePosixPath(value), PureWindowsPath(value))
+        return next((path.name for path in kinds if path.is_absolute() or value.startswith("~")), value)
+    if isinstance(value, dict):
+        return {name: _without_folders(one) for name, one in value.items()}
+    return [*map(_without_folders, value)] if isinstance(value, list | tuple) else value
 
 
 def _table(scores: Mapping[str, Mapping[str, float]]) -> str:

@@ -91,6 +91,23 @@ def test_a_bundle_is_complete(exported: Path) -> None:
     assert card.startswith("# squares\n") and "| squares | 12.3 | 5.0 | 6.0 |" in card and TABLE not in card
 
 
+def test_a_bundle_does_not_tell_where_its_author_keeps_files(saved: Path, tmp_path: Path) -> None:
+    contents = checkpoint.load(saved)
+    source = {
+        **contents["options"]["data"][0],
+        "captions": "/home/ada/captions.csv",
+        "images": ["~/b/photos"],
+    }
+    options = {**contents["options"], "data": [source], "start": "default"}
+    checkpoint.save(tmp_path / "home.pt", {**contents, "options": options})
+    export_bundle(tmp_path / "home.pt", tmp_path / "bundle")
+    [told] = Bundle.load(tmp_path / "bundle").manifest["training"]["data"]
+    assert (told["captions"], told["images"]) == ("captions.csv", ["photos"])
+    card = (tmp_path / "bundle" / "MODEL_CARD.md").read_text()
+    assert "- squares (captions.csv)" in card
+    assert "from the model default, whose terms of use hold for it too: research and evaluation only." in card
+
+
 @pytest.fixture
 def english(saved: Path, tmp_path: Path) -> Path:
     """The same checkpoint, which knows all articles."""
