@@ -28,7 +28,7 @@ def ending_orderly() -> Iterator[None]:
         yield
         return
     last = -_APART_S
-    number = 0
+    number = signal.SIGINT
     ending: BaseException | None = None
     is_dropped = False
 
@@ -37,7 +37,7 @@ def ending_orderly() -> Iterator[None]:
         now = time.monotonic()
         if now - last < _APART_S and not is_dropped:
             return
-        last, number, is_dropped = now, given, False
+        last, number, is_dropped = now, signal.Signals(given), False
         ending = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
         raise ending
 

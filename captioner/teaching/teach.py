@@ -81,7 +81,7 @@ def teach(
         long = [len(tokenize(texts[0])) > most for texts in lesson.taught.values()]
         if any(long):
             progress.note(
-                f"{sum(long)} of {counted(len(long), 'correction')} have more than {most} words, the most"
+                f"{sum(long)} of {len(long)} corrections have more than {most} words, the most"
                 " that this model says: they are cut, so they will not be learnt word by word"
             )
         options = lesson.options(name, str(start.resolve()))

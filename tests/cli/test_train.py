@@ -120,6 +120,10 @@ def test_without_validation_the_last_weights_are_named(data, tmp_path, capsys) -
     [
         (["--set", "seed"], "--set takes NAME=VALUE, got 'seed'"),
         (["--set", "sed=1"], "sed: unknown option"),
+        (["--set", "epochs=3"], "epochs: unknown option; it belongs to [[stages]]"),
+        (["--set", "stages.0.hiden=3"], "stages[0].hiden: unknown option\n"),
+        (["--set", "stages.0.epoch=3"], "stages[0].epoch: unknown option; did you mean epochs?"),
+        (["--set", "stages.0.hidden=3"], "stages[0].hidden: unknown option; it belongs to [model]"),
         (["--set", "seed=one"], "seed: expected a whole number, got 'one'"),
         (["--set", "stages.0.mirror=1"], "stages[0].mirror: expected true or false, got 1"),
         (["--set", "data.0.images=[1]"], "data[0].images[0]: expected a string, got 1"),
@@ -154,8 +158,9 @@ def test_without_validation_the_last_weights_are_named(data, tmp_path, capsys) -
         (["--set", "model.refiner_layers=-1"], "refiner_layers must be at least 0"),
         (["--set", "model.refiner_layers=1", "--set", "model.features=20"], "a multiple of attention_heads"),
         (["--encoder", "no_such"], "torchvision has no network called no_such"),
-        (["--set", "data.0.captions=none.json"], "none.json"),
-        (["--set", "data.0.images=['nowhere']"], "No such file"),
+        (["--set", "data.0.captions=none.json"], "none.json is looked for in "),
+        (["--set", "data.0.images=['nowhere']"], "give its folder as --data-root"),
+        (["--set", "data.0.images=['/nowhere']"], "there is no /nowhere\n"),
         (["--set", "data.0.train=holidays"], "holidays"),
         (["--set", "data.0.val_fraction=0.9999"], "no images are left to train on"),
         (["--set", "search.beam_size=99"], "search: beam_size must be from 1 to 16"),
@@ -228,6 +233,32 @@ def test_changes_that_are_none(data, tmp_path, capsys, change, reason) -> None:
     assert reason in errors and errors.count("\n") == 1
 
 
+def test_a_data_set_in_single_brackets_is_told(data, tmp_path, capsys) -> None:
+    (data / "single.toml").write_text(CONFIG.replace("[[data]]", "[data]"))
+    assert train(data, tmp_path, config="single.toml") == 2
+    assert "data: there may be several; write [[data]]" in told(capsys)
+
+
+def test_commands_to_copy_are_quoted(data, tmp_path, capsys) -> None:
+    assert train(data, tmp_path / "my run") == 0
+    assert f"captioner export '{tmp_path / 'my run' / 'best.pt'}' -o BUNDLE --evaluate {data}" in told(capsys)
+
+
+@pytest.mark.parametrize("command", ["export", "caption"])
+def test_a_run_in_place_of_a_checkpoint_or_a_model_is_told(command, run, tmp_path, capsys) -> None:
+    arguments = {
+        "export": ["export", str(run), "-o", str(tmp_path / "bundle")],
+        "caption": ["caption", str(tmp_path / "x.jpg"), "--model", str(run)],
+    }
+    capsys.readouterr()
+    assert main(arguments[command]) == 2
+    said = {
+        "export": f"{run} is the folder of a run; its checkpoint is {run / 'best.pt'}",
+        "caption": f"{run} is of a training run; captioner export {run / 'best.pt'} -o BUNDLE makes a model",
+    }
+    assert said[command] in told(capsys)
+
+
 def test_photos_beside_a_configuration_that_is_named_without_its_folder(data, monkeypatch, capsys) -> None:
     monkeypatch.chdir(data / "images")
     (data / "images" / "here.csv").write_text("image,caption\n00.png,a red square\n")
@@ -264,12 +295,17 @@ def test_a_gpu_is_chosen_by_number(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("when", ["trainer.Trainer._train_batch", "trainer.load_examples"])
-def test_an_interrupted_run_says_what_is_kept(when, data, tmp_path, monkeypatch, capsys) -> None:
+@pytest.mark.parametrize("signal", [KeyboardInterrupt(), SystemExit(143)])
+def test_an_interrupted_run_says_what_is_kept(when, signal, data, tmp_path, monkeypatch, capsys) -> None:
     def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+        raise signal
 
     monkeypatch.setattr(f"captioner.training.loop.{when}", interrupt)
-    assert train(data, tmp_path) == 130
+    if isinstance(signal, SystemExit):
+        with pytest.raises(SystemExit):
+            train(data, tmp_path)
+    else:
+        assert train(data, tmp_path) == 130
     assert "the same command starts again: nothing was saved yet" in told(capsys)
 
 

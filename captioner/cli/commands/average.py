@@ -41,10 +41,12 @@ class Request:
 
 
 def run(args: argparse.Namespace) -> int:
+    from captioner.files.destination import writing
     from captioner.training.weights.averages import average_checkpoints
 
     request = Request.read(args)
-    average_checkpoints(request.checkpoints, request.output)
+    with writing(request.output):
+        average_checkpoints(request.checkpoints, request.output)
     said = printable(f"the mean of {len(request.checkpoints)} checkpoints is in {request.output}")
     print(f"captioner: {said}", file=sys.stderr)
     return 0

@@ -126,7 +126,7 @@ def _train(request: Request, options: TrainOptions, folder: Path) -> None:
     try:
         trainer = Trainer(options, folder, data_root, request.cache, device, progress)
         trainer.run()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):  # Ctrl-C or another signal
         saved = folder / "last.pt"
         then = f"resumes from {saved}" if saved.exists() else "starts again: nothing was saved yet"
         print(f"captioner: interrupted; the same command {then}", file=sys.stderr)

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from captioner.errors import DataError, OptionsError
+from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.encoder import STRIDES
 from captioner.nn.model import ModelOptions
 from captioner.options import BUNDLE_OPTIONS, CaptionOptions
 from captioner.toml import read_toml
 from captioner.training.config.renamed import renamed, with_bonus
-from captioner.training.config.tables import build, change, table
+from captioner.training.config.tables import UnknownOptionError, build, change, table
 
 PRECISIONS = ("float32", "bfloat16")
 CACHED = ("features", "pixels")
@@ -314,7 +315,12 @@ class TrainOptions:
         """From a parsed file or a checkpoint; names of earlier versions are accepted (`renamed`). Raises
         `DataError`, naming what is wrong."""
         values = renamed(values)
-        options = build(cls, values)
+        try:
+            options = build(cls, values)
+        except UnknownOptionError as error:
+            homes = [name for name, options in _TABLES.items() if error.name in options]
+            hint = f"; it belongs to {homes[0]}" if homes else ""
+            raise DataError(f"{error}{hint}") from None
         model = values.get("model", {})
         named = (*model, *model.get("bonus", {}))
         return dataclasses.replace(options, model_sets=options.model_sets or named)
@@ -357,6 +363,20 @@ class TrainOptions:
         if self.cached == "pixels":
             return 0
         return len(STRIDES) - max(stage.tuned_segments for stage in self.stages)
+
+
+_TABLES = {
+    name: {field.name for field in dataclasses.fields(kind)}
+    for name, kind in {
+        "the top": TrainOptions,
+        "[[data]]": SourceOptions,
+        "[[stages]]": StageOptions,
+        "[model]": ModelOptions,
+        "[model.bonus]": BonusOptions,
+        "[label_classes]": LabelClassOptions,
+    }.items()
+}
+"""The options of each table."""
 
 
 def _at_least(options: Any, low: float, *names: str) -> None:

@@ -7,7 +7,8 @@ and needs hooks for each message and for numbers that stand for tables (the weig
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -16,6 +17,16 @@ from captioner.toml import MOST_DEEP, parse_toml
 
 T = TypeVar("T")
 _KINDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+class UnknownOptionError(DataError):
+    """An option that its table does not have."""
+
+    def __init__(self, path: str, name: str, known: Iterable[str]) -> None:
+        self.name = name
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        super().__init__(f"{path}: unknown option{hint}")
 
 
 def build(cls: type[T], values: Any, path: str = "") -> T:
@@ -30,7 +41,7 @@ def build(cls: type[T], values: Any, path: str = "") -> T:
     for name, value in table(values, path or "configuration").items():
         inside = f"{path}.{name}" if path else name
         if name not in fields:
-            raise DataError(f"{inside}: unknown option")
+            raise UnknownOptionError(inside, name, fields)
         read = fields[name].metadata.get("read")
         built[name] = read(value, inside) if read else _value(hints[name], value, inside)
     missing = [
@@ -50,6 +61,8 @@ def _value(hint: Any, value: Any, path: str) -> Any:
     if dataclasses.is_dataclass(hint):
         return build(hint, value, path)  # type: ignore[arg-type]
     if get_origin(hint) is tuple:
+        if isinstance(value, Mapping):
+            raise DataError(f"{path}: there may be several; write [[{path}]]")
         if not isinstance(value, (list, tuple)):
             raise DataError(f"{path}: expected a list, got {value!r}")
         return tuple(_value(get_args(hint)[0], item, f"{path}[{index}]") for index, item in enumerate(value))

@@ -48,7 +48,7 @@ def load_examples(sources: Sequence[SourceOptions], root: Path, split: str) -> l
     examples = []
     for source in sources:
         images = _of_split(source, _read(source, root), split)
-        files = ImageFiles([_existing(below(root, place)) for place in source.images])
+        files = ImageFiles([_existing(root, place) for place in source.images])
         repeat = source.repeat if split == "train" else 1
         examples += [Example(image, source.name, repeat, files, source.retained) for image in images]
     return examples
@@ -66,20 +66,23 @@ def check_names(examples: Iterable[Example]) -> None:
             raise DataError(f"{name}: {error}") from None
 
 
-def _existing(place: Path) -> Path:
-    """`place`, or the zip file of the same name, in which form many data sets are downloaded."""
-    if place.exists():
-        return place
+def _existing(root: Path, name: str) -> Path:
+    """A file or folder of the data, or the zip file of the same name, in which form many data sets are
+    downloaded. Raises `DataError`."""
+    place = below(root, name)
     archive = place.with_name(place.name + ".zip")
-    return archive if archive.exists() else place
+    if found := next((path for path in (place, archive) if path.exists()), None):
+        return found
+    where = "" if place == Path(name) else f"; {name} is looked for in {root}: give its folder as --data-root"
+    raise DataError(f"there is no {place}{where}")
 
 
 def _read(source: SourceOptions, root: Path) -> list[CaptionedImage]:
     if source.captions:
-        return read_references(below(root, source.captions))
+        return read_references(_existing(root, source.captions))
     if source.labels:
-        return read_label_file(below(root, source.labels))
-    return read_classes([below(root, place) for place in source.images])
+        return read_label_file(_existing(root, source.labels))
+    return read_classes([_existing(root, place) for place in source.images])
 
 
 def _of_split(source: SourceOptions, images: list[CaptionedImage], split: str) -> list[CaptionedImage]:

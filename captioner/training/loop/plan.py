@@ -145,11 +145,11 @@ def described(options: TrainOptions, train: Sequence[Example], val: Sequence[Exa
     ]
     if (cut := sum(length > options.max_words for length in lengths)) > 0:
         found.append(
-            f"{cut} of {counted(len(lengths), 'caption')} have more than {options.max_words} words and are"
+            f"{cut} of {len(lengths)} captions have more than {options.max_words} words and are"
             f" cut ([search] max_words, at most {MAX_WORDS})"
         )
     if (wordless := lengths.count(0)) > 0:
-        said = f"{wordless} of {counted(len(lengths), 'caption')} have no words (letters or digits)"
+        said = f"{wordless} of {len(lengths)} captions have no words (letters or digits)"
         if wordless == len(lengths) and not any(example.image.words for example in train):
             raise DataError(said)
         found.append(said)

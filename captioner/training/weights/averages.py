@@ -93,6 +93,7 @@ def average_checkpoints(paths: Sequence[Path], out: Path) -> None:
                 total[name] = total.get(name, 0) + value / len(paths)
             else:
                 total.setdefault(name, value)
+    out.parent.mkdir(parents=True, exist_ok=True)
     checkpoint.save(
         out,
         {

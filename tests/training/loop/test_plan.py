@@ -61,7 +61,7 @@ def test_captions_that_are_too_long_or_have_no_words_are_counted(examples: list[
         "1 of 3 captions have more than 8 words and are cut ([search] max_words, at most 64)"
     )
     assert wordless == "1 of 3 captions have no words (letters or digits)"
-    with pytest.raises(DataError, match="1 of 1 caption have no words"):
+    with pytest.raises(DataError, match="1 of 1 captions have no words"):
         described(options, [empty], [])
 
 

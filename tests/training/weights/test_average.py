@@ -38,8 +38,8 @@ def test_a_checkpoint_named_twice_counts_twice(tmp_path: Path) -> None:
     options = squares.options()
     one, two = (write(tmp_path / f"{seed}.pt", seed, options) for seed in (1, 2))
     paths = [str(tmp_path / name) for name in ("1.pt", "2.pt", "1.pt")]
-    assert main(["average", *paths, "-o", str(tmp_path / "mean.pt")]) == 0
-    mean, vocabulary, again, rest = checkpoint.load_model(tmp_path / "mean.pt")
+    assert main(["average", *paths, "-o", str(tmp_path / "new" / "mean.pt")]) == 0
+    mean, vocabulary, again, rest = checkpoint.load_model(tmp_path / "new" / "mean.pt")
     assert rest["confidence"]["slope"] == 1.0  # that of the first
     assert vocabulary.words == (*SPECIAL, "a", "square")
     assert again == options
