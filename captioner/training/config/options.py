@@ -319,8 +319,9 @@ class TrainOptions:
             options = build(cls, values)
         except UnknownOptionError as error:
             homes = [name for name, options in _TABLES.items() if error.name in options]
-            hint = f"; it belongs to {homes[0]}" if homes else ""
-            raise DataError(f"{error}{hint}") from None
+            if homes:
+                raise DataError(f"{error.path}: unknown option; it belongs to {homes[0]}") from None
+            raise
         model = values.get("model", {})
         named = (*model, *model.get("bonus", {}))
         return dataclasses.replace(options, model_sets=options.model_sets or named)
@@ -383,8 +384,10 @@ def _at_least(options: Any, low: float, *names: str) -> None:
     for name in names:
         value = getattr(options, name)
         left_open = value == AUTO and type(options).__dataclass_fields__[name].default == AUTO
-        if not (low <= value < math.inf or left_open):  # also for NaN
-            raise DataError(f"{name} must be at least {low} and finite, got {value}")
+        if not (value >= low or left_open):  # also for NaN
+            raise DataError(f"{name} must be at least {low}, got {value}")
+        if value == math.inf:
+            raise DataError(f"{name} must be finite")
 
 
 def read_model(values: Any, path: str = "model") -> ModelOptions:

@@ -23,7 +23,7 @@ class UnknownOptionError(DataError):
     """An option that its table does not have."""
 
     def __init__(self, path: str, name: str, known: Iterable[str]) -> None:
-        self.name = name
+        self.path, self.name = path, name
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
         super().__init__(f"{path}: unknown option{hint}")

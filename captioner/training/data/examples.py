@@ -70,7 +70,7 @@ def _existing(root: Path, name: str) -> Path:
     """A file or folder of the data, or the zip file of the same name, in which form many data sets are
     downloaded. Raises `DataError`."""
     place = below(root, name)
-    archive = place.with_name(place.name + ".zip")
+    archive = Path(f"{place}.zip")
     if found := next((path for path in (place, archive) if path.exists()), None):
         return found
     where = "" if place == Path(name) else f"; {name} is looked for in {root}: give its folder as --data-root"

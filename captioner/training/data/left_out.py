@@ -8,7 +8,7 @@ from captioner.errors import DataError
 from captioner.training.data.cache import FeatureCache
 from captioner.training.data.examples import Example
 
-MOST_NAMED = 10
+MOST_NAMED = 5
 """Of several photos that are missing, most often for one reason, so many are named."""
 
 

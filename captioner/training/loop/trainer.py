@@ -84,11 +84,12 @@ class Trainer:
         self.val_examples = load_examples(options.data, data_root, "val")
         check_names([*self.train_examples, *self.val_examples])
         options = planned(options, self.train_examples, start.search if start else None)
-        for text in described(options, self.train_examples, self.val_examples):
-            progress.note(text)
+        about_data = described(options, self.train_examples, self.val_examples)
         torch.manual_seed(options.seed)
         built = build_model(options, self.train_examples, start, progress.note)
         self.options, self.vocabulary, self.added = built.options, built.vocabulary, built.added
+        for text in about_data:
+            progress.note(text)
         self.model = built.model.to(device)
         self.device, self.progress = device, progress
         self.in_bfloat16 = options.precision == "bfloat16" and computes_in_bfloat16(device)

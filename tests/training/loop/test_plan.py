@@ -140,7 +140,7 @@ def test_what_will_not_learn_is_said(data: Path, cache: Path, tmp_path: Path) ->
     trainer = squares.trainer(squares.options((stage,), ema_decay=0.999), tmp_path, data, cache)
     trainer.run()
     assert isinstance(trainer.progress, squares.Silent)
-    first, second, *_, last = trainer.progress.notes
+    _, first, second, *_, last = trainer.progress.notes
     assert first.startswith("stage words: 200 of about 2 steps are warm-up, so it will hardly learn")
     assert "about 2 steps are too few for an average of the weights with ema_decay 0.999" in second
     assert last.startswith("stage words: the loss hardly fell, from 2.8")
@@ -182,13 +182,13 @@ def test_only_one_number_means_open(changes: dict[str, float]) -> None:
 @pytest.mark.parametrize("name", ["learning_rate", "final_learning_rate", "encoder_learning_rate"])
 @pytest.mark.parametrize("value", [2.0, math.inf, math.nan, -0.1])
 def test_learning_rates_are_bounded(name: str, value: float) -> None:
-    with pytest.raises(DataError, match=f"{name} must be at"):
+    with pytest.raises(DataError, match=f"{name} must be "):
         StageOptions(name="s", **{name: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("value", [-1.0, math.inf])
 def test_gradients_are_clipped_to_a_number(value: float) -> None:
-    with pytest.raises(DataError, match="gradient_norm must be at least 0 and finite"):
+    with pytest.raises(DataError, match=r"gradient_norm must be (at least 0|finite)"):
         StageOptions(name="s", gradient_norm=value)
 
 

@@ -194,7 +194,7 @@ def test_a_run_says_how_good_its_start_is_and_whether_it_became_better(
     stage = dataclasses.replace(stage, warmup_steps=0)
     options = squares.options((stage,), start="start", model=ModelOptions())
     trainer = run(options, tmp_path / "run", tmp_path, cache)
-    before, epoch, *_, last = [one for one in trainer.progress.notes if "ema_decay" not in one]
+    _, before, epoch, *_, last = [one for one in trainer.progress.notes if "ema_decay" not in one]
     assert before.startswith("before: squares CIDEr ") and before.removeprefix("before: ") in epoch
     assert last == "no epoch captions the validation images better than the model that the run started from"
 
