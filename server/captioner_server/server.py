@@ -65,6 +65,9 @@ class CaptionServer:
         self.metrics.serving.set_function(lambda: float(self.state.serving))
         self.models = Models(options, self.metrics, self._report)
         self.door = Door(self.state, options, self.models.refusal)
+        self._unusable_certificate = self.metrics.unusable_files.labels("certificate")
+        if (tokens := self.door.tokens) is not None:
+            self.metrics.unusable_files.labels("tokens").set_function(lambda: float(tokens.unusable))
         self.metrics.image_bytes.set_function(lambda: self.door.budget.used_bytes)
         self._tracing = _tracing(options)
         journal = Journal(self.metrics, self._tracing)
@@ -101,7 +104,7 @@ class CaptionServer:
     async def start(self) -> int:
         """Open the ports without serving yet; returns the gRPC port. Raises `ServerStartError`."""
         address = self.options.address
-        credentials = server_credentials(self.options)
+        credentials = server_credentials(self.options, self._unusable_certificate.set)
         try:
             if credentials is None:
                 port = self._server.add_insecure_port(address)

@@ -125,3 +125,13 @@ def test_more_than_is_ever_allowed_is_a_mistake() -> None:
         pass
     with admitted.enter(three):
         pass
+
+
+def test_new_limits_hold_for_what_is_open() -> None:
+    allowance = Allowance(Limits(images=2))
+    with allowance.enter(2):
+        allowance.change(Limits(images=1, rate=5))
+        assert allowance.free_images == -1
+        allowance.change(Limits(images=3))
+        assert allowance.free_images == 1
+    assert allowance.free_images == 3

@@ -1,10 +1,13 @@
 """Encryption: mutual TLS, certificates that are read again, the probe, plaintext. Then ports and shutdown."""
 
+import datetime
+import os
 import socket
 import ssl
 import threading
 import time
 import urllib.request
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,13 @@ from captioner_server.options import ServerOptions
 from captioner_server.tls import is_local
 
 trustme = pytest.importorskip("trustme", reason="trustme makes the certificates")
+x509 = pytest.importorskip("cryptography.x509")  # which trustme takes
+hashes = pytest.importorskip("cryptography.hazmat.primitives.hashes")
+serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+ec, ed25519, rsa = (
+    pytest.importorskip(f"cryptography.hazmat.primitives.asymmetric.{name}")
+    for name in ("ec", "ed25519", "rsa")
+)
 
 
 class Authority:
@@ -324,6 +334,81 @@ def test_files_that_do_not_fit_are_one_line(authority: Authority) -> None:
     assert len(str(caught.value).splitlines()) == 1
     with pytest.raises(OptionsError):
         ServerOptions(tls_client_ca=authority.roots)
+
+
+def self_signed(folder: Path, key: Any) -> tuple[Path, Path]:
+    """A certificate of a key for localhost, and the file of the key."""
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1)
+        .not_valid_before(now - datetime.timedelta(1))
+        .not_valid_after(now + datetime.timedelta(1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), False)
+        .sign(key, None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256())
+    )
+    certificate, key_file = folder / "own.pem", folder / "own.key"
+    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    key_file.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    return certificate, key_file
+
+
+@pytest.mark.parametrize(
+    ("make", "usable"),
+    [
+        (lambda: rsa.generate_private_key(65537, 2048), True),
+        (lambda: ec.generate_private_key(ec.SECP256R1()), True),
+        (lambda: ec.generate_private_key(ec.SECP384R1()), True),
+        (lambda: ec.generate_private_key(ec.SECP521R1()), False),
+        (lambda: ec.generate_private_key(ec.SECP256K1()), False),
+        (ed25519.Ed25519PrivateKey.generate, False),
+    ],
+    ids=["rsa", "p256", "p384", "p521", "secp256k1", "ed25519"],
+)
+def test_keys_that_grpc_cannot_serve_with_are_refused(
+    authority: Authority,
+    make: Callable[[], Any],
+    usable: bool,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    certificate, key = self_signed(tmp_path, make())
+    if usable:
+        with serve(None, tls_certificate=certificate, tls_key=key) as server:
+            assert shown_certificate(server.address) == certificate.read_text()
+        return
+    with (
+        pytest.raises(ServerStartError, match="not of a type"),
+        serve(None, tls_certificate=certificate, tls_key=key),
+    ):
+        pass
+    good, good_key = authority.issue("server")
+    with serve(None, tls_certificate=good, tls_key=good_key) as server:
+        before = good.read_text()
+        good.write_bytes(certificate.read_bytes())
+        good_key.write_bytes(key.read_bytes())
+        for _ in range(3):
+            assert shown_certificate(server.address) == before
+        assert caplog.text.count("certificate not read again") == 1
+        assert server.metric("unusable_files", file="certificate") == 1
+
+
+def test_a_pipe_is_no_certificate(authority: Authority) -> None:
+    certificate, key = authority.issue("server")
+    with serve(None, tls_certificate=certificate, tls_key=key) as server:
+        before = certificate.read_text()
+        certificate.unlink()
+        os.mkfifo(certificate)
+        assert shown_certificate(server.address) == before
+    with (
+        pytest.raises(ServerStartError, match="not a regular file"),
+        serve(None, tls_certificate=certificate, tls_key=key),
+    ):
+        pass
 
 
 def test_reflection_and_the_inference_protocol_can_be_switched_off() -> None:

@@ -2,19 +2,24 @@
 
 import asyncio
 import os
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
 import pytest
-from support.patience import PATIENCE_S
+from support.engines import FakeEngine
+from support.patience import PATIENCE_S, wait_until
 from support.processes import server_process
-from support.serving import make_image
+from support.serving import make_image, serve
 
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
 from captioner_server.errors import ServerStartError, UnauthenticatedError
 from captioner_server.intake.guessers import address_of
-from captioner_server.intake.tokens import Token, Tokens, read_tokens
+from captioner_server.intake.tokens import Token, Tokens, parse_tokens
 
 
 def test_tokens_have_names_and_are_read_again(tmp_path: Path) -> None:
@@ -40,9 +45,15 @@ def test_tokens_have_names_and_are_read_again(tmp_path: Path) -> None:
         with pytest.raises(UnauthenticatedError):
             await tokens.name_of("Bearer secret-c", "")
         assert await tokens.name_of("Bearer secret-d", "") == "carol"
-        path.write_text("one two three\n")
+        for broken in ("one two three\n", "", None):  # changes nothing
+            path.write_text(broken) if broken is not None else path.unlink()
+            now += 1.0
+            assert await tokens.name_of("Bearer secret-d", "") == "carol"
+            assert tokens.unusable
+        path.write_text("carol secret-d\n")
         now += 1.0
-        assert await tokens.name_of("Bearer secret-d", "") == "carol"  # a broken file changes nothing
+        assert await tokens.name_of("Bearer secret-d", "") == "carol"
+        assert not tokens.unusable
 
     asyncio.run(run())
 
@@ -53,14 +64,13 @@ def test_a_token_that_is_taken_back_while_the_server_starts_is_not_accepted(
     path = tmp_path / "tokens"
     path.write_text("alice secret-a\n")
 
-    def read_then_change(path: Path) -> dict[str, Token]:
-        found = read_tokens(path)
+    def change_then_parse(content: bytes, path: Path) -> dict[str, Token]:
         path.write_text("bob secret-b\n")
-        return found
+        return parse_tokens(content, path)
 
     async def run() -> None:
         now = 0.0
-        monkeypatch.setattr("captioner_server.intake.tokens.read_tokens", read_then_change)
+        monkeypatch.setattr("captioner_server.intake.tokens.parse_tokens", change_then_parse)
         tokens = Tokens(path, lambda: now)
         monkeypatch.undo()
         now += 1.0
@@ -181,6 +191,92 @@ def test_a_guesser_does_not_get_further_by_changing_its_address(guesses: Guesses
     asyncio.run(run())
 
 
+def test_guesses_on_a_unix_socket_lock_out_nobody(guesses: Guesses) -> None:
+    """All its callers have the same address."""
+
+    async def run() -> None:
+        await guesses.flood(50, "unix:")
+        assert await guesses.answer("secret", "unix:") == "alice"
+        assert (await guesses.flood(1, "unix:"))[0].done() is False
+        assert guesses.slept[:3] == [0.1, 0.2, 0.4]
+
+    asyncio.run(run())
+
+
+def test_what_is_no_file_is_refused_without_waiting_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("captioner_server.intake.tokens._PIPE_S", 0.1)
+    path, now = tmp_path / "tokens", 0.0
+    os.mkfifo(path)
+    with pytest.raises(ServerStartError):
+        Tokens(path)
+    for other in (tmp_path, Path("/dev/zero")):
+        with pytest.raises(ServerStartError, match=f"cannot read {other}"):
+            Tokens(other)
+    path.unlink()
+    path.write_text("alice secret\n")
+    tokens = Tokens(path, lambda: now)
+    path.unlink()
+    os.mkfifo(path)
+    now = 1.0
+    assert asyncio.run(tokens.name_of("Bearer secret", "")) == "alice"
+    assert tokens.unusable
+
+
+def test_a_command_may_write_the_tokens(tmp_path: Path) -> None:
+    """As with `--token-file <(command)`; they are read once."""
+    reading, writing = os.pipe()
+    with ThreadPoolExecutor(1) as pool:
+        made = pool.submit(Tokens, Path(f"/dev/fd/{reading}"), iter(range(0, 100, 2)).__next__)
+        os.write(writing, b"alice ")
+        os.write(writing, b"secret\n")
+        os.close(writing)
+        tokens = made.result(PATIENCE_S)
+    for _ in range(3):
+        assert asyncio.run(tokens.name_of("Bearer secret", "")) == "alice"
+    assert not tokens.unusable
+    os.close(reading)
+
+
+def test_a_stream_ends_soon_after_its_token_was_taken_back(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_text("alice secret-a\nbob secret-b\n")
+    with (
+        serve(FakeEngine(), token_file=path) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        pause = threading.Semaphore(1)
+
+        def images() -> Iterator[pb.CaptionBatchRequest]:
+            for number in range(1000):
+                assert pause.acquire(timeout=PATIENCE_S)
+                yield pb.CaptionBatchRequest(id=str(number), image=make_image(number))
+
+        call = CaptionServiceStub(channel).CaptionBatch(
+            images(), metadata=[("authorization", "Bearer secret-b")], timeout=PATIENCE_S
+        )
+        next(call)
+        path.write_text("alice secret-a\nbob new\n")
+        began = time.monotonic()
+        with pytest.raises(grpc.RpcError) as caught:
+            while True:
+                pause.release()
+                next(call)
+                time.sleep(0.05)
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert time.monotonic() - began < 30
+        assert server.metric("unusable_files", file="tokens") == 0
+        path.write_text("")
+        wait_until(lambda: ask(channel) or server.metric("unusable_files", file="tokens"))
+
+
+def ask(channel: grpc.Channel) -> None:
+    CaptionServiceStub(channel).GetModel(
+        pb.GetModelRequest(), metadata=[("authorization", "Bearer new")], timeout=PATIENCE_S
+    )
+
+
 @pytest.mark.parametrize(
     ("peer", "address"),
     [
@@ -210,12 +306,13 @@ def test_addresses_of_guessers(peer: str, address: str) -> None:
         "a b rate=1 rate=2\n",
         "a b images=\n",
         "a b pixels=3\n",
+        "a same\nb same\n",
     ],
 )
 def test_files_that_hold_no_tokens(tmp_path: Path, content: str) -> None:
     (tmp_path / "tokens").write_text(content)
     with pytest.raises(ServerStartError):
-        read_tokens(tmp_path / "tokens")
+        Tokens(tmp_path / "tokens")
 
 
 def test_the_log_names_the_caller_and_never_the_token(tmp_path: Path) -> None:
@@ -243,7 +340,7 @@ def test_the_log_names_the_caller_and_never_the_token(tmp_path: Path) -> None:
 def test_tokens_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     path.write_bytes(b"\xef\xbb\xbfsecret\n")
-    assert read_tokens(path)["token"].secret == b"secret"
+    assert parse_tokens(path.read_bytes(), path)["token"].secret == b"secret"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="other permissions")

@@ -91,6 +91,7 @@ class BatchCall:
                     try:
                         with call_stage("receive"):
                             received = await self._next(ticket, draining)
+                        self._door.check(ticket)
                     except CaptionerError as error:
                         return error
                     if received is None:

@@ -110,6 +110,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             async with reading as received:
                 if received is None:
                     return
+                self._door.check(ticket)
                 message = received.checked()
             yield message
 
