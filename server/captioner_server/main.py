@@ -82,7 +82,9 @@ async def _run(
         server.metrics.log_lines_dropped.set_function(lambda: writer.dropped)
     port = await server.start()
     unix = options.host.startswith("unix:")
-    _log("listening", address=options.address if unix else f"{options.host}:{port}")
+    tokens = server.door.tokens
+    safety = {"tls": options.tls_certificate is not None, "tokens": 0 if tokens is None else len(tokens)}
+    _log("listening", address=options.address if unix else f"{options.host}:{port}", **safety)
     if server.http_url:
         _log("http", url=server.http_url)
     if server.metrics_url:
