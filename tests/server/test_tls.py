@@ -298,6 +298,12 @@ def test_the_probe_says_in_one_line_what_is_no_address(
     assert capsys.readouterr().err.splitlines()[-1].endswith(f"must be HOST:PORT, got {address!r}")
 
 
+def test_the_probe_says_in_one_line_what_is_no_host(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        probe.main(["a..b:50051"])
+    assert capsys.readouterr().err.splitlines()[-1].endswith("'a..b' is not a name that a host can have")
+
+
 @pytest.mark.parametrize(
     ("host", "local"),
     [

@@ -119,7 +119,7 @@ class Endpoint(Generic[T]):
             self.door.state.enter()
             try:
                 answering = _answer(self.operation.answer(asked, ticket), request, send)
-                await _while_connected(request.receive, answering)
+                await while_connected(request.receive, answering)
             finally:
                 self.door.state.leave()
 
@@ -161,8 +161,8 @@ async def _answer(making: Awaitable[Response], request: Request, send: Send) -> 
     await _send(await making, request, send)
 
 
-async def _while_connected(receive: Receive, work: Awaitable[None]) -> None:
-    """Cancel the work and raise `ClientDisconnect` if the caller disconnects."""
+async def while_connected(receive: Receive, work: Awaitable[T]) -> T:
+    """The result of the work. Cancel the work and raise `ClientDisconnect` if the caller disconnects."""
 
     async def gone() -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -173,7 +173,7 @@ async def _while_connected(receive: Receive, work: Awaitable[None]) -> None:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             raise ClientDisconnect
-        working.result()
+        return working.result()
     finally:
         for task in (working, leaving):
             task.cancel()

@@ -3,14 +3,18 @@
 import base64
 import http.server
 import json
+import socket
 import threading
+import time
+from contextlib import ExitStack, closing
 
 import openai
 import pytest
 from pydantic import BaseModel
 from support.engines import FakeEngine
-from support.http_serving import IMAGE, expected, keywords, post_later, serve_http
+from support.http_serving import IMAGE, connect, expected, keywords, post_later, serve_http
 from support.patience import PATIENCE_S, wait_until
+from support.serving import RunningServer
 
 from captioner.results import Caption
 
@@ -260,6 +264,60 @@ def test_an_image_is_fetched_from_a_url_and_captioned(monkeypatch, caption) -> N
         asked = [{"role": "user", "content": [part]}]
         assert client.responses.create(model="captioner", input=asked).output_text == caption
         site.shutdown()
+
+
+class Silent:
+    """A web server that accepts connections and says nothing."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/a.png"
+
+    def accept(self) -> socket.socket:
+        self._listener.settimeout(PATIENCE_S)
+        accepted, _ = self._listener.accept()
+        accepted.settimeout(PATIENCE_S)
+        assert accepted.recv(2**16)
+        return accepted
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def ask_for(url: str, server: RunningServer, token: str = "") -> socket.socket:
+    """A request for a caption of a URL, whose answer nobody waits for."""
+    body = json.dumps({"messages": asking("a", {"type": "image_url", "image_url": {"url": url}})}).encode()
+    connection = connect(server)
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+    connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    return connection
+
+
+def test_a_fetch_ends_when_its_caller_has_gone(monkeypatch) -> None:
+    monkeypatch.setattr("captioner.images.fetch._is_public", lambda address: True)
+    with closing(Silent()) as silent, serve_http(FakeEngine(), allow_urls=True) as (server, _):
+        caller = ask_for(silent.url, server)
+        with silent.accept() as fetching:
+            caller.close()
+            began = time.monotonic()
+            assert fetching.recv(1) == b""
+            assert time.monotonic() - began < 15  # a fetch takes 20 s by itself
+
+
+def test_silent_urls_of_one_caller_do_not_keep_others_waiting(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr("captioner.images.fetch._is_public", lambda address: True)
+    (tmp_path / "tokens").write_text("alice a\nbob b\n")
+    options = {"allow_urls": True, "token_file": tmp_path / "tokens", "upload_bytes": 2**33}
+    with ExitStack() as stack:
+        silent, other = (stack.enter_context(closing(Silent())) for _ in range(2))
+        server, _ = stack.enter_context(serve_http(FakeEngine(), **options))
+        for _ in range(80):
+            stack.enter_context(ask_for(silent.url, server, "a"))
+        first = [stack.enter_context(silent.accept()) for _ in range(16)]
+        stack.enter_context(ask_for(other.url, server, "b"))
+        stack.enter_context(other.accept())
+        first.pop().close()
+        stack.enter_context(silent.accept())  # the next of the first caller
 
 
 def test_a_full_server_says_when_to_come_again() -> None:

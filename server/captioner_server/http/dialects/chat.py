@@ -38,7 +38,7 @@ class ChatCompletions:
             raise RequestError("each message must be an object", "messages")
         if take(record, "n", int, 1) != 1:
             raise RequestError("n must be 1", "n")
-        image, texts = await image_and_texts(self._questions, body, messages, "messages")
+        image, texts = await image_and_texts(self._questions, request, body, messages, "messages")
         question = self._questions.ask(
             image,
             body,

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from starlette.requests import Request
 
 from captioner.errors import clip
-from captioner.images.fetch import fetch
 from captioner.images.urls import is_url
 from captioner.model.info import ModelInfo
 from captioner.options import MAX_WORDS, CaptionOptions
@@ -21,9 +18,10 @@ from captioner_server.errors import ModelNotFoundError, RequestError
 from captioner_server.http.aside import run_aside
 from captioner_server.http.body import read_body
 from captioner_server.http.dialects.reply import Reply, before, is_json, text_of
+from captioner_server.http.fetcher import Fetcher
 from captioner_server.http.json_body import LONG_TEXT_BYTES, JsonBody, parse_json
 from captioner_server.intake.door import MAX_SMALL_BYTES
-from captioner_server.intake.ticket import Ticket
+from captioner_server.intake.ticket import Ticket, current_ticket
 from captioner_server.observation.call import current_call
 from captioner_server.options import ServerOptions
 
@@ -36,7 +34,6 @@ _REST_BYTES = 2**18
 """Most bytes of a request beside its images: prompts, a schema, earlier messages."""
 NO_IMAGE = "the request has no image: captioner captions images and does not chat"
 _DEFAULTS = CaptionOptions(attention=False)
-_FETCHERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +68,7 @@ class Questions:
 
     def __init__(self, models: Models, options: ServerOptions) -> None:
         self._models, self._options = models, options
-        self._fetchers = ThreadPoolExecutor(_FETCHERS, "fetch") if options.allow_urls else None
+        self._fetcher = Fetcher(options.max_image_bytes) if options.allow_urls else None
 
     async def read(self, request: Request, *, image: bool = True) -> JsonBody:
         """The body of a request with an `image` or without, an object. Raises a `RequestError` or an
@@ -86,8 +83,9 @@ class Questions:
             raise RequestError("the body must be a JSON object", "body")
         return body
 
-    async def image(self, body: JsonBody, texts: Sequence[Any], field: str) -> bytes:
-        """The one image of a request, in base64, as a data URL, or from a URL if the server allows that."""
+    async def image(self, request: Request, body: JsonBody, texts: Sequence[Any], field: str) -> bytes:
+        """The one image of a request, in base64, as a data URL, or from a URL if the server allows that. The
+        body of the request has been read."""
         if len(texts) != 1:
             raise RequestError(f"captioner captions one image in a request, not {len(texts)}", field)
         [text] = texts
@@ -95,13 +93,11 @@ class Questions:
             raise RequestError(f"{field} must be a text", field)
         if not is_url(text):
             return await run_aside(body.image, text, field) if body.is_long(text) else body.image(text, field)
-        if self._fetchers is None:
+        if self._fetcher is None:
             raise RequestError(
                 "images come as base64 or data URLs; this server fetches no URLs (--allow-urls)", field
             )
-        return await asyncio.get_running_loop().run_in_executor(
-            self._fetchers, fetch, text, self._options.max_image_bytes
-        )
+        return await self._fetcher.fetch(text, request, current_ticket.get())
 
     def ask(
         self,

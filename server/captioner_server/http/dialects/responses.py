@@ -29,7 +29,7 @@ class Responses:
         messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
         if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
             raise RequestError("input must be a text or a list of messages", "input")
-        image, texts = await image_and_texts(self._questions, body, messages, "input")
+        image, texts = await image_and_texts(self._questions, request, body, messages, "input")
         texts.append(take(record, "instructions", str, ""))
         return self._questions.ask(
             image,
