@@ -32,7 +32,8 @@ class Fetch:
     """Fetches a URL once, until another thread stops it.
 
     Every address on the way, redirects included, must be public, so that nobody who writes a list of URLs
-    can reach services of this machine or its network. The address that was checked is the one connected to."""
+    can reach services of this machine or its network. The address that was checked is the one connected
+    to."""
 
     def __init__(self, url: str, max_bytes: int, timeout_s: float = TIMEOUT_S) -> None:
         self._url, self._max_bytes, self._timeout_s = url, max_bytes, timeout_s
@@ -78,9 +79,8 @@ class Fetch:
         try:
             parts.hostname.encode("idna")  # as looking it up does
         except UnicodeError:
-            raise ImageUnreadableError(
-                "cannot be fetched: its host is not a name that a host can have"
-            ) from None
+            reason = "its host is not a name that a host can have"
+            raise ImageUnreadableError(f"cannot be fetched: {reason}") from None
         port = parts.port or (443 if parts.scheme == "https" else 80)
         connection = _Connection(parts.hostname, port, self._left_s, tls=parts.scheme == "https")
         self._connection = connection

@@ -62,7 +62,7 @@ class CaptionServer:
         self.options = options
         self.metrics = Metrics(options.metrics_callers)
         self.state = ServerState(_RETRY_AFTER_S)
-        self.metrics.serving.set_function(lambda: float(self.state.serving))
+        self.metrics.serving.set_function(lambda: float(self.state.serving and not self.state.stalled))
         self.models = Models(options, self.metrics, self._report)
         self.door = Door(self.state, options, self.models.refusal)
         self._unusable_certificate = self.metrics.unusable_files.labels("certificate")

@@ -155,3 +155,19 @@ def test_slow_images_of_streams_do_not_stop_the_streams_of_others(monkeypatch: p
             ended.set()
             for attack in attacks:
                 attack.cancel()
+
+
+def test_calls_wait_no_longer_than_they_may_for_decoders_that_do_not_run() -> None:
+    before = set(decoder_pids())
+    with serve(FakeEngine(), decode_workers=1, max_wait_s=0.5) as server, callers(server, 1) as [stub]:
+        request = pb.CaptionRequest(image=make_image(1))
+        assert stub.Caption(request, timeout=PATIENCE_S).caption.text
+        stopped = set(decoder_pids()) - before
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.Caption(request, timeout=PATIENCE_S)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "max_wait_s" in caught.value.details()
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)

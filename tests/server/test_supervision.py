@@ -99,12 +99,14 @@ def test_health_says_that_images_wait_and_none_is_answered() -> None:
         held = pool.submit(caption, channel)
         wait_for_health(channel, NOT_SERVING)
         assert not ready()
+        assert server.metric("serving") == 0
         # Calls are accepted: this server may be the only one.
         assert CaptionServiceStub(channel).GetModel(pb.GetModelRequest(), timeout=PATIENCE_S).name
         engine.hold.set()
         assert held.result() not in ("INTERNAL", "UNAVAILABLE")
         wait_for_health(channel, SERVING)
         assert ready()
+        assert server.metric("serving") == 1
 
 
 def test_health_lets_callers_try_again_when_nobody_waits_any_more() -> None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from captioner_server.observation.spans import WaitSpans
 
 _STALLED_BATCHES = 4
+_RETRY_AFTER_S = 1.0
 _NO_ANSWERS = ("cancelled", "internal", BusyError.code, DeadlineError.code)
 _LEAST_COST = 0.25  # the share of the encoder, which does not depend on the search
 
@@ -255,8 +256,15 @@ class Pipeline:
             )
         format_of(bytes(image[:HEAD_BYTES]), self._formats)  # what is no image needs no turn
         started = time.monotonic()
-        with image_stage("decode"):
-            pixels = await self._decoders.load(image, ticket)
+        most_s = None if ticket.bulk else self._options.max_wait_s
+        try:
+            with image_stage("decode"):
+                async with asyncio.timeout(most_s):
+                    pixels = await self._decoders.load(image, ticket)
+        except TimeoutError:
+            self._metrics.dropped.labels("max_wait").inc()
+            message = f"waited {most_s:g} s for the image to be decoded, the longest allowed (max_wait_s)"
+            raise BusyError(message, _RETRY_AFTER_S) from None
         ticket.decoded()
         decode_s = time.monotonic() - started
         self._metrics.decode_seconds.observe(decode_s)

@@ -28,7 +28,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         self.registry.register(BuildCollector())
         self.registry.register(GpuCollector())
-        self.serving = self._gauge("serving", "1 while calls are accepted, else 0")
+        self.serving = self._gauge("serving", "1 while calls are accepted and images answered, else 0")
         self.calls = self._counter("calls", "Calls finished", "method", "code")
         self.call_seconds = self._histogram("call_seconds", "Time to answer a call", _SECONDS, "method")
         self.refused = self._counter("refused_calls", "Calls that ended with an error", "reason")
