@@ -60,7 +60,7 @@ class Fetch:
         raise ImageUnreadableError(f"cannot be fetched: more than {MAX_REDIRECTS} redirects")
 
     def stop(self) -> None:
-        """Let `run` end soon with an error, in another thread; only the resolution of a name is waited for."""
+        """Let `run` end soon with an error, in another thread; it waits only for a name to be resolved."""
         self._stopped = True
         if self._connection is not None:
             self._connection.shut()

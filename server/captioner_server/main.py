@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from captioner.errors import CaptionerError
 from captioner_server.captioning.model_source import ModelSource
 from captioner_server.captioning.supervisor import EXIT_STATUS
-from captioner_server.file_limit import raise_file_limit
+from captioner_server.file_limit import raise_file_limit, say_once_without_files
 from captioner_server.heap import bound_heap
 from captioner_server.http.gallery import Gallery
 from captioner_server.observation.log_writer import LogWriter
@@ -72,6 +72,7 @@ async def _run(
         signalled.set()
 
     loop = asyncio.get_running_loop()
+    say_once_without_files(loop)
     # From the start, as SIGHUP ends a process that does not handle it.
     hung_up = asyncio.Event()
     loop.add_signal_handler(signal.SIGHUP, hung_up.set)

@@ -56,6 +56,35 @@ def test_the_interface_is_described(http):
         )
 
 
+def test_errors_are_described_as_they_are(http):
+    described = http.get("/openapi.json").json()
+    schemas = described["components"]["schemas"]
+    validate = pytest.importorskip("jsonschema").validate
+    for path in ("/api/chat", "/api/generate", "/v1/chat/completions", "/v1/responses"):
+        call = described["paths"][path]["post"]
+        answer = http.post(path, json={"messages": [{}], "input": [{}], "images": ["?"]})
+        assert answer.status_code == 400
+        schema = call["responses"]["400"]["content"]["application/json"]["schema"]["$ref"]
+        validate(answer.json(), schemas[schema.rpartition("/")[2]])
+        required = call["requestBody"]["content"]["application/json"]["schema"]["required"]
+        assert bool(required) == (http.post(path, json={}).status_code == 400)
+
+
+def test_requests_for_what_is_not_there_are_logged(http_server, http, caplog):
+    caplog.set_level("INFO", "captioner_server.calls")
+    before = http_server.metric("calls_total", method="unknown", code="NOT_FOUND")
+    for verb, path in (("GET", "/nope?token=secret"), ("DELETE", "/health")):
+        answer = http.request(verb, path)
+        record = caplog.records[-1].fields
+        assert record["method"] == "unknown" and record["request_id"] == answer.headers["x-request-id"]
+        assert record["reason"].startswith(f"{verb} {path.partition('?')[0]} ") and "secret" not in str(
+            record
+        )
+    assert http_server.metric("calls_total", method="unknown", code="NOT_FOUND") == before + 2
+    assert http.head("/v1/model").status_code == 200
+    assert caplog.records[-1].fields["method"] == "HEAD /v1/model"
+
+
 def test_a_server_that_loads_is_alive_but_not_ready():
     with serve_http(None) as (_, http):
         assert http.get("/healthz").status_code == 200

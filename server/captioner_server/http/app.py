@@ -25,7 +25,7 @@ from captioner_server.http.caption import CaptionCalls
 from captioner_server.http.dialects.ollama import show_error
 from captioner_server.http.dialects.operations import dialect_operations
 from captioner_server.http.docs_page import POLICY, docs_page
-from captioner_server.http.endpoint import Endpoint, Operation
+from captioner_server.http.endpoint import Endpoint, Operation, peer_of
 from captioner_server.http.errors import NotFoundError, error_response
 from captioner_server.http.gallery import Gallery
 from captioner_server.http.hints import hint
@@ -40,6 +40,8 @@ from captioner_server.options import ServerOptions
 from captioner_server.tls import is_local
 
 _RETRY_AFTER_S = 1.0
+_UNKNOWN = "unknown"
+"""The method, in logs and metrics, of requests for what is not there."""
 
 
 def make_app(
@@ -99,7 +101,7 @@ def make_app(
             *_names(options.hosts),
             *_cors(origins.allowed),
         ],
-        exception_handlers={HTTPException: _not_found(calls_of(api))},
+        exception_handlers={HTTPException: _not_found(calls_of(api), journal)},
     )
 
 
@@ -175,16 +177,21 @@ def _cors(origins: frozenset[str]) -> list[Middleware]:
     ]
 
 
-def _not_found(known: Sequence[str]) -> Callable[[Request, Exception], Awaitable[Response]]:
+def _not_found(known: Sequence[str], journal: Journal) -> Callable[[Request, Exception], Awaitable[Response]]:
     """Answers requests for an address that is not there, or not with this method. `known` are the calls."""
 
     async def answer(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 404
         path = str(request.scope["path"])  # not `request.url`, which fails for some Host headers
         what = "has no such method" if status == 405 else "is not here"
-        missing = NotFoundError(f"{request.method} {clip(path, 200)} {what}; {hint(path, known)}")
+        asked = f"{clip(request.method, 20)} {clip(path, 200)} {what}"
+        missing = NotFoundError(f"{asked}; {hint(path, known)}")
+        call = journal.begin(_UNKNOWN, request.headers, peer_of(request))
+        journal.refuse(missing)
+        journal.finish(call, missing.grpc_code, asked, 0.0)
         response = show_error(missing) if path.startswith("/api/") else error_response(missing)
         response.status_code = status
+        response.headers["X-Request-Id"] = call.request_id
         if isinstance(error, HTTPException) and error.headers:
             response.headers.update(error.headers)
         return response

@@ -72,7 +72,10 @@ class Endpoint(Generic[T]):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        call = self.journal.begin(self.operation.method, request.headers, _peer(request))
+        method = self.operation.method
+        if request.method == "HEAD":  # which is answered as GET is
+            method = method.replace("GET", "HEAD", 1)
+        call = self.journal.begin(method, request.headers, peer_of(request))
         sending = _Sending(send, self.write_s)
         started = time.monotonic()
         code, reason = "CANCELLED", ""
@@ -180,7 +183,7 @@ async def while_connected(receive: Receive, work: Awaitable[T]) -> T:
         await asyncio.gather(working, leaving, return_exceptions=True)
 
 
-def _peer(request: Request) -> str:
+def peer_of(request: Request) -> str:
     """The address of the caller in the form of gRPC."""
     if request.client is None:
         return "unknown"
