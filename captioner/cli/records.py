@@ -1,4 +1,4 @@
-"""The photos of a folder, and the captions of an earlier run."""
+"""The captions of an earlier run."""
 
 from __future__ import annotations
 
@@ -6,27 +6,13 @@ import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from captioner.errors import DataError
 from captioner.surrogates import image_of
 
-if TYPE_CHECKING:
-    from captioner.folder.items import Found
-
 _LINES_TRIED = 100
 _NOT_A_RECORD = {"code": "invalid_data", "message": "not a record of a caption"}
-
-
-def find_photos(folder: Path) -> list[Found]:
-    """The images in `folder` and below, as `captioner batch` finds them, by name. Raises `DataError` if there
-    are none."""
-    from captioner.folder.sources import FolderSource
-
-    photos = sorted(FolderSource(folder).find(), key=lambda photo: photo.name)
-    if not photos:
-        raise DataError(f"{folder}: there are no images in this folder")
-    return photos
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:

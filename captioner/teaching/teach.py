@@ -11,8 +11,8 @@ from captioner.errors import CaptionerError, DataError
 from captioner.export.taught import export_taught
 from captioner.files.destination import writing
 from captioner.files.whole_folder import folder_aside, publish_folder
-from captioner.images.files import ImageFiles
 from captioner.model import bundle as bundles
+from captioner.references.files import ImageFiles
 from captioner.teaching.effects import TOO_FEW, Effect, agreement, table
 from captioner.teaching.lesson import MOST_TAUGHT, Lesson
 from captioner.training.loop.corrections import learn

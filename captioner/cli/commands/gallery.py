@@ -22,7 +22,7 @@ from captioner.cli.arguments.model import (
     image_limits,
 )
 from captioner.cli.output import printable, report_failure
-from captioner.cli.records import find_photos, read_records
+from captioner.cli.records import read_records
 from captioner.errors import CaptionerError, DataError, ImageUnreadableError, OptionsError
 from captioner.images.suffixes import is_archive
 
@@ -196,6 +196,7 @@ def _make_records(request: Request) -> Iterator[dict[str, Any]]:
     from rich.console import Console
     from rich.progress import track
 
+    from captioner.folder.sources import find_photos
     from captioner.results import error_to_dict
 
     photos = find_photos(request.source)

@@ -108,9 +108,9 @@ def evaluate(request: Request) -> int:
     from rich.progress import track
 
     from captioner.files.destination import replacing
-    from captioner.images.files import ImageFiles
     from captioner.metrics import evaluate_captions
     from captioner.references import read_references
+    from captioner.references.files import ImageFiles
     from captioner.surrogates import to_unicode
 
     images = read_references(request.references, request.split)

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from captioner.errors import DataError
-from captioner.images.files import ImageFiles
+from captioner.folder.sources import find_photos
 from captioner.images.sources import ImageLimits
+from captioner.references.files import ImageFiles
 from captioner.references.listing import list_images
 
 
@@ -122,6 +123,14 @@ def test_a_file_of_gigabytes_is_refused_unread(tmp_path: Path) -> None:
         file.truncate(2**40)
     with pytest.raises(DataError, match=r"1\.jpg: more bytes than the limit of 268435456 \(max_bytes\)"):
         ImageFiles([tmp_path]).read("1.jpg")
+
+
+def test_a_folder_has_the_same_photos_for_a_run_and_as_a_data_set(tmp_path: Path) -> None:
+    thumbnails = ("@eaDir/1.jpg", ".hidden/1.jpg", "a/Previews.lrdata/1.jpg", ".1.jpg")
+    gallery = ("page.files/captioner-gallery.txt", "page.files/photos/1.jpg", "page.files/1.jpg")
+    make_folder(tmp_path, "1.jpg", "a/2.png", "a/b/3.webp", "a/text.txt", *thumbnails, *gallery)
+    assert list_images(tmp_path) == ["1.jpg", "a/2.png", "a/b/3.webp"]
+    assert list_images(tmp_path) == [photo.name for photo in find_photos(tmp_path)]
 
 
 @pytest.mark.parametrize("read", [lambda path: ImageFiles([path]), list_images])
