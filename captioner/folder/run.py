@@ -20,7 +20,7 @@ from captioner.folder.sources import Source
 from captioner.folder.state import State
 from captioner.images.opening import DEFAULT_LIMITS
 from captioner.options import CaptionOptions
-from captioner.references.tables import REJECTED
+from captioner.results import REJECTED
 
 
 class NoImagesError(DataError):

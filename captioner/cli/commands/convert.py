@@ -82,8 +82,8 @@ def convert(request: ConvertRequest) -> int:
     from captioner.folder.outputs import make_output, output_files
     from captioner.folder.outputs.files import check_no_input
     from captioner.folder.recorded import RecordedEngine, RecordedSource
+    from captioner.folder.records import MAX_RECORD_BYTES
     from captioner.folder.run import FolderRun
-    from captioner.folder.state_file import MAX_RECORD_BYTES
 
     for output in output_files(request.output, request.format):
         check_no_input(output, [request.captions, *request.input_files])

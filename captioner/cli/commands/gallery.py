@@ -22,7 +22,6 @@ from captioner.cli.arguments.model import (
     image_limits,
 )
 from captioner.cli.output import printable, report_failure
-from captioner.cli.records import read_records
 from captioner.errors import CaptionerError, DataError, ImageUnreadableError, OptionsError
 from captioner.images.suffixes import is_archive
 
@@ -161,7 +160,7 @@ def _correct(records: Iterator[dict[str, Any]], request: Request) -> Iterator[Ma
     if request.corrections is None:
         return records
     from captioner.folder.corrections import Corrections
-    from captioner.references.tables import REJECTED
+    from captioner.results import REJECTED
 
     corrections = Corrections.read(request.corrections)
     if not request.quiet:
@@ -178,6 +177,8 @@ def _correct(records: Iterator[dict[str, Any]], request: Request) -> Iterator[Ma
 
 def _find_records(request: Request) -> Iterator[dict[str, Any]]:
     """The records of a JSONL file. Raises `OptionsError` where none of the first photos is there."""
+    from captioner.folder.records import read_records
+
     records = read_records(request.source)
     first = list(itertools.islice(records, _RECORDS_LOOKED_AT))
     names = [str(record["image"]) for record in first if "caption" in record]

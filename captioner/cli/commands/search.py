@@ -131,7 +131,7 @@ def read_captions(source: Path, corrections: Path | None = None) -> Iterator[Cap
 
 
 def _read(source: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    from captioner.cli.records import read_records
+    from captioner.folder.records import read_records
     from captioner.references import NoCaptionsError, read_references
 
     if not source.exists():

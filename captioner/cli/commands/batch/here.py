@@ -180,8 +180,8 @@ def _check_gallery(request: Request, page: Path) -> None:
 
 
 def _write_gallery(request: Request, page: Path) -> None:
-    from captioner.cli.records import read_records
     from captioner.folder.outputs import output_files
+    from captioner.folder.records import read_records
     from captioner.overlay.gallery import write_gallery
 
     [captions] = output_files(request.output, request.format)
