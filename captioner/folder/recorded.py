@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from captioner.errors import DataError, ImageError
+from captioner.folder.engine import Loader
 from captioner.folder.items import Done, Found, Item, digest_of
-from captioner.folder.pipeline import Loader
 from captioner.folder.records import MAX_RECORD_BYTES, parse_line
 from captioner.folder.sources import LeftOut
 from captioner.model.calibration import Calibration

@@ -12,8 +12,8 @@ from support.patience import PATIENCE_S
 from support.serving import RunningServer, make_image, serve
 
 from captioner.options import CaptionOptions
+from captioner_server.captioning.hosted_model import HostedModel
 from captioner_server.captioning.pictures import Pictures
-from captioner_server.captioning.pipeline import Pipeline
 from captioner_server.http.body import CaptionCall
 from captioner_server.http.caption import CaptionCalls
 from captioner_server.intake.ticket import Ticket
@@ -27,7 +27,7 @@ async def leave(items: AsyncGenerator[Any]) -> None:
     await items.aclose()
 
 
-def left_behind(server: RunningServer, use: Callable[[Pipeline, float], Awaitable[None]]) -> list[str]:
+def left_behind(server: RunningServer, use: Callable[[HostedModel, float], Awaitable[None]]) -> list[str]:
     """The names of the asynchronous generators that `use` leaves unfinished, on the loop of the server."""
 
     async def run() -> list[str]:
@@ -46,12 +46,12 @@ def left_behind(server: RunningServer, use: Callable[[Pipeline, float], Awaitabl
 
 @pytest.mark.parametrize("options", [CaptionOptions(beam_size=1), CaptionOptions(beam_size=3)])
 def test_a_stream_ends_with_all_its_parts(options: CaptionOptions) -> None:
-    async def stream(pipeline: Pipeline, _: float) -> None:
-        await leave(pipeline.stream(Ticket(), IMAGE, pipeline.resolve(options)))
+    async def stream(hosted: HostedModel, _: float) -> None:
+        await leave(hosted.stream(Ticket(), IMAGE, hosted.resolve(options)))
 
-    async def stream_search(pipeline: Pipeline, deadline_s: float) -> None:
+    async def stream_search(hosted: HostedModel, deadline_s: float) -> None:
         ticket = Ticket(deadline_s=deadline_s)
-        await leave(pipeline.stream_search(ticket, IMAGE, pipeline.resolve(options)))
+        await leave(hosted.stream_search(ticket, IMAGE, hosted.resolve(options)))
 
     with serve(FakeEngine()) as server:
         assert left_behind(server, stream) == []
@@ -63,9 +63,9 @@ def test_events_that_cannot_be_sent_end_the_stream() -> None:
         if message["type"] == "http.response.body":
             raise OSError("the connection is gone")
 
-    async def send(pipeline: Pipeline, deadline_s: float) -> None:
+    async def send(hosted: HostedModel, deadline_s: float) -> None:
         calls = CaptionCalls(server.server.models, Pictures(server.server.options), server.server.options)
-        call = CaptionCall(IMAGE, pipeline.resolve(CaptionOptions()))
+        call = CaptionCall(IMAGE, hosted.resolve(CaptionOptions()))
         response: Any = await calls.stream(call, Ticket(deadline_s=deadline_s))
         with suppress(OSError):
             await response({}, None, refuse)

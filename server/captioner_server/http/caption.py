@@ -24,7 +24,7 @@ from captioner_server.options import ServerOptions
 
 
 class CaptionCalls:
-    """Answers with the results of the pipeline. Errors are raised."""
+    """Answers with the results of the models. Errors are raised."""
 
     def __init__(self, models: Models, pictures: Pictures, options: ServerOptions) -> None:
         self._models, self._pictures, self._options = models, pictures, options
@@ -37,19 +37,19 @@ class CaptionCalls:
 
     async def caption(self, call: CaptionCall, ticket: Ticket) -> Response:
         """The caption of one image as JSON."""
-        pipeline = self._models.get(call.model)
-        with pipeline.enter(ticket, call.options):
-            caption = await pipeline.caption(ticket, call.image, call.options)
+        hosted = self._models.get(call.model)
+        with hosted.enter(ticket, call.options):
+            caption = await hosted.caption(ticket, call.image, call.options)
         return Response(await encode(caption), media_type="application/json")
 
     async def stream(self, call: CaptionCall, ticket: Ticket) -> Response:
         """Every word as it is decoded, then the caption, as server-sent events."""
 
         async def events() -> Any:
-            pipeline = self._models.get(call.model)
+            hosted = self._models.get(call.model)
             with ExitStack() as place:
-                place.enter_context(pipeline.enter(ticket, call.options))
-                work = pipeline.stream_search(ticket, call.image, call.options)
+                place.enter_context(hosted.enter(ticket, call.options))
+                work = hosted.stream_search(ticket, call.image, call.options)
                 async with aclosing(run_ahead(work, place.close)) as items:
                     async for item in items:
                         kind = "caption" if isinstance(item, Caption) else "word"

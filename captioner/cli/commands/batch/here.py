@@ -28,8 +28,8 @@ from captioner.errors import OptionsError
 if TYPE_CHECKING:
     from captioner.cli.commands.batch.progress import BatchProgress
     from captioner.folder.corrections import Corrections
+    from captioner.folder.engine import Engine
     from captioner.folder.outputs import Output, OutputOptions
-    from captioner.folder.pipeline import Engine
     from captioner.folder.sources import Source
 
 WATCH_EVERY_S = 5.0
@@ -198,7 +198,7 @@ def _open_engine(request: Request) -> Iterator[Engine]:
         with ServerEngine(request.model.addresses, request.model.options) as servers:
             yield servers
     else:
-        from captioner.folder.pipeline import DEFAULT_BATCH_SIZE, LocalEngine
+        from captioner.folder.engine import DEFAULT_BATCH_SIZE, LocalEngine
 
         with request.model.open() as captioner:
             engine = LocalEngine(

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 from captioner.errors import CaptionerError, ImageError, OptionsError, OutputError
+from captioner.folder.engine import Loader
 from captioner.folder.items import Done, Item, Loaded
-from captioner.folder.pipeline import Loader
 from captioner.model.info import ModelInfo
 from captioner.options import CaptionOptions
 from captioner.printable import printable

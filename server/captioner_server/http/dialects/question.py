@@ -147,14 +147,14 @@ class Questions:
     async def reply(self, question: Question, ticket: Ticket) -> Reply:
         """Caption the image."""
         assert question.image is not None
-        pipeline = self._models.get(question.served_as)
-        with pipeline.enter(ticket, question.options):
-            caption = await pipeline.caption(ticket, question.image, question.options)
+        hosted = self._models.get(question.served_as)
+        with hosted.enter(ticket, question.options):
+            caption = await hosted.caption(ticket, question.image, question.options)
         text, is_cut = text_of(caption, question.prompt, question.format), False
         if not is_json(question.prompt, question.format):
             whole, text = text, before(text, question.stops)
             is_cut = text == whole and len(caption.words) == question.most_tokens
-        rows, columns = pipeline.engine.grid
+        rows, columns = hosted.model.grid
         tokens = len(caption.words) + (not is_cut)
         return Reply(text, rows * columns, tokens, dict(current_call.get().seconds), is_cut)
 

@@ -33,11 +33,11 @@ from captioner.errors import (
     RuntimeMissingError,
     how_to_install,
 )
+from captioner.folder.engine import Loader, LocalEngine
 from captioner.folder.items import Item
 from captioner.folder.locks import hold
 from captioner.folder.outputs.options import OutputOptions, Record, unchanged
 from captioner.folder.outputs.parquet import write_parquet
-from captioner.folder.pipeline import Loader, LocalEngine
 from captioner.folder.run import read_error
 from captioner.folder.shards import Shard, cut
 from captioner.folder.sources import Selection

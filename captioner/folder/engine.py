@@ -1,4 +1,4 @@
-"""A folder run's images through the pipeline: read from their sources, captioned by an engine."""
+"""What drives the images of a folder run: reads them from their sources and has them captioned."""
 
 from __future__ import annotations
 

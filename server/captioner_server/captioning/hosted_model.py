@@ -40,23 +40,23 @@ _NO_ANSWERS = ("cancelled", "internal", BusyError.code, DeadlineError.code)
 _LEAST_COST = 0.25  # the share of the encoder, which does not depend on the search
 
 
-class Pipeline:
+class HostedModel:
     """Captions images with one model, within the limits of the server."""
 
-    def __init__(self, engine: PixelModel, options: ServerOptions, metrics: Metrics) -> None:
-        self.engine = engine
+    def __init__(self, model: PixelModel, options: ServerOptions, metrics: Metrics) -> None:
+        self.model = model
         self.defaults = dataclasses.replace(
-            engine.defaults,
-            beam_size=min(engine.defaults.beam_size or 1, options.max_beam_size),
-            max_words=min(engine.defaults.max_words or 1, options.max_words),
+            model.defaults,
+            beam_size=min(model.defaults.beam_size or 1, options.max_beam_size),
+            max_words=min(model.defaults.max_words or 1, options.max_words),
         )
         """The default options of the model, reduced to the limits of the server."""
         self.observe: Callable[[bytes, CaptionOptions, Caption], None] | None = None
         """Called with each image that has been captioned."""
         self._options = options
         self._metrics = metrics
-        self._batcher = Batcher(engine, options.batch_sizes, options.max_wait_s, metrics)
-        preparation = dataclasses.replace(engine.preparation, limits=options.image_limits)
+        self._batcher = Batcher(model, options.batch_sizes, options.max_wait_s, metrics)
+        preparation = dataclasses.replace(model.preparation, limits=options.image_limits)
         self._formats = preparation.limits.formats
         self._decoders = Decoders(preparation, options.decode_workers, options.max_decode_s)
         self._admitted = AdmittedImages(
@@ -78,7 +78,7 @@ class Pipeline:
 
     def supervise(self, report: Callable[[Condition], Awaitable[None]]) -> Supervisor:
         """The supervisor of the model; `report` receives its condition when that changes."""
-        pixels = np.full(self.engine.preparation.shape, 128, dtype=np.uint8)
+        pixels = np.full(self.model.preparation.shape, 128, dtype=np.uint8)
 
         async def attempt() -> None:
             ticket = Ticket(deadline_s=time.monotonic() + self._options.stuck_s)
@@ -110,7 +110,7 @@ class Pipeline:
         for size in self._options.batch_sizes:
             batch = np.repeat(pixels[None], size, axis=0)
             started = time.monotonic()
-            await loop.run_in_executor(None, self.engine.caption_pixels, batch, defaults)
+            await loop.run_in_executor(None, self.model.caption_pixels, batch, defaults)
             self._batcher.learn(size, time.monotonic() - started)
         greedy = self.resolve(CaptionOptions(beam_size=1))
         async for _ in self._words(Ticket(), pixels, greedy, lambda: None):
@@ -128,8 +128,8 @@ class Pipeline:
         for name, limit in limits.items():
             if getattr(resolved, name) > limit:
                 raise OptionsError(f"this server allows a {name} of at most {limit}", name)
-        resolved.check_head(self.engine.heads)
-        self.engine.check_include(resolved.include)
+        resolved.check_head(self.model.heads)
+        self.model.check_include(resolved.include)
         return resolved
 
     @property
@@ -291,7 +291,7 @@ class Pipeline:
 
         def produce() -> None:
             loop.call_soon_threadsafe(begin)
-            for item in self.engine.stream_pixels(pixels, options):
+            for item in self.model.stream_pixels(pixels, options):
                 if gone.is_set():
                     return
                 loop.call_soon_threadsafe(items.put_nowait, item)
