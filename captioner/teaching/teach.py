@@ -15,7 +15,7 @@ from captioner.model import bundle as bundles
 from captioner.references.files import ImageFiles
 from captioner.teaching.effects import TOO_FEW, Effect, agreement, table
 from captioner.teaching.lesson import MOST_TAUGHT, Lesson
-from captioner.training.loop.corrections import learn
+from captioner.training.corrections.learn import learn
 from captioner.training.progress import Progress
 from captioner.trial import load_bundle
 

@@ -19,7 +19,7 @@ from captioner.teaching.effects import Effect, Scores, agreement, table
 from captioner.teaching.lesson import Lesson
 from captioner.teaching.teach import judge
 from captioner.training.data.examples import load_examples
-from captioner.training.loop.corrections import replaced_words
+from captioner.training.corrections.learn import replaced_words
 from captioner.training.weights.stored import RARE, stored_weights
 
 
@@ -173,7 +173,7 @@ def test_a_photo_that_is_corrected_again_gets_the_later_caption(
 def test_known_words_that_are_far_from_likely_are_learnt(
     data: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("captioner.training.loop.corrections.PATIENCE", 1)
+    monkeypatch.setattr("captioner.training.corrections.learn.PATIENCE", 1)
     words = Bundle.load(start).vocabulary.words
     photos = {"00.png": f"a {words[-1]} thing", "03.png": f"two {words[-2]} squares"}
     models, rows = [start], []
@@ -195,8 +195,8 @@ def test_many_corrections_share_keys(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("captioner.training.loop.corrections.MOST_KEYS", 3)
-    monkeypatch.setattr("captioner.training.loop.corrections.MOST_STEPS", 200)
+    monkeypatch.setattr("captioner.training.corrections.learn.MOST_KEYS", 3)
+    monkeypatch.setattr("captioner.training.corrections.learn.MOST_STEPS", 200)
     given = corrections(tmp_path / "c.jsonl", {f"{n:02}.png": "a vermilion thing" for n in range(0, 20, 2)})
     folder = tmp_path / "bundle"
     arguments = ["teach", str(data / "images"), str(given), "-o", str(folder), "--model", str(start)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from captioner.training.loop.prototypes import prototypes
+from captioner.training.corrections.prototypes import prototypes
 
 BEGIN = 0.5
 

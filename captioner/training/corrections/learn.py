@@ -25,7 +25,7 @@ from captioner.training.data.batches import Batch, epoch_batches, make_groups
 from captioner.training.data.cache import FeatureCache, build_cache, trained_stages
 from captioner.training.data.examples import Example, load_examples
 from captioner.training.data.usable import usable
-from captioner.training.loop.prototypes import prototypes
+from captioner.training.corrections.prototypes import prototypes
 from captioner.training.objectives.likelihood import log_probs_of
 from captioner.training.progress import Progress
 from captioner.training.weights.start import Start
@@ -38,7 +38,7 @@ WEAKEST = 0.75
 """The least share of its vector with which a photo's caption is learnt: photos like it may get less than
 all."""
 MOST_KEYS = 192
-"""With more corrected photos, keys are shared (`captioner.training.loop.prototypes`)."""
+"""With more corrected photos, keys are shared (`captioner.training.corrections.prototypes`)."""
 RATE, SHARED_RATE = 0.1, 0.03
 """Learning rates of Adam, where photos have keys of their own and where keys are shared."""
 MOST_EPOCHS, MOST_STEPS = 100, 1500
