@@ -42,7 +42,7 @@ from captioner.folder.run import read_error
 from captioner.folder.shards import Shard, cut
 from captioner.folder.sources import Selection
 from captioner.folder.stores import PartFolder, open_place
-from captioner.images.opening import DEFAULT_LIMITS, ImageLimits
+from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
 from captioner.options import CaptionOptions
 from captioner.results import Caption, error_to_dict
 

@@ -18,7 +18,7 @@ from captioner.folder.outputs import Output
 from captioner.folder.outputs.options import Record, unchanged
 from captioner.folder.sources import Source
 from captioner.folder.state import State
-from captioner.images.opening import DEFAULT_LIMITS
+from captioner.images.limits import DEFAULT_LIMITS
 from captioner.options import CaptionOptions
 from captioner.results import REJECTED
 

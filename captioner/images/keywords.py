@@ -10,7 +10,8 @@ from xml.etree import ElementTree
 from PIL import IptcImagePlugin
 
 from captioner.images.formats import HEAD_BYTES, format_of, open_format
-from captioner.images.sources import DEFAULT_LIMITS, ImageInput, ImageLimits, read_file
+from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
+from captioner.images.sources import ImageInput, read_file
 
 _BEGIN, _END = b"<rdf:RDF", b"</rdf:RDF>"
 _SUBJECT = "{http://purl.org/dc/elements/1.1/}subject"

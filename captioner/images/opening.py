@@ -18,17 +18,8 @@ from captioner.errors import ImageError, ImageTooLargeError, NotAnImageError
 from captioner.images.color import FLAT, flatten, to_srgb, tonal_range
 from captioner.images.formats import HEAD_BYTES, format_of, memory_of, open_format
 from captioner.images.letterbox import Letterbox, fit
-from captioner.images.sources import DEFAULT_LIMITS, ImageInput, ImageLimits, open_stream, read_file, to_image
-
-__all__ = [
-    "DEFAULT_LIMITS",
-    "ImageInput",
-    "ImageLimits",
-    "load_pixels",
-    "open_image",
-    "read_file",
-    "to_pixels",
-]
+from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
+from captioner.images.sources import ImageInput, open_stream, to_image
 
 REDUCING_GAP = 3
 """Minimum ratio of source to target size when a large image is decoded at reduced size; from 3 on the

@@ -10,7 +10,8 @@ from pathlib import Path, PurePosixPath
 from unicodedata import normalize
 
 from captioner.errors import DataError, ImageError
-from captioner.images.sources import DEFAULT_LIMITS, ImageLimits, read_file
+from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
+from captioner.images.sources import read_file
 from captioner.images.zip_archive import ZipArchive, open_zip
 
 

@@ -9,8 +9,9 @@ from PIL import Image
 
 from captioner.errors import ImageTooLargeError, NotAnImageError
 from captioner.images.formats import HEAD_BYTES, SAFE_FORMATS, format_of
-from captioner.images.opening import ImageInput, ImageLimits, open_image, read_file
-from captioner.images.sources import ImageOrError, rereadable
+from captioner.images.limits import ImageLimits
+from captioner.images.opening import open_image
+from captioner.images.sources import ImageInput, ImageOrError, read_file, rereadable
 from captioner_client.settings import ClientOptions
 
 _JPEG_QUALITY = 95

@@ -26,7 +26,7 @@ from captioner.folder.locks import hold
 from captioner.folder.outputs.options import unchanged
 from captioner.folder.shards import Shard
 from captioner.folder.stores import PartFolder, open_filesystem
-from captioner.images.sources import DEFAULT_LIMITS
+from captioner.images.limits import DEFAULT_LIMITS
 from captioner.options import CaptionOptions
 
 parquet = pytest.importorskip("pyarrow.parquet")

@@ -12,7 +12,7 @@ import pytest
 
 from captioner.errors import DataError
 from captioner.folder.sources import find_photos
-from captioner.images.sources import ImageLimits
+from captioner.images.limits import ImageLimits
 from captioner.references.files import ImageFiles
 from captioner.references.listing import list_images
 

@@ -18,8 +18,8 @@ from captioner.model.vocabulary import Vocabulary
 from captioner.teaching.effects import Effect, Scores, agreement, table
 from captioner.teaching.lesson import Lesson
 from captioner.teaching.teach import judge
-from captioner.training.data.examples import load_examples
 from captioner.training.corrections.learn import replaced_words
+from captioner.training.data.examples import load_examples
 from captioner.training.weights.stored import RARE, stored_weights
 
 

@@ -19,7 +19,8 @@ from captioner.images.urls import is_data_url, is_url
 from captioner.options import MAX_INCLUDE
 
 if TYPE_CHECKING:
-    from captioner.images.opening import ImageInput, ImageLimits
+    from captioner.images.limits import ImageLimits
+    from captioner.images.sources import ImageInput
     from captioner.options import CaptionOptions
     from captioner.protocol import ImageCaptioner, Outcome
 

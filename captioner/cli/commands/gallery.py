@@ -26,7 +26,7 @@ from captioner.errors import CaptionerError, DataError, ImageUnreadableError, Op
 from captioner.images.suffixes import is_archive
 
 if TYPE_CHECKING:
-    from captioner.images.sources import ImageLimits
+    from captioner.images.limits import ImageLimits
     from captioner.options import CaptionOptions
     from captioner.overlay.gallery import GallerySummary
 

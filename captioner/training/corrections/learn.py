@@ -21,11 +21,11 @@ from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.encoder.taught import TaughtPhotos
 from captioner.nn.model import CaptionModel
 from captioner.training.config.options import TrainOptions
+from captioner.training.corrections.prototypes import prototypes
 from captioner.training.data.batches import Batch, epoch_batches, make_groups
 from captioner.training.data.cache import FeatureCache, build_cache, trained_stages
 from captioner.training.data.examples import Example, load_examples
 from captioner.training.data.usable import usable
-from captioner.training.corrections.prototypes import prototypes
 from captioner.training.objectives.likelihood import log_probs_of
 from captioner.training.progress import Progress
 from captioner.training.weights.start import Start

@@ -17,7 +17,7 @@ from captioner.images.urls import is_url
 if TYPE_CHECKING:
     from captioner.folder.ray_run import RayOptions
     from captioner.folder.sources import Selection
-    from captioner.images.sources import ImageLimits
+    from captioner.images.limits import ImageLimits
     from captioner.options import CaptionOptions
 
 _RAY_OPTIONS = ("actors", "cpus_per_actor", "gpus_per_actor", "shard_size")

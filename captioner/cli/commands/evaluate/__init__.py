@@ -32,7 +32,7 @@ from captioner.cli.commands.score import (
 from captioner.errors import CaptionerError, DataError, OutputError
 
 if TYPE_CHECKING:
-    from captioner.images.sources import ImageLimits
+    from captioner.images.limits import ImageLimits
     from captioner.options import CaptionOptions
 
 
