@@ -122,11 +122,13 @@ def convert(request: ConvertRequest) -> int:
 def _options(request: ConvertRequest, first: Mapping[str, Any]) -> CaptionOptions:
     """With the words and alternatives that the first record has, if the output can hold them. Raises
     `OptionsError` if it lacks the keywords that are to be written."""
-    from captioner.folder.outputs import format_of, has_words
+    from captioner.folder.outputs import choose_format, has_words
     from captioner.options import CaptionOptions
 
     lacks_keywords = request.written["keywords"] and "keywords" not in first
-    if lacks_keywords and "xmp" not in (request.format or format_of(request.output)):  # it has the caption's
+    if lacks_keywords and "xmp" not in (
+        request.format or choose_format(request.output)
+    ):  # it has the caption's
         raise OptionsError(f"--keywords: {request.captions} has none; captioner batch --keywords adds them")
     keeps = has_words(request.output, request.format)
     return CaptionOptions(

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from captioner.errors import CaptionerError, ImageTooLargeError, OptionsError
-from captioner.images.formats import HEAD_BYTES, format_of
+from captioner.images.formats import HEAD_BYTES, detect_format
 from captioner.options import CaptionOptions
 from captioner.protocol import PixelModel, Pixels
 from captioner.results import Caption, Word
@@ -253,7 +253,7 @@ class HostedModel:
             raise ImageTooLargeError(
                 f"{len(image)} bytes are more than the limit of {limit} (max_image_bytes)"
             )
-        format_of(bytes(image[:HEAD_BYTES]), self._formats)  # what is no image needs no turn
+        detect_format(bytes(image[:HEAD_BYTES]), self._formats)  # what is no image needs no turn
         started = time.monotonic()
         with image_stage("decode"):
             pixels = await self._decoders.load(image, ticket)

@@ -170,10 +170,10 @@ def _output_options(request: Request, engine: Engine, corrections: Corrections |
 
 
 def _check_gallery(request: Request, page: Path) -> None:
-    from captioner.folder.outputs import format_of
+    from captioner.folder.outputs import choose_format
     from captioner.overlay.gallery.write import check_page
 
-    is_jsonl = "," not in (request.format or "") and format_of(request.output, request.format) == "jsonl"
+    is_jsonl = "," not in (request.format or "") and choose_format(request.output, request.format) == "jsonl"
     if not (request.folder and request.options.attention and is_jsonl):
         raise OptionsError("--gallery is for one folder, with --attention and jsonl", "gallery")
     check_page(page, overwrite=request.overwrite)
