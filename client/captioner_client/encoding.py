@@ -12,7 +12,7 @@ from captioner.images.formats import HEAD_BYTES, SAFE_FORMATS, detect_format
 from captioner.images.limits import ImageLimits
 from captioner.images.opening import open_image
 from captioner.images.sources import ImageInput, ImageOrError, read_file, rereadable
-from captioner_client.settings import ClientOptions
+from captioner_client.options import ClientOptions
 
 _JPEG_QUALITY = 95
 

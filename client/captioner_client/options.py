@@ -1,4 +1,4 @@
-"""Settings of a client."""
+"""Options of a client, besides those of captions."""
 
 from __future__ import annotations
 
