@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from captioner_server.http.aside import run_aside
-from captioner_server.http.origin import is_local_name
+from captioner_server.http.guards import is_local_name
 from captioner_server.tls import is_local
 
 
