@@ -32,7 +32,7 @@ from captioner import Captioner
 from captioner.captioner import Pixels
 from captioner.export.bundle import export_bundle
 from captioner.metrics import Meteor, evaluate_captions
-from captioner.metrics.faithfulness import Probe
+from captioner.metrics.attention.faithfulness import Probe
 from captioner.model.search import search
 from captioner.references import read_references
 from captioner.references.files import ImageFiles

@@ -1,8 +1,8 @@
 """What stands before all HTTP calls, against requests that lie about themselves and pages of other sites.
 
 A page of another site cannot read the answer to a call that it makes from a visitor's browser (cross-site
-request forgery), but could make a server on the visitor's own machine work for it. If its host name is changed
-to mean the visitor's machine (DNS rebinding), it could even read the answer.
+request forgery), but could make a server on the visitor's own machine work for it. If its host name is
+changed to mean the visitor's machine (DNS rebinding), it could even read the answer.
 """
 
 from __future__ import annotations

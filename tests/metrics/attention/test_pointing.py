@@ -12,8 +12,8 @@ from PIL import Image
 
 from captioner import Captioner
 from captioner.errors import DataError
+from captioner.metrics.attention.pointing import covered, point, read_boxes
 from captioner.metrics.chair import find_mentions
-from captioner.metrics.pointing import covered, point, read_boxes
 from captioner.references import CaptionedImage
 from captioner.results import Caption, Word
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from captioner.errors import BundleError, DataError, OptionsError
-from captioner.metrics.faithfulness import Probe, ProbeOptions, without_places
-from captioner.metrics.maps import correlation, divergence, perplexity
+from captioner.metrics.attention.faithfulness import Probe, ProbeOptions, without_places
+from captioner.metrics.attention.maps import correlation, divergence, perplexity
 from captioner.model.search.choices import Floats, Ints
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from captioner.errors import DataError
+from captioner.metrics.attention.maps import normalized
+from captioner.metrics.attention.measured import Measured
 from captioner.metrics.bootstrap import Array, Statistics
 from captioner.metrics.captions import check_keys, keys_by_number
 from captioner.metrics.chair import find_mentions
-from captioner.metrics.maps import normalized
-from captioner.metrics.measured import Measured
 from captioner.references import CaptionedImage, image_key, read_text
 from captioner.references.json_text import parse_json
 from captioner.results import Caption

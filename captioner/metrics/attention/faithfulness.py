@@ -16,9 +16,9 @@ import numpy.typing as npt
 from PIL import Image
 
 from captioner.errors import BundleError, DataError, OptionsError
+from captioner.metrics.attention.maps import correlation, divergence, normalized, perplexity
+from captioner.metrics.attention.measured import Measured
 from captioner.metrics.bootstrap import Array, Statistics
-from captioner.metrics.maps import correlation, divergence, normalized, perplexity
-from captioner.metrics.measured import Measured
 from captioner.model.search.choices import Floats, Ints
 from captioner.model.vocabulary import Vocabulary
 from captioner.words.english import FUNCTION_WORDS
