@@ -25,7 +25,7 @@ TOLERANCE = 1e-4
 NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?|\b0\b")
 PHOTOS = [
     str(path)
-    for path in sorted((Path(__file__).parents[1] / "data").iterdir())
+    for path in sorted((Path(__file__).parents[2] / "data").iterdir())
     if path.suffix in {".jpg", ".png", ".webp"}
 ]
 OPTIONS = [

@@ -10,7 +10,7 @@ from captioner_server.intake.state import ServerState
 from captioner_server.intake.ticket import Kind
 from captioner_server.options import ServerOptions
 
-PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
+PAGE = Path(__file__).parents[3] / "docs" / "architecture.md"
 NAMES = {Kind.SMALL: "queries", Kind.IMAGE: "images", Kind.WORDS: "words", Kind.BATCH: "batches"}
 
 
