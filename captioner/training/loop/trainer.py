@@ -30,7 +30,7 @@ from captioner.training.loop.report import (
 )
 from captioner.training.loop.run_folder import RunFolder, digest_of
 from captioner.training.loop.schedule import Clock, keep_other_words, make_optimizer, set_learning_rate
-from captioner.training.loop.taken import Taken
+from captioner.training.loop.step_losses import StepLosses
 from captioner.training.loop.validation import validate
 from captioner.training.names.label_classes import Deepest, fit_classes
 from captioner.training.names.phrases import label_words
@@ -157,7 +157,7 @@ class Trainer:
         batches = self.losses.batches(self.epoch)
         steps = len(batches)
         started, saved = time.monotonic(), time.monotonic()
-        taken, first = Taken(self.device, self.batch), self.batch
+        taken, first = StepLosses(self.device, self.batch), self.batch
         epochs = stage.epochs * stage.runs
         what = f"{stage.name} {self.epoch + 1} of {epochs}"
         with self.progress.task(what, steps, self.batch) as tell:
@@ -228,7 +228,7 @@ class Trainer:
         self._continue_from(self.soup.mean())
         self._record({"stage": stage.name, "mean_of": stage.runs})
 
-    def _train_batch(self, batch: Batch, taken: Taken) -> None:
+    def _train_batch(self, batch: Batch, taken: StepLosses) -> None:
         """Take a step, and add its losses to those `taken`. Raises `DataError` if a loss or a gradient is not
         finite: on a CPU before the step, on a GPU some steps later."""
         self.model.train()

@@ -13,11 +13,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from captioner.results import Caption, Word
-from captioner_server.captioning.ahead import run_ahead
+from captioner_server.captioning.buffered import buffered
 from captioner_server.captioning.models import Models
 from captioner_server.captioning.pictures import Pictures
-from captioner_server.http.aside import run_aside
 from captioner_server.http.body import MODEL, CaptionCall, read_request
+from captioner_server.http.off_loop import off_loop
 from captioner_server.http.stream import EventStream, encode_event
 from captioner_server.intake.ticket import Ticket
 from captioner_server.options import ServerOptions
@@ -50,7 +50,7 @@ class CaptionCalls:
             with ExitStack() as place:
                 place.enter_context(hosted.enter(ticket, call.options))
                 work = hosted.stream_search(ticket, call.image, call.options)
-                async with aclosing(run_ahead(work, place.close)) as items:
+                async with aclosing(buffered(work, place.close)) as items:
                     async for item in items:
                         kind = "caption" if isinstance(item, Caption) else "word"
                         yield encode_event(kind, await encode(item))
@@ -75,7 +75,7 @@ async def encode(item: Caption | Word) -> bytes:
     """A caption or a word as JSON, encoded off the event loop if it has maps, which can be large."""
     words = item.words if isinstance(item, Caption) else (item,)
     has_maps = any(word.attention is not None for word in words)
-    return await run_aside(_encode, item) if has_maps else _encode(item)
+    return await off_loop(_encode, item) if has_maps else _encode(item)
 
 
 def _dump(record: dict[str, Any]) -> bytes:

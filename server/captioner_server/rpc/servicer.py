@@ -15,7 +15,7 @@ from captioner.protobuf import (
 from captioner.results import Caption
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1 import captioner_pb2_grpc
-from captioner_server.captioning.ahead import run_ahead
+from captioner_server.captioning.buffered import buffered
 from captioner_server.captioning.models import Models
 from captioner_server.intake.door import Door
 from captioner_server.intake.ticket import Ticket, current_ticket
@@ -52,7 +52,7 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
             place.enter_context(hosted.enter(ticket, options))
             await begin_stream(context)
             work = hosted.stream(ticket, request.image, options)
-            async with aclosing(run_ahead(work, place.close)) as items:
+            async with aclosing(buffered(work, place.close)) as items:
                 async for item in items:
                     if isinstance(item, Caption):
                         event = pb.StreamCaptionResponse(caption=caption_to_proto(item))

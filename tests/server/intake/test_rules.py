@@ -11,7 +11,7 @@ from captioner_server.intake.ticket import Kind
 from captioner_server.options import ServerOptions
 
 PAGE = Path(__file__).parents[3] / "docs" / "architecture.md"
-NAMES = {Kind.SMALL: "queries", Kind.IMAGE: "images", Kind.WORDS: "words", Kind.BATCH: "batches"}
+NAMES = {Kind.QUERY: "queries", Kind.IMAGE: "images", Kind.WORDS: "words", Kind.BATCH: "batches"}
 
 
 def test_the_documentation_lists_all_rules_in_their_order() -> None:

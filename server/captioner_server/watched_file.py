@@ -1,4 +1,4 @@
-"""Detects changes of small files by their content, since size and time can stay the same."""
+"""Files that are read again when they change, known by their content: size and time can stay the same."""
 
 from __future__ import annotations
 

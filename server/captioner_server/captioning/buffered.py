@@ -10,7 +10,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def run_ahead(work: AsyncGenerator[T], done: Callable[[], object]) -> AsyncGenerator[T]:
+async def buffered(work: AsyncGenerator[T], done: Callable[[], object]) -> AsyncGenerator[T]:
     """The items of `work`, which runs to its end, however slowly they are read; then `done` is called. An
     unread answer holds no place of work this way. For work with few items, as all are kept."""
     found: asyncio.Queue[T | None] = asyncio.Queue()

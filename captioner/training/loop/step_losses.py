@@ -16,7 +16,7 @@ READ_EVERY = 50
 """Losses are read once in so many steps: reading a value from a GPU waits for all queued work."""
 
 
-class Taken:
+class StepLosses:
     """The steps of an epoch, from batch `first` on. On a CPU each is read at once."""
 
     def __init__(self, device: torch.device, first: int) -> None:
