@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 import grpc
 import pytest
 from support.bombs import scan_bomb
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.patience import PATIENCE_S, wait_until
 from support.processes import decoder_pids, processor_s
 from support.serving import RunningServer, make_image, serve
@@ -41,7 +41,7 @@ def test_an_ordinary_image_does_not_wait_for_all_that_take_long() -> None:
             assert all(call.exception(PATIENCE_S) for call in calls)
 
     with (
-        serve(FakeEngine(), decode_workers=1, max_decode_s=0.1) as server,
+        serve(FakeModel(), decode_workers=1, max_decode_s=0.1) as server,
         callers(server, 4) as stubs,
         ThreadPoolExecutor(3) as attackers,
     ):
@@ -65,7 +65,7 @@ def test_an_ordinary_image_does_not_wait_for_all_that_take_long() -> None:
 
 def test_a_process_is_busy_until_it_is_free_though_its_caller_has_hung_up() -> None:
     with (
-        serve(FakeEngine(), decode_workers=1, max_decode_s=PATIENCE_S) as server,
+        serve(FakeModel(), decode_workers=1, max_decode_s=PATIENCE_S) as server,
         callers(server, 1) as stubs,
     ):
         [process] = decoder_pids()
@@ -84,7 +84,7 @@ def test_a_process_is_busy_until_it_is_free_though_its_caller_has_hung_up() -> N
 
 def test_a_new_caller_does_not_wait_for_the_slow_images_of_others() -> None:
     with (
-        serve(FakeEngine(), decode_workers=1, max_decode_s=PATIENCE_S) as server,
+        serve(FakeModel(), decode_workers=1, max_decode_s=PATIENCE_S) as server,
         callers(server, 4) as stubs,
     ):
         slow = pb.CaptionRequest(image=FOREVER)
@@ -100,7 +100,7 @@ def test_a_new_caller_does_not_wait_for_the_slow_images_of_others() -> None:
 def test_only_so_many_slow_images_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("captioner_server.captioning.decoders._SLOW_WAITING", 1)
     with (
-        serve(FakeEngine(), decode_workers=1, max_decode_s=PATIENCE_S) as server,
+        serve(FakeModel(), decode_workers=1, max_decode_s=PATIENCE_S) as server,
         callers(server, 4) as stubs,
     ):
         slow = pb.CaptionRequest(image=FOREVER)
@@ -111,7 +111,7 @@ def test_only_so_many_slow_images_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_caller_does_not_preempt_its_own_images() -> None:
-    with serve(FakeEngine(), decode_workers=1, max_decode_s=1.0) as server, callers(server, 1) as stubs:
+    with serve(FakeModel(), decode_workers=1, max_decode_s=1.0) as server, callers(server, 1) as stubs:
         calls = [stubs[0].Caption.future(pb.CaptionRequest(image=FOREVER)) for _ in range(2)]
         for call in calls:
             assert "max_decode_s" in str(call.exception(PATIENCE_S))
@@ -119,7 +119,7 @@ def test_a_caller_does_not_preempt_its_own_images() -> None:
 
 
 def test_what_is_no_image_needs_no_decoder() -> None:
-    with serve(FakeEngine(), decode_workers=1) as server, callers(server, 1) as stubs:
+    with serve(FakeModel(), decode_workers=1) as server, callers(server, 1) as stubs:
         [process] = decoder_pids()
         os.kill(process, signal.SIGSTOP)
         for other in (b"%PDF-1.7", b"", bytes(2**20)):
@@ -141,7 +141,7 @@ def test_slow_images_of_streams_do_not_stop_the_streams_of_others(monkeypatch: p
         ended.wait(PATIENCE_S)
 
     with (
-        serve(FakeEngine(), decode_workers=1, max_decode_s=PATIENCE_S, max_batch_size=2) as server,
+        serve(FakeModel(), decode_workers=1, max_decode_s=PATIENCE_S, max_batch_size=2) as server,
         callers(server, 4) as stubs,
     ):
         attacks = [stub.CaptionBatch(endless(FOREVER), timeout=PATIENCE_S) for stub in stubs[:-1]]

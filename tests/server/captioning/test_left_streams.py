@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.patience import PATIENCE_S
 from support.serving import RunningServer, make_image, serve
 
@@ -53,7 +53,7 @@ def test_a_stream_ends_with_all_its_parts(options: CaptionOptions) -> None:
         ticket = Ticket(deadline_s=deadline_s)
         await leave(hosted.stream_search(ticket, IMAGE, hosted.resolve(options)))
 
-    with serve(FakeEngine()) as server:
+    with serve(FakeModel()) as server:
         assert left_behind(server, stream) == []
         assert left_behind(server, stream_search) == []
 
@@ -70,6 +70,6 @@ def test_events_that_cannot_be_sent_end_the_stream() -> None:
         with suppress(OSError):
             await response({}, None, refuse)
 
-    with serve(FakeEngine()) as server:
+    with serve(FakeModel()) as server:
         assert left_behind(server, send) == []
         assert not server.metric("admitted_images")

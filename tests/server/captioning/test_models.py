@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc
 import httpx
 import pytest
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.patience import PATIENCE_S, wait_until
 from support.serving import RunningServer, make_image, serve
 
@@ -31,8 +31,8 @@ from captioner_server.reload import Reloader
 IMAGE = make_image(1)
 
 
-def engine(name: str) -> FakeEngine:
-    made = FakeEngine()
+def fake(name: str) -> FakeModel:
+    made = FakeModel()
     made.name, made.model, made.digest = name, f"{name}@1", name.encode().hex().ljust(64, "0")
     return made
 
@@ -40,7 +40,7 @@ def engine(name: str) -> FakeEngine:
 @pytest.fixture
 def server():
     with serve(None, decode_workers=1) as running:
-        running.call(running.server.open({"cats": engine("cats"), "dogs": engine("dogs")}))
+        running.call(running.server.open({"cats": fake("cats"), "dogs": fake("dogs")}))
         yield running
 
 
@@ -86,7 +86,7 @@ def test_the_inference_protocol_knows_the_names(channel) -> None:
 
 def test_http_requests_name_their_model() -> None:
     with serve(None, decode_workers=1, http_port=0) as server:
-        server.call(server.server.open({"cats": engine("cats"), "dogs": engine("dogs")}))
+        server.call(server.server.open({"cats": fake("cats"), "dogs": fake("dogs")}))
         with httpx.Client(base_url=server.server.http_url, timeout=PATIENCE_S) as http:
             for query, name in (("", "cats"), ("?model=cats", "cats"), ("?model=dogs", "dogs")):
                 assert http.post(f"/v1/caption{query}", content=IMAGE).json()["model"] == f"{name}@1"
@@ -108,12 +108,12 @@ class Upgrades:
     """A source that loads what it is told to."""
 
     def __init__(self, server: RunningServer) -> None:
-        self.next: FakeEngine | Exception = engine("cats")
+        self.next: FakeModel | Exception = fake("cats")
         sources = [ModelSource("cats", self._load)]
         self._server = server
         self._reloader = Reloader(sources, server.server.models, server.server.metrics)
 
-    def _load(self) -> FakeEngine:
+    def _load(self) -> FakeModel:
         if isinstance(self.next, Exception):
             raise self.next
         return self.next
@@ -150,7 +150,7 @@ def test_a_model_is_replaced_under_load_and_no_request_is_lost(server, channel) 
     for caller in callers:
         caller.start()
     for name in ("tigers", "lions"):
-        upgrades.next = engine(name)
+        upgrades.next = fake(name)
         upgrades.reload()
         seen = len(models)
         while len(models) < seen + 20 and not errors:
@@ -172,9 +172,9 @@ def test_the_memory_of_a_replaced_model_is_freed(server, caplog) -> None:
     """Cycles hold it, which Python would find only after many calls."""
     caplog.set_level("INFO", "captioner_server.captioning.models")
     models = server.server.models
-    old = [weakref.ref(models.get("cats")), weakref.ref(models.get("cats").engine)]
+    old = [weakref.ref(models.get("cats")), weakref.ref(models.get("cats").model)]
     upgrades = Upgrades(server)
-    upgrades.next = engine("lions")
+    upgrades.next = fake("lions")
     gc.disable()
     try:
         upgrades.reload()
@@ -184,7 +184,7 @@ def test_the_memory_of_a_replaced_model_is_freed(server, caplog) -> None:
         gc.enable()
 
 
-class Broken(FakeEngine):
+class Broken(FakeModel):
     """Loads, and fails when it is warmed up. Its error is logged without its frames, which hold it."""
 
     def caption_pixels(self, pixels, options=None):
@@ -199,7 +199,7 @@ def test_the_memory_of_a_bad_model_is_freed(server) -> None:
     try:
         upgrades.reload()
         assert upgrades.count("failed") == 1
-        upgrades.next = engine("cats")
+        upgrades.next = fake("cats")
         wait_until(lambda: bad() is None)
     finally:
         gc.enable()
@@ -207,14 +207,14 @@ def test_the_memory_of_a_bad_model_is_freed(server) -> None:
 
 def test_a_bad_model_leaves_the_old_one_serving(server, channel) -> None:
     upgrades, stub = Upgrades(server), CaptionServiceStub(channel)
-    broken = engine("broken")
+    broken = fake("broken")
     broken.breaks_after = 0  # it loads, and fails when it is warmed up
     for bad in (BundleError("decoder.onnx is not what bundle.json describes"), broken):
         upgrades.next = bad
         upgrades.reload()
         assert stub.Caption(pb.CaptionRequest(image=IMAGE)).caption.model == "cats@1"
     assert upgrades.count("failed") == 2
-    upgrades.next = engine("cats")
+    upgrades.next = fake("cats")
     upgrades.reload()
     assert upgrades.count("unchanged") == 1
 
@@ -234,9 +234,9 @@ def test_changed_files_are_noticed_once_they_are_complete(server, tmp_path) -> N
     (bundle / "bundle.json").write_text("{}")
     loaded = []
 
-    def load() -> FakeEngine:
+    def load() -> FakeModel:
         loaded.append((bundle / "bundle.json").read_text())
-        return engine("new")
+        return fake("new")
 
     async def watch() -> None:
         source = ModelSource("cats", load, bundle)
@@ -342,8 +342,8 @@ def test_the_command_line_names_a_model_of_the_server(server, tmp_path, capsys) 
 
 
 def test_a_shadow_captions_a_share_too_and_nobody_waits_for_it() -> None:
-    old, same, new = engine("old"), engine("same"), engine("new")
-    new.describe = lambda pixels, options=None: FakeEngine.describe(new, pixels // 2, options)  # type: ignore
+    old, same, new = fake("old"), fake("same"), fake("new")
+    new.describe = lambda pixels, options=None: FakeModel.describe(new, pixels // 2, options)  # type: ignore
     for shadow, outcome in ((same, "same"), (new, "different")):
         with serve(None, decode_workers=1, shadow="next", shadow_share=1.0) as server:
             server.call(server.server.open({"main": old, "next": shadow}))
@@ -357,9 +357,9 @@ def test_a_shadow_captions_a_share_too_and_nobody_waits_for_it() -> None:
 
 
 def test_the_queue_of_a_shadow_scales_nothing() -> None:
-    slow = engine("slow")
+    slow = fake("slow")
     with serve(None, decode_workers=1, max_batch_size=1, shadow="next", shadow_share=1.0) as server:
-        server.call(server.server.open({"main": engine("old"), "next": slow}))
+        server.call(server.server.open({"main": fake("old"), "next": slow}))
         models = server.server.models
         slow.hold.clear()
         try:
@@ -375,7 +375,7 @@ def test_the_queue_of_a_shadow_scales_nothing() -> None:
 
 
 def test_a_shadow_that_fails_is_given_up_and_the_server_goes_on(caplog) -> None:
-    old, new = engine("old"), engine("new")
+    old, new = fake("old"), fake("new")
     with serve(None, decode_workers=1, shadow="next", shadow_share=1.0, failing_s=0.0) as server:
         server.call(server.server.open({"main": old, "next": new}))
         new.breaks_after = 0
@@ -399,14 +399,14 @@ def test_a_shadow_that_fails_is_given_up_and_the_server_goes_on(caplog) -> None:
 
 def test_a_shadow_counts_from_zero() -> None:
     """Else a shadow without differences has no share of them."""
-    with serve(FakeEngine(), shadow="next", shadow_share=1.0) as server:
+    with serve(FakeModel(), shadow="next", shadow_share=1.0) as server:
         registry = server.server.metrics.registry
         for outcome in ("same", "different", "failed", "dropped"):
             assert registry.get_sample_value("captioner_shadow_images_total", {"outcome": outcome}) == 0
 
 
 def test_a_full_model_leaves_the_others_their_calls() -> None:
-    cats, dogs = engine("cats"), engine("dogs")
+    cats, dogs = fake("cats"), fake("dogs")
     with serve(None, decode_workers=1, queue_size=1) as server:
         server.call(server.server.open({"cats": cats, "dogs": dogs}))
         cats.hold.clear()

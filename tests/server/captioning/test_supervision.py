@@ -11,7 +11,7 @@ import grpc
 import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from support.engines import SIZE, FakeEngine
+from support.models import SIZE, FakeModel
 from support.patience import PATIENCE_S, wait_until
 from support.processes import server_process
 from support.serving import make_image, serve
@@ -47,44 +47,44 @@ def caption(channel: grpc.Channel, seed: int = 1) -> str:
 
 
 def test_a_model_that_fails_every_batch_is_taken_out_of_service_and_back_when_it_recovers() -> None:
-    engine = FakeEngine()
-    with serve(engine) as server, grpc.insecure_channel(server.address) as channel:
+    model = FakeModel()
+    with serve(model) as server, grpc.insecure_channel(server.address) as channel:
         expected = caption(channel)
-        engine.breaks_after = 0
+        model.breaks_after = 0
         assert [caption(channel) for _ in range(FAILURES)] == ["INTERNAL"] * FAILURES
         wait_for_health(channel, NOT_SERVING)
         assert caption(channel) == "UNAVAILABLE"
-        engine.breaks_after = None
+        model.breaks_after = None
         wait_for_health(channel, SERVING)
         assert caption(channel) == expected
 
 
 def test_one_failing_batch_does_not_take_it_out_of_service() -> None:
-    engine = FakeEngine()
-    with serve(engine) as server, grpc.insecure_channel(server.address) as channel:
-        engine.breaks_after = 0
+    model = FakeModel()
+    with serve(model) as server, grpc.insecure_channel(server.address) as channel:
+        model.breaks_after = 0
         assert caption(channel) == "INTERNAL"
-        engine.breaks_after = None
+        model.breaks_after = None
         time.sleep(1)
         assert health(channel) == SERVING
 
 
 def test_a_batch_that_hangs_is_noticed() -> None:
-    engine = FakeEngine()
-    with serve(engine, stuck_s=0.3) as server, grpc.insecure_channel(server.address) as channel:
-        engine.hold.clear()
+    model = FakeModel()
+    with serve(model, stuck_s=0.3) as server, grpc.insecure_channel(server.address) as channel:
+        model.hold.clear()
         with ThreadPoolExecutor(1) as pool:
             held = pool.submit(caption, channel)
             wait_for_health(channel, NOT_SERVING)
-            engine.hold.set()
+            model.hold.set()
             assert held.result() != "INTERNAL"
             wait_for_health(channel, SERVING)
 
 
 def test_health_says_that_images_wait_and_none_is_answered() -> None:
-    engine = FakeEngine()
+    model = FakeModel()
     with (
-        serve(engine, stalled_s=0.3, http_port=0) as server,
+        serve(model, stalled_s=0.3, http_port=0) as server,
         grpc.insecure_channel(server.address) as channel,
         ThreadPoolExecutor(1) as pool,
     ):
@@ -95,27 +95,27 @@ def test_health_says_that_images_wait_and_none_is_answered() -> None:
             return False
 
         assert ready()
-        engine.hold.clear()
+        model.hold.clear()
         held = pool.submit(caption, channel)
         wait_for_health(channel, NOT_SERVING)
         assert not ready()
         # Calls are accepted: this server may be the only one.
         assert CaptionServiceStub(channel).GetModel(pb.GetModelRequest(), timeout=PATIENCE_S).name
-        engine.hold.set()
+        model.hold.set()
         assert held.result() not in ("INTERNAL", "UNAVAILABLE")
         wait_for_health(channel, SERVING)
         assert ready()
 
 
 def test_health_lets_callers_try_again_when_nobody_waits_any_more() -> None:
-    engine = FakeEngine()
-    with serve(engine, stalled_s=0.3) as server, grpc.insecure_channel(server.address) as channel:
-        engine.hold.clear()
+    model = FakeModel()
+    with serve(model, stalled_s=0.3) as server, grpc.insecure_channel(server.address) as channel:
+        model.hold.clear()
         call = CaptionServiceStub(channel).Caption.future(pb.CaptionRequest(image=make_image(1)))
         wait_for_health(channel, NOT_SERVING)
         call.cancel()
         wait_for_health(channel, SERVING)
-        engine.hold.set()
+        model.hold.set()
 
 
 def test_a_process_whose_model_does_not_recover_ends() -> None:
@@ -133,7 +133,7 @@ def test_batches_that_end_for_good_are_noticed() -> None:
     class Ended(BaseException):
         """Not caught, as no `Exception`."""
 
-    class Engine(FakeEngine):
+    class Breaking(FakeModel):
         ends = False
 
         def caption_pixels(self, pixels, options=None):
@@ -141,9 +141,9 @@ def test_batches_that_end_for_good_are_noticed() -> None:
                 raise Ended
             return super().caption_pixels(pixels, options)
 
-    engine = Engine()
-    with serve(engine, failing_s=0.1) as server, grpc.insecure_channel(server.address) as channel:
-        engine.ends = True
+    model = Breaking()
+    with serve(model, failing_s=0.1) as server, grpc.insecure_channel(server.address) as channel:
+        model.ends = True
         call = CaptionServiceStub(channel).Caption.future(pb.CaptionRequest(image=make_image(1)))
         assert server.call(server.server.failed()) == "batches are no longer processed"
         call.cancel()
@@ -151,22 +151,22 @@ def test_batches_that_end_for_good_are_noticed() -> None:
 
 @pytest.mark.parametrize("fits", [1, 2, 3])
 def test_a_batch_that_is_out_of_memory_is_split_until_it_fits(fits: int) -> None:
-    engine = FakeEngine()
-    engine.memory_images = fits
+    model = FakeModel()
+    model.memory_images = fits
     pixels = [np.full((SIZE, SIZE, 3), value, np.uint8) for value in range(7)]
-    captions = compute(engine, pixels, [FALLBACK] * 7)
-    assert [caption.text for caption in captions] == [engine.describe(one, FALLBACK).text for one in pixels]
+    captions = compute(model, pixels, [FALLBACK] * 7)
+    assert [caption.text for caption in captions] == [model.describe(one, FALLBACK).text for one in pixels]
 
 
 def test_an_image_that_does_not_fit_alone_fails_alone() -> None:
-    class Engine(FakeEngine):
+    class Breaking(FakeModel):
         def caption_pixels(self, pixels, options=None):
             if (pixels == 3).all(axis=(1, 2, 3)).any():
                 raise MemoryError
             return super().caption_pixels(pixels, options)
 
     pixels = [np.full((SIZE, SIZE, 3), value, np.uint8) for value in range(7)]
-    captions = compute(Engine(), pixels, [FALLBACK] * 7)
+    captions = compute(Breaking(), pixels, [FALLBACK] * 7)
     assert [isinstance(caption, BusyError) for caption in captions] == [n == 3 for n in range(7)]
 
 

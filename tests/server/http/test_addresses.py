@@ -4,8 +4,8 @@ import re
 
 import httpx
 import pytest
-from support.engines import FakeEngine
 from support.http_serving import serve_http
+from support.models import FakeModel
 
 from captioner_server.http import static_file
 
@@ -69,7 +69,7 @@ def test_an_address_may_have_its_host_before_it(http, target, status):
 
 
 def test_the_host_before_an_address_counts():
-    with serve_http(FakeEngine(), http_hosts="known.example") as (_, http):
+    with serve_http(FakeModel(), http_hosts="known.example") as (_, http):
         for target, host, status in (
             ("http://known.example/healthz", "other.example", 200),
             ("http://other.example/healthz", "known.example", 403),

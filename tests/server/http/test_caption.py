@@ -7,8 +7,8 @@ import json
 import httpx
 import numpy as np
 import pytest
-from support.engines import FakeEngine
 from support.http_serving import IMAGE, JSON, OCTETS, expected, read_events, serve_http
+from support.models import FakeModel
 from support.patience import wait_until
 
 from captioner.results import Caption, Word
@@ -175,27 +175,27 @@ def test_maps_are_written_as_the_command_line_writes_them():
 
 
 def test_a_greedy_stream_is_not_searched_again(http_server, http):
-    batches = len(http_server.engine.batches)
+    batches = len(http_server.model.batches)
     answer = http.post("/v1/caption:stream?beam_size=1", content=IMAGE, headers=OCTETS)
     assert read_events(answer.text)[-1] == ("caption", expected(http_server, beam_size=1))
-    assert len(http_server.engine.batches) == batches
+    assert len(http_server.model.batches) == batches
 
 
 def test_words_come_while_others_are_decoded():
-    engine = FakeEngine()
-    with serve_http(engine) as (_, http):
-        engine.first_word_read.clear()
+    model = FakeModel()
+    with serve_http(model) as (_, http):
+        model.first_word_read.clear()
         events = []
         with http.stream("POST", "/v1/caption:stream", content=IMAGE, headers=OCTETS) as answer:
             for line in answer.iter_lines():
                 if line.startswith("event:"):
                     events.append(line)
-                    engine.first_word_read.set()
+                    model.first_word_read.set()
         assert events == ["event: word"] * 5 + ["event: caption"]
 
 
 def test_what_goes_wrong_after_the_first_word_is_an_event():
-    class Failing(FakeEngine):
+    class Failing(FakeModel):
         def caption_pixels(self, pixels, options=None):
             if self.streams > 1:  # after the warm-up
                 raise ValueError("secret")

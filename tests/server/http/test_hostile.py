@@ -13,8 +13,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.engines import FakeEngine
 from support.http_serving import IMAGE, JSON, OCTETS, connect, expected, serve_http
+from support.models import FakeModel
 from support.patience import PATIENCE_S, wait_until
 from support.processes import server_process
 
@@ -43,7 +43,7 @@ EMOJI = "\N{GRINNING FACE}"
 def test_a_json_body_takes_no_more_memory_than_its_size_and_that_of_the_image(start):
     """Python stores a text with one emoji in four bytes a character."""
     size = 8 * 2**20
-    with serve_http(FakeEngine(), max_image_bytes=size) as (server, _), connect(server) as bare:
+    with serve_http(FakeModel(), max_image_bytes=size) as (server, _), connect(server) as bare:
         body = b'{"image":"' + start.encode() + b"A" * (size - 100) + b'"}'
         head = (
             b"POST /v1/caption HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nConnection: close\r\n"
@@ -120,7 +120,7 @@ def test_large_json_bodies_are_parsed_one_at_a_time(http_server, monkeypatch):
 
 def test_of_a_call_that_waits_little_is_buffered():
     with (
-        serve_http(FakeEngine(), upload_bytes=1) as (server, _),
+        serve_http(FakeModel(), upload_bytes=1) as (server, _),
         connect(server) as first,
         connect(server) as bare,
     ):
@@ -298,7 +298,7 @@ def test_heads_that_come_byte_by_byte_are_given_up(http_server, monkeypatch):
         wait_until(closed)
 
 
-class Verbose(FakeEngine):
+class Verbose(FakeModel):
     """Says more than the system keeps for a caller that does not read."""
 
     def describe(self, pixels, options=None):
@@ -353,7 +353,7 @@ def test_requests_that_do_not_wait_for_answers_get_one(http_server):
 def test_a_connection_rests_between_requests_for_as_long_as_is_set(monkeypatch):
     monkeypatch.setattr(protocol, "HEAD_S", 0.05)
     get = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
-    with serve_http(FakeEngine(), http_keep_alive_s=60) as (server, _), connect(server) as bare:
+    with serve_http(FakeModel(), http_keep_alive_s=60) as (server, _), connect(server) as bare:
         for _ in range(2):
             bare.sendall(get)
             answer = b""
@@ -362,13 +362,13 @@ def test_a_connection_rests_between_requests_for_as_long_as_is_set(monkeypatch):
                 assert part
             assert answer.startswith(b"HTTP/1.1 200")
             time.sleep(0.5)  # ten times as long as the head of a request may take
-    with serve_http(FakeEngine(), http_keep_alive_s=0.1) as (server, _), connect(server) as bare:
+    with serve_http(FakeModel(), http_keep_alive_s=0.1) as (server, _), connect(server) as bare:
         bare.sendall(get)
         assert bare.makefile("rb").read().startswith(b"HTTP/1.1 200")  # up to the end of the connection
 
 
 def test_a_caller_reads_why_its_upload_was_refused_though_it_is_still_sending():
-    with serve_http(FakeEngine(), max_image_bytes=10_000) as (server, http):
+    with serve_http(FakeModel(), max_image_bytes=10_000) as (server, http):
         for part in (b"Content-Length: 1000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\nx"):
             with connect(server) as bare:
                 bare.sendall(POST + part + bytes(500_000))
@@ -380,7 +380,7 @@ def test_a_caller_reads_why_its_upload_was_refused_though_it_is_still_sending():
 
 
 def test_silent_connections_take_no_places_of_calls():
-    with serve_http(FakeEngine(), max_calls=4) as (server, http), ExitStack() as opened:
+    with serve_http(FakeModel(), max_calls=4) as (server, http), ExitStack() as opened:
         for _ in range(8):
             opened.enter_context(connect(server)).sendall(b"GET /")
         connections = server.server._http._server.server_state.connections

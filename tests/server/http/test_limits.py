@@ -3,15 +3,15 @@
 import time
 
 import pytest
-from support.engines import FakeEngine
 from support.http_serving import IMAGE, OCTETS, connect, post_later, serve_http
+from support.models import FakeModel
 from support.patience import PATIENCE_S, wait_until
 from support.serving import serve
 
 
 def test_without_the_token_nothing_is_answered_but_health(tmp_path):
     (tmp_path / "token").write_text("s3cret\n")
-    with serve_http(FakeEngine(), token_file=tmp_path / "token") as (server, http):
+    with serve_http(FakeModel(), token_file=tmp_path / "token") as (server, http):
         right, wrong = ("authorization", "Bearer s3cret"), ("authorization", "Bearer wrong")
         for headers in ([], [wrong], [("authorization", "s3cret")], [right, wrong]):
             for answer in (
@@ -29,42 +29,42 @@ def test_without_the_token_nothing_is_answered_but_health(tmp_path):
 
 
 def test_a_full_server_says_when_to_come_again():
-    engine = FakeEngine()
-    with serve_http(engine, queue_size=1) as (server, http):
-        engine.hold.clear()
+    model = FakeModel()
+    with serve_http(model, queue_size=1) as (server, http):
+        model.hold.clear()
         waiting = server.start(post_later(server))
         wait_until(lambda: server.metric("admitted_images") == 1)
         answer = http.post("/v1/caption", content=IMAGE, headers=OCTETS)
         assert (answer.status_code, answer.json()["error"]["code"]) == (429, "BUSY")
         assert int(answer.headers["retry-after"]) >= 1
-        engine.hold.set()
+        model.hold.set()
         assert waiting.result(PATIENCE_S).status_code == 200
         assert server.metric("refused_calls_total", reason="busy") == 1
 
 
 def test_streams_are_limited():
-    engine = FakeEngine()
-    with serve_http(engine, max_streams=1) as (server, http):
-        engine.hold.clear()
+    model = FakeModel()
+    with serve_http(model, max_streams=1) as (server, http):
+        model.hold.clear()
         waiting = server.start(post_later(server, "/v1/caption:stream"))
         wait_until(lambda: server.metric("in_flight_calls") == 1)
         assert http.post("/v1/caption:stream", content=IMAGE, headers=OCTETS).status_code == 429
-        engine.hold.set()
+        model.hold.set()
         assert waiting.result(PATIENCE_S).status_code == 200
         assert http.post("/v1/caption:stream", content=IMAGE, headers=OCTETS).status_code == 200
 
 
 def test_a_deadline_ends_the_wait():
-    engine = FakeEngine()
-    with serve_http(engine, max_batch_size=1) as (server, http):
-        engine.hold.clear()
+    model = FakeModel()
+    with serve_http(model, max_batch_size=1) as (server, http):
+        model.hold.clear()
         first = server.start(post_later(server))
-        wait_until(lambda: len(engine.batches) == 2)  # the warm-up and this
+        wait_until(lambda: len(model.batches) == 2)  # the warm-up and this
         decoded = server.metric("decode_seconds_count")
         second = server.start(post_later(server, "/v1/caption?timeout_s=1"))
         wait_until(lambda: server.metric("decode_seconds_count") > decoded)
         time.sleep(1.1)
-        engine.hold.set()
+        model.hold.set()
         assert first.result(PATIENCE_S).status_code == 200
         answer = second.result(PATIENCE_S)
         assert (answer.status_code, answer.json()["error"]["code"]) == (504, "DEADLINE_EXCEEDED")
@@ -79,26 +79,26 @@ def test_a_deadline_that_has_passed_is_no_load(http, path):
 
 
 def test_a_body_that_never_ends_is_given_up():
-    with serve(FakeEngine(), http_port=0, upload_s=0.2) as server, connect(server) as peer:
+    with serve(FakeModel(), http_port=0, upload_s=0.2) as server, connect(server) as peer:
         peer.sendall(b"POST /v1/caption HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
         assert peer.recv(1000).startswith(b"HTTP/1.1 504")
 
 
 @pytest.mark.parametrize("path", ["/v1/caption", "/v1/caption:stream"])
 def test_who_hangs_up_costs_no_compute(path):
-    engine = FakeEngine()
-    with serve(engine, http_port=0, max_batch_size=1) as server:
-        engine.hold.clear()
+    model = FakeModel()
+    with serve(model, http_port=0, max_batch_size=1) as server:
+        model.hold.clear()
         first = server.start(post_later(server))
-        wait_until(lambda: len(engine.batches) == 2)
+        wait_until(lambda: len(model.batches) == 2)
         with connect(server) as peer:
             head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(IMAGE)}\r\n\r\n"
             peer.sendall(head.encode() + IMAGE)
             wait_until(lambda: server.metric("admitted_images") == 2)
         wait_until(lambda: server.metric("admitted_images") == 1)
-        engine.hold.set()
+        model.hold.set()
         assert first.result(PATIENCE_S).status_code == 200
-        assert len(engine.batches) == 2
+        assert len(model.batches) == 2
         wait_until(lambda: server.metric("calls_total", method=f"POST {path}", code="CANCELLED") == 1)
 
 
@@ -172,14 +172,14 @@ def test_a_name_that_was_rebound_to_this_machine_is_no_name_of_the_server(http):
 
 
 def test_a_server_for_other_machines_has_any_name():
-    with serve_http(FakeEngine(), host="0.0.0.0", insecure=True) as (_, http):
+    with serve_http(FakeModel(), host="0.0.0.0", insecure=True) as (_, http):
         for origin, status in (("http://captions.lan:8080", 200), ("http://evil.example:8080", 403)):
             headers = {**OCTETS, "host": "captions.lan:8080", "origin": origin}
             assert http.post("/v1/caption", content=IMAGE, headers=headers).status_code == status
 
 
 def test_named_origins_may_call():
-    with serve_http(FakeEngine(), http_cors="https://a.example, https://b.example") as (_, http):
+    with serve_http(FakeModel(), http_cors="https://a.example, https://b.example") as (_, http):
         for origin, allowed in (("https://b.example", True), ("https://c.example", False)):
             headers = {"origin": origin, "access-control-request-method": "POST"}
             answer = http.options("/v1/caption", headers=headers)

@@ -5,8 +5,8 @@ import threading
 
 import httpx
 import pytest
-from support.engines import FakeEngine
 from support.http_serving import IMAGE, OCTETS, serve_http
+from support.models import FakeModel
 from support.serving import serve
 
 from captioner_server.errors import ServerStartError
@@ -14,7 +14,7 @@ from captioner_server.errors import ServerStartError
 
 @pytest.fixture(scope="module")
 def url():
-    with serve(FakeEngine(), metrics_port=0) as server:
+    with serve(FakeModel(), metrics_port=0) as server:
         yield server.server.metrics_url
 
 
@@ -23,7 +23,7 @@ def test_metrics_are_on_loopback_unless_told_otherwise(url) -> None:
     answer = httpx.get(url)
     assert answer.headers["content-type"].startswith("text/plain; version=")
     assert "captioner_serving 1.0" in answer.text
-    with serve(FakeEngine(), metrics_port=0, metrics_host="::1") as server:
+    with serve(FakeModel(), metrics_port=0, metrics_host="::1") as server:
         assert httpx.get(server.server.metrics_url).status_code == 200
 
 
@@ -41,7 +41,7 @@ def test_on_loopback_they_answer_to_names_of_this_machine(url, host, status) -> 
 
 
 def test_elsewhere_they_answer_to_any_name() -> None:
-    with serve(FakeEngine(), metrics_port=0, metrics_host="0.0.0.0") as server:
+    with serve(FakeModel(), metrics_port=0, metrics_host="0.0.0.0") as server:
         local = server.server.metrics_url.replace("0.0.0.0", "127.0.0.1")
         assert httpx.get(local, headers={"host": "captioner-1:9090"}).status_code == 200
 
@@ -49,7 +49,7 @@ def test_elsewhere_they_answer_to_any_name() -> None:
 @pytest.mark.parametrize(("options", "shown"), [({}, False), ({"metrics_callers": True}, True)])
 def test_names_of_tokens_are_shown_only_if_that_is_set(tmp_path, options, shown) -> None:
     (tmp_path / "tokens").write_text("alice-of-acme a-token\n")
-    with serve_http(FakeEngine(), token_file=tmp_path / "tokens", metrics_port=0, **options) as (
+    with serve_http(FakeModel(), token_file=tmp_path / "tokens", metrics_port=0, **options) as (
         server,
         http,
     ):
@@ -73,7 +73,7 @@ def test_unfinished_requests_take_no_threads(url) -> None:
 def test_a_taken_port_is_said(url) -> None:
     with (
         pytest.raises(ServerStartError, match="cannot serve metrics on 127"),
-        serve(FakeEngine(), metrics_port=httpx.URL(url).port),
+        serve(FakeModel(), metrics_port=httpx.URL(url).port),
     ):
         pass
 
@@ -81,6 +81,6 @@ def test_a_taken_port_is_said(url) -> None:
 def test_a_host_that_no_name_can_be_is_said() -> None:
     with (
         pytest.raises(ServerStartError, match=r"cannot serve metrics on a\.\.b:0: the address is not usable"),
-        serve(FakeEngine(), metrics_port=0, metrics_host="a..b"),
+        serve(FakeModel(), metrics_port=0, metrics_host="a..b"),
     ):
         pass

@@ -5,8 +5,8 @@ import socket
 
 import httpx
 import pytest
-from support.engines import FakeEngine
 from support.http_serving import IMAGE, OCTETS, post_later, serve_http
+from support.models import FakeModel
 from support.patience import PATIENCE_S, wait_until
 from support.processes import server_process
 from support.serving import serve
@@ -17,8 +17,8 @@ from captioner.options import OPTION_SPECS
 
 def test_the_model_says_what_it_is(http_server, http):
     model = http.get("/v1/model").json()
-    assert model["model"] == http_server.engine.model == f"{model['name']}@{model['digest']}"
-    assert tuple(model["grid"]) == http_server.engine.grid
+    assert model["model"] == http_server.model.model == f"{model['name']}@{model['digest']}"
+    assert tuple(model["grid"]) == http_server.model.grid
     assert (model["device"], model["provider"], model["precision"]) == ("cpu", "FakeProvider", "float32")
     assert model["defaults"]["beam_size"] == 3
     assert (model["max_image_bytes"], model["max_beam_size"], model["max_words"]) == (200_000, 8, 30)
@@ -65,15 +65,15 @@ def test_a_server_that_loads_is_alive_but_not_ready():
 
 
 def test_draining_finishes_what_was_accepted():
-    engine = FakeEngine()
-    with serve_http(engine) as (server, http):
-        engine.hold.clear()
+    model = FakeModel()
+    with serve_http(model) as (server, http):
+        model.hold.clear()
         waiting = server.start(post_later(server))
         wait_until(lambda: server.metric("in_flight_calls") == 1)
         draining = server.start(server.server.drain())
         wait_until(lambda: http.get("/readyz").status_code == 503)
         assert http.post("/v1/caption", content=IMAGE, headers=OCTETS).status_code == 503
-        engine.hold.set()
+        model.hold.set()
         assert waiting.result(PATIENCE_S).status_code == 200
         assert draining.result(PATIENCE_S)
         with pytest.raises(httpx.TransportError):
@@ -81,7 +81,7 @@ def test_draining_finishes_what_was_accepted():
 
 
 def test_before_it_drains_a_server_sends_callers_elsewhere_and_still_answers():
-    with serve_http(FakeEngine(), lame_duck_s=600) as (server, http):
+    with serve_http(FakeModel(), lame_duck_s=600) as (server, http):
         draining = server.start(server.server.drain())
         wait_until(lambda: http.get("/readyz").status_code == 503)
         assert http.post("/v1/caption", content=IMAGE, headers=OCTETS).status_code == 200
@@ -89,7 +89,7 @@ def test_before_it_drains_a_server_sends_callers_elsewhere_and_still_answers():
 
 
 def test_there_is_no_http_unless_it_is_asked_for():
-    with serve(FakeEngine()) as server:
+    with serve(FakeModel()) as server:
         assert server.server.http_url is None
 
 

@@ -7,7 +7,7 @@ import grpc
 import httpx
 import pytest
 from google.rpc import error_details_pb2, status_pb2
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.patience import PATIENCE_S, wait_until
 from support.serving import RunningServer, make_image, serve
 
@@ -24,7 +24,7 @@ IMAGE = make_image(1)
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RunningServer]:
     (tmp_path / "tokens").write_text("few f calls=2\nsmall s images=2\nslow r rate=0.02\nfree x\n")
-    with serve(FakeEngine(), token_file=tmp_path / "tokens", decode_workers=1, http_port=0) as running:
+    with serve(FakeModel(), token_file=tmp_path / "tokens", decode_workers=1, http_port=0) as running:
         yield running
 
 
@@ -57,29 +57,29 @@ def busy(server: RunningServer, images: int) -> None:
 
 
 def test_calls_at_once(server: RunningServer, stub: CaptionServiceStub) -> None:
-    server.engine.hold.clear()
+    server.model.hold.clear()
     first = [caption(stub, "f") for _ in range(2)]
     busy(server, 2)
     assert "2 calls at once" in refused(caption(stub, "f"))
     other = caption(stub, "x")
     busy(server, 3)
-    server.engine.hold.set()
+    server.model.hold.set()
     assert all(call.result() for call in [*first, other, caption(stub, "x")])
     assert caption(stub, "f").result()
 
 
 def test_images_in_work(server: RunningServer, stub: CaptionServiceStub) -> None:
-    server.engine.hold.clear()
+    server.model.hold.clear()
     first = [caption(stub, "s") for _ in range(2)]
     busy(server, 2)
     assert "2 images in work" in refused(caption(stub, "s"))
-    server.engine.hold.set()
+    server.model.hold.set()
     assert all(call.result() for call in first)
     # A stream waits instead.
     requests = [pb.CaptionBatchRequest(id=str(number), image=IMAGE) for number in range(6)]
     answers = stub.CaptionBatch(iter(requests), timeout=PATIENCE_S, metadata=bearer("s"))
     assert {answer.id for answer in answers if answer.caption.text} == {one.id for one in requests}
-    assert max(size for size, _ in server.engine.batches[-6:]) <= 2
+    assert max(size for size, _ in server.model.batches[-6:]) <= 2
 
 
 def test_images_a_second(server: RunningServer, stub: CaptionServiceStub) -> None:

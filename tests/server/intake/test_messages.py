@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.patience import PATIENCE_S, wait_until
 from support.processes import peak_mib, server_process
 from support.serving import RunningServer, make_image, serve
@@ -90,7 +90,7 @@ def test_what_never_arrives_is_not_waited_for() -> None:
 
 @pytest.fixture
 def server() -> Iterator[RunningServer]:
-    with serve(FakeEngine(), max_calls=20, upload_bytes=4 * 34 * MIB, upload_s=3.0) as running:
+    with serve(FakeModel(), max_calls=20, upload_bytes=4 * 34 * MIB, upload_s=3.0) as running:
         yield running
 
 
@@ -109,7 +109,7 @@ def test_calls_that_stall_are_counted_and_ended(server: RunningServer) -> None:
 
 
 def test_one_connection_cannot_take_all_calls() -> None:
-    with serve(FakeEngine(), max_calls=20, upload_bytes=4 * 34 * MIB, upload_s=600) as running:
+    with serve(FakeModel(), max_calls=20, upload_bytes=4 * 34 * MIB, upload_s=600) as running:
         stalling = Stalling(running.address, "/captioner.v1.CaptionService/Caption", 30 * MIB)
         for _ in range(30):
             stalling.call(1000)
@@ -140,7 +140,7 @@ def test_messages_that_wait_for_room_take_no_memory() -> None:
 
 def test_health_answers_beside_health_checks_that_stall() -> None:
     """Callers without a token have no name, and may open connections at will."""
-    with serve(FakeEngine()) as server:
+    with serve(FakeModel()) as server:
         stalling = [Stalling(server.address, "/grpc.health.v1.Health/Check", 30 * MIB) for _ in range(100)]
         with grpc.insecure_channel(server.address) as channel:
             stub = health_pb2_grpc.HealthStub(channel)
@@ -171,7 +171,7 @@ def test_only_calls_that_bring_images_may_be_large(server: RunningServer, method
 
 def test_without_a_token_nothing_is_read(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret")
-    with serve(FakeEngine(), token_file=tmp_path / "token") as server:
+    with serve(FakeModel(), token_file=tmp_path / "token") as server:
         for method in ("captioner.v1.CaptionService/Caption", "inference.GRPCInferenceService/ModelInfer"):
             stalling = Stalling(server.address, f"/{method}", 30 * MIB)
             stalling.call(1000)
@@ -180,12 +180,12 @@ def test_without_a_token_nothing_is_read(tmp_path: Path) -> None:
 
 
 def test_streams_hold_no_more_images_than_the_queue_and_one_each() -> None:
-    engine = FakeEngine()
+    model = FakeModel()
     with (
-        serve(engine, queue_size=2, max_batch_size=1) as server,
+        serve(model, queue_size=2, max_batch_size=1) as server,
         grpc.insecure_channel(server.address) as channel,
     ):
-        engine.hold.clear()
+        model.hold.clear()
         image = make_image(1, (600, 600))
         requests = [pb.CaptionBatchRequest(id=str(n), image=image) for n in range(30)]
         calls = [
@@ -194,7 +194,7 @@ def test_streams_hold_no_more_images_than_the_queue_and_one_each() -> None:
         time.sleep(1)
         held = server.server.door.budget.used_bytes
         assert held <= (2 + 3) * (len(image) + 100)
-        engine.hold.set()
+        model.hold.set()
         assert [len(list(call)) for call in calls] == [30, 30, 30]
 
 
@@ -206,7 +206,7 @@ def test_silent_streams_make_room_for_others() -> None:
         yield from ()
 
     with (
-        serve(FakeEngine(), max_streams=4, upload_s=600, stream_idle_s=600) as server,
+        serve(FakeModel(), max_streams=4, upload_s=600, stream_idle_s=600) as server,
         grpc.insecure_channel(server.address) as channel,
         grpc.insecure_channel(server.address, APART) as other,
     ):
@@ -232,7 +232,7 @@ def test_silent_streams_make_room_for_others() -> None:
 
 @pytest.mark.parametrize("method", ["grpc.health.v1.Health/Check", "captioner.v1.CaptionService/GetModel"])
 def test_small_messages_that_stall_take_no_calls(method: str) -> None:
-    with serve(FakeEngine(), max_calls=20) as running:
+    with serve(FakeModel(), max_calls=20) as running:
         stalling = [Stalling(running.address, f"/{method}", 1000) for _ in range(4)]
         with grpc.insecure_channel(running.address) as channel:
             stub = CaptionServiceStub(channel)
@@ -303,7 +303,7 @@ def test_no_call_gives_way_to_one_that_is_rejected() -> None:
 
 def test_one_connection_gets_a_share_of_the_calls() -> None:
     """This limits what calls that are cancelled at once (rapid reset) cost."""
-    with serve(FakeEngine()) as running:
+    with serve(FakeModel()) as running:
         stalling = Stalling(running.address, "/captioner.v1.CaptionService/Caption", 30 * MIB)
         for _ in range(300):
             stalling.call(10)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import grpc
 import pytest
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.patience import PATIENCE_S
 from support.serving import RunningServer, make_image, serve
 
@@ -39,7 +39,7 @@ def caption(server: RunningServer, metadata: Sequence[tuple[str, str]] = ()) -> 
 def test_shares_go_by_the_names_of_tokens(tmp_path) -> None:
     (tmp_path / "tokens").write_text("alice a-token\nbob b-token\n")
     with serve(
-        FakeEngine(image_s=0.01), token_file=tmp_path / "tokens", metrics_callers=True, decode_workers=1
+        FakeModel(image_s=0.01), token_file=tmp_path / "tokens", metrics_callers=True, decode_workers=1
     ) as server:
         caption(server, [("authorization", "Bearer a-token")])
         with pytest.raises(grpc.RpcError):
@@ -52,12 +52,12 @@ def test_shares_go_by_the_names_of_tokens(tmp_path) -> None:
 
 def test_errors_are_counted_by_reason(tmp_path) -> None:
     (tmp_path / "tokens").write_text("alice a-token\nbob b-token\n")
-    engine = FakeEngine()
+    model = FakeModel()
     with (
-        serve(engine, token_file=tmp_path / "tokens", decode_workers=1) as server,
+        serve(model, token_file=tmp_path / "tokens", decode_workers=1) as server,
         grpc.insecure_channel(server.address) as channel,
     ):
-        engine.breaks_after = 0
+        model.breaks_after = 0
         for token, image in (("a-token", b"no image"), ("a-token", IMAGE), ("wrong", IMAGE)):
             with pytest.raises(grpc.RpcError):
                 CaptionServiceStub(channel).Caption(
@@ -75,7 +75,7 @@ def test_errors_are_counted_by_reason(tmp_path) -> None:
 
 
 def test_callers_without_a_token_share_a_label() -> None:
-    with serve(FakeEngine(), decode_workers=1) as server:
+    with serve(FakeModel(), decode_workers=1) as server:
         caption(server)
         caption(server)  # over a connection of its own
         assert share(server, "other")[0] == 8

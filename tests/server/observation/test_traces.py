@@ -6,7 +6,7 @@ import sys
 import grpc
 import httpx
 import pytest
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.patience import PATIENCE_S, wait_until
 from support.processes import child_environment
 from support.serving import make_image, serve
@@ -33,8 +33,8 @@ def collector():
         yield running
 
 
-def serve_traced(engine, collector: Collector, **options):
-    return serve(engine, trace_endpoint=collector.url, decode_workers=1, max_batch_size=4, **options)
+def serve_traced(model, collector: Collector, **options):
+    return serve(model, trace_endpoint=collector.url, decode_workers=1, max_batch_size=4, **options)
 
 
 def names(spans) -> list[str]:
@@ -80,13 +80,13 @@ def test_a_call_has_a_span_for_each_part_and_its_batch_links_to_it(collector, ti
 
 
 def test_a_batch_of_several_calls_links_to_each(collector) -> None:
-    engine = FakeEngine()
-    with serve_traced(engine, collector) as server, grpc.insecure_channel(server.address) as channel:
+    model = FakeModel()
+    with serve_traced(model, collector) as server, grpc.insecure_channel(server.address) as channel:
         stub = CaptionServiceStub(channel)
-        engine.hold.clear()
+        model.hold.clear()
         calls = [stub.Caption.future(pb.CaptionRequest(image=make_image(n))) for n in range(5)]
         wait_until(lambda: server.metric("waiting_images") == 4)
-        engine.hold.set()
+        model.hold.set()
         assert all(call.result() for call in calls)
     images = {span.span_id for span in collector.named("image")}
     linked = [{link.span_id for link in span.links} for span in collector.named("batch")]
@@ -117,7 +117,7 @@ def test_streams_are_traced(collector, tiny_captioner) -> None:
 
 
 def test_http_is_traced_too(collector) -> None:
-    with serve_traced(FakeEngine(), collector, http_port=0) as server:
+    with serve_traced(FakeModel(), collector, http_port=0) as server:
         for path in ("/v1/caption", "/v1/caption:stream"):
             url = f"{server.server.http_url}{path}"
             headers = {"traceparent": RECORDED}
@@ -130,7 +130,7 @@ def test_http_is_traced_too(collector) -> None:
 
 
 def test_the_callers_decision_holds_and_a_share_of_the_others(collector) -> None:
-    server = serve_traced(FakeEngine(), collector, trace_share=0.0)
+    server = serve_traced(FakeModel(), collector, trace_share=0.0)
     with server as running, grpc.insecure_channel(running.address) as channel:
         stub = CaptionServiceStub(channel)
         for metadata in ((), (("traceparent", NOT_RECORDED),), (("traceparent", "nonsense"),)):
@@ -144,12 +144,12 @@ def test_the_callers_decision_holds_and_a_share_of_the_others(collector) -> None
 
 
 def test_a_call_that_fails_says_where(collector) -> None:
-    engine = FakeEngine()
-    with serve_traced(engine, collector) as server, grpc.insecure_channel(server.address) as channel:
+    model = FakeModel()
+    with serve_traced(model, collector) as server, grpc.insecure_channel(server.address) as channel:
         stub = CaptionServiceStub(channel)
         with pytest.raises(grpc.RpcError):
             stub.Caption(pb.CaptionRequest(image=b"\xff\xd8\xff but no JPEG"))
-        engine.breaks_after = 0
+        model.breaks_after = 0
         with pytest.raises(grpc.RpcError):
             stub.Caption(pb.CaptionRequest(image=IMAGE))
     wrong, broken = collector.named("captioner.v1.CaptionService/Caption")
@@ -172,7 +172,7 @@ def test_our_clients_send_the_current_span(collector) -> None:
                 await client.caption(IMAGE)
 
     wanted: list[trace.SpanContext] = []
-    with serve_traced(FakeEngine(), collector, trace_share=0.0) as server:
+    with serve_traced(FakeModel(), collector, trace_share=0.0) as server:
         with CaptionClient(server.address) as client:
             with tracer.start_as_current_span("sync") as span:
                 wanted.append(span.get_span_context())
@@ -198,14 +198,14 @@ def test_off_it_costs_no_import() -> None:
 
 
 def test_a_collector_that_is_gone_holds_nobody_up() -> None:
-    server = serve(FakeEngine(), trace_endpoint="http://127.0.0.1:1", decode_workers=1)
+    server = serve(FakeModel(), trace_endpoint="http://127.0.0.1:1", decode_workers=1)
     with server as running, grpc.insecure_channel(running.address) as channel:
         assert CaptionServiceStub(channel).Caption(pb.CaptionRequest(image=IMAGE), timeout=PATIENCE_S)
 
 
 def test_the_log_names_the_trace(collector, caplog) -> None:
     caplog.set_level("INFO", "captioner_server.calls")
-    with serve_traced(FakeEngine(), collector) as server, grpc.insecure_channel(server.address) as channel:
+    with serve_traced(FakeModel(), collector) as server, grpc.insecure_channel(server.address) as channel:
         CaptionServiceStub(channel).Caption(
             pb.CaptionRequest(image=IMAGE), metadata=(("traceparent", RECORDED),)
         )

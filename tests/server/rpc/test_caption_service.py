@@ -4,7 +4,7 @@ import grpc
 import numpy as np
 import pytest
 from google.rpc import error_details_pb2, status_pb2
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.patience import PATIENCE_S, wait_until
 from support.serving import RunningServer, make_image, serve
 
@@ -35,11 +35,11 @@ def test_a_caption_is_what_the_engine_says(server: RunningServer, stub: CaptionS
     image = make_image(1)
     options = pb.CaptionOptions(alternatives=2, attention_size=pb.GridSize(rows=3, columns=5))
     caption = stub.Caption(pb.CaptionRequest(image=image, options=options), timeout=PATIENCE_S).caption
-    engine = server.engine
-    local = engine.describe(engine.preprocess(image), CaptionOptions(alternatives=2, attention_size=(3, 5)))
+    model = server.model
+    local = model.describe(model.preprocess(image), CaptionOptions(alternatives=2, attention_size=(3, 5)))
     assert caption.text == local.text
     assert caption.log_prob == local.log_prob
-    assert caption.model == engine.model
+    assert caption.model == model.model
     assert [other.text for other in caption.alternatives] == [other.text for other in local.alternatives]
     for word, same in zip(caption.words, local.words, strict=True):
         assert (word.text, word.log_prob) == (same.text, same.log_prob)
@@ -62,9 +62,9 @@ def test_trailing_metadata_say_what_took_how_long(stub: CaptionServiceStub) -> N
 
 
 def test_words_are_streamed_as_they_come_and_the_caption_is_last() -> None:
-    engine = FakeEngine()
-    with serve(engine) as server, grpc.insecure_channel(server.address) as channel:
-        engine.first_word_read.clear()
+    model = FakeModel()
+    with serve(model) as server, grpc.insecure_channel(server.address) as channel:
+        model.first_word_read.clear()
         events = CaptionServiceStub(channel).StreamCaption(
             pb.StreamCaptionRequest(image=make_image(2)), timeout=PATIENCE_S
         )
@@ -72,7 +72,7 @@ def test_words_are_streamed_as_they_come_and_the_caption_is_last() -> None:
         assert first.HasField("word")
         assert len(first.word.attention.weights) == 6
         assert not server.metric("images_total", outcome="ok")  # the last word is still to be thought of
-        engine.first_word_read.set()
+        model.first_word_read.set()
         rest = list(events)
     assert [event.WhichOneof("event") for event in rest] == ["word"] * 4 + ["caption"]
     words = [first.word, *(event.word for event in rest[:-1])]
@@ -95,7 +95,7 @@ def test_a_batch_answers_each_image_on_its_own(server: RunningServer, stub: Capt
     assert answers.pop("options").error.field == "options.beam_size"
     assert answers.pop("x" * 2000).error.field == "id"
     for name, answer in answers.items():
-        assert answer.caption.text == server.engine.describe(server.engine.preprocess(images[name])).text
+        assert answer.caption.text == server.model.describe(server.model.preprocess(images[name])).text
 
 
 def test_a_batch_without_images_is_answered_with_nothing(stub: CaptionServiceStub) -> None:
@@ -104,13 +104,13 @@ def test_a_batch_without_images_is_answered_with_nothing(stub: CaptionServiceStu
 
 def test_the_model_says_what_it_is(server: RunningServer, stub: CaptionServiceStub) -> None:
     model = stub.GetModel(pb.GetModelRequest(), timeout=PATIENCE_S)
-    assert f"{model.name}@{model.digest}" == server.engine.model
-    assert (model.grid.rows, model.grid.columns) == server.engine.grid
+    assert f"{model.name}@{model.digest}" == server.model.model
+    assert (model.grid.rows, model.grid.columns) == server.model.grid
     assert (model.device, model.provider, model.precision) == ("cpu", "FakeProvider", "float32")
     assert model.defaults.beam_size == 3
     assert (model.max_image_bytes, model.max_beam_size, model.max_words) == (200_000, 8, 30)
     labels = {"name": "default", "device": "cpu", "provider": "FakeProvider", "precision": "float32"}
-    assert server.metric("model_info", model=server.engine.model, **labels) == 1
+    assert server.metric("model_info", model=server.model.model, **labels) == 1
 
 
 @pytest.mark.parametrize(
@@ -180,10 +180,10 @@ def test_streaming_is_greedy(stub: CaptionServiceStub) -> None:
 
 
 def test_a_full_queue_is_told_at_once_with_the_time_to_come_again() -> None:
-    engine = FakeEngine()
-    with serve(engine, queue_size=2) as server, grpc.insecure_channel(server.address) as channel:
+    model = FakeModel()
+    with serve(model, queue_size=2) as server, grpc.insecure_channel(server.address) as channel:
         stub = CaptionServiceStub(channel)
-        engine.hold.clear()
+        model.hold.clear()
         held = [
             stub.Caption.future(pb.CaptionRequest(image=make_image(n)), timeout=PATIENCE_S) for n in (1, 2)
         ]
@@ -191,7 +191,7 @@ def test_a_full_queue_is_told_at_once_with_the_time_to_come_again() -> None:
             pass
         with pytest.raises(grpc.RpcError) as caught:
             stub.Caption(pb.CaptionRequest(image=make_image(3)), timeout=PATIENCE_S)
-        engine.hold.set()
+        model.hold.set()
         assert all(future.result().caption.text for future in held)
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert details(caught.value)["RetryInfo"].retry_delay.ToMilliseconds() >= 0
@@ -199,8 +199,8 @@ def test_a_full_queue_is_told_at_once_with_the_time_to_come_again() -> None:
 
 
 def test_streams_wait_where_single_calls_are_refused() -> None:
-    engine = FakeEngine(image_s=0.005)
-    with serve(engine, queue_size=2) as server, grpc.insecure_channel(server.address) as channel:
+    model = FakeModel(image_s=0.005)
+    with serve(model, queue_size=2) as server, grpc.insecure_channel(server.address) as channel:
         requests = (pb.CaptionBatchRequest(id=str(n), image=make_image(n)) for n in range(40))
         answers = list(CaptionServiceStub(channel).CaptionBatch(requests, timeout=PATIENCE_S))
     assert {answer.WhichOneof("outcome") for answer in answers} == {"caption"}
@@ -208,16 +208,16 @@ def test_streams_wait_where_single_calls_are_refused() -> None:
 
 
 def test_the_number_of_streams_is_bounded() -> None:
-    engine = FakeEngine()
-    with serve(engine, max_streams=1) as server, grpc.insecure_channel(server.address) as channel:
+    model = FakeModel()
+    with serve(model, max_streams=1) as server, grpc.insecure_channel(server.address) as channel:
         stub = CaptionServiceStub(channel)
-        engine.hold.clear()
+        model.hold.clear()
         first = stub.StreamCaption(pb.StreamCaptionRequest(image=make_image(1)), timeout=PATIENCE_S)
-        wait_until(lambda: engine.streams == 2)  # one stream was the warm-up's
+        wait_until(lambda: model.streams == 2)  # one stream was the warm-up's
         with pytest.raises(grpc.RpcError) as caught:
             next(stub.StreamCaption(pb.StreamCaptionRequest(image=make_image(1)), timeout=PATIENCE_S))
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        engine.hold.set()
+        model.hold.set()
         assert len(list(first)) == 6
         assert (
             len(list(stub.StreamCaption(pb.StreamCaptionRequest(image=make_image(1)), timeout=PATIENCE_S)))
@@ -226,32 +226,32 @@ def test_the_number_of_streams_is_bounded() -> None:
 
 
 def test_a_passed_deadline_stops_work_that_has_not_started() -> None:
-    engine = FakeEngine()
-    with serve(engine) as server, grpc.insecure_channel(server.address) as channel:
+    model = FakeModel()
+    with serve(model) as server, grpc.insecure_channel(server.address) as channel:
         stub = CaptionServiceStub(channel)
-        warmed = len(engine.batches)
-        engine.hold.clear()
+        warmed = len(model.batches)
+        model.hold.clear()
         held = stub.Caption.future(pb.CaptionRequest(image=make_image(1)), timeout=PATIENCE_S)
-        wait_until(lambda: len(engine.batches) > warmed)
+        wait_until(lambda: len(model.batches) > warmed)
         with pytest.raises(grpc.RpcError) as caught:
             stub.Caption(pb.CaptionRequest(image=make_image(2)), timeout=0.1)
-        engine.hold.set()
+        model.hold.set()
         held.result()
         stub.Caption(pb.CaptionRequest(image=make_image(3)), timeout=PATIENCE_S)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert len(engine.batches) == warmed + 2
+    assert len(model.batches) == warmed + 2
 
 
 def test_who_would_wait_past_the_deadline_is_refused_before_the_image_is_decoded() -> None:
-    engine = FakeEngine(image_s=0.1)
+    model = FakeModel(image_s=0.1)
     with (
-        serve(engine, max_batch_size=1) as server,
+        serve(model, max_batch_size=1) as server,
         grpc.insecure_channel(server.address, [("grpc.enable_retries", 0)]) as channel,
     ):
         call = CaptionServiceStub(channel).Caption
         request = pb.CaptionRequest(image=make_image(1))
         call(request, timeout=PATIENCE_S)  # now it is known how long one takes
-        engine.hold.clear()
+        model.hold.clear()
         waiting = [call.future(request, timeout=PATIENCE_S) for _ in range(20)]
         wait_until(lambda: server.metric("decode_seconds_count") == 21)
         with pytest.raises(grpc.RpcError) as caught:
@@ -260,7 +260,7 @@ def test_who_would_wait_past_the_deadline_is_refused_before_the_image_is_decoded
         assert "too close" in caught.value.details()
         assert details(caught.value)["RetryInfo"].retry_delay.ToTimedelta().total_seconds() > 0.5
         assert server.metric("decode_seconds_count") == 21
-        engine.hold.set()
+        model.hold.set()
         assert all(future.result(PATIENCE_S).caption.text for future in waiting)
         assert call(request, timeout=2.5).caption.text
 
@@ -268,7 +268,7 @@ def test_who_would_wait_past_the_deadline_is_refused_before_the_image_is_decoded
 def test_only_callers_with_the_token_come_in(tmp_path) -> None:
     (tmp_path / "token").write_text("secret\n")
     with (
-        serve(FakeEngine(), token_file=tmp_path / "token") as server,
+        serve(FakeModel(), token_file=tmp_path / "token") as server,
         grpc.insecure_channel(server.address) as channel,
     ):
         stub = CaptionServiceStub(channel)
@@ -283,7 +283,7 @@ def test_only_callers_with_the_token_come_in(tmp_path) -> None:
 def test_a_defect_is_an_internal_error_without_details_of_ours(
     server: RunningServer, stub: CaptionServiceStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server.engine, "describe", lambda *_: 1 / 0)
+    monkeypatch.setattr(server.model, "describe", lambda *_: 1 / 0)
     with pytest.raises(grpc.RpcError) as caught:
         stub.Caption(pb.CaptionRequest(image=make_image(1)), timeout=PATIENCE_S)
     assert caught.value.code() is grpc.StatusCode.INTERNAL
@@ -294,7 +294,7 @@ def test_a_defect_is_an_internal_error_without_details_of_ours(
 
 
 def test_a_limit_below_the_model_s_default_becomes_the_default() -> None:
-    with serve(FakeEngine(), max_words=2) as server, grpc.insecure_channel(server.address) as channel:
+    with serve(FakeModel(), max_words=2) as server, grpc.insecure_channel(server.address) as channel:
         stub = CaptionServiceStub(channel)
         assert stub.GetModel(pb.GetModelRequest(), timeout=PATIENCE_S).defaults.max_words == 2
         caption = stub.Caption(pb.CaptionRequest(image=make_image(1)), timeout=PATIENCE_S).caption
@@ -312,7 +312,7 @@ def test_a_limit_below_the_model_s_default_becomes_the_default() -> None:
 )
 def test_words_that_cannot_be_included_name_the_field(include: list[str], max_beam_size: int) -> None:
     with (
-        serve(FakeEngine(), max_beam_size=max_beam_size) as server,
+        serve(FakeModel(), max_beam_size=max_beam_size) as server,
         grpc.insecure_channel(server.address) as channel,
         pytest.raises(grpc.RpcError) as caught,
     ):

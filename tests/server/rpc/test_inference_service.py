@@ -19,7 +19,7 @@ def stub(channel: grpc.Channel) -> GRPCInferenceServiceStub:
 
 
 def expected(server: RunningServer, images: list[bytes], options: CaptionOptions | None = None) -> list[str]:
-    return [server.engine.describe(server.engine.preprocess(image), options).text for image in images]
+    return [server.model.describe(server.model.preprocess(image), options).text for image in images]
 
 
 def infer(images: list[bytes], shape: list[int], *, raw: bool, **fields: object) -> pb.ModelInferRequest:
@@ -110,7 +110,7 @@ def test_what_is_asked_wrongly_is_an_invalid_argument(
 
 
 def test_there_is_one_model_in_one_version(server: RunningServer, stub: GRPCInferenceServiceStub) -> None:
-    version = server.engine.digest[:12]
+    version = server.model.digest[:12]
     assert stub.ModelReady(pb.ModelReadyRequest(name="captioner", version=version), timeout=PATIENCE_S).ready
     for name, version in (("other", ""), ("captioner", "2")):
         with pytest.raises(grpc.RpcError) as caught:
@@ -129,7 +129,7 @@ def test_tritonclient_works_unchanged_and_beside_the_server(server: RunningServe
         assert client.is_server_live() and client.is_server_ready() and client.is_model_ready("captioner")
         assert client.get_server_metadata().name == "captioner"
         metadata = client.get_model_metadata("captioner")
-        assert (metadata.name, list(metadata.versions)) == ("captioner", [server.engine.digest[:12]])
+        assert (metadata.name, list(metadata.versions)) == ("captioner", [server.model.digest[:12]])
         assert [tensor.name for tensor in metadata.inputs] == ["IMAGE"]
         assert [tensor.name for tensor in metadata.outputs] == ["CAPTION", "LOG_PROB"]
         result = client.infer(

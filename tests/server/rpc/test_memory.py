@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import grpc
 import pytest
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.serving import RunningServer, make_image, serve
 
 from captioner.v1 import captioner_pb2 as pb
@@ -30,7 +30,7 @@ CALLS, LARGE = 4, MIB
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    with serve(FakeEngine(), http_port=0, max_image_bytes=LARGE + MIB // 2, max_wait_s=5.0) as running:
+    with serve(FakeModel(), http_port=0, max_image_bytes=LARGE + MIB // 2, max_wait_s=5.0) as running:
         yield running
 
 
@@ -79,15 +79,15 @@ def test_messages_of_failing_batches_are_gone_with_their_calls(
     image = make_image(1, format="JPEG") + bytes(LARGE)
     message = pb.CaptionRequest(image=image).SerializeToString()
     with grpc.insecure_channel(server.address) as channel:
-        engine, send = server.engine, channel.unary_unary(CAPTION)
-        assert isinstance(engine, FakeEngine)
+        model, send = server.model, channel.unary_unary(CAPTION)
+        assert isinstance(model, FakeModel)
 
         def fail() -> None:
             send(message, timeout=TIMEOUT_S)  # or the server would say that it does not serve
-            engine.breaks_after = 0
+            model.breaks_after = 0
             with pytest.raises(grpc.RpcError) as caught:
                 send(message, timeout=TIMEOUT_S)
-            engine.breaks_after = None
+            model.breaks_after = None
             assert caught.value.code() is grpc.StatusCode.INTERNAL
 
         def expire() -> None:
@@ -97,11 +97,11 @@ def test_messages_of_failing_batches_are_gone_with_their_calls(
 
         assert_nothing_is_kept(lambda: send(message, timeout=TIMEOUT_S))
         assert_nothing_is_kept(fail)
-        engine.hold.clear()
+        model.hold.clear()
         try:
             assert_nothing_is_kept(expire)
         finally:
-            engine.hold.set()
+            model.hold.set()
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.patience import PATIENCE_S
 from support.serving import RunningServer, make_image, serve
 
@@ -158,7 +158,7 @@ def test_the_copies_of_nested_contents_count() -> None:
 
 def test_large_images_are_captioned_in_every_kind_of_call() -> None:
     image = make_image(1) + bytes(2**20)
-    with serve(FakeEngine()) as running, grpc.insecure_channel(running.address) as channel:
+    with serve(FakeModel()) as running, grpc.insecure_channel(running.address) as channel:
         stub = CaptionServiceStub(channel)
         text = stub.Caption(captioner_pb2.CaptionRequest(image=image), timeout=PATIENCE_S).caption.text
         words = stub.StreamCaption(captioner_pb2.StreamCaptionRequest(image=image), timeout=PATIENCE_S)

@@ -6,8 +6,8 @@ import json
 import httpx
 import ollama
 import pytest
-from support.engines import FakeEngine
 from support.http_serving import IMAGE, expected, keywords, serve_http
+from support.models import FakeModel
 
 EMOJI = "\N{RACCOON}"
 PROMPT = "Describe the image in one sentence. Avoid text formatting, meta-language, and filler words."
@@ -147,7 +147,7 @@ def test_what_photoprism_sends_is_answered(http, http_server, caption) -> None:
 def test_tokens_and_limits_hold_for_every_protocol(tmp_path) -> None:
     (tmp_path / "tokens").write_text("alice a-token calls=1\n")
     options = {"token_file": tmp_path / "tokens", "metrics_callers": True}
-    with serve_http(FakeEngine(), **options) as (server, http):
+    with serve_http(FakeModel(), **options) as (server, http):
         url = server.server.http_url
         with pytest.raises(ollama.ResponseError) as caught:
             ollama.Client(host=url).list()

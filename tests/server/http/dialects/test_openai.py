@@ -8,8 +8,8 @@ import threading
 import openai
 import pytest
 from pydantic import BaseModel
-from support.engines import FakeEngine
 from support.http_serving import IMAGE, expected, keywords, post_later, serve_http
+from support.models import FakeModel
 from support.patience import PATIENCE_S, wait_until
 
 from captioner.results import Caption
@@ -230,7 +230,7 @@ def test_errors_have_the_form_of_openai(client, request_, kind, reason) -> None:
 
 
 def test_urls_are_fetched_where_the_server_allows_it_from_public_addresses_only() -> None:
-    with serve_http(FakeEngine(), allow_urls=True) as (server, _):
+    with serve_http(FakeModel(), allow_urls=True) as (server, _):
         client = openai.OpenAI(base_url=f"{server.server.http_url}/v1", api_key="any", max_retries=0)
         url = f"{server.server.http_url}/page.css"
         with pytest.raises(openai.BadRequestError, match="not a public address"):
@@ -252,7 +252,7 @@ def test_an_image_is_fetched_from_a_url_and_captioned(monkeypatch, caption) -> N
     monkeypatch.setattr("captioner.images.fetch._is_public", lambda address: True)
     with (
         http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site) as site,
-        serve_http(FakeEngine(), allow_urls=True) as (server, _),
+        serve_http(FakeModel(), allow_urls=True) as (server, _),
     ):
         threading.Thread(target=site.serve_forever, daemon=True).start()
         client = openai.OpenAI(base_url=f"{server.server.http_url}/v1", api_key="any", max_retries=0)
@@ -263,9 +263,9 @@ def test_an_image_is_fetched_from_a_url_and_captioned(monkeypatch, caption) -> N
 
 
 def test_a_full_server_says_when_to_come_again() -> None:
-    engine = FakeEngine()
-    with serve_http(engine, queue_size=1) as (server, _):
-        engine.hold.clear()
+    model = FakeModel()
+    with serve_http(model, queue_size=1) as (server, _):
+        model.hold.clear()
         waiting = server.start(post_later(server))
         wait_until(lambda: server.metric("admitted_images") == 1)
         client = openai.OpenAI(base_url=f"{server.server.http_url}/v1", api_key="any", max_retries=0)
@@ -273,5 +273,5 @@ def test_a_full_server_says_when_to_come_again() -> None:
             client.chat.completions.create(model="captioner", messages=asking("a"))
         assert int(caught.value.response.headers["retry-after"]) >= 1
         assert (caught.value.type, caught.value.code) == ("rate_limit_error", "busy")
-        engine.hold.set()
+        model.hold.set()
         assert waiting.result(PATIENCE_S).status_code == 200

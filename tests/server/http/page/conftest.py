@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.browser import launch_browser
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.serving import RunningServer, serve
 
 FAKE_CAMERA = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
@@ -21,5 +21,5 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    with serve(FakeEngine(), http_port=0, decode_workers=1) as running:
+    with serve(FakeModel(), http_port=0, decode_workers=1) as running:
         yield running

@@ -11,7 +11,7 @@ def test_in_firefox(server):
     with launch_firefox(server.server.http_url) as firefox:
         firefox.send_keys(".files", str(CAT))
         firefox.wait_for("!document.querySelector('.downloads').hidden")
-        caption = say_of(server.engine, CAT, alternatives=3)
+        caption = say_of(server.model, CAT, alternatives=3)
         shown = firefox.run("[...document.querySelectorAll('.word bdi')].map((word) => word.textContent)")
         assert shown == [word.text for word in caption.words]
         painted = "document.querySelector('.photo canvas').getContext('2d').getImageData(0, 0, 20, 20).data"

@@ -25,7 +25,7 @@ def test_many_photos_become_a_gallery(browser, server, tmp_path):
         take_screenshot(page, "http-gallery")
         page.locator(".query").fill("coffee")
         page.locator(".card").click()
-        coffee = say_of(server.engine, COFFEE, alternatives=3)
+        coffee = say_of(server.model, COFFEE, alternatives=3)
         assert words(page) == [word.text for word in coffee.words]
         page.keyboard.press("PageUp")
         page.locator(".status.bad").wait_for()
@@ -60,7 +60,7 @@ def test_a_dropped_folder_becomes_a_gallery(browser, server, tmp_path):
         assert "notes.txt" not in shown
         page.locator(".card").nth(0).click()
         wait_for_caption(page)
-        assert words(page) == [word.text for word in say_of(server.engine, CAT).words]
+        assert words(page) == [word.text for word in say_of(server.model, CAT).words]
 
 
 def test_a_gallery_goes_on_when_the_server_is_back(browser, server):

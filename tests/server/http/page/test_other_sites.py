@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.browser import launch_browser, new_page
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.serving import RunningServer, serve
 
 POSTS = (
@@ -32,7 +32,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def demo() -> Iterator[RunningServer]:
     """A server as `captioner demo` starts it."""
-    with serve(FakeEngine(), http_port=0, http_hosts="localhost", decode_workers=1) as running:
+    with serve(FakeModel(), http_port=0, http_hosts="localhost", decode_workers=1) as running:
         yield running
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.browser import DESK, PHONE, find_axe, new_page, take_screenshot, violations
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.page import CAT, COFFEE, open_at, say_of, small_png, wait_for_caption, words
 from support.patience import PATIENCE_S
 from support.serving import serve
@@ -22,7 +22,7 @@ def test_a_photo_is_captioned_word_by_word_and_then_searched(browser, server):
     with open_at(browser, server) as page:
         page.set_input_files(".files", CAT)
         wait_for_caption(page)
-        caption = say_of(server.engine, CAT, alternatives=3)
+        caption = say_of(server.model, CAT, alternatives=3)
         assert words(page) == [word.text for word in caption.words]
         assert page.locator(".others li .text").all_text_contents() == [
             other.text for other in caption.alternatives
@@ -36,19 +36,19 @@ def test_a_photo_is_captioned_word_by_word_and_then_searched(browser, server):
 
 
 def test_words_appear_while_others_are_decoded(browser):
-    engine = FakeEngine()
-    with serve(engine, http_port=0, decode_workers=1) as server, open_at(browser, server) as page:
-        engine.image_s = 0.4
+    model = FakeModel()
+    with serve(model, http_port=0, decode_workers=1) as server, open_at(browser, server) as page:
+        model.image_s = 0.4
         page.set_input_files(".files", CAT)
         page.locator(".word").nth(1).wait_for()
         assert page.locator(".downloads").is_hidden()
-        engine.image_s = 0
+        model.image_s = 0
         wait_for_caption(page)
 
 
 def test_maps_are_computed_as_in_python(browser, server):
     with open_at(browser, server) as page:
-        caption = say_of(server.engine, CAT, attention_size=(7, 9), alternatives=2)
+        caption = say_of(server.model, CAT, attention_size=(7, 9), alternatives=2)
         shown = tuple(show_word(word, number) for number, word in enumerate(caption.words, 1))
         expected = make_payload(caption, shown, (640, 480), OverlayOptions())
         made = page.evaluate(
@@ -74,7 +74,7 @@ def test_downloads(browser, server, tmp_path):
             files[format] = tmp_path / download.value.suggested_filename
             download.value.save_as(files[format])
             assert files[format].name == f"cat.{format}"
-    caption = say_of(server.engine, CAT, alternatives=3)
+    caption = say_of(server.model, CAT, alternatives=3)
     record = json.loads(files["json"].read_text())
     assert (record["image"], record["caption"]) == ("cat.jpg", caption.text)
     for format in ("png", "webp"):
@@ -145,7 +145,7 @@ def test_a_busy_or_slow_server_is_waited_for(browser, server):
 def test_photos_that_the_server_does_not_take_are_said(browser, tmp_path):
     (tmp_path / "large.tiff").write_bytes(bytes(3 * 2**20))
     with (
-        serve(FakeEngine(), http_port=0, decode_workers=1, max_image_bytes=2**21) as server,
+        serve(FakeModel(), http_port=0, decode_workers=1, max_image_bytes=2**21) as server,
         open_at(browser, server) as page,
     ):
         page.get_by_text("on cpu").wait_for()
@@ -208,9 +208,9 @@ def test_settings_change_how_photos_are_captioned(browser, server):
         page.get_by_text("Alt text: a short sentence").click()
         page.get_by_role("button", name="For all, and caption again").click()
         page.locator(".said").wait_for()
-        text = say_of(server.engine, CAT).text
+        text = say_of(server.model, CAT).text
         assert page.locator(".said").text_content() == f"{text.capitalize()}."
-        options = next(given for _, given in reversed(server.engine.batches) if given)
+        options = next(given for _, given in reversed(server.model.batches) if given)
         asked = options[0] if isinstance(options, list) else options
         assert (asked.beam_size, asked.include) == (2, ("red", "blue"))
 
@@ -273,7 +273,7 @@ def test_the_camera_live(browser, server):
 def test_the_page_asks_for_the_token(browser, tmp_path):
     (tmp_path / "token").write_text("s3cret")
     with (
-        serve(FakeEngine(), http_port=0, decode_workers=1, token_file=tmp_path / "token") as server,
+        serve(FakeModel(), http_port=0, decode_workers=1, token_file=tmp_path / "token") as server,
         open_at(browser, server, expected=("401",)) as page,
     ):
         page.locator(".token-field").fill("wrong")

@@ -1,4 +1,4 @@
-"""An engine that is exact and as slow as a test wants it: its captions depend on pixels and options alone."""
+"""A model that is exact and as slow as a test wants it: its captions depend on pixels and options alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZE = 32
 WORDS = ("red", "green", "blue", "grey", "black", "white", "tall", "small")
 
 
-class FakeEngine:
+class FakeModel:
     """Says the same of the same image, whatever it is batched with. `batches` records what it was asked."""
 
     name, device, provider, precision = "fake", "cpu", "FakeProvider", "float32"
