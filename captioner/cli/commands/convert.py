@@ -126,9 +126,8 @@ def _options(request: ConvertRequest, first: Mapping[str, Any]) -> CaptionOption
     from captioner.options import CaptionOptions
 
     lacks_keywords = request.written["keywords"] and "keywords" not in first
-    if lacks_keywords and "xmp" not in (
-        request.format or choose_format(request.output)
-    ):  # it has the caption's
+    has_own = "xmp" in (request.format or choose_format(request.output))  # those of the caption
+    if lacks_keywords and not has_own:
         raise OptionsError(f"--keywords: {request.captions} has none; captioner batch --keywords adds them")
     keeps = has_words(request.output, request.format)
     return CaptionOptions(
