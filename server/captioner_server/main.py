@@ -124,17 +124,17 @@ async def _run(
 
 async def _open(server: CaptionServer, sources: Sequence[ModelSource], options: ServerOptions) -> None:
     started = time.monotonic()
-    engines = {source.name: await asyncio.to_thread(source.load) for source in sources}
+    models = {source.name: await asyncio.to_thread(source.load) for source in sources}
     loaded = time.monotonic()
-    await server.open(engines)
-    for name, engine in engines.items():
+    await server.open(models)
+    for name, model in models.items():
         _log(
             "serving",
             name=name,
-            model=engine.model,
-            device=engine.device,
-            provider=engine.provider,
-            precision=engine.precision,
+            model=model.model,
+            device=model.device,
+            provider=model.provider,
+            precision=model.precision,
             batch_sizes=options.batch_sizes,
             load_s=round(loaded - started, 2),
             warm_up_s=round(time.monotonic() - loaded, 2),

@@ -123,15 +123,15 @@ class CaptionServer:
         await self._server.start()
         return int(port)
 
-    async def open(self, engines: Mapping[str, PixelModel]) -> None:
+    async def open(self, models: Mapping[str, PixelModel]) -> None:
         """Warm up the models, then serve them by name; the first is the default."""
-        ready = {name: await self.models.prepare(engine) for name, engine in engines.items()}
+        ready = {name: await self.models.prepare(model) for name, model in models.items()}
         if self.state.phase is not Phase.STARTING:  # a signal came meanwhile
-            for pipeline in ready.values():
-                pipeline.close()
+            for hosted in ready.values():
+                hosted.close()
             return
-        for name, pipeline in ready.items():
-            self.models.put(name, pipeline)
+        for name, hosted in ready.items():
+            self.models.put(name, hosted)
         settle_garbage()
         self.state.phase = Phase.SERVING
         self._health.set(SERVING)

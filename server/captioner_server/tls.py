@@ -13,9 +13,9 @@ from typing import Any
 
 import grpc
 
-from captioner_server.content import read_file, read_whole
 from captioner_server.errors import ServerStartError
 from captioner_server.options import ServerOptions
+from captioner_server.watched_file import read_file, read_whole
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 from support import topology
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.patience import PATIENCE_S, wait_until
 from support.serving import RunningServer, make_image, serve
 from support.stalling import Stalling
@@ -35,7 +35,7 @@ class Front:
 
 @pytest.fixture(scope="module")
 def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
-    with serve(FakeEngine(), http_port=0, queue_size=2000, max_calls=2000) as server:
+    with serve(FakeModel(), http_port=0, queue_size=2000, max_calls=2000) as server:
         assert server.server.http_url
         ports = int(server.address.rpartition(":")[2]), int(server.server.http_url.rpartition(":")[2])
         with topology.haproxy([ports], tmp_path_factory.mktemp("haproxy")) as (address, _):

@@ -25,7 +25,7 @@ from captioner.errors import (
 )
 from captioner.images.formats import ALL_FORMATS, SAFE_FORMATS, parse_formats
 from captioner.images.letterbox import Letterbox
-from captioner.images.opening import ImageLimits
+from captioner.images.limits import ImageLimits
 from captioner.images.preparation import Preparation
 from captioner.images.workers import DecodeWorkers, PreemptedError, WorkersError
 

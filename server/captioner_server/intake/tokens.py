@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from captioner.paths import is_open_to_all
-from captioner_server.content import read_file, read_whole
 from captioner_server.errors import ServerStartError, UnauthenticatedError
 from captioner_server.intake.allowance import Allowance, Limits
 from captioner_server.intake.guessers import Guesser, TooManyGuessesError, address_of
+from captioner_server.watched_file import read_file, read_whole
 
 log = logging.getLogger(__name__)
 

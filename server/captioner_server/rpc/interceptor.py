@@ -239,7 +239,7 @@ async def _abort(
 def _kind(method: str) -> Kind:
     if method in _PROBES or method.startswith(_HEALTH):
         return Kind.PROBE
-    return _KINDS.get(method, Kind.SMALL)
+    return _KINDS.get(method, Kind.QUERY)
 
 
 def _size_of(received: Received) -> int:

@@ -51,7 +51,7 @@ class Ollama:
             image,
             body,
             prompt=check_prompt(body, texts),
-            format=_format_of(record),
+            format=_answer_format_of(record),
             stream=take(record, "stream", bool, True),
             **_limits_of(record),
         )
@@ -71,7 +71,7 @@ class Ollama:
             image,
             body,
             prompt=check_prompt(body, texts),
-            format=_format_of(record),
+            format=_answer_format_of(record),
             stream=take(record, "stream", bool, True),
             **_limits_of(record),
         )
@@ -160,7 +160,7 @@ def _limits_of(record: Any) -> dict[str, Any]:
     return {"most_tokens": most_tokens_of(options, "num_predict"), "stops": stops_of(options)}
 
 
-def _format_of(record: dict[str, Any]) -> Any:
+def _answer_format_of(record: dict[str, Any]) -> Any:
     format = record.get("format") or None
     if format is None or format == JSON or isinstance(format, dict):
         return format

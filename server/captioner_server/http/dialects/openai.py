@@ -94,7 +94,7 @@ def images_of(parts: Iterable[dict[str, Any]]) -> list[Any]:
     return images
 
 
-def format_of(format: Any) -> Any:
+def answer_format_of(format: Any) -> Any:
     """The format of an answer: None, "json" or a schema. Raises `RequestError`."""
     if format is None or (isinstance(format, dict) and format.get("type") == "text"):
         return None

@@ -15,11 +15,11 @@ from captioner.model.info import ModelInfo
 from captioner.options import MAX_WORDS, CaptionOptions
 from captioner_server.captioning.models import Models
 from captioner_server.errors import ModelNotFoundError, RequestError
-from captioner_server.http.aside import run_aside
 from captioner_server.http.body import read_body
 from captioner_server.http.dialects.reply import Reply, before, is_json, text_of
 from captioner_server.http.fetcher import Fetcher
 from captioner_server.http.json_body import LONG_TEXT_BYTES, JsonBody, parse_json
+from captioner_server.http.off_loop import off_loop
 from captioner_server.intake.door import MAX_SMALL_BYTES
 from captioner_server.intake.ticket import Ticket, current_ticket
 from captioner_server.observation.call import current_call
@@ -78,7 +78,7 @@ class Questions:
         most = min(largest * 4 // 3 + _REST_BYTES, limits.max_message_bytes) if image else largest
         content = await read_body(request, most, largest)
         parse = (content, _MOST_VALUES, _REST_BYTES)
-        body = parse_json(*parse) if len(content) <= LONG_TEXT_BYTES else await run_aside(parse_json, *parse)
+        body = parse_json(*parse) if len(content) <= LONG_TEXT_BYTES else await off_loop(parse_json, *parse)
         if not isinstance(body.record, dict):
             raise RequestError("the body must be a JSON object", "body")
         return body
@@ -92,7 +92,7 @@ class Questions:
         if not isinstance(text, str):
             raise RequestError(f"{field} must be a text", field)
         if not is_url(text):
-            return await run_aside(body.image, text, field) if body.is_long(text) else body.image(text, field)
+            return await off_loop(body.image, text, field) if body.is_long(text) else body.image(text, field)
         if self._fetcher is None:
             raise RequestError(
                 "images come as base64 or data URLs; this server fetches no URLs (--allow-urls)", field
@@ -143,14 +143,14 @@ class Questions:
     async def reply(self, question: Question, ticket: Ticket) -> Reply:
         """Caption the image."""
         assert question.image is not None
-        pipeline = self._models.get(question.served_as)
-        with pipeline.enter(ticket, question.options):
-            caption = await pipeline.caption(ticket, question.image, question.options)
+        hosted = self._models.get(question.served_as)
+        with hosted.enter(ticket, question.options):
+            caption = await hosted.caption(ticket, question.image, question.options)
         text, is_cut = text_of(caption, question.prompt, question.format), False
         if not is_json(question.prompt, question.format):
             whole, text = text, before(text, question.stops)
             is_cut = text == whole and len(caption.words) == question.most_tokens
-        rows, columns = pipeline.engine.grid
+        rows, columns = hosted.model.grid
         tokens = len(caption.words) + (not is_cut)
         return Reply(text, rows * columns, tokens, dict(current_call.get().seconds), is_cut)
 
