@@ -15,8 +15,9 @@ from captioner.images.suffixes import PICTURES
 from captioner.printable import counted
 from captioner.references.bounded import MAX_SIDECAR_BYTES, read_text
 from captioner.references.image import CaptionedImage
-from captioner.references.json_text import parse_json
+from captioner.references.json_text import json_lines
 from captioner.references.listing import list_images
+from captioner.results import REJECTED
 from captioner.surrogates import image_of
 
 IMAGE_COLUMNS = (
@@ -24,8 +25,6 @@ IMAGE_COLUMNS = (
     *("filepath", "file_path", "image_path", "image_file", "image_filename", "img", "photo"),
 )
 CAPTION_COLUMNS = ("caption", "captions", "text", "comment", "description")
-REJECTED = "rejected"
-"""The status of a caption that a person rejected; also its error code, which does not count as a failure."""
 SIDECAR_SUFFIXES = (".txt", ".caption")
 _DELIMITERS = ",;\t|"
 _SEPARATOR = re.compile(rf'"?sep=([{_DELIMITERS}])"?')
@@ -118,7 +117,7 @@ def _column_names(path: Path, head: Sequence[str]) -> list[str]:
 def parse_lines(path: Path, text: str) -> list[CaptionedImage]:
     """Objects with `image` and `caption`, one on each line, as `captioner batch`, the gallery's corrections
     and Hugging Face's metadata have them; optionally `split` and `status`. Raises `DataError`."""
-    return parse_records(path, ((f"line {number}", record) for number, record in _records(path, text)))
+    return parse_records(path, json_lines(text, path))
 
 
 def parse_records(path: Path, records: Iterable[tuple[str, Any]]) -> list[CaptionedImage]:
@@ -128,10 +127,10 @@ def parse_records(path: Path, records: Iterable[tuple[str, Any]]) -> list[Captio
     found = _Images(path)
     for place, record in records:
         if not isinstance(record, dict):
-            raise DataError(f"{path}, {place}: not an object")
+            raise DataError(f"{place}: not an object")
         image, captions = image_of({"image": first_of(record, IMAGE_COLUMNS), **record}), _captions(record)
         if not isinstance(image, str) or captions is None:
-            raise DataError(f"{path}, {place}: no object with the strings image and caption")
+            raise DataError(f"{place}: no object with the strings image and caption")
         if "status" in record:
             found.forget(image)
         if record.get("status") != REJECTED:
@@ -140,13 +139,13 @@ def parse_records(path: Path, records: Iterable[tuple[str, Any]]) -> list[Captio
     return found.list()
 
 
-def plain_records(document: Any) -> list[tuple[str, Any]] | None:
+def plain_records(path: Path, document: Any) -> list[tuple[str, Any]] | None:
     """The records of a list, or of a table of captions by image, for `parse_records`; None for others."""
     if isinstance(document, list):
-        return [(f"entry {number}", entry) for number, entry in enumerate(document, 1)]
+        return [(f"{path}, entry {number}", entry) for number, entry in enumerate(document, 1)]
     if not isinstance(document, dict) or not all(map(_is_picture, document)):
         return None
-    return [(name, {"image": name, "caption": caption}) for name, caption in document.items()]
+    return [(f"{path}, {name}", {"image": name, "caption": caption}) for name, caption in document.items()]
 
 
 def _is_picture(name: str) -> bool:
@@ -163,13 +162,6 @@ def _captions(record: Mapping[str, Any]) -> list[str] | None:
 def first_of(record: Mapping[str, Any], names: Iterable[str]) -> Any:
     """The first of these fields that a record has, else None."""
     return next((record[name] for name in names if name in record), None)
-
-
-def _records(path: Path, text: str) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        yield number, parse_json(line, f"{path}, line {number}")
 
 
 def read_sidecars(folder: Path) -> list[CaptionedImage]:

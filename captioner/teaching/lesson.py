@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from captioner.errors import DataError, clip
-from captioner.images.files import ImageFiles
 from captioner.references import CaptionedImage, read_references
+from captioner.references.files import ImageFiles
 from captioner.references.listing import list_images
 from captioner.training.config.options import DAMAGED_SHARE, TrainOptions
 from captioner.training.data.left_out import LeftOut

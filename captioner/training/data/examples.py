@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 
 from captioner.errors import DataError
-from captioner.images.files import ImageFiles
 from captioner.paths import below
 from captioner.references import (
     CaptionedImage,
@@ -19,6 +18,7 @@ from captioner.references import (
     read_references,
     select_split,
 )
+from captioner.references.files import ImageFiles
 from captioner.training.config.options import SourceOptions
 
 

@@ -33,9 +33,9 @@ from captioner.cli.output import report_failure
 from captioner.errors import CaptionerError, DataError, ImageError, ImageUnreadableError, OutputError
 
 if TYPE_CHECKING:
-    from captioner.images.files import ImageFiles
-    from captioner.images.sources import ImageLimits
+    from captioner.images.limits import ImageLimits
     from captioner.options import CaptionOptions
+    from captioner.references.files import ImageFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +110,9 @@ def evaluate(request: Request) -> int:
     from rich.progress import track
 
     from captioner.files.destination import replacing
-    from captioner.images.files import ImageFiles
     from captioner.metrics import evaluate_captions
     from captioner.references import read_references
+    from captioner.references.files import ImageFiles
     from captioner.surrogates import to_unicode
 
     images = read_references(request.references, request.split)

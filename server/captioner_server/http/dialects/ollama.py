@@ -44,14 +44,14 @@ class Ollama:
         record = body.record
         texts = [take(record, name, str, "") for name in ("system", "prompt")]
         images = take(record, "images", list, [])
-        image = await self._questions.image(body, images, "images") if images else None
+        image = await self._questions.image(request, body, images, "images") if images else None
         if image is None and texts[1]:
             raise RequestError(NO_IMAGE, "images")
         return self._questions.ask(
             image,
             body,
             prompt=check_prompt(body, texts),
-            format=_format_of(record),
+            format=_answer_format_of(record),
             stream=take(record, "stream", bool, True),
             **_limits_of(record),
         )
@@ -63,7 +63,7 @@ class Ollama:
         if not all(isinstance(message, dict) for message in messages):
             raise RequestError("each message must be an object", "messages")
         with_images = [images for one in messages if (images := take(one, "images", list, []))]
-        image = await self._questions.image(body, with_images[-1], "images") if with_images else None
+        image = await self._questions.image(request, body, with_images[-1], "images") if with_images else None
         if image is None and messages:
             raise RequestError(NO_IMAGE, "images")
         texts = [take(one, "content", str, "") for one in asked_last(messages)]
@@ -71,7 +71,7 @@ class Ollama:
             image,
             body,
             prompt=check_prompt(body, texts),
-            format=_format_of(record),
+            format=_answer_format_of(record),
             stream=take(record, "stream", bool, True),
             **_limits_of(record),
         )
@@ -160,7 +160,7 @@ def _limits_of(record: Any) -> dict[str, Any]:
     return {"most_tokens": most_tokens_of(options, "num_predict"), "stops": stops_of(options)}
 
 
-def _format_of(record: dict[str, Any]) -> Any:
+def _answer_format_of(record: dict[str, Any]) -> Any:
     format = record.get("format") or None
     if format is None or format == JSON or isinstance(format, dict):
         return format

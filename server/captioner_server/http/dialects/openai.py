@@ -57,14 +57,14 @@ def show_error(error: CaptionerError) -> Response:
 
 
 async def image_and_texts(
-    questions: Questions, body: JsonBody, messages: Sequence[dict[str, Any]], field: str
+    questions: Questions, request: Request, body: JsonBody, messages: Sequence[dict[str, Any]], field: str
 ) -> tuple[bytes, list[str]]:
     """The image of the last message with one, and the texts of what is asked now; `field` holds the messages.
     Raises `RequestError` if no message has an image."""
     with_images = [images for one in messages if (images := images_of(parts_of(one)))]
     if not with_images:
         raise RequestError(NO_IMAGE, field)
-    image = await questions.image(body, with_images[-1], "image_url")
+    image = await questions.image(request, body, with_images[-1], "image_url")
     return image, [text for one in asked_last(messages) for text in texts_of(parts_of(one))]
 
 
@@ -94,7 +94,7 @@ def images_of(parts: Iterable[dict[str, Any]]) -> list[Any]:
     return images
 
 
-def format_of(format: Any) -> Any:
+def answer_format_of(format: Any) -> Any:
     """The format of an answer: None, "json" or a schema. Raises `RequestError`."""
     if format is None or (isinstance(format, dict) and format.get("type") == "text"):
         return None
