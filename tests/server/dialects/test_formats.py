@@ -27,65 +27,6 @@ def listed(items: object, **limits: object) -> dict:
 
 
 @pytest.mark.parametrize(
-    "prompt",
-    [
-        "",
-        "Describe this image.",
-        "Write a caption. Do not use hashtags or JSON.",
-        "One sentence, without any keywords, please",
-        "Caption it; avoid labels and markup.",
-        "Describe the labels on the bottle.",
-        "Describe this image for a label on a museum wall.",
-        "Describe the image. It will be used to tag friends in a post.",
-    ],
-)
-def test_other_prompts_get_the_caption(prompt) -> None:
-    assert text_of(CAPTION, prompt, None) == CAPTION.text
-
-
-@pytest.mark.parametrize(
-    "prompt",
-    [
-        "List keywords.",
-        "Tags for this photo?",
-        "No sentence. Labels only!",
-        "5 hashtags",
-        "Return the labels of this image.",
-        "Describe the image with keywords.",
-    ],
-)
-def test_prompts_for_keywords_get_them(prompt) -> None:
-    assert text_of(CAPTION, prompt, None).split(", ") == KEYWORDS
-    assert {"dog", "beach"} <= set(KEYWORDS)
-
-
-@pytest.mark.parametrize(
-    "prompt",
-    [
-        "Write concise alt text for blind users, at most 125 characters. No hashtags.",
-        "Describe this image for a screen reader",
-        "alternative text?",
-        "An alt tag for this image",
-    ],
-)
-def test_prompts_for_alt_text_get_it(prompt) -> None:
-    assert text_of(CAPTION, prompt, None) == CAPTION.alt_text == "A black dog on a beach."
-
-
-def test_prompts_for_json_get_it_in_the_shape_they_show() -> None:
-    anything = json.loads(text_of(CAPTION, "Answer in JSON.", None))
-    assert (anything["caption"], anything["keywords"]) == (CAPTION.text, KEYWORDS)
-    assert anything == json.loads(text_of(CAPTION, "", "json"))
-    assert json.loads(text_of(CAPTION, "Return a JSON array of tags.", None)) == KEYWORDS
-    shown = 'JSON like {"alt_text": "a cat {sleeping}", "tags": ["cat"], "mood": "calm"}, nothing else'
-    assert json.loads(text_of(CAPTION, shown, None)) == {"alt_text": CAPTION.alt_text, "tags": KEYWORDS}
-    schema = f"JSON that matches {json.dumps(record(title=TEXT))}."
-    assert json.loads(text_of(CAPTION, schema, None)) == {"title": CAPTION.text}
-    unknown = 'JSON like {"mood": "calm"}'
-    assert json.loads(text_of(CAPTION, unknown, None)) == anything
-
-
-@pytest.mark.parametrize(
     ("schema", "value"),
     [
         (TEXT, CAPTION.text),
@@ -252,8 +193,3 @@ CHOICES = {"enum": [f"no {number}" for number in range(4000)]}
 def test_schemas_that_would_take_seconds(schema) -> None:
     with pytest.raises(RequestError, match="it is too large"):
         fill_schema(schema, FACTS)
-
-
-@pytest.mark.parametrize("mention", ["no tags ", "without json, "])
-def test_prompts_that_would_take_minutes(mention) -> None:
-    assert text_of(CAPTION, mention * 20_000, None) == CAPTION.text
