@@ -58,6 +58,10 @@ class Question:
     """Most words of the caption, if the request says so."""
     stops: tuple[str, ...] = ()
     """What ends the text before it is said."""
+    format_field: str = "format"
+    """The field of the request that holds the format, for errors."""
+    function: str = ""
+    """The function that the answer calls, with the format as the schema of its arguments; "" for none."""
     details: Any = None
     """What else the protocol needs for its answer."""
 
@@ -150,7 +154,7 @@ class Questions:
         pipeline = self._models.get(question.served_as)
         with pipeline.enter(ticket, question.options):
             caption = await pipeline.caption(ticket, question.image, question.options)
-        text, is_cut = text_of(caption, question.prompt, question.format), False
+        text, is_cut = text_of(caption, question.prompt, question.format, question.format_field), False
         if not is_json(question.prompt, question.format):
             whole, text = text, before(text, question.stops)
             is_cut = text == whole and len(caption.words) == question.most_tokens

@@ -84,8 +84,11 @@ def fill_schema(schema: Any, facts: Facts, field: str = "format") -> Any:
     try:
         return _Filler(schema, facts).value(schema, _Place())
     except Unmet as error:
+        what = "the arguments of the function" if field == "tools" else "the format"
+        more = "; response_format asks without a function" if field == "tools" else ""
         raise RequestError(
-            f"the format cannot be met: {error}; it can have a caption, keywords and their confidence", field
+            f"{what} cannot be met: {error}; it can have a caption, keywords and their confidence{more}",
+            field,
         ) from None
     except RecursionError:
         raise RequestError("the format has too many brackets within each other", field) from None
