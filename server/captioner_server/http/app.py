@@ -10,7 +10,6 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -22,11 +21,12 @@ from captioner_server.captioning.pictures import Pictures
 from captioner_server.errors import ForeignOriginError, NotServingError, RequestError
 from captioner_server.http.body import CaptionCall
 from captioner_server.http.caption import CaptionCalls
+from captioner_server.http.cors import Cors
 from captioner_server.http.dialects.ollama import show_error
 from captioner_server.http.dialects.operations import dialect_operations
 from captioner_server.http.docs_page import POLICY, docs_page
 from captioner_server.http.endpoint import Endpoint, Operation
-from captioner_server.http.errors import NotFoundError, error_response
+from captioner_server.http.errors import NotFoundError, error_response, error_to_json
 from captioner_server.http.gallery import Gallery
 from captioner_server.http.hints import hint
 from captioner_server.http.openapi import calls_of, describe_api
@@ -97,7 +97,7 @@ def make_app(
             Middleware(_OneLength),
             Middleware(_OwnPagesOnly),
             *_names(options.hosts),
-            *_cors(origins.allowed),
+            Middleware(Cors, origins=origins.allowed),
         ],
         exception_handlers={HTTPException: _not_found(calls_of(api))},
     )
@@ -160,21 +160,6 @@ def _names(names: frozenset[str]) -> list[Middleware]:
     return [Middleware(_KnownNames, names=names)] if names else []
 
 
-def _cors(origins: frozenset[str]) -> list[Middleware]:
-    """CORS for these origins; pages of others cannot read answers."""
-    if not origins:
-        return []
-    return [
-        Middleware(
-            CORSMiddleware,
-            allow_origins=sorted(origins),
-            allow_methods=["GET", "POST"],
-            allow_headers=["*"],  # clients of other protocols send headers of their own
-            expose_headers=["retry-after", "server-timing", "x-request-id"],
-        )
-    ]
-
-
 def _not_found(known: Sequence[str]) -> Callable[[Request, Exception], Awaitable[Response]]:
     """Answers requests for an address that is not there, or not with this method. `known` are the calls."""
 
@@ -183,7 +168,10 @@ def _not_found(known: Sequence[str]) -> Callable[[Request, Exception], Awaitable
         path = str(request.scope["path"])  # not `request.url`, which fails for some Host headers
         what = "has no such method" if status == 405 else "is not here"
         missing = NotFoundError(f"{request.method} {clip(path, 200)} {what}; {hint(path, known)}")
-        response = show_error(missing) if path.startswith("/api/") else error_response(missing)
+        content = error_to_json(missing)
+        if path.startswith("/v1/"):  # OpenAI's clients look there too
+            content["error"] |= {"type": "invalid_request_error", "param": None}
+        response = show_error(missing) if path.startswith("/api/") else error_response(missing, content)
         response.status_code = status
         if isinstance(error, HTTPException) and error.headers:
             response.headers.update(error.headers)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 
-from captioner_server.errors import ForeignOriginError
+from captioner_server.http.cors import foreign as foreign_page
 
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
@@ -40,7 +40,7 @@ class Origins:
         else:
             foreign = False
         if foreign:
-            raise ForeignOriginError("the page of another site may not call this server (http_cors)")
+            raise foreign_page(origin)
 
 
 def _is_at(origin: str, host: str) -> bool:
