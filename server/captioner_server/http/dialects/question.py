@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ _MOST_VALUES = 2**12
 _REST_BYTES = 2**18
 """Most bytes of a request beside its images: prompts, a schema, earlier messages."""
 NO_IMAGE = "the request has no image: captioner captions images and does not chat"
+_CONTEXT = re.compile(rb'"context"\s*:\s*(\[[\s\d,]*\])')
 _DEFAULTS = CaptionOptions(attention=False)
 _FETCHERS = 8
 
@@ -84,8 +86,7 @@ class Questions:
         largest = limits.max_image_bytes if image else MAX_SMALL_BYTES
         most = min(largest * 4 // 3 + _REST_BYTES, limits.max_message_bytes) if image else largest
         content = await read_body(request, most, largest)
-        parse = (content, _MOST_VALUES, _REST_BYTES)
-        body = parse_json(*parse) if len(content) <= LONG_TEXT_BYTES else await run_aside(parse_json, *parse)
+        body = _parse(content) if len(content) <= LONG_TEXT_BYTES else await run_aside(_parse, content)
         if not isinstance(body.record, dict):
             raise RequestError("the body must be a JSON object", "body")
         return body
@@ -96,7 +97,7 @@ class Questions:
             raise RequestError(f"captioner captions one image in a request, not {len(texts)}", field)
         [text] = texts
         if not isinstance(text, str):
-            raise RequestError(f"{field} must be a text", field)
+            raise RequestError(f"an image must be a text in base64, not {_kind_of(text)}", field)
         if not is_url(text):
             return await run_aside(body.image, text, field) if body.is_long(text) else body.image(text, field)
         if self._fetchers is None:
@@ -161,6 +162,21 @@ class Questions:
         rows, columns = pipeline.engine.grid
         tokens = len(caption.words) + (not is_cut)
         return Reply(text, rows * columns, tokens, dict(current_call.get().seconds), is_cut)
+
+
+def _parse(content: bytearray) -> JsonBody:
+    """Without the context of Ollama's earlier answers, which some clients send back: thousands of numbers."""
+    if context := _CONTEXT.search(content):
+        start, end = context.span(1)
+        del context  # it keeps the body as large as it is
+        content[start:end] = b"0"
+    return parse_json(content, _MOST_VALUES, _REST_BYTES)
+
+
+def _kind_of(value: Any) -> str:
+    """What a value is that is no text."""
+    kinds: dict[type, str] = {list: "a list", dict: "an object", type(None): "null"}
+    return kinds.get(type(value), "a number")
 
 
 def take(record: Any, name: str, kind: type[T], default: T) -> T:
