@@ -31,11 +31,11 @@ from attention_tables import write_tables
 from captioner import Captioner
 from captioner.captioner import Pixels
 from captioner.export.bundle import export_bundle
-from captioner.images.files import ImageFiles
 from captioner.metrics import Meteor, evaluate_captions
-from captioner.metrics.faithfulness import Probe
+from captioner.metrics.attention.faithfulness import Probe
 from captioner.model.search import search
 from captioner.references import read_references
+from captioner.references.files import ImageFiles
 from captioner.training.config.options import SourceOptions, TrainOptions
 from captioner.training.loop.trainer import Trainer
 from captioner.training.progress import Progress

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from captioner import Caption, Captioner, CaptionOptions
-from captioner.images.files import ImageFiles
 from captioner.references import CaptionedImage, read_label_file, read_references, select_split
+from captioner.references.files import ImageFiles
 from captioner.words.coco import PHRASES
 from captioner.words.keywords import hierarchy_of, keywords_of
 from captioner.words.tokens import tokenize

@@ -26,7 +26,7 @@ from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 from captioner.metrics import Meteor, tokenize
 from captioner.metrics.bleu import bleu, bleu_statistics
 from captioner.metrics.captions import read_captions, references_by_image
-from captioner.metrics.cider import CiderReward
+from captioner.metrics.cider import CorpusCider
 from captioner.metrics.meteor import meteor_score
 from captioner.metrics.meteor.resources import load_stemmer
 from captioner.metrics.rouge import rouge_l
@@ -108,7 +108,7 @@ def _score_ours(said: Captions, truth: Captions) -> dict[str, tuple[float, np.nd
     corpus, per_image = bleu(statistics.sum(axis=0)), bleu(statistics)
     scores = {f"BLEU-{n + 1}": (float(corpus[n]), per_image[:, n]) for n in range(4)}
     rouge = np.array(list(map(rouge_l, candidates, references)))
-    cider = CiderReward(references).scores(range(len(candidates)), candidates)
+    cider = CorpusCider(references).scores(range(len(candidates)), candidates)
     scores |= {"ROUGE-L": (rouge.mean(), rouge), "CIDEr-D": (cider.mean(), cider)}
     variants = {"METEOR 1.5": Meteor.load(), "METEOR 1.5 (exact+stem)": Meteor(stemmer=load_stemmer())}
     for name, meteor in variants.items():

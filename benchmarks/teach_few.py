@@ -22,8 +22,8 @@ from pathlib import Path
 from teach import found_in, run
 
 from captioner import Captioner
-from captioner.images.files import ImageFiles
 from captioner.references import CaptionedImage, read_references
+from captioner.references.files import ImageFiles
 from captioner.teaching.effects import Effect, table
 
 

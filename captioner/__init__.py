@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from captioner.folder.sources import Selection
     from captioner.folder.text import TextOptions
     from captioner.images.keywords import read_keywords
-    from captioner.images.sources import ImageInput, ImageLimits
+    from captioner.images.limits import ImageLimits
+    from captioner.images.sources import ImageInput
     from captioner.keywords import KeywordOptions
     from captioner.model.bundle import Bundle
     from captioner.model.calibration import Calibration
@@ -63,7 +64,7 @@ _MODULES = {
     "ImageCaptioner": "protocol",
     "ImageError": "errors",
     "ImageInput": "images.sources",
-    "ImageLimits": "images.sources",
+    "ImageLimits": "images.limits",
     "ImageTooLargeError": "errors",
     "ImageUnreadableError": "errors",
     "KeywordOptions": "keywords",

@@ -90,7 +90,8 @@ class ImageTooLargeError(ImageError):
 
 
 class DecodingInterruptedError(ImageError):
-    """The process that decoded the image was killed, most likely for want of memory: it may succeed later."""
+    """The process that decoded the image was killed, most likely for want of memory, or hardly ran: it may
+    succeed later."""
 
     code = "interrupted"
     grpc_code = "RESOURCE_EXHAUSTED"

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from captioner.errors import CaptionerError, DataError, ImageError
-from captioner.images.opening import ImageLimits, load_pixels
+from captioner.images.limits import ImageLimits
+from captioner.images.opening import load_pixels
 from captioner.model.bundle import MANIFEST, Bundle
 from captioner.model.graphs.check import GraphError, check_graph
 from captioner.references import read_references

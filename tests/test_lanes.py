@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from support.engines import SIZE, FakeEngine
+from support.models import SIZE, FakeModel
 
 from captioner.captioner import Captioner
 from captioner.errors import OptionsError
@@ -81,7 +81,7 @@ def test_as_many_batches_are_processed_at_once_as_there_are_lanes(lanes: int) ->
     assert most == [lanes]
 
 
-class TwoLanes(FakeEngine):
+class TwoLanes(FakeModel):
     """Answers a batch when another one is computed too."""
 
     lanes = 2
@@ -99,12 +99,12 @@ class TwoLanes(FakeEngine):
 
 def test_a_server_computes_a_batch_on_each_lane() -> None:
     async def run() -> None:
-        engine = TwoLanes()
-        batcher = Batcher(engine, (1,), _WAIT_S, Metrics())
+        model = TwoLanes()
+        batcher = Batcher(model, (1,), _WAIT_S, Metrics())
         worker = asyncio.create_task(batcher.run())
         pixels = np.zeros((SIZE, SIZE, 3), dtype=np.uint8)
         first = asyncio.create_task(batcher.submit(pixels, FALLBACK, Ticket()))
-        while not engine.together.n_waiting:
+        while not model.together.n_waiting:
             await asyncio.sleep(0.001)
         since = batcher.busy_since
         assert since is not None and since <= time.monotonic()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.engines import SIZE, FakeEngine
+from support.models import SIZE, FakeModel
 
 from captioner.errors import DeviceError, NotAnImageError
 from captioner.options import FALLBACK
@@ -15,15 +15,15 @@ PIXELS = [np.full((SIZE, SIZE, 3), value, np.uint8) for value in range(7)]
 
 @pytest.mark.parametrize("fits", [1, 2, 3])
 def test_a_batch_that_is_out_of_memory_is_split_until_it_fits(fits: int) -> None:
-    engine, broken = FakeEngine(), NotAnImageError("no image")
-    engine.memory_images = fits
-    outcomes = caption_loaded(engine, [*PIXELS[:4], broken, *PIXELS[4:]], FALLBACK)
-    captions = [engine.describe(pixels, FALLBACK) for pixels in PIXELS]
+    model, broken = FakeModel(), NotAnImageError("no image")
+    model.memory_images = fits
+    outcomes = caption_loaded(model, [*PIXELS[:4], broken, *PIXELS[4:]], FALLBACK)
+    captions = [model.describe(pixels, FALLBACK) for pixels in PIXELS]
     assert outcomes == [*captions[:4], broken, *captions[4:]]
 
 
 def test_no_memory_for_a_single_image_ends_the_run() -> None:
-    engine = FakeEngine()
-    engine.memory_images = 0
+    model = FakeModel()
+    model.memory_images = 0
     with pytest.raises(DeviceError, match="no memory left"):
-        caption_loaded(engine, PIXELS, FALLBACK)
+        caption_loaded(model, PIXELS, FALLBACK)

@@ -24,7 +24,7 @@ from typing import NoReturn
 import captioner
 from captioner.cli.generated import refusal
 from captioner.cli.output import INTERRUPTED, printable
-from captioner.cli.signals import ending_orderly
+from captioner.cli.signals import ending_orderly, ignoring_hangups
 from captioner.errors import CaptionerError, OutputError, RuntimeMissingError, how_to_install
 from captioner.images.suffixes import PICTURES, RAW
 from captioner.images.urls import is_data_url, is_url
@@ -133,11 +133,13 @@ def _run(arguments: list[str]) -> int:
     if command not in COMMANDS and _is_image(command):  # captioner photo.jpg
         arguments, command = [DEFAULT_COMMAND, *arguments], DEFAULT_COMMAND
     try:
-        args = _parse(arguments, command)
-        if args.print_completion:
-            return _print_completion(args.print_completion)
-        with nullcontext() if args.command in _END_THEMSELVES else ending_orderly():
-            return _module(args.command).run(args)
+        # For a server SIGHUP means to load its models again, also while it is still being imported.
+        with ignoring_hangups() if command == "serve" else nullcontext():
+            args = _parse(arguments, command)
+            if args.print_completion:
+                return _print_completion(args.print_completion)
+            with nullcontext() if args.command in _END_THEMSELVES else ending_orderly():
+                return _module(args.command).run(args)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:

@@ -16,6 +16,19 @@ session ends. The second would interrupt the removal."""
 
 
 @contextmanager
+def ignoring_hangups() -> Iterator[None]:
+    """Let SIGHUP do nothing until the block handles it itself."""
+    if not hasattr(signal, "SIGHUP") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@contextmanager
 def ending_orderly() -> Iterator[None]:
     """Let SIGTERM, and the SIGHUP of a closed terminal, end the block with an exception, as Ctrl-C does. What
     is ignored, as after `nohup`, stays ignored."""

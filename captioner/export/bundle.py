@@ -80,7 +80,7 @@ def export_bundle(
         )
     _round(model)
     vocabulary = put_named_words_last(model, vocabulary)
-    language = language_of(vocabulary.words)
+    name = name or options.name
     search_options = (decoding or CaptionOptions()).resolve(options.search)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder_aside(folder.parent) as aside:
@@ -89,21 +89,10 @@ def export_bundle(
         (place / bundles.ENCODER).write_bytes(encoder_graph(model).SerializeToString(deterministic=True))
         (place / bundles.DECODER).write_bytes(decoder_graph(model).SerializeToString(deterministic=True))
         vocabulary.save(place / bundles.WORDS)
-        manifest = {
-            "name": name or options.name,
-            **({"language": language} if language else {}),
-            "image": bundles.image_section(options.model.image_size, model.letterbox),
-            "grid": list(options.model.grid),
-            "sentinel": model.decoder.has_sentinel,
-            "heads": model.decoder.heads,
-            "decoding": {name: getattr(search_options, name) for name in BUNDLE_OPTIONS},
-            **({"avoided_phrases": list(avoided)} if avoided else {}),
-            "parameters": sum(p.numel() for p in model.parameters()),
-            "training": options.to_dict(),
-        }
+        manifest = {"name": name, **_manifest(model, vocabulary, options, search_options, avoided)}
         recorded = contents.get("scores", {}) if scores is None else scores
         confidence, table = contents.get("confidence"), _table(recorded)
-        card = card or _card(name or options.name, options)
+        card = card or _card(name, options)
         (place / bundles.CARD).write_text(card, encoding="utf-8")
         bundles.write_manifest(place, manifest)
         captioner = Captioner.load(place, device="cpu")
@@ -122,6 +111,28 @@ def export_bundle(
         with writing(folder):
             publish_folder(place, folder)
     return parity
+
+
+def _manifest(
+    model: CaptionModel,
+    vocabulary: Vocabulary,
+    options: TrainOptions,
+    search: CaptionOptions,
+    avoided: Sequence[str],
+) -> dict[str, Any]:
+    """What the bundle says about the model, besides its name and scores."""
+    language = language_of(vocabulary.words)
+    return {
+        **({"language": language} if language else {}),
+        "image": bundles.image_section(options.model.image_size, model.letterbox),
+        "grid": list(options.model.grid),
+        "sentinel": model.decoder.has_sentinel,
+        "heads": model.decoder.heads,
+        "decoding": {name: getattr(search, name) for name in BUNDLE_OPTIONS},
+        **({"avoided_phrases": list(avoided)} if avoided else {}),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "training": options.to_dict(),
+    }
 
 
 @torch.no_grad()

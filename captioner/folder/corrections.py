@@ -15,7 +15,7 @@ from captioner.files.locks import taking_turns
 from captioner.folder.outputs.options import Record
 from captioner.overlay.text import clean
 from captioner.references.bounded import read_text
-from captioner.references.tables import REJECTED
+from captioner.results import REJECTED
 from captioner.surrogates import image_of
 
 STATUSES = ("approved", "edited", REJECTED)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from captioner.errors import DataError, ImageError
+from captioner.folder.engine import Loader
 from captioner.folder.items import Done, Found, Item, digest_of
-from captioner.folder.pipeline import Loader
+from captioner.folder.records import MAX_RECORD_BYTES, parse_line
 from captioner.folder.sources import LeftOut
-from captioner.folder.state_file import MAX_RECORD_BYTES, read_record
 from captioner.model.calibration import Calibration
 from captioner.options import CaptionOptions
 from captioner.results import Caption
-from captioner.surrogates import image_of
 
 _AT_ONCE = 100
 _EXPECTED = "convert reads the .jsonl file that captioner batch wrote"
@@ -64,7 +62,7 @@ class RecordedSource:
 
     def _found(self, line: bytes, offset: int, number: int) -> Found:
         try:
-            record = parse(line)
+            record = parse_line(line)
         except ValueError:
             what = f"not a record of a caption; {_EXPECTED}"
             raise DataError(f"{self.path}, line {number}: {what}") from None
@@ -74,7 +72,7 @@ class RecordedSource:
     def first(self) -> dict[str, Any]:
         """The first record with a caption. Raises `DataError` if there is none."""
         for found in self.find():
-            record = parse(self.read(found.locator, MAX_RECORD_BYTES)[0])
+            record = parse_line(self.read(found.locator, MAX_RECORD_BYTES)[0])
             if "caption" in record:
                 return record
         raise DataError(f"{self.path}: there are no captions in this file")
@@ -93,19 +91,6 @@ class RecordedSource:
 
     def close(self) -> None:
         self._file.close()
-
-
-def parse(line: bytes) -> dict[str, Any]:
-    """A record with the name of its image as the file system has it. Raises `ValueError` for others."""
-    text = line.decode("utf-8-sig")
-    try:
-        record = json.loads(text)
-        record["image"] = name = image_of(record)
-    except (KeyError, TypeError, RecursionError) as error:
-        raise ValueError("not a record") from error
-    if not isinstance(name, str):
-        raise ValueError("not a record")
-    return read_record(json.dumps(record, allow_nan=False), name)  # JSON has neither NaN nor Infinity
 
 
 class RecordedEngine:
@@ -128,7 +113,7 @@ class RecordedEngine:
 
 
 def _outcome(line: bytes) -> Caption | ImageError:
-    record = parse(line)
+    record = parse_line(line)
     if "caption" not in record:
         error = ImageError(record["error"]["message"])
         error.code = record["error"]["code"]

@@ -11,16 +11,16 @@ from types import TracebackType
 from typing import Self
 
 from captioner.errors import CaptionerError, DataError, ImageError, LowConfidenceError
+from captioner.folder.engine import Engine, Loader
 from captioner.folder.items import Done, FolderResult
 from captioner.folder.open import Labelled
 from captioner.folder.outputs import Output
 from captioner.folder.outputs.options import Record, unchanged
-from captioner.folder.pipeline import Engine, Loader
 from captioner.folder.sources import Source
 from captioner.folder.state import State
-from captioner.images.opening import DEFAULT_LIMITS
+from captioner.images.limits import DEFAULT_LIMITS
 from captioner.options import CaptionOptions
-from captioner.references.tables import REJECTED
+from captioner.results import REJECTED
 
 
 class NoImagesError(DataError):

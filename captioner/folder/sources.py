@@ -15,7 +15,7 @@ from typing import Protocol
 
 from captioner.errors import DataError, ImageTooLargeError, ImageUnreadableError
 from captioner.folder.items import Found
-from captioner.images.suffixes import GALLERY_MARKER, PICTURES, RAW, UNSUPPORTED, holds_no_photos, is_archive
+from captioner.images.suffixes import PICTURES, RAW, UNSUPPORTED, holds_no_photos, is_archive, is_of_gallery
 
 IMAGE_PATTERNS = tuple(f"*.{suffix}" for suffix in sorted((*PICTURES, *RAW, *UNSUPPORTED)))
 """File names taken as images. Unsupported formats (JPEG XL; HEIC without the extra [photos]) are included
@@ -139,7 +139,7 @@ class FolderSource:
                 for entry in entries:
                     name = f"{folder}/{entry.name}" if folder else entry.name
                     if entry.is_dir(follow_symlinks=False):
-                        if self.selection.takes_folder(name) and not _is_of_gallery(entry):
+                        if self.selection.takes_folder(name) and not is_of_gallery(entry):
                             folders.append(name)
                     elif _is_folder(entry):
                         self.left_out.links += self.selection.takes_folder(name)
@@ -161,15 +161,20 @@ class FolderSource:
         return True
 
 
-def _is_of_gallery(entry: os.DirEntry[str]) -> bool:
-    return os.path.exists(os.path.join(entry.path, GALLERY_MARKER))  # noqa: PTH110 PTH118
-
-
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
     except OSError:  # a link that leads to itself
         return False
+
+
+def find_photos(folder: Path) -> list[Found]:
+    """The images in `folder` and below, as `captioner batch` finds them, by name. Raises `DataError` if there
+    are none."""
+    photos = sorted(FolderSource(folder).find(), key=lambda photo: photo.name)
+    if not photos:
+        raise DataError(f"{folder}: there are no images in this folder")
+    return photos
 
 
 class ListSource:

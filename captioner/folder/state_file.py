@@ -1,4 +1,4 @@
-"""The SQLite file of a state and the records in it, opened with care: in a shared folder, somebody else
+"""The SQLite file of a state, opened with care: in a shared folder, somebody else
 may have made it.
 
 It must hold the tables of a state and nothing else (no views, no triggers), with values of the expected
@@ -14,16 +14,14 @@ import stat
 import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from captioner.errors import OutputError
 from captioner.files.destination import writing
 from captioner.files.held_folder import Folder
-from captioner.results import Caption
+from captioner.folder.records import MAX_RECORD_BYTES
 
-MAX_RECORD_BYTES = 2**23
-"""Twice the largest record: 64 words with maps of 64 x 64."""
 _COMPRESS_FROM = 2048
 """Records of at least this many bytes are compressed; only attention maps make them so long."""
 _TABLES = {
@@ -45,8 +43,6 @@ _TYPES = {
     },
     "targets": {"target": "blob", "name": "blob"},
 }
-_NUMBERS = ("log_prob", "confidence")
-_TEXTS = ("caption", "model")
 
 
 def open_database(path: Path | None, outputs: Iterable[Path] = ()) -> sqlite3.Connection:
@@ -147,32 +143,3 @@ def unpack(data: bytes) -> str:
     if not (line.startswith('{"image": ') and line.endswith("}") and line.isprintable()):
         raise ValueError("not a record")
     return line
-
-
-def read_record(line: str, name: str) -> dict[str, Any]:
-    """The record of the image `name`. Raises `ValueError` for anything else."""
-    try:
-        record = json.loads(line)
-        if not (isinstance(record, dict) and record.get("image") == name and _is_complete(record)):
-            raise ValueError("not a record of this image")
-        os.fsencode(name)
-        if PurePath(os.path.normpath(name)).name in ("", ".."):
-            raise ValueError("not the name of a file")
-        if "words" in record or "alternatives" in record:
-            Caption.from_dict(record)
-    except (KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-        raise ValueError("not a record") from error
-    return record
-
-
-def _is_complete(record: Mapping[str, Any]) -> bool:
-    """Whether it has a caption or an error, and what it has is of the right type."""
-    error, keywords = record.get("error", {"code": "", "message": ""}), record.get("keywords", [])
-    return (
-        ("caption" in record or "error" in record)
-        and all(isinstance(record.get(name, ""), str) for name in _TEXTS)
-        and all(isinstance(float(record.get(name, 0.0)), float) for name in _NUMBERS)
-        and all(isinstance(error[name], str) for name in ("code", "message"))
-        and isinstance(keywords, list)
-        and all(isinstance(keyword, str) for keyword in keywords)
-    )

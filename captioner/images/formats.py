@@ -46,7 +46,7 @@ _DECODER_BYTES = {"WebP": 16, "AVIF": 9, "JPEG 2000": 20, "HEIC": 9}
 _MODE_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16L": 2, "I;16B": 2, "I;16N": 2, "LA": 4, "PA": 4}
 
 
-def format_of(head: bytes, accepted: Iterable[str] = ALL_FORMATS) -> str:
+def detect_format(head: bytes, accepted: Iterable[str] = ALL_FORMATS) -> str:
     """The name of the format that a file begins like. Raises `NotAnImageError` if it is not accepted."""
     if not head:
         raise NotAnImageError("the file is empty")

@@ -9,8 +9,9 @@ from xml.etree import ElementTree
 
 from PIL import IptcImagePlugin
 
-from captioner.images.formats import HEAD_BYTES, format_of, open_format
-from captioner.images.sources import DEFAULT_LIMITS, ImageInput, ImageLimits, read_file
+from captioner.images.formats import HEAD_BYTES, detect_format, open_format
+from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
+from captioner.images.sources import ImageInput, read_file
 
 _BEGIN, _END = b"<rdf:RDF", b"</rdf:RDF>"
 _SUBJECT = "{http://purl.org/dc/elements/1.1/}subject"
@@ -51,7 +52,7 @@ def _packets(content: bytes) -> Iterator[bytes]:
 
 def _from_iptc(content: bytes) -> Iterator[str]:
     try:
-        name = format_of(content[:HEAD_BYTES])
+        name = detect_format(content[:HEAD_BYTES])
         values: Any = (IptcImagePlugin.getiptcinfo(open_format(name, io.BytesIO(content))) or {}).get(
             _IPTC_KEYWORDS, []
         )

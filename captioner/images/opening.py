@@ -16,19 +16,10 @@ from PIL import Image
 
 from captioner.errors import ImageError, ImageTooLargeError, NotAnImageError
 from captioner.images.color import FLAT, flatten, to_srgb, tonal_range
-from captioner.images.formats import HEAD_BYTES, format_of, memory_of, open_format
+from captioner.images.formats import HEAD_BYTES, detect_format, memory_of, open_format
 from captioner.images.letterbox import Letterbox, fit
-from captioner.images.sources import DEFAULT_LIMITS, ImageInput, ImageLimits, open_stream, read_file, to_image
-
-__all__ = [
-    "DEFAULT_LIMITS",
-    "ImageInput",
-    "ImageLimits",
-    "load_pixels",
-    "open_image",
-    "read_file",
-    "to_pixels",
-]
+from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
+from captioner.images.sources import ImageInput, open_stream, to_image
 
 REDUCING_GAP = 3
 """Minimum ratio of source to target size when a large image is decoded at reduced size; from 3 on the
@@ -131,7 +122,7 @@ def _least(size: tuple[int, int], target: int | None, fitted: bool) -> tuple[int
 def _decode(stream: IO[bytes], limits: ImageLimits, target: int | None, fitted: bool) -> _Stored:
     head = stream.read(HEAD_BYTES)
     stream.seek(0)
-    name = format_of(head, limits.formats)
+    name = detect_format(head, limits.formats)
     try:
         image = open_format(name, stream)
         _check_pixels(image, limits)

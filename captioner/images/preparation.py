@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from captioner.images.letterbox import Letterbox
-from captioner.images.opening import DEFAULT_LIMITS, ImageInput, ImageLimits, load_pixels
+from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
+from captioner.images.opening import load_pixels
+from captioner.images.sources import ImageInput
 
 Pixels = npt.NDArray[np.uint8]
 

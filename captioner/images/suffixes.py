@@ -1,6 +1,8 @@
-"""Names of image files and archives, by what they end in."""
+"""Names of image files and archives, by what they end in, and folders that hold no photos."""
 
 from __future__ import annotations
+
+import os
 
 PICTURES = tuple(
     "avif bmp gif heic heif j2k jfif jp2 jpe jpeg jpg pbm pgm png pnm ppm tif tiff webp".split()  # noqa: SIM905
@@ -43,3 +45,8 @@ def holds_no_photos(folder: str) -> bool:
 
 GALLERY_MARKER = "captioner-gallery.txt"
 """A folder with this file belongs to a gallery, and has copies of photos that need no captions."""
+
+
+def is_of_gallery(folder: str | os.PathLike[str]) -> bool:
+    """Whether the folder at this path belongs to a gallery."""
+    return os.path.exists(os.path.join(folder, GALLERY_MARKER))  # noqa: PTH110 PTH118

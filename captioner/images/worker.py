@@ -25,7 +25,7 @@ from captioner.errors import (
     clip,
 )
 from captioner.images.letterbox import Letterbox
-from captioner.images.opening import ImageLimits
+from captioner.images.limits import ImageLimits
 from captioner.images.preparation import Preparation
 
 REQUEST = struct.Struct("<Q")

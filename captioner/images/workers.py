@@ -105,7 +105,8 @@ class DecodeWorkers:
         """The model's input, as from `Preparation.load`; waits for a free process.
 
         Raises an `ImageError`, also for an image that takes too long or too much memory, or crashes its
-        decoder, and `DecodingInterruptedError` if its processes are killed again and again; `PreemptedError`
+        decoder, and `DecodingInterruptedError` if its processes are killed again and again or hardly run;
+        `PreemptedError`
         once `preempt` returns True, which is called about every 50 ms with the seconds of processor time used
         so far; `WorkersError` when no process can be started."""
         worker = self._idle.get()
@@ -215,17 +216,20 @@ class _Worker:
             os.ftruncate(self._memory, self._offset + len(image))
             _write(self._memory, image, self._offset)
             self._socket.sendall(REQUEST.pack(len(image)))
-            if preempt and not self._replies(preempt):
+            ends = time.monotonic() + self._wall_s
+            if preempt and not self._replies(preempt, ends):
                 self._stop(at_once=True)
                 self.preempted += 1
                 self._replace()
                 raise PreemptedError
-            status, message = self._reply(self._wall_s)
+            status, message = self._reply(max(ends - time.monotonic(), _POLL_MS / 1000))
             os.ftruncate(self._memory, self._offset)  # a large file does not stay in memory
-        except TimeoutError:
+        except TimeoutError:  # not the image's fault, for which the process would have ended itself
             self._stop()
             self._replace()
-            raise self._too_slow() from None
+            raise DecodingInterruptedError(
+                f"the process that decodes the image got too little processor time within {self._wall_s:g} s"
+            ) from None
         except OSError:  # the socket is broken
             raise self._reason() from None
         if status == DONE:
@@ -292,12 +296,11 @@ class _Worker:
         if self.busy_since is None:  # else the thread that waits for its answer cleans up
             self._stop()
 
-    def _replies(self, preempt: Callable[[float], bool]) -> bool:
-        """Wait for the reply; False once `preempt` returns True."""
+    def _replies(self, preempt: Callable[[float], bool], ends: float) -> bool:
+        """Wait for the reply, or until a time; False once `preempt` returns True."""
         assert self._socket is not None and self._process is not None
         replies = select.poll()
         replies.register(self._socket, select.POLLIN)
-        ends = time.monotonic() + self._wall_s
         if replies.poll(_POLL_MS):
             return True
         # Read only now, because most images are decoded by now. This one has used at most this much.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from captioner.errors import DataError, ImageUnreadableError, clip
 from captioner.folder.sources import read_regular
-from captioner.images.sources import DEFAULT_LIMITS
+from captioner.images.limits import DEFAULT_LIMITS
 
 
 class AllowedFolders:

@@ -1,6 +1,7 @@
 """Scores of captions against human references, each after its paper, in Python and numpy.
 
-`evaluate_captions` computes all of them, the modules single ones.
+`evaluate_captions` computes those that need only captions and references, `compare_captions` those of two
+sets of captions. `naming` scores words against labels; `attention` holds tests of attention maps.
 """
 
 from captioner.metrics.evaluation import Comparison, Difference, Scores, compare_captions, evaluate_captions

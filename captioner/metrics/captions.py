@@ -14,7 +14,7 @@ from typing import Any
 
 from captioner.errors import DataError
 from captioner.references import CaptionedImage, image_key, read_text
-from captioner.references.json_text import parse_json
+from captioner.references.json_text import json_lines, parse_json
 from captioner.references.tables import csv_rows, is_csv
 from captioner.surrogates import image_of
 
@@ -53,9 +53,9 @@ def read_captions(path: str | Path, images: Sequence[CaptionedImage]) -> dict[st
     for place, record in records:
         if isinstance(record, dict) and "error" in record:
             continue
-        key, caption = _parse(record, keys, f"{path}, {place}")
+        key, caption = _parse(record, keys, place)
         if key in captions and key in wanted:
-            raise DataError(f"{path}, {place}: a second caption of {key}")
+            raise DataError(f"{place}: a second caption of {key}")
         captions.setdefault(key, caption)
     return captions
 
@@ -63,16 +63,15 @@ def read_captions(path: str | Path, images: Sequence[CaptionedImage]) -> dict[st
 def _csv_records(path: Path, text: str) -> Iterator[tuple[str, Any]]:
     for number, row in csv_rows(path, text):
         if not row.get("error_code"):
-            yield f"line {number}", row
+            yield f"{path}, line {number}", row
 
 
 def _json_records(path: Path, text: str) -> Iterator[tuple[str, Any]]:
     if text.lstrip().startswith("["):
-        yield from ((f"entry {number}", entry) for number, entry in enumerate(parse_json(text, path), 1))
-        return
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            yield f"line {number}", parse_json(line, f"{path}, line {number}")
+        for number, entry in enumerate(parse_json(text, path), 1):
+            yield f"{path}, entry {number}", entry
+    else:
+        yield from json_lines(text, path)
 
 
 def _parse(record: Any, keys: dict[int, str], place: str) -> tuple[str, str]:

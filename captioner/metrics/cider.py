@@ -112,12 +112,12 @@ class CiderD:
         return vector, math.sqrt(sum(weight * weight for weight in vector.values()))
 
 
-class CiderReward:
-    """CIDEr-D as the reward of self-critical training (Rennie et al. 2017, arXiv:1612.00563).
+class CorpusCider:
+    """CIDEr-D of captions of the images of a corpus, whose references give the document frequencies: for
+    evaluation, and as the reward of self-critical training (Rennie et al. 2017, arXiv:1612.00563).
 
-    The document frequencies come from the references themselves, the training corpus. Tokens may be any
-    strings; where references and candidates both end with a token that stands for the end, the reward
-    also feels whether a caption ends where captions end.
+    Tokens may be any strings; where references and candidates both end with a token that stands for the end,
+    the score also feels whether a caption ends where captions end.
     """
 
     def __init__(self, references: Sequence[Sequence[Sequence[str]]]) -> None:

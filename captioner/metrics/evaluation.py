@@ -12,7 +12,7 @@ from captioner.errors import DataError
 from captioner.metrics.bleu import bleu, bleu_statistics
 from captioner.metrics.bootstrap import Array, Statistics, interval, mean_of, p_value, resampled_scores
 from captioner.metrics.chair import chair_statistics
-from captioner.metrics.cider import CiderReward
+from captioner.metrics.cider import CorpusCider
 from captioner.metrics.diversity import Diversity, diversity
 from captioner.metrics.gender import Gender, gender
 from captioner.metrics.meteor import Meteor, meteor_score
@@ -155,7 +155,7 @@ def _measure(
     meteor: Meteor | bool,
 ) -> list[Metrics]:
     """The metrics of each system."""
-    cider = CiderReward(truth)
+    cider = CorpusCider(truth)
     meteor_rows: list[Metrics] = [{} for _ in systems]
     if meteor:
         scorer = Meteor.load() if meteor is True else meteor

@@ -14,8 +14,8 @@ from captioner.errors import DataError
 from captioner.images.letterbox import Letterbox
 from captioner.nn.attention import ATTENTIONS
 from captioner.nn.decoder import DECODERS, Decoder, DecoderSizes, Tensors
-from captioner.nn.decoder.bonus import Bonuses, BonusOptions, ClassSizes
-from captioner.nn.decoder.bonus.evidence import WordEvidence
+from captioner.nn.decoder.bonus import Bonuses, BonusOptions
+from captioner.nn.decoder.bonus.evidence import ClassSizes, WordEvidence
 from captioner.nn.decoder.bonus.names import NameHelp, Names
 from captioner.nn.encoder import STRIDES, GridEncoder, GridRefiner, build_backbone, pretrained_classifier
 

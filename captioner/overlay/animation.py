@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from captioner.images.opening import DEFAULT_LIMITS, ImageInput, ImageLimits
+from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
+from captioner.images.sources import ImageInput
 from captioner.maps.saliency import Map, fit_photo, gaze
 from captioner.overlay.canvas import INK, MUTED, Canvas, text_width
 from captioner.overlay.scene import OverlayOptions, Scene, ShownWord, make_scene

@@ -6,7 +6,8 @@ import base64
 from pathlib import Path
 from typing import Any
 
-from captioner.images.opening import DEFAULT_LIMITS, ImageInput, ImageLimits
+from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
+from captioner.images.sources import ImageInput
 from captioner.overlay import template
 from captioner.overlay.payload import encode_photo, make_payload
 from captioner.overlay.scene import OverlayOptions, make_scene

@@ -6,7 +6,8 @@ from typing import Any
 
 from PIL import Image
 
-from captioner.images.opening import DEFAULT_LIMITS, ImageInput, ImageLimits
+from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
+from captioner.images.sources import ImageInput
 from captioner.overlay.figure import draw_figure
 from captioner.overlay.scene import DEFAULT_WIDTH, OverlayOptions, make_scene
 from captioner.overlay.styles import DEFAULT_STYLE, find_style

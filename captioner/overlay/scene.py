@@ -12,7 +12,9 @@ import numpy.typing as npt
 from PIL import Image
 
 from captioner.errors import DataError, OptionsError
-from captioner.images.opening import DEFAULT_LIMITS, ImageInput, ImageLimits, open_image
+from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
+from captioner.images.opening import open_image
+from captioner.images.sources import ImageInput
 from captioner.maps.colors import COLORMAPS, DEFAULT_ALPHA, DEFAULT_COLORMAP
 from captioner.results import Caption, Word
 

@@ -14,7 +14,9 @@ from rich.style import Style
 from rich.text import Text
 
 from captioner.errors import CaptionerError
-from captioner.images.opening import DEFAULT_LIMITS, ImageInput, ImageLimits, open_image
+from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
+from captioner.images.opening import open_image
+from captioner.images.sources import ImageInput
 from captioner.maps.saliency import blend, relative
 from captioner.overlay.render import render_overlay
 from captioner.overlay.scene import ShownWord, show_word

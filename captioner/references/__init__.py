@@ -1,9 +1,7 @@
 """Images with the captions that people wrote for them, in the file formats in use.
 
-- Karpathy JSON: `{"images": [{"filename", "split", "sentences": [{"raw"}]}]}`, with `filepath` (a folder)
-  and `objects` where the file has them;
-- COCO captions JSON: `{"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}`;
-- Flickr8k tokens: lines of `NAME.jpg#0<TAB>caption`, the splits in list files of one image name a line;
+- JSON of COCO and of Karpathy's splits (`captioner.references.coco`);
+- Flickr8k tokens (`captioner.references.flickr`), the splits in list files of one image name a line;
 - CSV with the columns `image` and `caption` (or other usual names), JSON lines with the same names
   (`captioner.references.tables`), such as the metadata of Hugging Face's image folders;
 - a folder of images with text files beside them, or with such metadata in it.
@@ -15,14 +13,14 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from captioner.errors import DataError
 from captioner.references.bounded import read_text
+from captioner.references.coco import parse_coco_or_karpathy, read_image_ids
+from captioner.references.flickr import parse_tokens
 from captioner.references.image import CaptionedImage, image_key
-from captioner.references.json_text import parse_json
 from captioner.references.labels import read_classes, read_labels
 from captioner.references.tables import NoCaptionsError, is_csv, parse_csv, parse_lines, read_sidecars
 from captioner.words.tokens import find_unspaced
@@ -75,32 +73,6 @@ def read_label_file(path: Path) -> list[CaptionedImage]:
     return read_labels(path, read_text(path))
 
 
-def read_image_ids(path: Path) -> list[tuple[str, int]]:
-    """The names and COCO ids of the images of a COCO or Karpathy file, which need no captions (as COCO's own
-    files of test images). Raises `DataError` for a file without ids, a name with two and an id with two."""
-    ids: dict[str, int] = {}
-    names: dict[int, str] = {}
-    for entry in _entries(path, parse_json(read_text(path), path)):
-        try:
-            image_id = entry.get("cocoid", entry.get("id"))
-            name = entry["file_name"].strip() if "file_name" in entry else _karpathy_name(entry)
-        except KeyError:
-            raise DataError(f"{path}: an entry has no file_name") from None
-        except (TypeError, ValueError, AttributeError):
-            raise DataError(f"{path}: an entry has a value of the wrong type") from None
-        if not isinstance(image_id, int):
-            continue
-        if ids.setdefault(name, image_id) != image_id:
-            raise DataError(f"{path}: {name} has two ids, {ids[name]} and {image_id}")
-        try:
-            _claim_id(names, image_id, name)
-        except DataError as error:
-            raise DataError(f"{path}: {error}") from None
-    if not ids:
-        raise DataError(f"{path}: no image has a COCO id")
-    return list(ids.items())
-
-
 def _read_folder(folder: Path) -> list[CaptionedImage]:
     for name in _METADATA:
         if (folder / name).is_file():
@@ -113,99 +85,7 @@ def _parse(path: Path, text: str) -> list[CaptionedImage]:
         return parse_csv(path, text)
     if path.suffix.lower() in (".jsonl", ".ndjson"):
         return parse_lines(path, text)
-    return _parse_json(path, text) if text.lstrip()[:1] in ("{", "[") else _parse_tokens(path, text)
-
-
-def _parse_json(path: Path, text: str) -> list[CaptionedImage]:
-    document = parse_json(text, path)
-    _entries(path, document)
-    parse = _parse_coco if "annotations" in document else _parse_karpathy
-    try:
-        return parse(document)
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from None
-    except KeyError as error:
-        raise DataError(f"{path}: an entry lacks {error}") from None
-    except (TypeError, ValueError, AttributeError):
-        raise DataError(f"{path}: an entry has a value of the wrong type") from None
-
-
-def _entries(path: Path, document: Any) -> list[Any]:
-    entries = document.get("images") if isinstance(document, dict) else None
-    if not isinstance(entries, list):
-        raise DataError(f'{path}: no list "images"; known are Karpathy and COCO JSON and Flickr8k tokens')
-    return entries
-
-
-def _karpathy_name(entry: Mapping[str, Any]) -> str:
-    return (Path(entry.get("filepath", "")) / entry["filename"]).as_posix()
-
-
-def _parse_karpathy(document: Mapping[str, Any]) -> list[CaptionedImage]:
-    return [
-        CaptionedImage(
-            name=_karpathy_name(entry),
-            captions=_strings(sentence["raw"] for sentence in entry["sentences"]),
-            split=_split(entry),
-            objects=_strings(entry.get("objects", ())),
-            image_id=_number(entry.get("cocoid")),
-        )
-        for entry in document["images"]
-    ]
-
-
-def _split(entry: Mapping[str, Any]) -> str:
-    split = entry["split"]
-    if not isinstance(split, str | None):
-        raise TypeError
-    return split or ""
-
-
-def _parse_coco(document: Mapping[str, Any]) -> list[CaptionedImage]:
-    names: dict[Any, str] = {}
-    for entry in document["images"]:
-        _claim_id(names, entry["id"], entry["file_name"].strip())
-    captions: dict[Any, list[str]] = {image_id: [] for image_id in names}
-    for annotation in document["annotations"]:
-        if annotation["image_id"] not in captions:
-            raise DataError(f"a caption is of image {annotation['image_id']}, which is not listed")
-        captions[annotation["image_id"]].append(annotation["caption"])
-    return [
-        CaptionedImage(
-            name=entry["file_name"].strip(),
-            captions=_strings(captions[entry["id"]]),
-            split="",
-            image_id=_number(entry["id"]),
-        )
-        for entry in document["images"]
-    ]
-
-
-def _claim_id(names: dict[Any, str], image_id: Any, name: str) -> None:
-    """Note the image with this id. Raises `DataError` if another has it."""
-    if names.setdefault(image_id, name) != name:
-        raise DataError(f"{names[image_id]} and {name} have the same id, {image_id}")
-
-
-def _strings(values: Iterable[Any]) -> tuple[str, ...]:
-    return tuple(value.strip() for value in values)
-
-
-def _number(value: Any) -> int | None:
-    return value if isinstance(value, int) else None
-
-
-def _parse_tokens(path: Path, text: str) -> list[CaptionedImage]:
-    captions: dict[str, list[str]] = {}
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        key, tab, caption = line.partition("\t")
-        name, mark, _ = key.rpartition("#")
-        if not (tab and mark and name):
-            raise DataError(f"{path}, line {number}: not NAME#NUMBER<TAB>caption")
-        captions.setdefault(name, []).append(caption.strip())
-    return [CaptionedImage(name, tuple(texts), "") for name, texts in captions.items()]
+    return parse_coco_or_karpathy(path, text) if text.lstrip()[:1] in ("{", "[") else parse_tokens(path, text)
 
 
 def _captioned(path: Path, images: list[CaptionedImage]) -> list[CaptionedImage]:

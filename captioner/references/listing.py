@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from captioner.errors import DataError
-from captioner.images.suffixes import PICTURES, holds_no_photos
+from captioner.images.suffixes import PICTURES, holds_no_photos, is_of_gallery
 from captioner.images.zip_archive import open_zip
 
 
 def list_images(place: Path) -> list[str]:
     """Paths below the folder or in the archive, with slashes, sorted. RAW files are left out: the JPEG beside
-    one has the same name. Raises `DataError`."""
+    one has the same name; so are the copies in galleries. Raises `DataError`."""
     if place.is_dir():
         try:
-            names = [path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file()]
+            names = [path.relative_to(place).as_posix() for path in _walk(place) if path.is_file()]
         except OSError as error:
             raise DataError(f"{place}: {error.strerror}") from None
     else:
         with open_zip(place) as archive:
             names = [name for name in archive.namelist() if not name.endswith("/")]
     return sorted(name for name in names if _is_image(PurePosixPath(name)))
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    for above, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not is_of_gallery(Path(above, name))]
+        yield from (Path(above, name) for name in names)
 
 
 def _is_image(path: PurePosixPath) -> bool:

@@ -11,14 +11,13 @@ from typing import Any
 from captioner.errors import DataError
 from captioner.references.bounded import MAX_SIDECAR_BYTES, read_text
 from captioner.references.image import CaptionedImage
-from captioner.references.json_text import parse_json
+from captioner.references.json_text import json_lines
 from captioner.references.listing import list_images
+from captioner.results import REJECTED
 from captioner.surrogates import image_of
 
 IMAGE_COLUMNS = ("image", "filename", "file_name", "image_name", "file", "path")
 CAPTION_COLUMNS = ("caption", "text", "comment")
-REJECTED = "rejected"
-"""The status of a caption that a person rejected; also its error code, which does not count as a failure."""
 SIDECAR_SUFFIXES = (".txt", ".caption")
 _DELIMITERS = ",;\t|"
 
@@ -95,11 +94,13 @@ def parse_lines(path: Path, text: str) -> list[CaptionedImage]:
     images) and rejected ones are left out. Of several lines with a status for one image, the last counts.
     Raises `DataError`."""
     found = _Images(path)
-    for number, record in _records(path, text):
+    for place, record in json_lines(text, path):
+        if not isinstance(record, dict):
+            raise DataError(f"{place}: not an object")
         image = image_of({"image": _first(record, IMAGE_COLUMNS), **record})
         caption = _first(record, CAPTION_COLUMNS)
         if not isinstance(image, str) or not isinstance(caption, str | None):
-            raise DataError(f"{path}, line {number}: no object with the strings image and caption")
+            raise DataError(f"{place}: no object with the strings image and caption")
         if "status" in record:
             found.forget(image)
         if caption and caption.strip() and record.get("status") != REJECTED:
@@ -109,16 +110,6 @@ def parse_lines(path: Path, text: str) -> list[CaptionedImage]:
 
 def _first(record: Mapping[str, Any], names: Iterable[str]) -> Any:
     return next((record[name] for name in names if name in record), None)
-
-
-def _records(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        record = parse_json(line, f"{path}, line {number}")
-        if not isinstance(record, dict):
-            raise DataError(f"{path}, line {number}: not an object")
-        yield number, record
 
 
 def read_sidecars(folder: Path) -> list[CaptionedImage]:

@@ -92,26 +92,3 @@ class Effect:
             difference = compare_captions(after, old, wanted, meteor=False).differences["cider"]
             fell = difference.interval[1] < 0
         return cls(photos, len(after), changed, Scores.of(old, wanted), Scores.of(after, wanted), fell)
-
-
-def table(effects: Sequence[Effect]) -> str:
-    """The effects as lines of text."""
-    rows: list[tuple[str, ...]] = [
-        ("photos", "number", "changed", "as written before", "after", "CIDEr before", "after", "")
-    ]
-    for one in effects:
-        scores = [""] * 4
-        if one.before and one.after:
-            said = [f"{100 * score.as_written:.0f}%" for score in (one.before, one.after)]
-            scores = said + [f"{score.cider:.0f}" for score in (one.before, one.after)]
-        share = f"{100 * one.share:.0f}%" if one.count else ""
-        few = "too few to tell" if one.count < TOO_FEW else ""
-        rows.append((one.photos, str(one.count), share, *scores, few))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if 0 < column < len(row) - 1 else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )

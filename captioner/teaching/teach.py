@@ -1,4 +1,4 @@
-"""Teaches a model corrected captions, and says what that changed."""
+"""Teaches a model corrected captions, and finds what that changed."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ from captioner.errors import CaptionerError, DataError
 from captioner.export.taught import export_taught
 from captioner.files.destination import writing
 from captioner.files.whole_folder import folder_aside, publish_folder
-from captioner.images.files import ImageFiles
 from captioner.model import bundle as bundles
-from captioner.teaching.effects import TOO_FEW, Effect, agreement, table
+from captioner.references.files import ImageFiles
+from captioner.teaching.effects import TOO_FEW, Effect, agreement
 from captioner.teaching.lesson import MOST_TAUGHT, Lesson
-from captioner.training.loop.corrections import learn
+from captioner.training.corrections.learn import learn
 from captioner.training.progress import Progress
 from captioner.trial import load_bundle
 
 MOST_CHANGED = 0.25
 """Share of the captions of other photos that teaching may change."""
-MOST_SHOWN = 5
-"""Captions of corrected photos, and of photos like them, that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +32,8 @@ class Taught:
     """What it did that nobody wants."""
     missed: Mapping[str, str]
     """Captions of corrected photos that are not what a person wrote, by photo."""
-
-    @property
-    def table(self) -> str:
-        return table(self.effects)
+    changed: Mapping[str, tuple[str, str]]
+    """Captions of photos like corrected ones that changed, before and after, by photo."""
 
 
 def teach(
@@ -52,9 +48,8 @@ def teach(
     """Teach the bundle `start` a lesson, and write the new bundle, called `name`, to the folder `to`, which
     must not exist.
 
-    Photos that do not look like a corrected one keep their captions (`captioner.nn.encoder.taught`). Prints
-    the table of what changed, and examples of photos like corrected ones. Raises `DataError` if that is harm,
-    and nothing is written then, unless `force` is set; and as `learn` and `export_taught` do.
+    Photos that do not look like a corrected one keep their captions (`captioner.nn.encoder.taught`). If there
+    is harm, nothing is written, unless `force` is set. Raises `DataError` as `learn` and `export_taught` do.
     """
     if to.exists():
         raise DataError(f"{to} exists already; a model is taught into a new folder")
@@ -81,20 +76,9 @@ def teach(
         export_taught(old.bundle, learnt.model, learnt.vocabulary, place / "bundle", name, card)
         after = _captions(lesson, Captioner.load(place / "bundle"), every, progress, "captions after")
         taught = judge(lesson, before, after, learnt.alike)
-        print(taught.table)
-        if taught.missed:
-            print(f"{len(taught.missed)} of {len(lesson.taught)} corrections were not learnt word by word:")
-        for photo, said in list(taught.missed.items())[:MOST_SHOWN]:
-            print(f"{photo}: {said} (corrected: {lesson.taught[photo][0]})")
-        changed = [photo for photo in sorted(learnt.alike) if after.get(photo) != before.get(photo)]
-        for photo in changed[:MOST_SHOWN]:
-            print(f"{photo}: {before.get(photo)} -> {after.get(photo)}")
-        if taught.harm and not force:
-            raise DataError(f"the model was not kept: {'; '.join(taught.harm)}; --force keeps it as it is")
-        for text in taught.harm:
-            progress.note(f"kept although {text}")
-        with writing(to):
-            publish_folder(place / "bundle", to)
+        if force or not taught.harm:
+            with writing(to):
+                publish_folder(place / "bundle", to)
     return taught
 
 
@@ -124,7 +108,12 @@ def judge(
         )
     said = of(lesson.taught)
     missed = {photo: text for photo, text in said.items() if agreement(text, lesson.taught[photo]) < 1}
-    return Taught([corrected, *([held_out] if held_out.count else []), like, rest], harm, missed)
+    reworded = {
+        photo: (before[photo], after[photo])
+        for photo in sorted(alike)
+        if photo in after and after[photo] != before[photo]
+    }
+    return Taught([corrected, *([held_out] if held_out.count else []), like, rest], harm, missed, reworded)
 
 
 def _captions(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         ServerError,
         ServerUnavailableError,
     )
-    from captioner_client.settings import ClientOptions
+    from captioner_client.options import ClientOptions
 
 __all__ = [
     "AsyncCaptionClient",
@@ -48,7 +48,7 @@ _MODULES = {
     "AsyncCaptionClient": "captioner_client.aio",
     "AuthenticationError": "captioner_client.errors",
     "CaptionClient": "captioner_client.client",
-    "ClientOptions": "captioner_client.settings",
+    "ClientOptions": "captioner_client.options",
     "DeadlineExceededError": "captioner_client.errors",
     "ModelInfo": "captioner.model.info",
     "ServerBusyError": "captioner_client.errors",

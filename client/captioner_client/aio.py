@@ -15,16 +15,16 @@ from captioner.images.sources import ImageInput, ImageOrError, is_single, name_i
 from captioner.model.info import ModelInfo
 from captioner.options import CaptionOptions, merge_options
 from captioner.protobuf import caption_from_proto, model_from_proto, options_to_proto, word_from_proto
-from captioner.protocol import naming_its_image, only_captions
+from captioner.protocol import Outcome, naming_its_image, only_captions
 from captioner.results import Caption, Word
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1 import captioner_pb2_grpc
-from captioner_client.batch import Batch, Outcome
+from captioner_client.batch import Answered, Batch
 from captioner_client.channel import check_process, open_channel, parse_addresses
 from captioner_client.encoding import is_ready, prepare
 from captioner_client.errors import DeadlineExceededError, ServerError, from_rpc_error, reading_answer
+from captioner_client.options import ClientOptions
 from captioner_client.propagation import trace_metadata
-from captioner_client.settings import ClientOptions
 from captioner_client.waiting import Waiting
 
 
@@ -90,7 +90,7 @@ class AsyncCaptionClient:
         timeout_s: float | None = ...,
         return_errors: bool,
         **fields: Any,
-    ) -> Caption | CaptionerError: ...
+    ) -> Outcome: ...
 
     @overload
     async def caption(
@@ -101,7 +101,7 @@ class AsyncCaptionClient:
         timeout_s: float | None = ...,
         return_errors: bool,
         **fields: Any,
-    ) -> list[Caption | CaptionerError]: ...
+    ) -> list[Outcome]: ...
 
     async def caption(
         self,
@@ -124,7 +124,7 @@ class AsyncCaptionClient:
         """
         options = merge_options(options, fields)
         if not is_single(images):
-            found: list[Caption | CaptionerError] = []
+            found: list[Outcome] = []
             async with aclosing(self.caption_each(cast(Iterable[ImageInput], images), options)) as outcomes:
                 async for outcome in outcomes:
                     if not isinstance(outcome, Caption | ImageError) and not return_errors:
@@ -185,7 +185,7 @@ class AsyncCaptionClient:
 
     async def caption_batch(
         self, images: Iterable[ImageOrError], options: CaptionOptions | None = None
-    ) -> AsyncGenerator[Outcome, None]:
+    ) -> AsyncGenerator[Answered, None]:
         """The caption or the error of each image with its position in `images`, in the order of completion.
 
         `images` may be endless: it is read ahead by `batch_window` images only. When the server goes
@@ -202,9 +202,9 @@ class AsyncCaptionClient:
 
     async def caption_each(
         self, images: Iterable[ImageOrError], options: CaptionOptions | None = None, **fields: Any
-    ) -> AsyncGenerator[Caption | CaptionerError, None]:
+    ) -> AsyncGenerator[Outcome, None]:
         """The caption or the error of each image, in the order of `images`; otherwise as `caption_batch`."""
-        early: dict[int, Caption | CaptionerError] = {}
+        early: dict[int, Outcome] = {}
         following = 0
         async with aclosing(self.caption_batch(images, merge_options(options, fields))) as outcomes:
             async for index, outcome in outcomes:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncGenerator, Iterable
 from typing import Any
 
 import grpc
 
-from captioner.errors import CaptionerError, ImageError
+from captioner.errors import ImageError
 from captioner.images.sources import ImageInput, ImageOrError, name_image
 from captioner.protobuf import caption_from_proto
-from captioner.results import Caption
+from captioner.protocol import Outcome
 from captioner.v1 import captioner_pb2 as pb
 from captioner_client.encoding import encode_image, prepare
 from captioner_client.errors import (
@@ -25,15 +24,15 @@ from captioner_client.errors import (
     is_reset,
     reading_answer,
 )
-from captioner_client.settings import ClientOptions
-from captioner_client.waiting import Waiting
+from captioner_client.options import ClientOptions
+from captioner_client.waiting import Waiting, backoff_s
 
-Outcome = tuple[int, Caption | CaptionerError]
+Answered = tuple[int, Outcome]
+"""The position of an image, and what became of it."""
 Taken = tuple[int, ImageInput, bytes | ImageError]
 
 _BROKEN_WRITE = "Internal error from Core"
 """The message of gRPC, instead of a status, if the call ends during a write."""
-_FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.1, 3.0
 
 
 class Batch:
@@ -60,9 +59,9 @@ class Batch:
         self._taking: asyncio.Task[Taken | None] | None = None
         self._exhausted = False
         self._call: Any = None
-        self._outcomes: asyncio.Queue[Outcome | BaseException | None] = asyncio.Queue()
+        self._outcomes: asyncio.Queue[Answered | BaseException | None] = asyncio.Queue()
 
-    async def run(self) -> AsyncGenerator[Outcome, None]:
+    async def run(self) -> AsyncGenerator[Answered, None]:
         """The outcome of each image with its position in `images`, in the order of completion.
 
         Raises a `ServerError` when no server answers any more, and what iterating over `images` raises.
@@ -85,8 +84,7 @@ class Batch:
                 if failures >= self._settings.max_attempts:
                     await waiting.after(error)
                     continue
-                backoff_s = min(_FIRST_BACKOFF_S * 2 ** (failures - 1), _MAX_BACKOFF_S)
-                pause_s = error.retry_after_s or backoff_s * random.uniform(0.8, 1.2)
+                pause_s = error.retry_after_s or backoff_s(failures)
                 if pause_s > waiting.left_s:
                     raise
                 await asyncio.sleep(pause_s)
@@ -97,7 +95,7 @@ class Batch:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _next(self) -> Outcome | None:
+    async def _next(self) -> Answered | None:
         """The next outcome, None after the last. Raises what ended the call."""
         while True:
             try:
@@ -169,7 +167,7 @@ class Batch:
                 return index, b"", name_image(error, image)
         return None
 
-    def _outcome(self, answer: pb.CaptionBatchResponse) -> Outcome:
+    def _answered(self, answer: pb.CaptionBatchResponse) -> Answered:
         """Raises `ServerError` for the answer to an image that was not sent, or that was answered before."""
         with reading_answer(self._servers):
             index = int(answer.id)
@@ -189,7 +187,7 @@ class Batch:
         """Forward the answers, and finally how the call ended: None if normally."""
         try:
             while (answer := await call.read()) is not grpc.aio.EOF:  # type: ignore[attr-defined]
-                self._outcomes.put_nowait(self._outcome(answer))
+                self._outcomes.put_nowait(self._answered(answer))
             complete = self._exhausted and not self._unanswered
             early = ServerUnavailableError(f"{self._servers}: the server ended the batch too early")
             self._outcomes.put_nowait(None if complete else early)

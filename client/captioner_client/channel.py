@@ -18,7 +18,8 @@ import grpc
 
 from captioner.errors import OptionsError, clip
 from captioner_client.errors import ServerError
-from captioner_client.settings import ClientOptions
+from captioner_client.options import ClientOptions
+from captioner_client.waiting import BACKOFF_FACTOR, FIRST_BACKOFF_S, MAX_BACKOFF_S
 
 log = logging.getLogger("captioner_client")
 
@@ -176,9 +177,9 @@ def service_config(max_attempts: int, *, watch: bool = True) -> dict[str, object
     if max_attempts > 1:
         method["retryPolicy"] = {
             "maxAttempts": max_attempts,
-            "initialBackoff": "0.1s",
-            "maxBackoff": "3s",
-            "backoffMultiplier": 2,
+            "initialBackoff": f"{FIRST_BACKOFF_S:g}s",
+            "maxBackoff": f"{MAX_BACKOFF_S:g}s",
+            "backoffMultiplier": BACKOFF_FACTOR,
             "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"],
         }
     return {

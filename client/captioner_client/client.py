@@ -10,17 +10,16 @@ from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable, Sequ
 from concurrent.futures import CancelledError, Future
 from typing import Any, Literal, Self, TypeVar, overload
 
-from captioner.errors import CaptionerError
 from captioner.images.sources import ImageInput, ImageOrError
 from captioner.model.info import ModelInfo
 from captioner.options import CaptionOptions
-from captioner.protocol import ModelDescription
+from captioner.protocol import ModelDescription, Outcome
 from captioner.results import Caption, Word
 from captioner_client.aio import AsyncCaptionClient
-from captioner_client.batch import Outcome
+from captioner_client.batch import Answered
 from captioner_client.channel import check_process
 from captioner_client.errors import ServerError
-from captioner_client.settings import ClientOptions
+from captioner_client.options import ClientOptions
 
 T = TypeVar("T")
 _END: Any = object()
@@ -126,7 +125,7 @@ class CaptionClient(ModelDescription):
         timeout_s: float | None = ...,
         return_errors: bool,
         **fields: Any,
-    ) -> Caption | CaptionerError: ...
+    ) -> Outcome: ...
 
     @overload
     def caption(
@@ -137,7 +136,7 @@ class CaptionClient(ModelDescription):
         timeout_s: float | None = ...,
         return_errors: bool,
         **fields: Any,
-    ) -> list[Caption | CaptionerError]: ...
+    ) -> list[Outcome]: ...
 
     def caption(
         self,
@@ -163,7 +162,7 @@ class CaptionClient(ModelDescription):
 
     def caption_each(
         self, images: Iterable[ImageOrError], options: CaptionOptions | None = None, **fields: Any
-    ) -> Generator[Caption | CaptionerError, None, None]:
+    ) -> Generator[Outcome, None, None]:
         """The caption or the error of each image, in the order of `images`; otherwise as `caption_batch`."""
         return self._iterate(self._client.caption_each(images, options, **fields))
 
@@ -180,7 +179,7 @@ class CaptionClient(ModelDescription):
 
     def caption_batch(
         self, images: Iterable[ImageOrError], options: CaptionOptions | None = None
-    ) -> Generator[Outcome, None, None]:
+    ) -> Generator[Answered, None, None]:
         """The caption or the error of each image with its position in `images`, in the order of completion.
 
         `images` may be endless: it is read ahead by `batch_window` images only, on another thread. When

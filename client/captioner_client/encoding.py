@@ -8,10 +8,11 @@ import numpy as np
 from PIL import Image
 
 from captioner.errors import ImageTooLargeError, NotAnImageError
-from captioner.images.formats import HEAD_BYTES, SAFE_FORMATS, format_of
-from captioner.images.opening import ImageInput, ImageLimits, open_image, read_file
-from captioner.images.sources import ImageOrError, rereadable
-from captioner_client.settings import ClientOptions
+from captioner.images.formats import HEAD_BYTES, SAFE_FORMATS, detect_format
+from captioner.images.limits import ImageLimits
+from captioner.images.opening import open_image
+from captioner.images.sources import ImageInput, ImageOrError, read_file, rereadable
+from captioner_client.options import ClientOptions
 
 _JPEG_QUALITY = 95
 
@@ -56,7 +57,7 @@ def is_ready(image: ImageInput, options: ClientOptions) -> bool:
 def _is_rare(content: bytes) -> bool:
     """Whether it is of a format that servers accept only if they are told to, such as HEIC."""
     try:
-        return format_of(content[:HEAD_BYTES]) not in SAFE_FORMATS
+        return detect_format(content[:HEAD_BYTES]) not in SAFE_FORMATS
     except NotAnImageError:
         return False
 

@@ -1,18 +1,37 @@
-"""Waits for servers that cannot be reached yet, are starting or are shutting down."""
+"""How calls are tried again.
+
+1. While servers are unavailable or busy, gRPC repeats a call, up to `max_attempts` attempts in all
+   (`channel.service_config`). The pauses double, unless the server names one.
+2. When these attempts have failed because no server can be reached, is starting or is shutting down,
+   `Waiting` begins them again after half a second, or when the server says, for `wait_s`.
+3. gRPC does not repeat a call that has been answered in part. A batch then sends what is unanswered over a
+   new call, with the same attempts and pauses (`batch.Batch.run`), and waits as in 2. A stream of words
+   fails: words that were handed out cannot be taken back.
+
+All of it ends with the time for the call, or, in a batch, for the next answer (`timeout_s`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 
 from captioner.errors import CaptionerError
 from captioner_client.errors import DeadlineExceededError, ServerUnavailableError
-from captioner_client.settings import ClientOptions
+from captioner_client.options import ClientOptions
 
 log = logging.getLogger("captioner_client")
 
+FIRST_BACKOFF_S, BACKOFF_FACTOR, MAX_BACKOFF_S = 0.1, 2, 3.0
+"""The pause after the first failed attempt, by what each is longer than the one before, and the longest."""
 _PAUSE_S = 0.5
+
+
+def backoff_s(failures: int) -> float:
+    """The pause after so many failed attempts, as gRPC makes it."""
+    return min(FIRST_BACKOFF_S * BACKOFF_FACTOR ** (failures - 1), MAX_BACKOFF_S) * random.uniform(0.8, 1.2)
 
 
 class Waiting:

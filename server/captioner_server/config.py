@@ -86,6 +86,11 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Variables that are empty count as unset, as Docker Compose sets them; but a file of tokens or
+    certificates is named for safety, and must not be missed."""
+    for setting in SETTINGS.values():
+        if setting.kind is Path and environment.get(setting.variable) == "":
+            raise OptionsError(f"{setting.variable} is set and empty: name a file, or unset it", setting.name)
     return {
         name: setting.from_text(text, setting.variable)
         for name, setting in SETTINGS.items()

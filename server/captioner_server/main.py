@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from captioner.errors import CaptionerError
 from captioner_server.captioning.model_source import ModelSource
 from captioner_server.captioning.supervisor import EXIT_STATUS
-from captioner_server.file_limit import raise_file_limit
+from captioner_server.file_limit import raise_file_limit, say_once_without_files
 from captioner_server.heap import bound_heap
 from captioner_server.http.gallery import Gallery
 from captioner_server.observation.log_writer import LogWriter
@@ -72,6 +72,7 @@ async def _run(
         signalled.set()
 
     loop = asyncio.get_running_loop()
+    say_once_without_files(loop)
     # From the start, as SIGHUP ends a process that does not handle it.
     hung_up = asyncio.Event()
     loop.add_signal_handler(signal.SIGHUP, hung_up.set)
@@ -82,7 +83,9 @@ async def _run(
         server.metrics.log_lines_dropped.set_function(lambda: writer.dropped)
     port = await server.start()
     unix = options.host.startswith("unix:")
-    _log("listening", address=options.address if unix else f"{options.host}:{port}")
+    tokens = server.door.tokens
+    safety = {"tls": options.tls_certificate is not None, "tokens": 0 if tokens is None else len(tokens)}
+    _log("listening", address=options.address if unix else f"{options.host}:{port}", **safety)
     if server.http_url:
         _log("http", url=server.http_url)
     if server.metrics_url:
@@ -121,17 +124,17 @@ async def _run(
 
 async def _open(server: CaptionServer, sources: Sequence[ModelSource], options: ServerOptions) -> None:
     started = time.monotonic()
-    engines = {source.name: await asyncio.to_thread(source.load) for source in sources}
+    models = {source.name: await asyncio.to_thread(source.load) for source in sources}
     loaded = time.monotonic()
-    await server.open(engines)
-    for name, engine in engines.items():
+    await server.open(models)
+    for name, model in models.items():
         _log(
             "serving",
             name=name,
-            model=engine.model,
-            device=engine.device,
-            provider=engine.provider,
-            precision=engine.precision,
+            model=model.model,
+            device=model.device,
+            provider=model.provider,
+            precision=model.precision,
             batch_sizes=options.batch_sizes,
             load_s=round(loaded - started, 2),
             warm_up_s=round(time.monotonic() - loaded, 2),

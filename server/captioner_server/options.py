@@ -14,7 +14,7 @@ from typing import Any
 from captioner.cores import available_cores
 from captioner.errors import OptionsError
 from captioner.images.formats import SAFE_FORMATS, parse_formats
-from captioner.images.opening import ImageLimits
+from captioner.images.limits import ImageLimits
 from captioner.images.workers import DEFAULT_MAX_CPU_S
 from captioner.options import MAX_BEAM_SIZE, MAX_WORDS
 

@@ -49,6 +49,10 @@ def _address(text: str) -> str:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise argparse.ArgumentTypeError(f"must be HOST:PORT, got {text!r}")
+    try:
+        host.encode("idna")  # as looking it up does
+    except UnicodeError:
+        raise argparse.ArgumentTypeError(f"{host!r} is not a name that a host can have") from None
     return text
 
 

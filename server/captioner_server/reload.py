@@ -54,16 +54,16 @@ class Reloader:
         async with self._lock:
             self._served[source.name] = await asyncio.to_thread(stamp_of, source.folder)
             started = time.monotonic()
-            old = self._models.get(source.name).engine
+            old = self._models.get(source.name).model
             fields = {"name": source.name, "old": old.model}
             try:
-                engine = await asyncio.to_thread(source.load)
-                if (engine.digest, engine.device) == (old.digest, old.device):
+                model = await asyncio.to_thread(source.load)
+                if (model.digest, model.device) == (old.digest, old.device):
                     outcome = "unchanged"
                 else:
-                    self._models.put(source.name, await self._models.prepare(engine))
+                    self._models.put(source.name, await self._models.prepare(model))
                     outcome = "replaced"
-                fields["model"] = engine.model
+                fields["model"] = model.model
             except Exception as error:  # whatever is wrong with the new one, the old one keeps serving
                 outcome = "failed"
                 fields["reason"] = clip(str(error) or type(error).__name__)

@@ -62,9 +62,12 @@ class CaptionServer:
         self.options = options
         self.metrics = Metrics(options.metrics_callers)
         self.state = ServerState(_RETRY_AFTER_S)
-        self.metrics.serving.set_function(lambda: float(self.state.serving))
+        self.metrics.serving.set_function(lambda: float(self.state.serving and not self.state.stalled))
         self.models = Models(options, self.metrics, self._report)
         self.door = Door(self.state, options, self.models.refusal)
+        self._unusable_certificate = self.metrics.unusable_files.labels("certificate")
+        if (tokens := self.door.tokens) is not None:
+            self.metrics.unusable_files.labels("tokens").set_function(lambda: float(tokens.unusable))
         self.metrics.image_bytes.set_function(lambda: self.door.budget.used_bytes)
         self._tracing = _tracing(options)
         journal = Journal(self.metrics, self._tracing)
@@ -101,7 +104,7 @@ class CaptionServer:
     async def start(self) -> int:
         """Open the ports without serving yet; returns the gRPC port. Raises `ServerStartError`."""
         address = self.options.address
-        credentials = server_credentials(self.options)
+        credentials = server_credentials(self.options, self._unusable_certificate.set)
         try:
             if credentials is None:
                 port = self._server.add_insecure_port(address)
@@ -120,15 +123,15 @@ class CaptionServer:
         await self._server.start()
         return int(port)
 
-    async def open(self, engines: Mapping[str, PixelModel]) -> None:
+    async def open(self, models: Mapping[str, PixelModel]) -> None:
         """Warm up the models, then serve them by name; the first is the default."""
-        ready = {name: await self.models.prepare(engine) for name, engine in engines.items()}
+        ready = {name: await self.models.prepare(model) for name, model in models.items()}
         if self.state.phase is not Phase.STARTING:  # a signal came meanwhile
-            for pipeline in ready.values():
-                pipeline.close()
+            for hosted in ready.values():
+                hosted.close()
             return
-        for name, pipeline in ready.items():
-            self.models.put(name, pipeline)
+        for name, hosted in ready.items():
+            self.models.put(name, hosted)
         settle_garbage()
         self.state.phase = Phase.SERVING
         self._health.set(SERVING)

@@ -4,23 +4,42 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import re
 import ssl
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import grpc
 
-from captioner_server.content import read_file
 from captioner_server.errors import ServerStartError
 from captioner_server.options import ServerOptions
+from captioner_server.watched_file import read_file, read_whole
 
 log = logging.getLogger(__name__)
 
 
-def server_credentials(options: ServerOptions) -> grpc.ServerCredentials | None:
-    """None for plaintext. Raises `ServerStartError` for files that cannot be used, and for plaintext where it
-    is not allowed."""
+_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----\s.*?-----END CERTIFICATE-----", re.DOTALL)
+_KEY_TYPES = tuple(
+    map(
+        bytes.fromhex,
+        (
+            "300d06092a864886f70d0101010500",  # RSA
+            "301306072a8648ce3d020106082a8648ce3d030107",  # elliptic curve P-256
+            "301006072a8648ce3d020106052b81040022",  # P-384
+        ),
+    )
+)
+"""How a certificate names the types of keys with which gRPC (BoringSSL) serves. It accepts files with others,
+and then every handshake fails."""
+
+
+def server_credentials(
+    options: ServerOptions, report: Callable[[bool], None] = lambda unusable: None
+) -> grpc.ServerCredentials | None:
+    """None for plaintext. `report` is told whether renewed files cannot be used. Raises `ServerStartError`
+    for files that cannot be used, and for plaintext where it is not allowed."""
     if options.tls_certificate is None or options.tls_key is None:
         if not (options.insecure or is_local(options.host)):
             raise ServerStartError(
@@ -28,7 +47,7 @@ def server_credentials(options: ServerOptions) -> grpc.ServerCredentials | None:
                 "or --insecure for plaintext on a network that you trust"
             )
         return None
-    files = _Files(options.tls_certificate, options.tls_key, options.tls_client_ca)
+    files = _Files(options.tls_certificate, options.tls_key, options.tls_client_ca, report)
     mutual = options.tls_client_ca is not None
 
     def fetch() -> Any:  # may return None, contrary to its type
@@ -74,12 +93,25 @@ def is_local(host: str) -> bool:
 class _Files:
     """PEM files that belong together."""
 
-    def __init__(self, certificate: Path, key: Path, client_ca: Path | None) -> None:
+    def __init__(
+        self,
+        certificate: Path,
+        key: Path,
+        client_ca: Path | None,
+        report: Callable[[bool], None] = lambda unusable: None,
+    ) -> None:
         self._certificate, self._key, self._client_ca = certificate, key, client_ca
-        self._used = self._read()
+        self._report = report
+        self._used = self._seen = self._read()
 
     def context(self) -> ssl.SSLContext:
-        """Raises `ServerStartError` for files that cannot be read, are not PEM, or do not fit together."""
+        """Raises `ServerStartError` for files that cannot be read, are not PEM, or do not fit together, and
+        for keys of a type that gRPC cannot use."""
+        for path in filter(None, (self._certificate, self._key, self._client_ca)):
+            try:
+                read_whole(path)  # `ssl` would wait for a pipe
+            except OSError as error:
+                raise ServerStartError(f"cannot use {path}: {error.strerror}") from None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             context.load_cert_chain(self._certificate, self._key, password="")
@@ -87,6 +119,9 @@ class _Files:
             reason = getattr(error, "reason", None) or error.strerror
             names = f"{self._certificate} and {self._key}"
             raise ServerStartError(f"cannot use {names} as certificate and key: {reason}") from None
+        if not _is_usable(read_file(self._certificate) or b""):
+            what = "its key is not of a type that gRPC serves with: RSA, or an elliptic curve P-256 or P-384"
+            raise ServerStartError(f"cannot use {self._certificate}: {what}")
         if self._client_ca is not None:
             context.verify_mode = ssl.CERT_REQUIRED
             # Sessions of TLS 1.3 and tickets would outlive the authority of their caller.
@@ -108,19 +143,33 @@ class _Files:
         """What to use from now on, if the files have changed, else None; called at each handshake. Files that
         do not match, for instance while only one has been replaced, change nothing."""
         contents = self._read()
-        if contents == self._used:
+        if contents == self._seen:
             return None
         try:
             context = self.context()
         except ServerStartError as error:
-            log.warning("certificate not read again", extra={"fields": {"reason": str(error)}})
-            return None
+            context, reason = None, str(error)
         if self._read() != contents:  # replaced meanwhile: the next handshake reads them
             return None
-        self._used = contents
+        if context is None:
+            self._seen = contents
+            self._report(True)
+            log.warning("certificate not read again", extra={"fields": {"reason": reason}})
+            return None
+        self._used = self._seen = contents
+        self._report(False)
         log.info("certificate read again")
         return context, self.configuration()
 
     def _read(self) -> tuple[bytes | None, bytes | None, bytes | None]:
         """The certificate, its key and the roots of callers; None for what is not there."""
         return read_file(self._certificate), read_file(self._key), read_file(self._client_ca)
+
+
+def _is_usable(pem: bytes) -> bool:
+    """Whether gRPC can use the key of the first certificate."""
+    found = _CERTIFICATE.search(pem)
+    if found is None:
+        return False
+    der = ssl.PEM_cert_to_DER_cert(found[0].decode("ascii", "replace"))
+    return any(kind in der for kind in _KEY_TYPES)

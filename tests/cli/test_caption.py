@@ -16,7 +16,7 @@ from support.serving import RunningServer
 from captioner.captioner import Captioner
 from captioner.cli.arguments.model import ServedModel, add_caption_arguments, chosen_model
 from captioner.cli.main import main
-from captioner.images.opening import DEFAULT_LIMITS
+from captioner.images.limits import DEFAULT_LIMITS
 from captioner.options import CaptionOptions
 from captioner.results import Caption
 from captioner.surrogates import image_of

@@ -10,16 +10,17 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from support.patience import wait_until
+from support.patience import PATIENCE_S, wait_until
 
 from captioner.cli.main import main
 from captioner.errors import ImageError
-from captioner.images.fetch import fetch
+from captioner.images.fetch import Fetch, fetch
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CAT = EXAMPLES / "cat.jpg"
@@ -267,23 +268,32 @@ def test_a_watched_folder_may_lose_photos_and_begin_empty(run, tmp_path, monkeyp
 
 def test_a_fetch_tries_all_addresses(web, monkeypatch) -> None:
     port = int(web.rpartition(":")[2])
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.9", port))
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in ("127.0.0.9", "127.0.0.1")]
     monkeypatch.setattr("captioner.images.fetch.socket.getaddrinfo", lambda *_, **__: found)
     monkeypatch.setattr("captioner.images.fetch._is_public", lambda _: True)
-    tried = []
-
-    def connect(address, timeout):
-        tried.append(address[0])
-        if address[0] == "127.0.0.9":
-            raise OSError(101, "Network is unreachable")
-        made = socket.socket()
-        made.settimeout(timeout)
-        made.connect(address)
-        return made
-
-    monkeypatch.setattr("captioner.images.fetch.socket.create_connection", connect)
     assert fetch(f"{web}/cat.jpg", 10**6) == CAT.read_bytes()
-    assert tried == ["127.0.0.9", "127.0.0.1"]
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_fetch_can_be_stopped(monkeypatch, scheme) -> None:
+    monkeypatch.setattr("captioner.images.fetch._is_public", lambda _: True)
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as pool:
+        one = Fetch(f"{scheme}://127.0.0.1:{silent.getsockname()[1]}/", 10**6, timeout_s=PATIENCE_S)
+        running = pool.submit(one.run)
+        connection, _ = silent.accept()
+        with connection:
+            connection.recv(1)
+            one.stop()
+            with pytest.raises(ImageError):
+                running.result(5)
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64, "\u3002.com"])
+def test_a_url_with_no_name_of_a_host_is_said(host: str) -> None:
+    with pytest.raises(ImageError, match="not a name that a host can have"):
+        fetch(f"https://{host}/", 10**6)
 
 
 @pytest.mark.parametrize(

@@ -289,3 +289,16 @@ def test_completion_knows_commands_and_options(capsys) -> None:
     script = capsys.readouterr().out
     assert "gallery" in script and "--min-confidence" in script and "--beam" in script
     assert "_shtab_captioner_caption_pos_0_COMPGEN=_shtab_compgen_files" in script  # names of photos too
+
+
+def test_a_server_that_is_just_started_takes_no_harm_from_hangups() -> None:
+    code = """
+import os, signal, sys
+from captioner.cli import main
+def parse(*_):
+    os.kill(os.getpid(), signal.SIGHUP)
+    sys.exit(7)
+main._parse = parse
+main.main(["serve"])
+"""
+    assert run_python(code).returncode == 7

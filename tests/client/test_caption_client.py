@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.processes import child_environment
 from support.serving import RunningServer, make_image, serve
 
@@ -36,7 +36,7 @@ from captioner_client.encoding import encode_image
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    with serve(FakeEngine(), max_image_bytes=100_000, max_beam_size=8) as running:
+    with serve(FakeModel(), max_image_bytes=100_000, max_beam_size=8) as running:
         yield running
 
 
@@ -71,7 +71,7 @@ def test_a_caption_is_the_local_one(
 ) -> None:
     image = make_image(3)
     caption = client.caption(image, options)
-    assert_same(caption, server.engine.describe(server.engine.preprocess(image), options))
+    assert_same(caption, server.model.describe(server.model.preprocess(image), options))
     assert caption.source is image
 
 
@@ -88,7 +88,7 @@ def test_paths_bytes_and_pillow_images_are_the_same(client: CaptionClient, tmp_p
 
 def test_words_are_streamed(server: RunningServer, client: CaptionClient) -> None:
     *words, caption = client.stream(make_image(4))
-    local = server.engine.describe(server.engine.preprocess(make_image(4)), CaptionOptions(beam_size=1))
+    local = server.model.describe(server.model.preprocess(make_image(4)), CaptionOptions(beam_size=1))
     assert_same(caption, local)
     assert all(isinstance(word, Word) for word in words)
     assert [word.text for word in words] == [word.text for word in local.words]
@@ -103,7 +103,7 @@ def test_many_are_answered_in_order_each_failing_on_its_own(
     kinds = {10: NotAnImageError, 20: ImageUnreadableError, 30: ImageTooLargeError}
     assert {n: type(answer) for n, answer in enumerate(answers) if not isinstance(answer, Caption)} == kinds
     for number in set(range(100)) - set(kinds):
-        assert_same(answers[number], server.engine.describe(server.engine.preprocess(images[number])))
+        assert_same(answers[number], server.model.describe(server.model.preprocess(images[number])))
     with pytest.raises(NotAnImageError):
         client.caption(images)
 
@@ -181,11 +181,11 @@ def test_an_error_among_several_images_keeps_the_captions(client: CaptionClient,
 
 def test_the_model_is_described(server: RunningServer, client: CaptionClient) -> None:
     model = client.get_model()
-    assert model.model == server.engine.model
+    assert model.model == server.model.model
     assert (model.grid, model.device, model.provider) == ((2, 3), "cpu", "FakeProvider")
     assert model.precision == "float32"
-    assert model.defaults == server.engine.defaults
-    assert model.calibration == server.engine.calibration
+    assert model.defaults == server.model.defaults
+    assert model.calibration == server.model.calibration
     assert (model.max_image_bytes, model.max_beam_size) == (100_000, 8)
 
 
@@ -193,7 +193,7 @@ def test_large_photos_are_shrunk_when_asked(server: RunningServer, tmp_path: Pat
     photo = make_image(1, (900, 600))
     (tmp_path / "photo.png").write_bytes(photo)
     with CaptionClient(server.address, ClientOptions(shrink_to=128)) as client:
-        assert client.caption(tmp_path / "photo.png").words[0].attention.shape == server.engine.grid
+        assert client.caption(tmp_path / "photo.png").words[0].attention.shape == server.model.grid
         assert client.caption([photo, Image.new("RGB", (3000, 20))])
     with CaptionClient(server.address) as client, pytest.raises(ImageTooLargeError):
         client.caption(photo)
@@ -232,13 +232,13 @@ def test_what_grpc_itself_refuses_is_too_large_too(server: RunningServer) -> Non
 
 def test_a_client_in_place_of_a_local_captioner(server: RunningServer, client: CaptionClient) -> None:
     """The same program, `Captioner` or `CaptionClient`: see `captioner.protocol.ImageCaptioner`."""
-    engine = server.engine
+    model = server.model
     for name in ("model", "name", "device", "provider", "precision", "grid", "grid_varies", "heads"):
-        assert getattr(client, name) == getattr(engine, name)
-    assert client.calibration == engine.calibration
-    assert client.digest == engine.digest[:12] and client.defaults == engine.defaults
+        assert getattr(client, name) == getattr(model, name)
+    assert client.calibration == model.calibration
+    assert client.digest == model.digest[:12] and client.defaults == model.defaults
     images = [make_image(number) for number in range(12)]
-    expected = [engine.describe(engine.preprocess(image)).text for image in images]
+    expected = [model.describe(model.preprocess(image)).text for image in images]
     assert [caption.text for caption in client.caption(iter(images))] == expected
     assert [str(outcome) for outcome in client.caption_each(images)] == expected
     assert len(client.caption(images[0], CaptionOptions(alternatives=2), beam_size=4).alternatives) == 2
@@ -274,7 +274,7 @@ def test_one_client_serves_many_threads(server: RunningServer, client: CaptionCl
     with ThreadPoolExecutor(16) as pool:
         captions = list(pool.map(client.caption, [make_image(number) for number in range(100)]))
     for number, caption in enumerate(captions):
-        assert_same(caption, server.engine.describe(server.engine.preprocess(make_image(number))))
+        assert_same(caption, server.model.describe(server.model.preprocess(make_image(number))))
 
 
 def test_importing_the_client_is_light() -> None:

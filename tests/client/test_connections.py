@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.patience import PATIENCE_S, wait_until
 from support.serving import RunningServer, make_image, serve
 
@@ -40,10 +40,10 @@ from captioner_client.channel import make_target, parse_addresses
 
 
 def test_deadlines_are_kept() -> None:
-    engine = FakeEngine()
-    with serve(engine) as server, CaptionClient(server.address, ClientOptions(timeout_s=0.2)) as client:
+    model = FakeModel()
+    with serve(model) as server, CaptionClient(server.address, ClientOptions(timeout_s=0.2)) as client:
         assert client.get_model(timeout_s=PATIENCE_S)
-        engine.hold.clear()
+        model.hold.clear()
         late = f"no answer from {server.address} (within|for) 0.2 s"
         with pytest.raises(DeadlineExceededError, match=late):
             client.caption(make_image(1))
@@ -51,7 +51,7 @@ def test_deadlines_are_kept() -> None:
             list(client.stream(make_image(1)))
         with pytest.raises(DeadlineExceededError, match=late):
             client.caption([make_image(1)])
-        engine.hold.set()
+        model.hold.set()
 
 
 def test_without_a_server_it_says_so_in_time() -> None:
@@ -91,7 +91,7 @@ def test_what_listens_but_speaks_something_else_is_asked_about() -> None:
                 client.get_model()
         finally:
             web.shutdown()
-    with serve(FakeEngine()) as server:
+    with serve(FakeModel()) as server:
         encrypted = dataclasses.replace(options, tls=True)
         with (
             CaptionClient(server.address, encrypted) as client,
@@ -116,9 +116,9 @@ def test_looking_up_a_name_counts_in_the_deadline(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_busy_server_is_asked_again_and_then_given_up() -> None:
-    engine = FakeEngine()
-    with serve(engine, queue_size=1) as server:
-        engine.hold.clear()
+    model = FakeModel()
+    with serve(model, queue_size=1) as server:
+        model.hold.clear()
         with CaptionClient(server.address) as first, CaptionClient(server.address) as client:
             held = threading.Thread(target=first.caption, args=(make_image(1),))
             held.start()
@@ -134,7 +134,7 @@ def test_a_busy_server_is_asked_again_and_then_given_up() -> None:
             with ThreadPoolExecutor(1) as pool:
                 answer = pool.submit(client.caption, make_image(3))
                 wait_until(lambda: refusals(server, "RESOURCE_EXHAUSTED") >= 2)
-                engine.hold.set()
+                model.hold.set()
                 assert answer.result(PATIENCE_S).text
             held.join()
 
@@ -144,14 +144,14 @@ def refusals(server: RunningServer, code: str) -> float:
 
 
 def test_a_server_that_is_starting_is_waited_for() -> None:
-    engine = FakeEngine()
-    engine.hold.clear()
+    model = FakeModel()
+    model.hold.clear()
     with serve(None) as server, CaptionClient(server.address) as client, ThreadPoolExecutor(1) as pool:
-        opened = server.start(server.server.open({"default": engine}))
-        wait_until(lambda: engine.batches)  # it warms up
+        opened = server.start(server.server.open({"default": model}))
+        wait_until(lambda: model.batches)  # it warms up
         answer = pool.submit(client.caption, make_image(1))
         wait_until(lambda: refusals(server, "UNAVAILABLE"))
-        engine.hold.set()
+        model.hold.set()
         assert answer.result(PATIENCE_S).text
         opened.result(PATIENCE_S)
 
@@ -172,7 +172,7 @@ def test_a_server_that_is_not_there_yet_is_waited_for(caplog: pytest.LogCaptureF
             wait_until(lambda: caplog.messages)
             assert f"no server answers at 127.0.0.1:{port}: " in caplog.text
             assert f"waiting for it, at most {PATIENCE_S:g} s" in caplog.text
-            with serve(FakeEngine(), port=port):
+            with serve(FakeModel(), port=port):
                 assert answer.result(PATIENCE_S)
 
 
@@ -209,10 +209,10 @@ def test_closing_ends_the_calls_of_other_threads(
 
 
 def test_closing_ends_calls_that_a_server_works_on() -> None:
-    engine = FakeEngine()
-    with serve(engine) as server, ThreadPoolExecutor(2) as pool:
+    model = FakeModel()
+    with serve(model) as server, ThreadPoolExecutor(2) as pool:
         client = CaptionClient(server.address)
-        engine.hold.clear()
+        model.hold.clear()
         answers = [pool.submit(client.caption, image) for image in (make_image(1), [make_image(2)])]
         wait_until(lambda: server.metric("admitted_images") == 2)
         client.close()
@@ -220,11 +220,11 @@ def test_closing_ends_calls_that_a_server_works_on() -> None:
             with pytest.raises(ServerError, match="the client was closed"):
                 answer.result(PATIENCE_S)
         wait_until(lambda: not server.metric("in_flight_calls"))
-        engine.hold.set()
+        model.hold.set()
 
 
 def test_closing_an_asynchronous_client_ends_its_batches() -> None:
-    engine = FakeEngine()
+    model = FakeModel()
 
     async def close_early(server: RunningServer) -> None:
         client = AsyncCaptionClient(server.address)
@@ -237,25 +237,25 @@ def test_closing_an_asynchronous_client_ends_its_batches() -> None:
         with pytest.raises(ServerError, match="the client is closed"):
             await client.caption(make_image(1))
 
-    with serve(engine) as server:
-        engine.hold.clear()
+    with serve(model) as server:
+        model.hold.clear()
         asyncio.run(close_early(server))
-        engine.hold.set()
+        model.hold.set()
 
 
 @pytest.mark.parametrize("method", ["caption_batch", "caption_each"])
 def test_ctrl_c_reaches_whoever_iterates(method: str) -> None:
-    engine = FakeEngine()
+    model = FakeModel()
 
     def interrupt() -> None:
-        wait_until(lambda: engine.batches)
+        wait_until(lambda: model.batches)
         os.kill(os.getpid(), signal.SIGINT)
 
     # A shell starts what runs in the background with Ctrl-C ignored, and Python leaves that so.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with serve(engine) as server, CaptionClient(server.address) as client:
-        engine.hold.clear()
-        engine.batches.clear()
+    with serve(model) as server, CaptionClient(server.address) as client:
+        model.hold.clear()
+        model.batches.clear()
         interrupter = threading.Thread(target=interrupt)
         interrupter.start()
         try:
@@ -263,7 +263,7 @@ def test_ctrl_c_reaches_whoever_iterates(method: str) -> None:
                 list(getattr(client, method)([make_image(1)] * 50))
         finally:
             signal.signal(signal.SIGINT, before)
-            engine.hold.set()  # else the server's thread would keep pytest from ending
+            model.hold.set()  # else the server's thread would keep pytest from ending
         interrupter.join()
         assert client.caption(make_image(1)).text
 
@@ -271,7 +271,7 @@ def test_ctrl_c_reaches_whoever_iterates(method: str) -> None:
 def test_generators_may_outlive_their_client(monkeypatch: pytest.MonkeyPatch) -> None:
     ignored: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", ignored.append)
-    with serve(FakeEngine()) as server:
+    with serve(FakeModel()) as server:
         with CaptionClient(server.address) as client:
             generators = [client.stream(make_image(1)), client.caption_batch([make_image(1)] * 3)]
             for generator in generators:
@@ -283,7 +283,7 @@ def test_generators_may_outlive_their_client(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_calls_take_turns_over_several_servers() -> None:
-    with serve(FakeEngine()) as one, serve(FakeEngine()) as two:
+    with serve(FakeModel()) as one, serve(FakeModel()) as two:
         with CaptionClient([one.address, two.address]) as client:
             for number in range(10):
                 client.caption(make_image(number))
@@ -293,8 +293,8 @@ def test_calls_take_turns_over_several_servers() -> None:
 
 def test_a_batch_outlives_the_server_that_it_went_to() -> None:
     images = [make_image(number) for number in range(120)]
-    engine = FakeEngine(image_s=0.004)
-    with serve(engine) as one, serve(engine) as two:
+    model = FakeModel(image_s=0.004)
+    with serve(model) as one, serve(model) as two:
         with CaptionClient(f"{one.address}, {two.address}") as client:
             found: dict[int, Caption | CaptionerError] = {}
             for index, outcome in client.caption_batch(images):
@@ -307,17 +307,17 @@ def test_a_batch_outlives_the_server_that_it_went_to() -> None:
         for server in (one, two):
             assert server.metric("images_total", outcome="ok") > 10
     for number, image in enumerate(images):
-        assert found[number] == engine.describe(engine.preprocess(image))
+        assert found[number] == model.describe(model.preprocess(image))
 
 
 def test_an_image_that_is_gone_when_it_is_sent_again_fails_alone(tmp_path: Path) -> None:
     photos = [tmp_path / f"{number}.jpg" for number in range(120)]
     for number, photo in enumerate(photos):
         photo.write_bytes(make_image(number))
-    engine = FakeEngine(image_s=0.004)
+    model = FakeModel(image_s=0.004)
     with (
-        serve(engine) as one,
-        serve(engine) as two,
+        serve(model) as one,
+        serve(model) as two,
         CaptionClient(f"{one.address}, {two.address}") as client,
     ):
         outcomes = []
@@ -335,7 +335,7 @@ def test_an_image_that_is_gone_when_it_is_sent_again_fails_alone(tmp_path: Path)
 
 def test_a_token_is_sent(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret")
-    with serve(FakeEngine(), token_file=tmp_path / "token") as server:
+    with serve(FakeModel(), token_file=tmp_path / "token") as server:
         with CaptionClient(server.address, ClientOptions(token="secret")) as client:
             assert client.caption([make_image(1)])
         with CaptionClient(server.address) as client, pytest.raises(AuthenticationError):
@@ -358,7 +358,7 @@ def test_tls_encrypts_and_checks_the_certificate(tmp_path: Path) -> None:
     command += ["-days", "1", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
     command += ["-keyout", str(key), "-out", str(certificate)]
     subprocess.run(command, check=True, capture_output=True)
-    with serve(FakeEngine(), tls_certificate=certificate, tls_key=key) as server:
+    with serve(FakeModel(), tls_certificate=certificate, tls_key=key) as server:
         port = server.address.split(":")[1]
         trusting = ClientOptions(root_certificates=certificate)
         for addresses in (f"localhost:{port}", [f"localhost:{port}", f"localhost:{port}"]):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.patience import PATIENCE_S
 from support.processes import child_environment
 from support.serving import RunningServer, make_image, serve
@@ -54,7 +54,7 @@ if before in ("used", "iterating"):
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    with serve(FakeEngine()) as running:
+    with serve(FakeModel()) as running:
         yield running
 
 

@@ -89,6 +89,30 @@ def test_tls_can_be_added_to_haproxy_and_tokens_to_its_servers() -> None:
     assert all("/etc/captioner" in str(services[name]["volumes"]) for name in ("haproxy", "captioner"))
 
 
+@pytest.mark.parametrize("added", ["deploy/compose-tls.yml", "deploy/haproxy/compose-tls.yml"])
+def test_all_servers_of_a_composition_have_the_same_tokens(added: str) -> None:
+    """HAProxy sends calls to each of them: one without tokens would answer strangers."""
+    files = ["-f", "docker-compose.yml", "-f", added, "--profile", "gpu", "--profile", "full"]
+    environment = {**os.environ, "CAPTIONER_SECRETS": "/etc/captioner"}
+    done = subprocess.run(
+        [*compose(), *files, "config"], cwd=ROOT, capture_output=True, text=True, env=environment, check=True
+    )
+    services = yaml.safe_load(done.stdout)["services"].values()
+    servers = [each for each in services if "servers" in str(each.get("networks"))]
+    assert len(servers) == 3
+    for server in servers:
+        assert server["environment"]["CAPTIONER_TOKEN_FILE"] == "/secrets/tokens"
+        assert server["environment"] == servers[0]["environment"]
+        assert server["volumes"] == servers[0]["volumes"]
+
+
+def test_haproxy_has_a_place_for_every_server_of_the_autoscaler() -> None:
+    text = (ROOT / "deploy" / "haproxy" / "haproxy.cfg").read_text()
+    places = [int(count) for count in re.findall(r"server-template \w+ (\d+)", text)]
+    autoscaler = yaml.safe_load((ROOT / "deploy/kubernetes/base/autoscaler.yaml").read_text())
+    assert len(places) == 2 and min(places) >= autoscaler["spec"]["maxReplicas"]
+
+
 def test_every_image_can_be_pinned() -> None:
     pinned = dict(
         line.split("=", 1)

@@ -10,8 +10,8 @@ from pathlib import Path
 import grpc
 import pytest
 from support import topology
-from support.engines import FakeEngine
-from support.patience import PATIENCE_S
+from support.models import FakeModel
+from support.patience import PATIENCE_S, wait_until
 from support.serving import RunningServer, make_image, serve
 from support.stalling import Stalling
 
@@ -35,7 +35,7 @@ class Front:
 
 @pytest.fixture(scope="module")
 def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
-    with serve(FakeEngine(), http_port=0, queue_size=2000, max_calls=2000) as server:
+    with serve(FakeModel(), http_port=0, queue_size=2000, max_calls=2000) as server:
         assert server.server.http_url
         ports = int(server.address.rpartition(":")[2]), int(server.server.http_url.rpartition(":")[2])
         with topology.haproxy([ports], tmp_path_factory.mktemp("haproxy")) as (address, _):
@@ -188,6 +188,45 @@ def test_an_address_that_sends_too_many_requests_is_told_to_wait(
         attacker.sendall(request_line + b"\r\nHost: x\r\n\r\n")
         assert attacker.recv(100).startswith(b"HTTP/1.1 429 ")
     assert post(front.address) == 200
+
+
+def test_an_address_has_a_limited_number_of_open_requests(front: Front) -> None:
+    """While the body of a request is awaited, HAProxy keeps a buffer for it."""
+    stranger = "127.0.0.4"
+    message = pb.CaptionRequest(image=make_image(1)).SerializeToString()
+    with ExitStack() as stack:
+
+        def connect() -> Stalling:
+            attacker = Stalling(front.address, CAPTION, source=stranger)
+            stack.callback(attacker.socket.close)
+            attacker.socket.settimeout(PATIENCE_S)
+            return attacker
+
+        for _ in range(3):
+            connect().announce(90)
+
+        def refused() -> bool:
+            one = connect()
+            try:
+                one.ask(message)
+                return b"too many requests" in one.wait_for_answer()
+            except ConnectionError:
+                return True
+
+        wait_until(refused)
+        assert caption(front.address)  # of another address
+        assert post(front.address) == 200
+        stack.pop_all().close()
+        wait_until(lambda: not refused())
+
+
+def test_a_photo_that_is_uploaded_slowly_arrives(front: Front) -> None:
+    message = pb.CaptionRequest(image=make_image(1, (100, 100))).SerializeToString()
+    caller = Stalling(front.address, CAPTION, source="127.0.0.3")
+    with caller.socket:
+        caller.socket.settimeout(PATIENCE_S)
+        caller.trickle(message, 8, 0.2)
+        assert b"fake@" in caller.wait_for_answer()
 
 
 def test_a_thousand_callers_that_connect_at_once_get_captions(front: Front) -> None:

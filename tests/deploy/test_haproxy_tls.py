@@ -14,7 +14,7 @@ import grpc
 import httpx
 import pytest
 from support import topology
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.patience import PATIENCE_S, wait_until
 from support.serving import make_image, serve
 
@@ -63,7 +63,7 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     folder, authority = tmp_path_factory.mktemp("haproxy"), trustme.CA()
     authority.cert_pem.write_to_path(str(folder / "roots.pem"))
     issue(authority, folder)
-    with serve(FakeEngine(), http_port=0) as server:
+    with serve(FakeModel(), http_port=0) as server:
         assert server.server.http_url
         ports = int(server.address.rpartition(":")[2]), int(server.server.http_url.rpartition(":")[2])
         environment = {"TLS_CERTIFICATE": str(folder / "tls.crt")}

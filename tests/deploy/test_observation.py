@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from captioner_server.http.dialects.operations import dialect_operations
+from captioner_server.intake.ticket import Kind
 from captioner_server.observation.metrics import Metrics
+from captioner_server.options import ServerOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMETHEUS = ROOT / "deploy" / "prometheus"
@@ -63,6 +66,21 @@ def test_every_metric_of_the_server_is_shown_or_raises_an_alert() -> None:
     families = {family.name for family in registry.collect() if family.name.startswith("captioner")}
     unused = {name for name in families if not any(one.startswith(name) for one in used)}
     assert not unused
+
+
+def test_slow_calls_of_every_protocol_are_seen() -> None:
+    methods = {one.method for one in dialect_operations(None, ServerOptions()) if one.kind is Kind.IMAGE}
+    methods |= {"POST /v1/caption", "POST /v1/picture"}
+    methods |= {"/captioner.v1.CaptionService/Caption", "/inference.GRPCInferenceService/ModelInfer"}
+    words = {"POST /v1/caption:stream", "/captioner.v1.CaptionService/StreamCaption", "GET /v1/model"}
+    found = [
+        re.compile(pattern)
+        for text in (*(rule["expr"] for rule in rules()), *texts(DASHBOARD))
+        for pattern in re.findall(r'method=~"(\.[^"]*)"', text)
+    ]
+    assert len(found) == 5 and len(methods) > 6
+    for one in found:
+        assert all(map(one.fullmatch, methods)) and not any(map(one.fullmatch, words))
 
 
 def test_every_documented_metric_is_exported() -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 import grpc
 import pytest
 from support import bombs
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.patience import PATIENCE_S, wait_until
 from support.processes import decoder_pids, server_process
 from support.serving import RunningServer, make_image, serve
@@ -85,7 +85,7 @@ def load(address: str) -> Iterator[Counter[str]]:
 
 @contextmanager
 def serve_quickly(**options: float) -> Iterator[RunningServer]:
-    with serve(FakeEngine(image_s=0.001), **options) as running:
+    with serve(FakeModel(image_s=0.001), **options) as running:
         yield running
         wait_until(lambda: running.metric("in_flight_calls") == running.metric("admitted_images") == 0)
         wait_until(lambda: running.server.door.budget.used_bytes == 0)
@@ -136,8 +136,8 @@ def test_images_that_hang_their_decoder_cost_others_nothing() -> None:
 
 def test_one_batch_fails_and_the_next_does_not(server: RunningServer) -> None:
     def fail() -> None:
-        server.engine.failures = 1
-        wait_until(lambda: server.engine.failures == 0)
+        server.model.failures = 1
+        wait_until(lambda: server.model.failures == 0)
 
     with load(server.address) as codes:
         repeat(fail, 0.5)
@@ -147,9 +147,9 @@ def test_one_batch_fails_and_the_next_does_not(server: RunningServer) -> None:
 
 def test_batches_are_out_of_memory(server: RunningServer) -> None:
     def shrink() -> None:
-        server.engine.memory_images = 1
+        server.model.memory_images = 1
         time.sleep(0.3)
-        server.engine.memory_images = None
+        server.model.memory_images = None
 
     with load(server.address) as codes:
         repeat(shrink, 0.3)

@@ -105,8 +105,8 @@ def test_interrupting_finishes_what_is_in_flight(photos: Path, tmp_path: Path, b
 def test_interrupting_in_the_last_moment_leaves_a_whole_output(
     photos, tmp_path, tiny_captioner, format
 ) -> None:
+    from captioner.folder.engine import LocalEngine
     from captioner.folder.outputs import OutputOptions, make_output
-    from captioner.folder.pipeline import LocalEngine
     from captioner.folder.run import FolderRun
     from captioner.folder.sources import FolderSource
 

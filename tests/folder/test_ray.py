@@ -26,14 +26,14 @@ from captioner.folder.locks import hold
 from captioner.folder.outputs.options import unchanged
 from captioner.folder.shards import Shard
 from captioner.folder.stores import PartFolder, open_filesystem
-from captioner.images.sources import DEFAULT_LIMITS
+from captioner.images.limits import DEFAULT_LIMITS
 from captioner.options import CaptionOptions
 
 parquet = pytest.importorskip("pyarrow.parquet")
 
 WITHOUT_A_MODEL = """
 import sys
-from captioner.folder.ray_engine import RayRun
+from captioner.folder.ray_run import RayRun
 from captioner.options import CaptionOptions
 with RayRun(*sys.argv[1:], bundle="/gone", model="a@b", options=CaptionOptions(attention=False)) as run:
     list(run)
@@ -42,7 +42,7 @@ with RayRun(*sys.argv[1:], bundle="/gone", model="a@b", options=CaptionOptions(a
 
 def test_an_actor_with_a_model_that_letterboxes(tmp_path: Path, letterboxed_bundle: Path) -> None:
     """Its maps differ in size from photo to photo."""
-    from captioner.folder.ray_engine import Job, RayOptions, ShardCaptioner
+    from captioner.folder.ray_run import Job, RayOptions, ShardCaptioner
 
     for name, size in (("tall.png", (20, 60)), ("wide.png", (60, 20))):
         Image.new("RGB", size, "teal").save(tmp_path / name)
@@ -74,7 +74,7 @@ def photos(tmp_path: Path) -> Path:
 @pytest.fixture
 def ray_here(monkeypatch) -> None:
     """Actors work in this process, one shard after the other; all that Ray does otherwise is left out."""
-    from captioner.folder import ray_engine
+    from captioner.folder import ray_run
 
     class Rows:
         def __init__(self, rows: list[dict], **_: object) -> None:
@@ -95,7 +95,7 @@ def ray_here(monkeypatch) -> None:
         exceptions=SimpleNamespace(RayError=ConnectionError),
         data=SimpleNamespace(from_items=Rows, ActorPoolStrategy=SimpleNamespace, DataContext=context),
     )
-    monkeypatch.setattr(ray_engine, "_import_ray", lambda: ray)
+    monkeypatch.setattr(ray_run, "_import_ray", lambda: ray)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
 
@@ -209,7 +209,7 @@ def test_a_list_over_a_cluster_of_two_nodes(photos, tmp_path, ray_batch, monkeyp
 def test_ray_starts_here_reports_no_usage_and_its_messages_go_to_stderr(
     photos, tmp_path, tiny_bundle, monkeypatch, capsys
 ) -> None:
-    from captioner.folder import ray_engine
+    from captioner.folder import ray_run
 
     environment: dict[str, str] = {}
 
@@ -225,7 +225,7 @@ def test_ray_starts_here_reports_no_usage_and_its_messages_go_to_stderr(
             print("(raylet) a node has died")
             raise ConnectionError("no cluster")
 
-    monkeypatch.setattr(ray_engine, "_import_ray", Ray)
+    monkeypatch.setattr(ray_run, "_import_ray", Ray)
     for name in ("RAY_ADDRESS", "RAY_USAGE_STATS_ENABLED"):
         monkeypatch.setenv(name, "")  # so that it is as before at the end
         monkeypatch.delenv(name)
@@ -238,7 +238,7 @@ def test_ray_starts_here_reports_no_usage_and_its_messages_go_to_stderr(
 
 
 def test_a_run_says_when_nodes_have_gone(monkeypatch) -> None:
-    from captioner.folder import ray_engine
+    from captioner.folder import ray_run
 
     cluster, said, asked = {"CPU": 4.0, "GPU": 2.0}, [], threading.Event()
 
@@ -252,9 +252,9 @@ def test_a_run_says_when_nodes_have_gone(monkeypatch) -> None:
             asked.clear()
             assert asked.wait(PATIENCE_S)
 
-    monkeypatch.setattr(ray_engine, "_WATCH_S", 0.01)
-    settings = ray_engine.RayOptions(cpus_per_actor=2, gpus_per_actor=0.5)
-    with ray_engine.watching(Ray(), 2, settings, said.append):
+    monkeypatch.setattr(ray_run, "_WATCH_S", 0.01)
+    settings = ray_run.RayOptions(cpus_per_actor=2, gpus_per_actor=0.5)
+    with ray_run.watching(Ray(), 2, settings, said.append):
         for cpus in (4, 64, 3, 3, 4, 0):
             cluster["CPU"] = cpus
             wait()

@@ -286,7 +286,7 @@ def test_overwrite_writes_what_is_gone(root, batch, beside) -> None:
 def test_what_earlier_versions_wrote_is_ours(root, batch, tmp_path, monkeypatch, beside, keywords) -> None:
     """Their states have the digest of the text, letters for tags, and the digest of the keywords."""
     from captioner.folder.outputs import xmp
-    from captioner.folder.outputs.written import Written
+    from captioner.folder.outputs.own_metadata import Written
 
     def before(places: dict[str, Written]) -> bytes:
         [one] = places.values()

@@ -12,6 +12,7 @@ from PIL import Image
 
 from captioner.images import opening
 from captioner.images.letterbox import Letterbox
+from captioner.images.limits import DEFAULT_LIMITS
 from captioner.images.preparation import Preparation
 from captioner.images.workers import DecodeWorkers
 
@@ -61,7 +62,7 @@ def test_the_decoder_reduces_as_far_as_the_model_allows(
     shape: str, letterbox: Letterbox | None, scale: int
 ) -> None:
     target = opening.REDUCING_GAP * SIZE
-    stored = opening._read(photo(shape, 1), opening.DEFAULT_LIMITS, target, fitted=letterbox is not None)
+    stored = opening._read(photo(shape, 1), DEFAULT_LIMITS, target, fitted=letterbox is not None)
     width, height = SHAPES[shape]
     assert stored.rgb.width <= (width + 3) / scale + 1 and stored.rgb.height <= (height + 5) / scale + 1
 

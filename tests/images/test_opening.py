@@ -15,7 +15,8 @@ import pytest
 from PIL import Image, ImageCms
 
 from captioner.errors import ImageTooLargeError, ImageUnreadableError, NotAnImageError, OptionsError
-from captioner.images.opening import DEFAULT_LIMITS, ImageLimits, load_pixels, open_image, to_pixels
+from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
+from captioner.images.opening import load_pixels, open_image, to_pixels
 from captioner.images.sources import is_single
 
 DATA = Path(__file__).parents[1] / "data"

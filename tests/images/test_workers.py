@@ -25,7 +25,7 @@ from captioner.errors import (
 )
 from captioner.images.formats import ALL_FORMATS, SAFE_FORMATS, parse_formats
 from captioner.images.letterbox import Letterbox
-from captioner.images.opening import ImageLimits
+from captioner.images.limits import ImageLimits
 from captioner.images.preparation import Preparation
 from captioner.images.workers import DecodeWorkers, PreemptedError, WorkersError
 
@@ -194,6 +194,19 @@ def test_an_image_whose_processes_are_killed_may_succeed_later() -> None:
         with pytest.raises(DecodingInterruptedError):
             running.result()
         assert workers.load(make_image(1)).shape == (64, 64, 3)
+
+
+def test_a_process_that_does_not_run_is_not_the_fault_of_its_image() -> None:
+    with DecodeWorkers(PREPARATION, 1) as workers:
+        workers.warm_up()
+        workers._workers[0]._wall_s = 0.3
+        for preempt in (None, lambda used_s: False):
+            os.kill(pids(workers)[0], signal.SIGSTOP)
+            with pytest.raises(DecodingInterruptedError, match="too little processor time"):
+                workers.load(make_image(1), preempt)
+            workers._workers[0]._wall_s = PATIENCE_S
+            assert workers.load(make_image(1)).shape == (64, 64, 3)
+            workers._workers[0]._wall_s = 0.3
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")

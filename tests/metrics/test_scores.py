@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from captioner.metrics import Meteor, evaluate_captions, tokenize
 from captioner.metrics.bleu import bleu, bleu_statistics
 from captioner.metrics.captions import read_captions, references_by_image
-from captioner.metrics.cider import CiderD, CiderReward, DocumentFrequencies
+from captioner.metrics.cider import CiderD, CorpusCider, DocumentFrequencies
 from captioner.metrics.meteor import meteor_score
 from captioner.metrics.rouge import rouge_l
 from captioner.references import read_references
@@ -53,7 +53,7 @@ def test_scores_of_images_are_those_of_pycocoevalcap() -> None:
     statistics = np.stack(list(map(bleu_statistics, SAID, TRUTH)))
     np.testing.assert_allclose(bleu(statistics)[:, 3], expected("bleu_4"), atol=1e-9)
     np.testing.assert_allclose(list(map(rouge_l, SAID, TRUTH)), expected("rouge_l"), atol=1e-9)
-    cider = CiderReward(TRUTH).scores(range(len(SAID)), SAID)
+    cider = CorpusCider(TRUTH).scores(range(len(SAID)), SAID)
     np.testing.assert_allclose(cider, expected("cider"), atol=1e-9)
 
 
@@ -116,7 +116,7 @@ def test_the_order_of_images_and_references_does_not_matter(
             [
                 *bleu(np.sum(list(map(bleu_statistics, said, truth)), axis=0)),
                 np.mean(list(map(rouge_l, said, truth))),
-                CiderReward(truth).scores(range(len(said)), said).mean(),
+                CorpusCider(truth).scores(range(len(said)), said).mean(),
                 # Of each image: where two references suit as well, a corpus sums the words of the first.
                 meteor_score(Meteor().statistics(said, truth)).mean(),
             ]
@@ -133,8 +133,8 @@ def test_scores_stay_within_their_bounds(pairs: list[tuple[list[str], list[list[
         assert 0 <= bleu(bleu_statistics(said, truth)).min() <= 1 + 1e-9
         assert 0 <= meteor_score(statistics).item() <= 1 + 1e-9
     said, truth = zip(*pairs, strict=True)
-    assert (CiderReward(truth).scores(range(len(said)), said) >= 0).all()
-    assert (CiderReward(truth).scores(range(len(said)), said) <= 10 + 1e-9).all()
+    assert (CorpusCider(truth).scores(range(len(said)), said) >= 0).all()
+    assert (CorpusCider(truth).scores(range(len(said)), said) <= 10 + 1e-9).all()
 
 
 @given(WORDS)
@@ -160,14 +160,14 @@ def test_words_that_only_the_candidate_has_lower_cider() -> None:
 
 
 def test_repeating_a_word_gains_no_cider() -> None:
-    cider = CiderReward(TRUTH)
+    cider = CorpusCider(TRUTH)
     assert cider.scores([0, 0], [["snow"] * 12, SAID[0]]).argmax() == 1
 
 
 def test_typicality_is_the_mean_over_all_images() -> None:
     # Of sentences of one length without repeated words, which no clipping or length penalty touches.
     corpus = [["a red bird sings"], ["a red car stops", "one red car stops"], ["the dog is big"]]
-    cider = CiderReward([[text.split() for text in texts] for texts in corpus])
+    cider = CorpusCider([[text.split() for text in texts] for texts in corpus])
     said = [text.split() for text in ("a red bird stops", "the dog is big", "nobody was ever here")]
     means = np.mean([cider.scores([image] * len(said), said) for image in range(len(corpus))], axis=0)
     np.testing.assert_allclose(cider.typicality(said), means, atol=1e-9)

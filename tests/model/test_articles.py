@@ -19,7 +19,7 @@ from captioner.cli.commands.evaluate.attention_tests import (
     add_arguments,
 )
 from captioner.errors import DataError
-from captioner.metrics import faithfulness
+from captioner.metrics.attention import faithfulness
 from captioner.model import articles
 from captioner.model.bundle import MANIFEST, WORDS, Bundle, write_manifest
 from captioner.model.captions import CaptionBuilder

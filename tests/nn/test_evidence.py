@@ -1,12 +1,14 @@
 """Evidence of named things, through the attention of each word."""
 
+import dataclasses
+
 import pytest
 import torch
 
 from captioner.errors import DataError
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.decoder.bonus import BonusOptions
-from captioner.nn.decoder.bonus.evidence import WordEvidence
+from captioner.nn.decoder.bonus.evidence import ClassSizes, WordEvidence
 from captioner.nn.model import CaptionModel, ModelOptions
 
 OPTIONS = ModelOptions(
@@ -21,9 +23,12 @@ OPTIONS = ModelOptions(
 )
 
 
+SIZES = ClassSizes(channels=4, query=6, grid=(4, 4), shrink=2)
+
+
 def evidence() -> WordEvidence:
     """Two classes with words of their own (columns 0 and 1 of the vocabulary's 7 and 8); a third without."""
-    module = WordEvidence(4, 3, 2, 10, 6, (4, 4), 2)
+    module = WordEvidence(BonusOptions(classes=3, named_words=2), 10, SIZES)
     module.membership.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
     module.column[7], module.column[8] = 0, 1
     return module
@@ -75,7 +80,10 @@ def test_words_of_one_class_are_looked_up() -> None:
     torch.manual_seed(0)
     membership = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
     column = torch.tensor([3, 3, 2, 0, 1])
-    multiplied, looked_up = (WordEvidence(4, 3, 3, 5, 6, (4, 4), 2, single=single) for single in (0, 2))
+    options = BonusOptions(classes=3, named_words=3)
+    multiplied, looked_up = (
+        WordEvidence(dataclasses.replace(options, single_words=single), 5, SIZES) for single in (0, 2)
+    )
     looked_up.classes = multiplied.classes
     for module in (multiplied, looked_up):
         module.name(membership, column)
@@ -87,7 +95,8 @@ def test_words_of_one_class_are_looked_up() -> None:
 
 
 def test_a_rank_makes_a_classifier_of_many_classes_smaller() -> None:
-    full, narrow = (WordEvidence(64, 500, 2, 5, 6, (4, 4), 2, rank=rank) for rank in (0, 16))
+    options, sizes = BonusOptions(classes=500, named_words=2), SIZES._replace(channels=64)
+    full, narrow = (WordEvidence(dataclasses.replace(options, class_rank=rank), 5, sizes) for rank in (0, 16))
     sizes = [sum(p.numel() for p in module.parameters()) for module in (full, narrow)]
     assert sizes[0] - sizes[1] == 64 * 500 - 16 * (64 + 500)
     assert narrow.class_logits(torch.zeros(1, 64, 2, 2)).shape == (1, 4, 500)

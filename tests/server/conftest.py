@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.serving import RunningServer, serve
 
 from captioner_server import probe
@@ -23,7 +23,7 @@ def patient_probe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    with serve(FakeEngine(), max_image_bytes=200_000, max_beam_size=8, max_words=30) as running:
+    with serve(FakeModel(), max_image_bytes=200_000, max_beam_size=8, max_words=30) as running:
         yield running
 
 
@@ -37,7 +37,7 @@ def channel(server: RunningServer) -> Iterator[grpc.Channel]:
 def http_running() -> Iterator[tuple[RunningServer, httpx.Client]]:
     from support.http_serving import serve_http  # needs httpx; the wheel is tested without it
 
-    with serve_http(FakeEngine(), max_image_bytes=200_000, max_beam_size=8, max_words=30) as both:
+    with serve_http(FakeModel(), max_image_bytes=200_000, max_beam_size=8, max_words=30) as both:
         yield both
 
 

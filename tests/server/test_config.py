@@ -136,3 +136,10 @@ def test_a_wrong_configuration_is_one_line_and_exit_status_2(tmp_path, capsys) -
 
 def test_the_example_is_a_valid_configuration() -> None:
     resolve({}, {}, ROOT / "deploy" / "server.toml").make(ServerOptions)
+
+
+@pytest.mark.parametrize("name", ["TOKEN_FILE", "TLS_CERTIFICATE", "TLS_KEY", "TLS_CLIENT_CA"])
+def test_a_file_for_safety_must_not_be_empty(name: str) -> None:
+    with pytest.raises(OptionsError, match=f"CAPTIONER_{name} is set and empty"):
+        resolve({}, {f"CAPTIONER_{name}": ""})
+    assert resolve({}, {"CAPTIONER_TRACE_ENDPOINT": ""}).values["trace_endpoint"] is None

@@ -1,5 +1,6 @@
 """A process may open only so many files. Without any left, a server goes on for those who are connected."""
 
+import asyncio
 import contextlib
 import os
 import resource
@@ -15,6 +16,7 @@ from support.serving import make_image
 
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
+from captioner_server.file_limit import say_once_without_files
 
 TIMEOUT_S = 60
 
@@ -70,3 +72,19 @@ def answered_within(seconds: float, stub: CaptionServiceStub) -> None:
 def children(pid: int) -> list[int]:
     found = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for file in found for child in file.read_text().split()]
+
+
+def test_that_no_connection_can_be_accepted_is_said_once(caplog) -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        say_once_without_files(loop)
+        for _ in range(500):
+            error = OSError(24, "Too many open files")
+            loop.call_exception_handler(
+                {"message": "socket.accept() out of system resource", "exception": error}
+            )
+        loop.call_exception_handler({"message": "something else"})
+
+    asyncio.run(run())
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+    assert "no new HTTP connection" in caplog.text and "something else" in caplog.text

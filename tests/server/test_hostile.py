@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.patience import PATIENCE_S, wait_until
 from support.processes import peak_mib, resident_mib, server_process
 from support.serving import RunningServer, make_image, serve
@@ -30,7 +30,7 @@ STALLING = [("grpc.http2.lookahead_bytes", 1), ("grpc.http2.bdp_probe", 0)]  # r
 @contextmanager
 def serve_strictly(**options: float) -> Iterator[RunningServer]:
     limits = {"stream_window": 4, "queue_size": 16, "max_image_bytes": 100_000}
-    with serve(FakeEngine(), **limits, **options) as running:
+    with serve(FakeModel(), **limits, **options) as running:
         yield running
         wait_until(lambda: running.metric("in_flight_calls") == running.metric("admitted_images") == 0)
         with grpc.insecure_channel(running.address) as channel:
@@ -214,7 +214,7 @@ def test_a_caller_that_falls_silent_loses_its_stream(impatient: RunningServer) -
 
 
 def test_callers_that_vanish_leave_nothing_behind(server: RunningServer) -> None:
-    server.engine.image_s = 0.002
+    server.model.image_s = 0.002
     for number in range(20):
         with grpc.insecure_channel(server.address) as channel:
             stub = CaptionServiceStub(channel)
@@ -247,12 +247,12 @@ def test_in_a_storm_every_request_is_answered_or_refused(server: RunningServer) 
 
     async def storm() -> None:
         nonlocal over
-        server.engine.hold.clear()
+        server.model.hold.clear()
         async with grpc.aio.insecure_channel(server.address, [("grpc.enable_retries", 0)]) as channel:
             stub = CaptionServiceStub(channel)
             callers = [asyncio.create_task(caller(stub, make_image(n))) for n in range(150)]
             await watch_until("RESOURCE_EXHAUSTED")
-            server.engine.hold.set()
+            server.model.hold.set()
             await watch_until("OK")
             over = True
             await asyncio.gather(*callers)
@@ -263,7 +263,7 @@ def test_in_a_storm_every_request_is_answered_or_refused(server: RunningServer) 
 
 
 def test_many_callers_share_batches_without_an_error(server: RunningServer) -> None:
-    engine = FakeEngine()
+    model = FakeModel()
     codes: Counter[str] = Counter()
 
     async def caller(address: str, image: bytes, expected: str) -> None:
@@ -276,16 +276,16 @@ def test_many_callers_share_batches_without_an_error(server: RunningServer) -> N
 
     async def run(address: str) -> None:
         images = [make_image(n) for n in range(64)]
-        expected = [engine.describe(engine.preprocess(image)).text for image in images]
+        expected = [model.describe(model.preprocess(image)).text for image in images]
         await asyncio.gather(*(caller(address, *pair) for pair in zip(images, expected, strict=True)))
 
-    with serve(engine) as busy:
-        warmed = len(engine.batches)
-        engine.hold.clear()
+    with serve(model) as busy:
+        warmed = len(model.batches)
+        model.hold.clear()
         with ThreadPoolExecutor(1) as pool:
             calls = pool.submit(asyncio.run, run(busy.address))
             wait_until(lambda: busy.metric("waiting_images") >= 48)
-            engine.hold.set()
+            model.hold.set()
             calls.result(PATIENCE_S)
     assert codes == {"right": 256}
-    assert [size for size, _ in engine.batches[warmed + 1 : warmed + 4]] == [16, 16, 16]
+    assert [size for size, _ in model.batches[warmed + 1 : warmed + 4]] == [16, 16, 16]

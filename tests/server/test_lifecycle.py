@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.patience import PATIENCE_S, wait_until
 from support.serving import make_image, serve
 
@@ -41,15 +41,15 @@ def test_it_is_ready_only_when_the_model_is_loaded_and_warm() -> None:
         with pytest.raises(grpc.RpcError) as caught:
             CaptionServiceStub(channel).GetModel(pb.GetModelRequest(), timeout=PATIENCE_S)
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-        engine = FakeEngine()
-        server.call(server.server.open({"default": engine}))
+        model = FakeModel()
+        server.call(server.server.open({"default": model}))
         assert {health(channel, name) for name in ("", *SERVICES)} == {SERVING}
-        assert [size for size, _ in engine.batches] == [1, 2, 4, 6]
-        assert engine.streams == 1
+        assert [size for size, _ in model.batches] == [1, 2, 4, 6]
+        assert model.streams == 1
 
 
 def test_health_can_be_watched() -> None:
-    with serve(FakeEngine()) as server, grpc.insecure_channel(server.address) as channel:
+    with serve(FakeModel()) as server, grpc.insecure_channel(server.address) as channel:
         request = health_pb2.HealthCheckRequest(service=SERVICES[0])
         watch = health_pb2_grpc.HealthStub(channel).Watch(request, timeout=PATIENCE_S)
         assert next(watch).status == SERVING
@@ -68,21 +68,21 @@ def test_reflection_lists_every_service(channel: grpc.Channel) -> None:
 
 
 def test_health_answers_while_the_model_is_busy() -> None:
-    engine = FakeEngine()
-    with serve(engine) as server, grpc.insecure_channel(server.address) as channel:
-        engine.hold.clear()
+    model = FakeModel()
+    with serve(model) as server, grpc.insecure_channel(server.address) as channel:
+        model.hold.clear()
         held = CaptionServiceStub(channel).Caption.future(pb.CaptionRequest(image=make_image(1)))
         wait_until(lambda: server.metric("admitted_images") == 1)
         assert health(channel) == SERVING
-        engine.hold.set()
+        model.hold.set()
         assert held.result().caption.text
 
 
 def test_draining_finishes_what_is_open_and_refuses_what_is_new() -> None:
-    engine = FakeEngine()
-    with serve(engine) as server, grpc.insecure_channel(server.address) as channel:
+    model = FakeModel()
+    with serve(model) as server, grpc.insecure_channel(server.address) as channel:
         stub = CaptionServiceStub(channel)
-        engine.hold.clear()
+        model.hold.clear()
         held = [stub.Caption.future(pb.CaptionRequest(image=make_image(n))) for n in range(5)]
         stream = stub.StreamCaption(pb.StreamCaptionRequest(image=make_image(9)))
         more = threading.Event()
@@ -101,7 +101,7 @@ def test_draining_finishes_what_is_open_and_refuses_what_is_new() -> None:
             stub.Caption(pb.CaptionRequest(image=make_image(6)), timeout=PATIENCE_S)
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         assert int(dict(caught.value.trailing_metadata())["grpc-retry-pushback-ms"]) > 0
-        engine.hold.set()
+        model.hold.set()
         assert all(future.result(PATIENCE_S).caption.text for future in held)
         assert len(list(stream)) == 6
         assert next(batch).id == "read before"
@@ -113,14 +113,14 @@ def test_draining_finishes_what_is_open_and_refuses_what_is_new() -> None:
 
 
 def test_the_grace_period_ends() -> None:
-    engine = FakeEngine()
-    with serve(engine, grace_s=0.1) as server, grpc.insecure_channel(server.address) as channel:
-        engine.hold.clear()
+    model = FakeModel()
+    with serve(model, grace_s=0.1) as server, grpc.insecure_channel(server.address) as channel:
+        model.hold.clear()
         held = CaptionServiceStub(channel).Caption.future(pb.CaptionRequest(image=make_image(1)))
         wait_until(lambda: server.metric("admitted_images") == 1)
         assert not server.call(server.server.drain())
         assert held.exception(PATIENCE_S) is not None
-        engine.hold.set()
+        model.hold.set()
 
 
 def test_who_keeps_calling_while_the_port_closes_is_told_that_it_is_unavailable() -> None:
@@ -139,7 +139,7 @@ def test_who_keeps_calling_while_the_port_closes_is_told_that_it_is_unavailable(
             await asyncio.gather(*[call(CaptionServiceStub(channel)) for _ in range(32)])
         return codes
 
-    with serve(FakeEngine()) as server, ThreadPoolExecutor(1) as caller:
+    with serve(FakeModel()) as server, ThreadPoolExecutor(1) as caller:
         codes = caller.submit(asyncio.run, call_until_closed(server.address))
         asked = "/captioner.v1.CaptionService/GetModel"
         wait_until(lambda: server.metric("calls_total", method=asked, code="OK") > 100)
@@ -147,7 +147,7 @@ def test_who_keeps_calling_while_the_port_closes_is_told_that_it_is_unavailable(
         assert set(codes.result(PATIENCE_S)) == {"OK", "UNAVAILABLE", "connect"}
 
 
-class TalkativeEngine(FakeEngine):
+class TalkativeModel(FakeModel):
     """What it says fits in no buffer on the way."""
 
     def describe(self, pixels: np.ndarray, options: CaptionOptions | None = None) -> Caption:
@@ -189,7 +189,7 @@ def narrow_way(address: str) -> Iterator[tuple[str, threading.Event]]:
 def test_an_answer_that_is_still_on_its_way_is_waited_for() -> None:
     unlimited = [("grpc.max_receive_message_length", -1)]
     with (
-        serve(TalkativeEngine()) as server,
+        serve(TalkativeModel()) as server,
         narrow_way(server.address) as (address, opened),
         grpc.insecure_channel(address, unlimited) as channel,
     ):

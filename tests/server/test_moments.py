@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import grpc
 import httpx
 import pytest
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.patience import PATIENCE_S, wait_until
 from support.serving import RunningServer, make_image, serve
 from support.stalling import Stalling
@@ -30,7 +30,7 @@ def test_a_thousand_callers_connect_at_once() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, files[1]), files[1]))
     method = "/captioner.v1.CaptionService/GetModel"
     try:
-        with serve(FakeEngine()) as server, ExitStack() as stack:
+        with serve(FakeModel()) as server, ExitStack() as stack:
             for _ in range(1000):
                 caller = Stalling(server.address, method)
                 stack.callback(caller.socket.close)
@@ -42,7 +42,7 @@ def test_a_thousand_callers_connect_at_once() -> None:
 
 def test_deadlines_that_have_nearly_passed() -> None:
     with (
-        serve(FakeEngine(batch_s=0.005), http_port=0) as server,
+        serve(FakeModel(batch_s=0.005), http_port=0) as server,
         grpc.insecure_channel(server.address) as channel,
         httpx.Client(base_url=server.server.http_url, timeout=PATIENCE_S) as http,
     ):
@@ -61,24 +61,24 @@ def test_deadlines_that_have_nearly_passed() -> None:
 @pytest.mark.parametrize("hours", [6, -6])
 def test_a_clock_that_is_set_while_calls_wait(hours: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Set forward, no call ends before its deadline; set back, none waits for longer."""
-    engine, caller, real = FakeEngine(), threading.current_thread(), time.time  # noqa: TID251
+    model, caller, real = FakeModel(), threading.current_thread(), time.time  # noqa: TID251
 
     def stepped() -> float:
         """In the threads of the server only: the step comes after the call."""
         return real() + (0 if threading.current_thread() is caller else 3600 * hours)
 
-    with serve(engine, http_port=0) as server, grpc.insecure_channel(server.address) as channel:
+    with serve(model, http_port=0) as server, grpc.insecure_channel(server.address) as channel:
         stub = CaptionServiceStub(channel)
         monkeypatch.setattr("time.time", stepped)
         assert stub.Caption(REQUEST, timeout=PATIENCE_S).caption.text
         assert list(stub.StreamCaption(pb.StreamCaptionRequest(image=REQUEST.image), timeout=PATIENCE_S))
         url = f"{server.server.http_url}/v1/caption?timeout_s={PATIENCE_S}"
         assert httpx.post(url, content=REQUEST.image, timeout=PATIENCE_S).status_code == 200
-        engine.hold.clear()
+        model.hold.clear()
         try:
             with pytest.raises(grpc.RpcError) as caught:
                 stub.Caption(pb.CaptionRequest(image=make_image(2)), timeout=0.3)
             assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
             wait_until(lambda: server.metric("in_flight_calls") == 0)
         finally:
-            engine.hold.set()
+            model.hold.set()

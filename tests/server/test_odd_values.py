@@ -6,7 +6,7 @@ import math
 import grpc
 import httpx
 import pytest
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.patience import PATIENCE_S
 from support.serving import RunningServer, make_image, serve
 
@@ -46,7 +46,7 @@ JSON = [
 
 @pytest.fixture(scope="module")
 def server():
-    with serve(FakeEngine(), http_port=0) as running:
+    with serve(FakeModel(), http_port=0) as running:
         yield running
 
 

@@ -1,10 +1,13 @@
 """Encryption: mutual TLS, certificates that are read again, the probe, plaintext. Then ports and shutdown."""
 
+import datetime
+import os
 import socket
 import ssl
 import threading
 import time
 import urllib.request
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ import grpc
 import httpx
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.patience import PATIENCE_S, wait_until
 from support.processes import server_process
 from support.serving import RunningServer, make_image, serve
@@ -28,6 +31,13 @@ from captioner_server.options import ServerOptions
 from captioner_server.tls import is_local
 
 trustme = pytest.importorskip("trustme", reason="trustme makes the certificates")
+x509 = pytest.importorskip("cryptography.x509")  # which trustme takes
+hashes = pytest.importorskip("cryptography.hazmat.primitives.hashes")
+serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+ec, ed25519, rsa = (
+    pytest.importorskip(f"cryptography.hazmat.primitives.asymmetric.{name}")
+    for name in ("ec", "ed25519", "rsa")
+)
 
 
 class Authority:
@@ -56,7 +66,7 @@ def test_with_mutual_tls_only_callers_with_a_certificate_come_in(authority: Auth
     certificate, key = authority.issue("server")
     ours, our_key = authority.issue("client")
     options = {"tls_certificate": certificate, "tls_key": key, "tls_client_ca": authority.roots}
-    with serve(FakeEngine(), **options) as server:
+    with serve(FakeModel(), **options) as server:
         address = f"localhost:{server.address.rpartition(':')[2]}"
         known = ClientOptions(root_certificates=authority.roots, certificate=ours, key=our_key)
         with CaptionClient(address, known) as client:
@@ -71,7 +81,7 @@ def test_with_mutual_tls_only_callers_with_a_certificate_come_in(authority: Auth
 
 def test_a_new_certificate_is_used_without_a_restart(authority: Authority) -> None:
     certificate, key = authority.issue("server")
-    with serve(FakeEngine(), tls_certificate=certificate, tls_key=key) as server:
+    with serve(FakeModel(), tls_certificate=certificate, tls_key=key) as server:
         assert shown_certificate(server.address) == certificate.read_text()
         before = certificate.read_bytes()
         time.sleep(0.01)
@@ -94,7 +104,7 @@ def test_certificates_may_be_replaced_while_callers_connect(authority: Authority
                 certificate.write_bytes(new)
                 key.write_bytes(new_key)
 
-    with serve(FakeEngine(), tls_certificate=certificate, tls_key=key) as server:
+    with serve(FakeModel(), tls_certificate=certificate, tls_key=key) as server:
         replacing = threading.Thread(target=replace)
         replacing.start()
         options = ClientOptions(root_certificates=authority.roots, timeout_s=PATIENCE_S)
@@ -113,7 +123,7 @@ def test_a_certificate_that_is_there_only_while_others_are_read_is_not_used(
 ) -> None:
     """Or it would stay in use: the files are then those that were read before."""
     certificate, key = authority.issue("server")
-    with serve(FakeEngine(), tls_certificate=certificate, tls_key=key) as server:
+    with serve(FakeModel(), tls_certificate=certificate, tls_key=key) as server:
         second, third = ([path.read_bytes() for path in authority.issue(name)] for name in ("2", "3"))
         load, configure = ssl.SSLContext.load_cert_chain, grpc.ssl_server_certificate_configuration
 
@@ -142,7 +152,7 @@ def test_files_that_are_replaced_while_they_are_read_change_nothing_yet(
     authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     certificate, key = authority.issue("server")
-    with serve(FakeEngine(), tls_certificate=certificate, tls_key=key) as server:
+    with serve(FakeModel(), tls_certificate=certificate, tls_key=key) as server:
         new, new_key = authority.issue("new")
         newest, newest_key = authority.issue("newest")
         certificate.write_bytes(new.read_bytes())
@@ -177,7 +187,7 @@ def test_http_takes_the_same_certificates_as_grpc(authority: Authority) -> None:
     own = authority.issue("client")
     options = {"tls_certificate": certificate, "tls_key": key, "tls_client_ca": authority.roots}
     octets = {"content-type": "application/octet-stream"}
-    with serve(FakeEngine(), http_port=0, **options) as server:
+    with serve(FakeModel(), http_port=0, **options) as server:
         with connect(server, authority, *own) as known:
             assert known.post("/v1/caption", content=make_image(1), headers=octets).json()["caption"]
             assert "caption" in known.post("/v1/caption:stream", content=make_image(1), headers=octets).text
@@ -189,7 +199,7 @@ def test_http_takes_the_same_certificates_as_grpc(authority: Authority) -> None:
 
 def test_a_new_certificate_is_used_over_http_without_a_restart(authority: Authority) -> None:
     certificate, key = authority.issue("server")
-    with serve(FakeEngine(), http_port=0, tls_certificate=certificate, tls_key=key) as server:
+    with serve(FakeModel(), http_port=0, tls_certificate=certificate, tls_key=key) as server:
         address = server.server.http_url.removeprefix("https://")
         assert shown_certificate(address) == certificate.read_text()
         before = certificate.read_bytes()
@@ -211,7 +221,7 @@ def test_other_authorities_of_callers_are_taken_over_http_without_a_restart(tmp_
     roots = tmp_path / "roots.pem"
     roots.write_bytes(first.roots.read_bytes())
     options = {"tls_certificate": certificate, "tls_key": key, "tls_client_ca": roots}
-    with serve(FakeEngine(), http_port=0, **options) as server:
+    with serve(FakeModel(), http_port=0, **options) as server:
         with connect(server, first, *second.issue("client")) as new, pytest.raises(httpx.HTTPError):
             new.get("/healthz")
         time.sleep(0.01)
@@ -245,7 +255,7 @@ def test_sessions_do_not_outlive_the_authority_of_their_caller(
             connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             return connection.recv(15), connection.session
 
-    with serve(FakeEngine(), http_port=0, **options) as server:
+    with serve(FakeModel(), http_port=0, **options) as server:
         answer, session = call(server)
         assert answer == b"HTTP/1.1 200 OK"
         time.sleep(0.01)
@@ -264,16 +274,16 @@ def shown_certificate(address: str) -> str:
 @pytest.mark.parametrize("host", ["*.example.com", "10.1.2.3"])
 def test_the_probe_accepts_any_certificate(authority: Authority, host: str) -> None:
     certificate, key = authority.issue("server", host)
-    with serve(FakeEngine(), tls_certificate=certificate, tls_key=key) as server:
+    with serve(FakeModel(), tls_certificate=certificate, tls_key=key) as server:
         assert probe.main([server.address]) == 0
 
 
 def test_the_probe_speaks_both(authority: Authority) -> None:
     certificate, key = authority.issue("server")
-    with serve(FakeEngine(), tls_certificate=certificate, tls_key=key) as server:
+    with serve(FakeModel(), tls_certificate=certificate, tls_key=key) as server:
         assert probe.main([server.address]) == 0
         assert probe.main([server.address, "--root-certificates", str(authority.roots)]) == 0
-    with serve(FakeEngine()) as server:
+    with serve(FakeModel()) as server:
         assert probe.main([server.address]) == 0
     assert probe.main([server.address]) == 1
 
@@ -286,6 +296,12 @@ def test_the_probe_says_in_one_line_what_is_no_address(
         probe.main([address])
     assert ended.value.code == 2
     assert capsys.readouterr().err.splitlines()[-1].endswith(f"must be HOST:PORT, got {address!r}")
+
+
+def test_the_probe_says_in_one_line_what_is_no_host(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        probe.main(["a..b:50051"])
+    assert capsys.readouterr().err.splitlines()[-1].endswith("'a..b' is not a name that a host can have")
 
 
 @pytest.mark.parametrize(
@@ -309,7 +325,7 @@ def test_plaintext_stays_on_this_machine_unless_told_otherwise(host: str, local:
 def test_plaintext_for_everybody_is_refused_in_one_line() -> None:
     with pytest.raises(ServerStartError, match="--insecure"), serve(None, host="0.0.0.0"):
         pass
-    with serve(FakeEngine(), host="0.0.0.0", insecure=True) as server:
+    with serve(FakeModel(), host="0.0.0.0", insecure=True) as server:
         assert probe.main([server.address]) == 0
 
 
@@ -326,9 +342,84 @@ def test_files_that_do_not_fit_are_one_line(authority: Authority) -> None:
         ServerOptions(tls_client_ca=authority.roots)
 
 
+def self_signed(folder: Path, key: Any) -> tuple[Path, Path]:
+    """A certificate of a key for localhost, and the file of the key."""
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1)
+        .not_valid_before(now - datetime.timedelta(1))
+        .not_valid_after(now + datetime.timedelta(1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), False)
+        .sign(key, None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256())
+    )
+    certificate, key_file = folder / "own.pem", folder / "own.key"
+    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    key_file.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    return certificate, key_file
+
+
+@pytest.mark.parametrize(
+    ("make", "usable"),
+    [
+        (lambda: rsa.generate_private_key(65537, 2048), True),
+        (lambda: ec.generate_private_key(ec.SECP256R1()), True),
+        (lambda: ec.generate_private_key(ec.SECP384R1()), True),
+        (lambda: ec.generate_private_key(ec.SECP521R1()), False),
+        (lambda: ec.generate_private_key(ec.SECP256K1()), False),
+        (ed25519.Ed25519PrivateKey.generate, False),
+    ],
+    ids=["rsa", "p256", "p384", "p521", "secp256k1", "ed25519"],
+)
+def test_keys_that_grpc_cannot_serve_with_are_refused(
+    authority: Authority,
+    make: Callable[[], Any],
+    usable: bool,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    certificate, key = self_signed(tmp_path, make())
+    if usable:
+        with serve(None, tls_certificate=certificate, tls_key=key) as server:
+            assert shown_certificate(server.address) == certificate.read_text()
+        return
+    with (
+        pytest.raises(ServerStartError, match="not of a type"),
+        serve(None, tls_certificate=certificate, tls_key=key),
+    ):
+        pass
+    good, good_key = authority.issue("server")
+    with serve(None, tls_certificate=good, tls_key=good_key) as server:
+        before = good.read_text()
+        good.write_bytes(certificate.read_bytes())
+        good_key.write_bytes(key.read_bytes())
+        for _ in range(3):
+            assert shown_certificate(server.address) == before
+        assert caplog.text.count("certificate not read again") == 1
+        assert server.metric("unusable_files", file="certificate") == 1
+
+
+def test_a_pipe_is_no_certificate(authority: Authority) -> None:
+    certificate, key = authority.issue("server")
+    with serve(None, tls_certificate=certificate, tls_key=key) as server:
+        before = certificate.read_text()
+        certificate.unlink()
+        os.mkfifo(certificate)
+        assert shown_certificate(server.address) == before
+    with (
+        pytest.raises(ServerStartError, match="not a regular file"),
+        serve(None, tls_certificate=certificate, tls_key=key),
+    ):
+        pass
+
+
 def test_reflection_and_the_inference_protocol_can_be_switched_off() -> None:
     with (
-        serve(FakeEngine(), reflection=False, inference=False) as server,
+        serve(FakeModel(), reflection=False, inference=False) as server,
         grpc.insecure_channel(server.address) as channel,
     ):
         for method in (
@@ -341,7 +432,7 @@ def test_reflection_and_the_inference_protocol_can_be_switched_off() -> None:
 
 
 def test_calls_are_accepted_for_a_while_after_health_has_turned() -> None:
-    with serve(FakeEngine(), lame_duck_s=600) as server, grpc.insecure_channel(server.address) as channel:
+    with serve(FakeModel(), lame_duck_s=600) as server, grpc.insecure_channel(server.address) as channel:
         drained = server.start(server.server.drain())
         stub = health_pb2_grpc.HealthStub(channel)
         serving = health_pb2.HealthCheckResponse.SERVING
@@ -364,7 +455,7 @@ def test_a_client_says_which_host_the_certificates_of_several_servers_must_name(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     certificate, key = authority.issue("server")
-    with serve(FakeEngine(), tls_certificate=certificate, tls_key=key) as server:
+    with serve(FakeModel(), tls_certificate=certificate, tls_key=key) as server:
         options = ClientOptions(root_certificates=authority.roots)
         with CaptionClient(
             ["127.0.0.1:1", server.address.replace("127.0.0.1", "localhost")], options

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.patience import PATIENCE_S, wait_until
 from support.serving import RunningServer, make_image, serve
 from support.stalling import Stalling
@@ -33,9 +33,9 @@ def ask(service: str = "") -> health_pb2.HealthCheckRequest:
 
 
 def test_a_watch_that_is_not_read_blocks_nobody() -> None:
-    engine = FakeEngine()
+    model = FakeModel()
     with (
-        serve(engine, stuck_s=0.3, lame_duck_s=0.0) as server,
+        serve(model, stuck_s=0.3, lame_duck_s=0.0) as server,
         health(server) as stub,
         grpc.insecure_channel(server.address) as channel,
     ):
@@ -43,17 +43,17 @@ def test_a_watch_that_is_not_read_blocks_nobody() -> None:
         unread.ask(ask().SerializeToString())
         watching = stub.Watch(ask(), timeout=PATIENCE_S)
         assert next(watching).status == SERVING
-        engine.hold.clear()  # the model is stuck
+        model.hold.clear()  # the model is stuck
         stuck = CaptionServiceStub(channel).Caption.future(pb.CaptionRequest(image=make_image(1)))
         assert next(watching).status == NOT_SERVING and stub.Check(ask()).status == NOT_SERVING
-        engine.hold.set()
+        model.hold.set()
         assert stuck.result(PATIENCE_S) and next(watching).status == SERVING
         assert server.call(server.server.drain())
         assert next(watching).status == NOT_SERVING
 
 
 def test_a_watch_that_is_not_read_ends() -> None:
-    with serve(FakeEngine(), stream_idle_s=0.2) as server:
+    with serve(FakeModel(), stream_idle_s=0.2) as server:
         unread = Stalling(server.address, WATCH, reads=False)
         unread.ask(ask().SerializeToString())
         wait_until(lambda: server.metric("refused_calls_total", reason="deadline_exceeded"))
@@ -62,7 +62,7 @@ def test_a_watch_that_is_not_read_ends() -> None:
 def test_a_connection_has_one_watch_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("captioner_server.rpc.health._MANY_WATCHES", 4)
     with (
-        serve(FakeEngine()) as server,
+        serve(FakeModel()) as server,
         health(server) as stub,
         grpc.insecure_channel(server.address, [("grpc.use_local_subchannel_pool", 1)]) as other,
     ):
@@ -85,7 +85,7 @@ def test_a_connection_has_one_watch_where_there_are_many(monkeypatch: pytest.Mon
 
 
 def test_an_unknown_service_is_no_defect(caplog: pytest.LogCaptureFixture) -> None:
-    with serve(FakeEngine()) as server, health(server) as stub:
+    with serve(FakeModel()) as server, health(server) as stub:
         with pytest.raises(grpc.RpcError) as caught:
             stub.Check(ask("nope"))
         assert caught.value.code() is grpc.StatusCode.NOT_FOUND
@@ -104,7 +104,7 @@ METHODS: dict[str, Callable[[], bytes]] = {
 @pytest.mark.parametrize("method", METHODS)
 def test_answers_that_are_not_read_lose_their_places(method: str) -> None:
     """Within seconds where others need the places; the server can then stop too."""
-    with serve(FakeEngine(), max_calls=20, lame_duck_s=0.0, grace_s=20.0) as server:
+    with serve(FakeModel(), max_calls=20, lame_duck_s=0.0, grace_s=20.0) as server:
         unread = Stalling(server.address, method, reads=False)
         for _ in range(20):
             unread.ask(METHODS[method]())
@@ -126,7 +126,7 @@ def test_answers_that_are_not_read_lose_their_places(method: str) -> None:
 
 
 def test_an_answer_that_is_not_read_ends_in_time() -> None:
-    with serve(FakeEngine(), stream_idle_s=0.3, lame_duck_s=0.0) as server:
+    with serve(FakeModel(), stream_idle_s=0.3, lame_duck_s=0.0) as server:
         unread = Stalling(server.address, "/captioner.v1.CaptionService/GetModel", reads=False)
         unread.ask(b"")
         wait_until(lambda: server.server.state.open_calls)
@@ -135,7 +135,7 @@ def test_an_answer_that_is_not_read_ends_in_time() -> None:
 
 
 def test_answers_that_are_not_read_do_not_delay_the_end() -> None:
-    with serve(FakeEngine(), lame_duck_s=0.0, grace_s=20.0) as server:
+    with serve(FakeModel(), lame_duck_s=0.0, grace_s=20.0) as server:
         unread = Stalling(server.address, "/captioner.v1.CaptionService/GetModel", reads=False)
         for _ in range(5):
             unread.ask(b"")
@@ -144,7 +144,7 @@ def test_answers_that_are_not_read_do_not_delay_the_end() -> None:
 
 
 def test_reflection_that_is_not_read_ends_in_time() -> None:
-    with serve(FakeEngine(), stream_idle_s=0.3) as server:
+    with serve(FakeModel(), stream_idle_s=0.3) as server:
         method = f"/{reflection.SERVICE_NAME}/ServerReflectionInfo"
         unread = Stalling(server.address, method, reads=False)
         unread.ask(reflection_pb2.ServerReflectionRequest(list_services="").SerializeToString())
@@ -152,7 +152,7 @@ def test_reflection_that_is_not_read_ends_in_time() -> None:
 
 
 def test_answers_that_wait_to_be_read_count_as_memory() -> None:
-    with serve(FakeEngine()) as server:
+    with serve(FakeModel()) as server:
         options = pb.CaptionOptions(attention_size=pb.GridSize(rows=64, columns=64))
         requests = [
             pb.CaptionBatchRequest(id=str(number), image=make_image(number, (8, 8)), options=options)
@@ -170,7 +170,7 @@ def test_answers_that_wait_to_be_read_count_as_memory() -> None:
 
 def test_one_caller_leaves_streams_to_others() -> None:
     with (
-        serve(FakeEngine(), max_streams=4) as server,
+        serve(FakeModel(), max_streams=4) as server,
         grpc.insecure_channel(server.address) as channel,
         grpc.insecure_channel(server.address, [("grpc.use_local_subchannel_pool", 1)]) as other,
     ):

@@ -1,4 +1,4 @@
-"""A server process with the fake engine: `python fake_server.py IMAGE_S OPTION=VALUE...`"""
+"""A server process with the fake model: `python fake_server.py IMAGE_S OPTION=VALUE...`"""
 
 import ast
 import logging
@@ -10,7 +10,7 @@ from captioner_server.captioning.model_source import ModelSource
 from captioner_server.main import run
 from captioner_server.observation import logs
 from captioner_server.options import ServerOptions
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.patience import PATIENCE_S
 
 if __name__ == "__main__":
@@ -20,12 +20,12 @@ if __name__ == "__main__":
         name: Path(value) for name, value in given.items() if name.endswith(("_file", "_key", "_certificate"))
     }
     writer = logs.set_up("json", logging.INFO)
-    engine = FakeEngine(image_s=float(image_s))
-    engine.breaks_after = given.pop("breaks_after", None)
+    model = FakeModel(image_s=float(image_s))
+    model.breaks_after = given.pop("breaks_after", None)
     patient = {"max_wait_s": PATIENCE_S, "grace_s": PATIENCE_S}
     try:
         options = ServerOptions(**{"port": 0, "lame_duck_s": 0.0, **patient, **given})
-        sys.exit(run([ModelSource("default", lambda: engine)], options, writer))
+        sys.exit(run([ModelSource("default", lambda: model)], options, writer))
     except CaptionerError as error:
         print(f"captioner: {error}", file=sys.stderr)
         sys.exit(error.exit_status)

@@ -12,7 +12,7 @@ import httpx
 
 from captioner.options import CaptionOptions
 from captioner_server.http.dialects.facts import Facts
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.patience import PATIENCE_S
 from support.serving import RunningServer, make_image, serve
 
@@ -22,8 +22,8 @@ JSON = {"content-type": "application/json"}
 
 
 @contextmanager
-def serve_http(engine: FakeEngine | None, **options: Any) -> Iterator[tuple[RunningServer, httpx.Client]]:
-    with serve(engine, **{"http_port": 0, "decode_workers": 1, **options}) as server:
+def serve_http(model: FakeModel | None, **options: Any) -> Iterator[tuple[RunningServer, httpx.Client]]:
+    with serve(model, **{"http_port": 0, "decode_workers": 1, **options}) as server:
         url = server.server.http_url
         assert url
         with httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
@@ -31,14 +31,14 @@ def serve_http(engine: FakeEngine | None, **options: Any) -> Iterator[tuple[Runn
 
 
 def expected(server: RunningServer, **options: Any) -> dict[str, Any]:
-    """What the engine says of IMAGE, as JSON."""
-    pixels = server.engine.preprocess(IMAGE)
-    return server.engine.describe(pixels, CaptionOptions(**{"attention": False, **options})).to_dict()
+    """What the model says of IMAGE, as JSON."""
+    pixels = server.model.preprocess(IMAGE)
+    return server.model.describe(pixels, CaptionOptions(**{"attention": False, **options})).to_dict()
 
 
 def keywords(server: RunningServer) -> list[str]:
     """The keywords of IMAGE."""
-    caption = server.engine.describe(server.engine.preprocess(IMAGE), CaptionOptions(attention=False))
+    caption = server.model.describe(server.model.preprocess(IMAGE), CaptionOptions(attention=False))
     return [keyword.text for keyword in Facts.of(caption).keywords]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from captioner.options import CaptionOptions
 from captioner.results import Caption
 from support.browser import new_page
-from support.engines import FakeEngine
+from support.models import FakeModel
 from support.serving import RunningServer, make_image
 
 PHOTOS = Path(__file__).parents[2] / "examples"
@@ -43,8 +43,8 @@ def open_at(
     assert unexpected == []
 
 
-def say_of(engine: FakeEngine, photo: Path, **options: Any) -> Caption:
-    return engine.describe(engine.preprocess(photo.read_bytes()), CaptionOptions(**options))
+def say_of(model: FakeModel, photo: Path, **options: Any) -> Caption:
+    return model.describe(model.preprocess(photo.read_bytes()), CaptionOptions(**options))
 
 
 def wait_for_caption(page: Any) -> None:

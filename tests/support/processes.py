@@ -71,7 +71,7 @@ class ServerProcess:
 
 @contextmanager
 def server_process(image_s: float = 0.0, **options: Any) -> Iterator[ServerProcess]:
-    """A process that serves the fake engine, ready to be called."""
+    """A process that serves the fake model, ready to be called."""
     flags = [f"{name}={value!r}" for name, value in options.items()]
     running = ServerProcess([sys.executable, str(FAKE_SERVER), str(image_s), *flags])
     try:

@@ -24,15 +24,15 @@ T = TypeVar("T")
 class RunningServer:
     """A server that other threads call; `address` is HOST:PORT."""
 
-    def __init__(self, engine: PixelModel | None, options: ServerOptions) -> None:
-        self.engine = engine
+    def __init__(self, model: PixelModel | None, options: ServerOptions) -> None:
+        self.model = model
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self.server: CaptionServer = self.call(_make(options))
         self.address = f"127.0.0.1:{self.call(self.server.start())}"
-        if engine is not None:
-            self.call(self.server.open({"default": engine}))
+        if model is not None:
+            self.call(self.server.open({"default": model}))
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Start a coroutine on the server's loop."""
@@ -57,10 +57,10 @@ async def _make(options: ServerOptions) -> CaptionServer:
 
 
 @contextmanager
-def serve(engine: PixelModel | None, **options: Any) -> Iterator[RunningServer]:
-    """Serve an engine on a free port; without an engine the server stays in its loading state."""
+def serve(model: PixelModel | None, **options: Any) -> Iterator[RunningServer]:
+    """Serve a model on a free port; without a model the server stays in its loading state."""
     patient = {"max_wait_s": PATIENCE_S, "grace_s": PATIENCE_S}
-    running = RunningServer(engine, ServerOptions(**{"port": 0, "lame_duck_s": 0.0, **patient, **options}))
+    running = RunningServer(model, ServerOptions(**{"port": 0, "lame_duck_s": 0.0, **patient, **options}))
     try:
         yield running
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 
 
 class Stalling:
@@ -40,6 +41,21 @@ class Stalling:
         self._begin()
         self._send(struct.pack(">BI", 0, self._length) + bytes(sent))
 
+    def announce(self, times: int) -> None:
+        """Begin a call and send the first byte of its message so many times."""
+        for _ in range(times):
+            self._begin()
+            self._send(b"\0")
+
+    def trickle(self, message: bytes, pieces: int, pause_s: float) -> None:
+        """Begin a call and send its message in so many pieces."""
+        self._begin()
+        data = struct.pack(">BI", 0, len(message)) + message
+        size = -(-len(data) // pieces)
+        for start in range(0, len(data), size):
+            self._send(data[start : start + size])
+            time.sleep(pause_s)
+
     def ask(self, message: bytes, *more: bytes) -> None:
         """Begin a call and send its messages; the call may send others."""
         self._begin()
@@ -55,7 +71,7 @@ class Stalling:
         """Read until a call has ended; returns its data. Raises `OSError` if the connection ends first."""
         kind = flags = 0
         data = b""
-        while not (kind == 3 or (kind == 1 and flags & 1)):
+        while not (kind == 3 or (kind in (0, 1) and flags & 1)):
             header = self._read(9)
             kind, flags = header[3], header[4]
             payload = self._read(int.from_bytes(header[:3], "big"))

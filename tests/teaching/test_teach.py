@@ -10,16 +10,17 @@ import pytest
 from support import power, squares
 
 from captioner import Captioner
+from captioner.cli.commands.teach import report
 from captioner.cli.main import main
 from captioner.errors import DataError
 from captioner.export.bundle import export_bundle
 from captioner.model.bundle import Bundle
 from captioner.model.vocabulary import Vocabulary
-from captioner.teaching.effects import Effect, Scores, agreement, table
+from captioner.teaching.effects import Effect, Scores, agreement
 from captioner.teaching.lesson import Lesson
-from captioner.teaching.teach import judge
+from captioner.teaching.teach import Taught, judge
+from captioner.training.corrections.learn import replaced_words
 from captioner.training.data.examples import load_examples
-from captioner.training.loop.corrections import replaced_words
 from captioner.training.weights.stored import RARE, stored_weights
 
 
@@ -78,14 +79,15 @@ def test_harm_is_told(tmp_path: Path) -> None:
     lesson = Lesson(tmp_path, {"x": ("a cat on a mat",)}, {}, others)
     before = dict.fromkeys(("x", *others), "a dog on the grass")
     good = judge(lesson, before, {**before, "x": "a cat on a mat"}, {"0", "1"})
-    assert not good.harm
+    assert not good.harm and not good.changed
     assert [(one.photos, one.count, one.changed) for one in good.effects] == [
         ("corrected", 1, 1),
         ("others like them", 2, 0),
         ("everything else", 38, 0),
     ]
     changed = dict.fromkeys(others[:20], "a bank statement")
-    bad = judge(lesson, before, {**before, **changed}, set())
+    bad = judge(lesson, before, {**before, **changed}, {"1", "30"})
+    assert bad.changed == {"1": ("a dog on the grass", "a bank statement")}
     assert bad.harm == [
         "the corrected photos are captioned no better than before",
         "50% of the captions of other photos changed, more than 25%",
@@ -97,20 +99,26 @@ def test_captions_that_were_right_need_not_change(tmp_path: Path) -> None:
     assert not judge(lesson, {"x": "a cat on a mat"}, {"x": "a cat on a mat"}, ()).harm
 
 
-def test_the_table_has_a_row_for_each_kind_of_photo() -> None:
+def test_the_report_has_a_row_for_each_kind_of_photo(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before, after = Scores(38.2, 0.4, 0.05), Scores(610.4, 0.95, 0.9)
-    lines = table(
-        [
-            Effect("corrected", 20, 19, before, after),
-            Effect("others like them", 3, 1),
-            Effect("everything else", 60, 3),
-        ]
-    ).splitlines()
-    assert lines == [
-        "photos            number  changed  as written before  after  CIDEr before  after",
-        "corrected             20      95%                 5%    90%            38    610",
-        "others like them       3      33%                                                 too few to tell",
-        "everything else       60       5%",
+    effects = [
+        Effect("corrected", 20, 19, before, after),
+        Effect("others like them", 3, 1),
+        Effect("everything else", 60, 3),
+    ]
+    lesson = Lesson(tmp_path, {"x": ("a clock",)}, {}, ())
+    report(lesson, Taught(effects, (), {"x": "an apple"}, {"y": ("a dog", "a clock")}))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in lines if line and "─" not in line[0]] == [
+        "photos number changed as written before after CIDEr before after".split(),  # noqa: SIM905
+        ["corrected", "20", "95%", "5%", "90%", "38", "610"],
+        ["others", "like", "them", "3", "33%", "too", "few", "to", "tell"],
+        ["everything", "else", "60", "5%"],
+        "1 of 1 corrections were not learnt word by word:".split(),  # noqa: SIM905
+        "x: an apple (corrected: a clock)".split(),  # noqa: SIM905
+        "y: a dog -> a clock".split(),  # noqa: SIM905
     ]
 
 
@@ -143,7 +151,7 @@ def test_from_corrections_to_a_model_that_is_used(
         assert main([*arguments, "--device", "cpu", "--force"]) == 0
     assert disk.published[-1] == "mine" and "mine" not in disk.lost
     said = capsys.readouterr()
-    assert said.out.splitlines()[0].startswith("photos") and "everything else" in said.out
+    assert "photos" in said.out and "everything else" in said.out
     assert "captioner model use mine" in said.err
     taught = Bundle.load(user_folder / "models" / "mine")
     assert taught.name == "mine" and "vermilion" in taught.vocabulary.words
@@ -173,7 +181,7 @@ def test_a_photo_that_is_corrected_again_gets_the_later_caption(
 def test_known_words_that_are_far_from_likely_are_learnt(
     data: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("captioner.training.loop.corrections.PATIENCE", 1)
+    monkeypatch.setattr("captioner.training.corrections.learn.PATIENCE", 1)
     words = Bundle.load(start).vocabulary.words
     photos = {"00.png": f"a {words[-1]} thing", "03.png": f"two {words[-2]} squares"}
     models, rows = [start], []
@@ -195,13 +203,14 @@ def test_many_corrections_share_keys(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("captioner.training.loop.corrections.MOST_KEYS", 3)
-    monkeypatch.setattr("captioner.training.loop.corrections.MOST_STEPS", 200)
+    monkeypatch.setattr("captioner.training.corrections.learn.MOST_KEYS", 3)
+    monkeypatch.setattr("captioner.training.corrections.learn.MOST_STEPS", 200)
     given = corrections(tmp_path / "c.jsonl", {f"{n:02}.png": "a vermilion thing" for n in range(0, 20, 2)})
     folder = tmp_path / "bundle"
     arguments = ["teach", str(data / "images"), str(given), "-o", str(folder), "--model", str(start)]
     assert main([*arguments, "--device", "cpu", "--force"]) == 0
-    assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["corrected", "10"]
+    said = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["corrected", "10"] in [words[:2] for words in said]
     assert Bundle.load(folder).manifest["training"]["model"]["taught"] == 3
     captions = [Captioner.load(folder).caption(data / "images" / f"{n:02}.png").text for n in range(0, 20, 2)]
     assert captions.count("a vermilion thing") >= 5

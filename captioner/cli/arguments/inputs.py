@@ -19,7 +19,8 @@ from captioner.images.urls import is_data_url, is_url
 from captioner.options import MAX_INCLUDE
 
 if TYPE_CHECKING:
-    from captioner.images.opening import ImageInput, ImageLimits
+    from captioner.images.limits import ImageLimits
+    from captioner.images.sources import ImageInput
     from captioner.options import CaptionOptions
     from captioner.protocol import ImageCaptioner, Outcome
 
@@ -161,15 +162,14 @@ class Inputs:
         images, or one that cannot be listed, stays."""
         for name in self.names:
             if self.recursive and os.path.isdir(name):  # noqa: PTH112 (names that are no paths are False)
-                from captioner.folder.sources import FolderSource
+                from captioner.folder.sources import find_photos
 
                 try:
-                    found = sorted(one.name for one in FolderSource(Path(name)).find())
+                    photos = find_photos(Path(name))
                 except DataError:
-                    found = []
-                yield from (str(Path(name) / one) for one in found)
-                if not found:
                     yield name
+                else:
+                    yield from (str(Path(name) / photo.name) for photo in photos)
             else:
                 yield name
 

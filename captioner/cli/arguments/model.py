@@ -21,7 +21,7 @@ from captioner.paths import is_open_to_all
 
 if TYPE_CHECKING:
     from captioner.captioner import Captioner
-    from captioner.images.opening import ImageLimits
+    from captioner.images.limits import ImageLimits
     from captioner_client import CaptionClient, ClientOptions
 
 _LOCAL_OPTIONS = (
@@ -190,7 +190,7 @@ def check_no_server_flags(args: argparse.Namespace) -> None:
 
 def image_limits(args: argparse.Namespace) -> ImageLimits:
     """The image limits that the flags specify."""
-    from captioner.images.opening import DEFAULT_LIMITS
+    from captioner.images.limits import DEFAULT_LIMITS
 
     given = {name: getattr(args, name) for name in ("max_pixels", "max_bytes") if getattr(args, name)}
     return dataclasses.replace(DEFAULT_LIMITS, **given)

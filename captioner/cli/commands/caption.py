@@ -25,7 +25,7 @@ from captioner.errors import CaptionerError, LowConfidenceError, OptionsError
 
 if TYPE_CHECKING:
     from captioner.options import CaptionOptions
-    from captioner.protocol import ImageCaptioner
+    from captioner.protocol import ImageCaptioner, Outcome
     from captioner.results import Caption
 
 _JSON_SUFFIXES = (".jsonl", ".ndjson")
@@ -170,7 +170,7 @@ def _opened(path: Path | None) -> Iterator[IO[str]]:
                 file.write(text.encode("utf-8", "surrogateescape"))
 
 
-def _believed(outcome: Caption | CaptionerError, minimum: float | None) -> Caption | CaptionerError:
+def _believed(outcome: Outcome, minimum: float | None) -> Outcome:
     if minimum is None or isinstance(outcome, CaptionerError) or outcome.confidence is None:
         return outcome
     if outcome.confidence >= minimum:
@@ -178,7 +178,7 @@ def _believed(outcome: Caption | CaptionerError, minimum: float | None) -> Capti
     return LowConfidenceError(f"left out: confidence {outcome.confidence:.2f} is below {minimum}")
 
 
-def _lines(name: str, outcome: Caption | CaptionerError, request: Request) -> Iterator[str]:
+def _lines(name: str, outcome: Outcome, request: Request) -> Iterator[str]:
     if request.form == "json":
         from captioner.results import error_to_dict
         from captioner.surrogates import to_unicode

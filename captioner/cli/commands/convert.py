@@ -82,8 +82,8 @@ def convert(request: ConvertRequest) -> int:
     from captioner.folder.outputs import make_output, output_files
     from captioner.folder.outputs.files import check_no_input
     from captioner.folder.recorded import RecordedEngine, RecordedSource
+    from captioner.folder.records import MAX_RECORD_BYTES
     from captioner.folder.run import FolderRun
-    from captioner.folder.state_file import MAX_RECORD_BYTES
 
     for output in output_files(request.output, request.format):
         check_no_input(output, [request.captions, *request.input_files])
@@ -122,11 +122,12 @@ def convert(request: ConvertRequest) -> int:
 def _options(request: ConvertRequest, first: Mapping[str, Any]) -> CaptionOptions:
     """With the words and alternatives that the first record has, if the output can hold them. Raises
     `OptionsError` if it lacks the keywords that are to be written."""
-    from captioner.folder.outputs import format_of, has_words
+    from captioner.folder.outputs import choose_format, has_words
     from captioner.options import CaptionOptions
 
     lacks_keywords = request.written["keywords"] and "keywords" not in first
-    if lacks_keywords and "xmp" not in (request.format or format_of(request.output)):  # it has the caption's
+    has_own = "xmp" in (request.format or choose_format(request.output))  # those of the caption
+    if lacks_keywords and not has_own:
         raise OptionsError(f"--keywords: {request.captions} has none; captioner batch --keywords adds them")
     keeps = has_words(request.output, request.format)
     return CaptionOptions(

@@ -24,7 +24,7 @@ from captioner.errors import OptionsError
 from captioner.model.installed import used_model
 
 if TYPE_CHECKING:
-    from captioner.images.sources import ImageLimits
+    from captioner.images.limits import ImageLimits
     from captioner_server.http.gallery import Gallery
 
 

@@ -22,12 +22,11 @@ from captioner.cli.arguments.model import (
     image_limits,
 )
 from captioner.cli.output import printable, report_failure
-from captioner.cli.records import find_photos, read_records
 from captioner.errors import CaptionerError, DataError, ImageUnreadableError, OptionsError
 from captioner.images.suffixes import is_archive
 
 if TYPE_CHECKING:
-    from captioner.images.sources import ImageLimits
+    from captioner.images.limits import ImageLimits
     from captioner.options import CaptionOptions
     from captioner.overlay.gallery import GallerySummary
 
@@ -161,7 +160,7 @@ def _correct(records: Iterator[dict[str, Any]], request: Request) -> Iterator[Ma
     if request.corrections is None:
         return records
     from captioner.folder.corrections import Corrections
-    from captioner.references.tables import REJECTED
+    from captioner.results import REJECTED
 
     corrections = Corrections.read(request.corrections)
     if not request.quiet:
@@ -178,6 +177,8 @@ def _correct(records: Iterator[dict[str, Any]], request: Request) -> Iterator[Ma
 
 def _find_records(request: Request) -> Iterator[dict[str, Any]]:
     """The records of a JSONL file. Raises `OptionsError` where none of the first photos is there."""
+    from captioner.folder.records import read_records
+
     records = read_records(request.source)
     first = list(itertools.islice(records, _RECORDS_LOOKED_AT))
     names = [str(record["image"]) for record in first if "caption" in record]
@@ -196,6 +197,7 @@ def _make_records(request: Request) -> Iterator[dict[str, Any]]:
     from rich.console import Console
     from rich.progress import track
 
+    from captioner.folder.sources import find_photos
     from captioner.results import error_to_dict
 
     photos = find_photos(request.source)

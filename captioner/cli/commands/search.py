@@ -131,7 +131,7 @@ def read_captions(source: Path, corrections: Path | None = None) -> Iterator[Cap
 
 
 def _read(source: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    from captioner.cli.records import read_records
+    from captioner.folder.records import read_records
     from captioner.references import NoCaptionsError, read_references
 
     if not source.exists():
@@ -166,7 +166,7 @@ def _others(record: Mapping[str, Any]) -> Iterator[str]:
 def list_duplicates(folder: Path) -> int:
     """Print the photos of a folder that look alike; the exit status."""
     from captioner.cli.output import report_failure
-    from captioner.cli.records import find_photos
+    from captioner.folder.sources import find_photos
     from captioner.images.opening import open_image
     from captioner.retrieval.duplicates import fingerprint, group
 

@@ -6,10 +6,21 @@ import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from captioner.cli.arguments.model import add_device_argument, add_model_argument, add_threads_argument
 from captioner.cli.output import printable
+from captioner.cli.table import print_table
 from captioner.errors import DataError
+
+if TYPE_CHECKING:
+    from captioner.teaching.effects import Effect
+    from captioner.teaching.lesson import Lesson
+    from captioner.teaching.teach import Taught
+
+_MOST_SHOWN = 5
+"""Captions of corrected photos, and of photos like them, that are shown."""
+_HEADS = ["photos", "number", "changed", "as written before", "after", "CIDEr before", "after", ""]
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -98,15 +109,44 @@ def run(args: argparse.Namespace) -> int:
 
     if request.threads is not None:
         torch.set_num_threads(request.threads)
-    teach(
-        Lesson.read(request.folder, request.corrections),
+    lesson = Lesson.read(request.folder, request.corrections)
+    taught = teach(
+        lesson,
         request.output,
         start=request.model,
         name=request.name,
         device=str(torch_device(request.device)),
         force=request.force,
     )
+    report(lesson, taught)
+    if taught.harm and not request.force:
+        raise DataError(f"the model was not kept: {'; '.join(taught.harm)}; --force keeps it as it is")
+    for text in taught.harm:
+        print(f"captioner: kept although {text}", file=sys.stderr)
     shown = request.output if args.output else request.name
     said = printable(f"the model is in {request.output}: captioner model use {shown}")
     print(f"captioner: {said}", file=sys.stderr)
     return 0
+
+
+def report(lesson: Lesson, taught: Taught) -> None:
+    """Print what teaching changed."""
+    print_table(_HEADS, [_row(effect) for effect in taught.effects])
+    if taught.missed:
+        print(f"{len(taught.missed)} of {len(lesson.taught)} corrections were not learnt word by word:")
+    for photo, said in list(taught.missed.items())[:_MOST_SHOWN]:
+        print(f"{photo}: {said} (corrected: {lesson.taught[photo][0]})")
+    for photo, (before, after) in list(taught.changed.items())[:_MOST_SHOWN]:
+        print(f"{photo}: {before} -> {after}")
+
+
+def _row(effect: Effect) -> list[str]:
+    from captioner.teaching.effects import TOO_FEW
+
+    scores = [""] * 4
+    if effect.before and effect.after:
+        both = (effect.before, effect.after)
+        scores = [f"{100 * one.as_written:.0f}%" for one in both] + [f"{one.cider:.0f}" for one in both]
+    share = f"{100 * effect.share:.0f}%" if effect.count else ""
+    few = "too few to tell" if effect.count < TOO_FEW else ""
+    return [effect.photos, str(effect.count), share, *scores, few]

@@ -17,7 +17,7 @@ from captioner.errors import DataError
 from captioner.export.int8.bias_correction import correct_biases
 from captioner.export.int8.quantizer import Quantizer, session
 from captioner.export.int8.ranges import Array, Range, widen
-from captioner.images.opening import ImageInput
+from captioner.images.sources import ImageInput
 from captioner.model import bundle as bundles
 from captioner.model.graphs.decoder import OnnxStepper
 from captioner.model.search import search

@@ -1,7 +1,7 @@
 """Output formats, one module each. Each can generate its output again from the records in the state.
 
-A new format is one file, one line in `FORMATS` and, where they apply, in the tables below it. Its module is
-imported on use, and this one imports little: the command line takes the names from here.
+A new format is one file and one entry of `FORMATS`. Its module is imported on use, and this one imports
+little: the command line takes the names from here.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,43 +19,49 @@ from captioner.folder.outputs.options import OutputOptions
 if TYPE_CHECKING:
     from captioner.folder.state import State
 
-__all__ = ["FORMATS", "Output", "OutputOptions", "format_of", "make_output"]
+__all__ = ["FORMATS", "Output", "OutputOptions", "choose_format", "make_output"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """A format of an output."""
+
+    output: str
+    """Module of this package and class."""
+    file: str = ""
+    """Name of the table in a folder; none where each photo has a file."""
+    suffix: str = ""
+    """Suffix of the table, if it is not the name of the format."""
+    has_words: bool = False
+    """Whether it can hold words, maps and alternatives."""
+    takes: tuple[str, ...] = ()
+    """Fields of `OutputOptions` that only some formats have, and this one has."""
+
 
 FORMATS = {
-    "jsonl": "jsonl.JsonlOutput",
-    "csv": "csv_file.CsvOutput",
-    "parquet": "parquet.ParquetOutput",
-    "coco": "coco.CocoOutput",
-    "txt": "sidecar.SidecarOutput",
-    "caption": "sidecar.CaptionOutput",
-    "xmp": "xmp.XmpOutput",
+    "jsonl": Format(output="jsonl.JsonlOutput", file="captions.jsonl", has_words=True, takes=("keywords",)),
+    "csv": Format(output="csv_file.CsvOutput", file="captions.csv", takes=("keywords", "excel")),
+    "parquet": Format(output="parquet.ParquetOutput", file="captions.parquet", has_words=True),
+    "coco": Format(
+        output="coco.CocoOutput",
+        file="captions.coco.json",
+        suffix="json",
+        takes=("image_ids", "ids_by_order"),
+    ),
+    "txt": Format(output="sidecar.SidecarOutput", takes=("replace_existing",)),
+    "caption": Format(output="sidecar.CaptionOutput", takes=("replace_existing",)),
+    "xmp": Format(output="xmp.XmpOutput", takes=("keywords", "hierarchy", "embed", "replace_existing")),
 }
-"""Format name: module of this package and class."""
-
-
-_FILES = {
-    "jsonl": "captions.jsonl",
-    "csv": "captions.csv",
-    "parquet": "captions.parquet",
-    "coco": "captions.coco.json",
+_FLAGS = {
+    "keywords": "--keywords",
+    "hierarchy": "--hierarchy",
+    "embed": "--embed",
+    "replace_existing": "--replace-existing",
+    "excel": "--excel",
+    "image_ids": "--coco-ids",
+    "ids_by_order": "--coco-ids",
 }
-"""Names of the files that tables have in a folder."""
-_WITH_WORDS = ("jsonl", "parquet")
-"""Formats that can hold words, maps and alternatives."""
-_SUFFIXES = {"json": "coco"}
-"""Suffixes that are not the name of their format."""
-_FOLDERS = ("txt", "caption", "xmp")
-"""Formats whose output is a folder."""
-_ONLY_FOR = {
-    "keywords": ("--keywords", ("xmp", "jsonl", "csv")),
-    "hierarchy": ("--hierarchy", ("xmp",)),
-    "embed": ("--embed", ("xmp",)),
-    "replace_existing": ("--replace-existing", _FOLDERS),
-    "excel": ("--excel", ("csv",)),
-    "image_ids": ("--coco-ids", ("coco",)),
-    "ids_by_order": ("--coco-ids", ("coco",)),
-}
-"""Options that only some formats have: the flag, and the formats."""
+"""The flags of what formats take."""
 
 
 class Output(Protocol):
@@ -85,14 +92,15 @@ def is_folder(place: str | Path) -> bool:
     return str(place).endswith(("/", os.sep)) or os.path.isdir(place)  # noqa: PTH112 (names that are too long)
 
 
-def format_of(place: str | Path, name: str | None = None) -> str:
+def choose_format(place: str | Path, name: str | None = None) -> str:
     """The requested format, or the one implied by the suffix of the output; for a folder without one, txt."""
     path = Path(place)
     suffix = path.suffix.lower().removeprefix(".")
-    chosen = name or _SUFFIXES.get(suffix, suffix)
+    by_suffix = {one.suffix: known for known, one in FORMATS.items() if one.suffix}
+    chosen = name or by_suffix.get(suffix, suffix)
     if name is None and is_folder(place):
         return chosen if chosen in FORMATS else "txt"
-    if name is None and chosen in _FOLDERS:
+    if name is None and chosen in FORMATS and not FORMATS[chosen].file:
         raise OptionsError(
             f"{chosen} writes a file for each photo, not {path.name}: give a folder and the format {chosen}",
             "output",
@@ -105,17 +113,18 @@ def format_of(place: str | Path, name: str | None = None) -> str:
 
 def _formats(place: str | Path, name: str | None) -> tuple[list[str], bool]:
     """The formats, and whether a folder holds them, in which each table has a name of its own."""
-    chosen = [format_of(place, one) for one in name.split(",")] if name else [format_of(place)]
-    return chosen, len(chosen) > 1 or (chosen[0] in _FILES and is_folder(place))
+    chosen = [choose_format(place, one) for one in name.split(",")] if name else [choose_format(place)]
+    return chosen, len(chosen) > 1 or (bool(FORMATS[chosen[0]].file) and is_folder(place))
 
 
 def make_output(place: str | Path, options: OutputOptions, name: str | None = None) -> Output:
     """Create the output of a format, or of several separated by commas. Raises `OptionsError` for options
     that none of them supports."""
     path, (chosen, share_folder) = Path(place), _formats(place, name)
-    for field, (flag, formats) in _ONLY_FOR.items():
-        if getattr(options, field) and not set(chosen) & set(formats):
-            raise OptionsError(f"{flag} is for {', '.join(formats)}", field)
+    for field, flag in _FLAGS.items():
+        if getattr(options, field) and not any(field in FORMATS[one].takes for one in chosen):
+            formats = ", ".join(one for one in FORMATS if field in FORMATS[one].takes)
+            raise OptionsError(f"{flag} is for {formats}", field)
     if options.hierarchy and not options.keywords:
         raise OptionsError("--hierarchy needs --keywords", "hierarchy")
     if not share_folder:
@@ -123,19 +132,20 @@ def make_output(place: str | Path, options: OutputOptions, name: str | None = No
     from captioner.folder.outputs.several import SeveralOutputs, check_formats, options_for
 
     check_formats(chosen)
-    if (options.attention or options.alternatives) and not set(chosen) & set(_WITH_WORDS):
-        raise OptionsError(f"words and alternatives are for {', '.join(_WITH_WORDS)}")
+    if (options.attention or options.alternatives) and not any(FORMATS[one].has_words for one in chosen):
+        formats = ", ".join(one for one in FORMATS if FORMATS[one].has_words)
+        raise OptionsError(f"words and alternatives are for {formats}")
 
     def maker(one: str) -> Callable[[], Output]:
-        others = [field for field, (_, formats) in _ONLY_FOR.items() if one not in formats]
-        own = options_for(options, others, has_words=one in _WITH_WORDS)
-        return lambda: _make_one(path / _FILES.get(one, ""), own, one)
+        others = [field for field in _FLAGS if field not in FORMATS[one].takes]
+        own = options_for(options, others, has_words=FORMATS[one].has_words)
+        return lambda: _make_one(path / FORMATS[one].file, own, one)
 
     return SeveralOutputs(path, {one: maker(one) for one in chosen})
 
 
 def _make_one(path: Path, options: OutputOptions, name: str) -> Output:
-    module, _, kind = FORMATS[name].partition(".")
+    module, _, kind = FORMATS[name].output.partition(".")
     output: Output = getattr(importlib.import_module(f"{__name__}.{module}"), kind)(path, options)
     return output
 
@@ -143,10 +153,10 @@ def _make_one(path: Path, options: OutputOptions, name: str) -> Output:
 def has_words(place: str | Path, name: str | None) -> bool:
     """Whether one of the formats can hold words, maps and alternatives."""
     chosen, _ = _formats(place, name)
-    return bool(set(chosen) & set(_WITH_WORDS))
+    return any(FORMATS[one].has_words for one in chosen)
 
 
 def output_files(place: str | Path, name: str | None) -> list[Path]:
     """The files that tables are written to; a folder for the files of photos."""
     path, (chosen, share_folder) = Path(place), _formats(place, name)
-    return [path / _FILES[one] for one in chosen if one in _FILES] if share_folder else [path]
+    return [path / FORMATS[one].file for one in chosen if FORMATS[one].file] if share_folder else [path]

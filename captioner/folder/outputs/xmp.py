@@ -19,8 +19,8 @@ from captioner.files.partial import Partial
 from captioner.folder.items import digest_of
 from captioner.folder.outputs.exiftool import ExifTool, ExifToolError
 from captioner.folder.outputs.options import OutputOptions, Record
+from captioner.folder.outputs.own_metadata import BESIDE, WITHIN, Written, join_places, read_places
 from captioner.folder.outputs.sidecar import SidecarOutput, whole
-from captioner.folder.outputs.written import BESIDE, WITHIN, Written, join_places, read_places
 from captioner.folder.sources import read_stamped, stamp_of
 from captioner.folder.state import Entry, State
 from captioner.images.suffixes import PICTURES, RAW

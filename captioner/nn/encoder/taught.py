@@ -46,7 +46,7 @@ class TaughtPhotos(nn.Module):
 
     All words and the detection read the grid, so one vector can change the whole caption. It moves all cells
     alike, so maps remain comparisons of cells. Many photos, such as all screenshots, share vectors. Their
-    keys are directions that tell them from others (`captioner.training.loop.prototypes`). The classes of
+    keys are directions that tell them from others (`training.corrections.prototypes`). The classes of
     pictures that are no photos are mostly wrong: q takes their evidence away. n says where rare words get
     scores (`captioner.nn.decoder.words.RareWords`), and o where new words may be said: a model that knew a
     kind of pictures before says none of theirs.

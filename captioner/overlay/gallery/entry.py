@@ -10,7 +10,8 @@ from typing import Any
 from urllib.parse import quote
 
 from captioner.errors import CaptionerError, DataError, ImageUnreadableError
-from captioner.images.opening import DEFAULT_LIMITS, ImageLimits, open_image
+from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
+from captioner.images.opening import open_image
 from captioner.overlay.payload import encode_photo, make_payload
 from captioner.overlay.scene import OverlayOptions, show_word
 from captioner.overlay.text import clean

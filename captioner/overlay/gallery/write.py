@@ -13,7 +13,7 @@ from captioner.errors import OptionsError
 from captioner.files.destination import find_destination, replacing, writing
 from captioner.files.held_folder import Folder
 from captioner.files.whole_folder import folder_aside, sync_folder
-from captioner.images.opening import DEFAULT_LIMITS, ImageLimits
+from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
 from captioner.images.suffixes import GALLERY_MARKER
 from captioner.overlay import template
 from captioner.overlay.gallery.entry import Entry, make_entry

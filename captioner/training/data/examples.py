@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from captioner.images.files import ImageFiles
 from captioner.paths import below
 from captioner.references import (
     CaptionedImage,
@@ -17,6 +16,7 @@ from captioner.references import (
     read_references,
     select_split,
 )
+from captioner.references.files import ImageFiles
 from captioner.training.config.options import SourceOptions
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from captioner.metrics.cider import CiderReward
+from captioner.metrics.cider import CorpusCider
 from captioner.metrics.naming import has_phrase
 from captioner.model.calibration import goodness
 from captioner.training.data.examples import Example
@@ -71,7 +71,7 @@ def are_close(examples: Sequence[Example], texts: Sequence[str]) -> dict[int, bo
     if not rows:
         return {}
     captions = [[tokenize(text) for text in examples[row].image.captions] for row in rows]
-    reward = CiderReward([others for _, *others in captions])
+    reward = CorpusCider([others for _, *others in captions])
     median = np.median(reward.scores(range(len(rows)), [first for first, *_ in captions]))
     closeness = reward.scores(range(len(rows)), [tokenize(texts[row]) for row in rows])
     return {row: bool(close >= median) for row, close in zip(rows, closeness, strict=True)}

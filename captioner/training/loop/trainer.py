@@ -30,7 +30,7 @@ from captioner.training.loop.report import (
 )
 from captioner.training.loop.run_folder import RunFolder, digest_of
 from captioner.training.loop.schedule import Clock, keep_other_words, make_optimizer, set_learning_rate
-from captioner.training.loop.taken import Taken
+from captioner.training.loop.step_losses import StepLosses
 from captioner.training.loop.validation import validate
 from captioner.training.names.label_classes import Deepest, fit_classes
 from captioner.training.names.phrases import label_words
@@ -71,15 +71,7 @@ class Trainer:
         checkpoint_every_s: float = 60.0,
     ) -> None:
         """Raises `DataError` for data that cannot be used and for a folder of another run."""
-        start = Start.read(options.start, data_root) if options.start else None
-        if start:
-            if start.lacks_corrections:
-                progress.note(f"{options.start} {UNTAUGHT}")
-            options = dataclasses.replace(
-                options, model=start.architecture(options.model, options.model_sets)
-            )
-        elif options.model.bonus.label_classes:
-            raise DataError("[model.bonus] label_classes: the run chooses them; set [label_classes]")
+        start, options = _read_start(options, data_root, progress)
         self.train_examples = load_examples(options.data, data_root, "train")
         self.val_examples = load_examples(options.data, data_root, "val")
         options = planned(options, self.train_examples, start.search if start else None)
@@ -111,22 +103,14 @@ class Trainer:
         self.train_examples, self.cache = self._usable(self.train_examples, "training", options.crops)
         self.val_examples, self.val_cache = self._usable(self.val_examples, "validation")
         self.data_digest = digest_of(self.train_examples, self.val_examples)
-        with self.folder.restoring():
-            saved = self.folder.last(self.options, self.vocabulary.words, self.data_digest, device)
-            if saved:
-                self.stage, self.epoch, self.batch = map(operator.index, saved["position"])
-                if min(self.stage, self.epoch, self.batch) < 0:
-                    raise ValueError("its position is negative")
-                self.history = list(saved["history"])
-                progress.note(f"resuming from {folder / 'last.pt'}, {position_in_words(self.options, saved)}")
+        saved = self._find_position()
         if not saved:
             self._fit_label_classes()
         self.ema = MovingAverage(self.model, options.ema_decay)
         self.soup = Soup(self.model)
         self.losses, self.optimizer = self._prepared_stage()
         if saved:
-            with self.folder.restoring():
-                self._restore(saved)
+            self._restore(saved)
         for text in warnings(options, self.train_examples):
             progress.note(text)
 
@@ -173,7 +157,7 @@ class Trainer:
         batches = self.losses.batches(self.epoch)
         steps = len(batches)
         started, saved = time.monotonic(), time.monotonic()
-        taken, first = Taken(self.device, self.batch), self.batch
+        taken, first = StepLosses(self.device, self.batch), self.batch
         epochs = stage.epochs * stage.runs
         what = f"{stage.name} {self.epoch + 1} of {epochs}"
         with self.progress.task(what, steps, self.batch) as tell:
@@ -244,7 +228,7 @@ class Trainer:
         self._continue_from(self.soup.mean())
         self._record({"stage": stage.name, "mean_of": stage.runs})
 
-    def _train_batch(self, batch: Batch, taken: Taken) -> None:
+    def _train_batch(self, batch: Batch, taken: StepLosses) -> None:
         """Take a step, and add its losses to those `taken`. Raises `DataError` if a loss or a gradient is not
         finite: on a CPU before the step, on a GPU some steps later."""
         self.model.train()
@@ -378,18 +362,32 @@ class Trainer:
             },
         )
 
+    def _find_position(self) -> dict[str, Any] | None:
+        """Go to where the run was stopped. Returns its state, for `_restore`; None for a new run."""
+        with self.folder.restoring():
+            saved = self.folder.last(self.options, self.vocabulary.words, self.data_digest, self.device)
+            if saved:
+                self.stage, self.epoch, self.batch = map(operator.index, saved["position"])
+                if min(self.stage, self.epoch, self.batch) < 0:
+                    raise ValueError("its position is negative")
+                self.history = list(saved["history"])
+                where = position_in_words(self.options, saved)
+                self.progress.note(f"resuming from {self.folder.path / 'last.pt'}, {where}")
+        return saved
+
     def _restore(self, saved: Mapping[str, Any]) -> None:
-        self.model.load_state_dict(saved["model"])
-        self.ema.values, self.ema.updates = saved["ema"], saved["ema_updates"]
-        if self.current.runs > 1:
-            self.soup.resume(saved["soup"])
-        self.losses.load_state_dict(saved["objectives"])
-        self.confidence, self.start_score = saved.get("confidence"), saved.get("start_score")
-        self.spent_s = saved.get("spent_s", 0.0)
-        self.optimizer.load_state_dict(saved["optimizer"])
-        torch.set_rng_state(saved["random"].cpu())
-        if self.device.type == "cuda":
-            torch.cuda.set_rng_state_all([state.cpu() for state in saved["cuda_random"]])
+        with self.folder.restoring():
+            self.model.load_state_dict(saved["model"])
+            self.ema.values, self.ema.updates = saved["ema"], saved["ema_updates"]
+            if self.current.runs > 1:
+                self.soup.resume(saved["soup"])
+            self.losses.load_state_dict(saved["objectives"])
+            self.confidence, self.start_score = saved.get("confidence"), saved.get("start_score")
+            self.spent_s = saved.get("spent_s", 0.0)
+            self.optimizer.load_state_dict(saved["optimizer"])
+            torch.set_rng_state(saved["random"].cpu())
+            if self.device.type == "cuda":
+                torch.cuda.set_rng_state_all([state.cpu() for state in saved["cuda_random"]])
 
     def _usable(
         self, examples: list[Example], what: str, crops: int = 0
@@ -418,3 +416,18 @@ class Trainer:
                 self.model.letterbox,
                 crops,
             )
+
+
+def _read_start(
+    options: TrainOptions, data_root: Path, progress: Progress
+) -> tuple[Start | None, TrainOptions]:
+    """What the run starts from, and the options with its architecture."""
+    if options.start:
+        start = Start.read(options.start, data_root)
+        if start.lacks_corrections:
+            progress.note(f"{options.start} {UNTAUGHT}")
+        model = start.architecture(options.model, options.model_sets)
+        return start, dataclasses.replace(options, model=model)
+    if options.model.bonus.label_classes:
+        raise DataError("[model.bonus] label_classes: the run chooses them; set [label_classes]")
+    return None, options

@@ -55,22 +55,22 @@ class Batcher:
 
     def __init__(
         self,
-        engine: PixelModel,
+        model: PixelModel,
         sizes: Sequence[int],
         max_wait_s: float,
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`sizes` are the allowed batch sizes, ascending from 1."""
-        self._engine = engine
+        self._model = model
         self._sizes = tuple(sizes)
         self._max_wait_s = max_wait_s
         self._metrics = metrics
-        self._compute_seconds = metrics.compute_seconds.labels(engine.precision)
+        self._compute_seconds = metrics.compute_seconds.labels(model.precision)
         self._clock = clock
         self._queue: FairQueue[_Job] = FairQueue()
         self._wake = asyncio.Event()
-        self._threads = ThreadPoolExecutor(engine.lanes, thread_name_prefix="model")
+        self._threads = ThreadPoolExecutor(model.lanes, thread_name_prefix="model")
         self._unit_s: dict[int, float] = {}  # time for a unit of cost, by batch size
         # Time and cost of recent batches, decaying exponentially.
         self._recent_s, self._recent_cost = 0.0, 0.0
@@ -93,7 +93,7 @@ class Batcher:
     @property
     def image_s(self) -> float:
         """Recent time per image with the default search; 0 before the first batch."""
-        return self._recent_s / self._recent_cost / self._engine.lanes if self._recent_cost else 0.0
+        return self._recent_s / self._recent_cost / self._model.lanes if self._recent_cost else 0.0
 
     def learn(self, size: int, compute_s: float, cost: float | None = None) -> None:
         """Record that a batch took `compute_s`. Its cost is its size unless given."""
@@ -129,7 +129,7 @@ class Batcher:
         self.running = True
         try:
             async with asyncio.TaskGroup() as tasks:
-                for _ in range(self._engine.lanes):
+                for _ in range(self._model.lanes):
                     tasks.create_task(self._run())
         finally:
             self.running = False
@@ -150,7 +150,7 @@ class Batcher:
             self._begun.append(begun)
             try:
                 pixels, options = [job.pixels for job in jobs], [job.options for job in jobs]
-                outcomes = await loop.run_in_executor(self._threads, work, self._engine, pixels, options)
+                outcomes = await loop.run_in_executor(self._threads, work, self._model, pixels, options)
             except Exception as error:  # a defect, in the model or here: only this batch fails
                 self.failures += 1
                 self._metrics.failed_batches.inc()

@@ -26,10 +26,10 @@ class Computed:
     """Images in the batch that this one was in."""
 
 
-def compute(engine: PixelModel, pixels: Sequence[Pixels], options: Sequence[CaptionOptions]) -> list[Outcome]:
+def compute(model: PixelModel, pixels: Sequence[Pixels], options: Sequence[CaptionOptions]) -> list[Outcome]:
     """The outcomes of a batch, each image with its own options, as `caption_split`. An image without memory
     for it can be tried again. Raises whatever the model raises."""
     return [
         BusyError(str(one), _RETRY_AFTER_S) if isinstance(one, DeviceError) else one
-        for one in caption_split(engine, pixels, options)
+        for one in caption_split(model, pixels, options)
     ]

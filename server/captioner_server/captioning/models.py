@@ -10,7 +10,7 @@ from captioner import __version__
 from captioner.errors import CaptionerError, clip
 from captioner.model.info import ModelInfo
 from captioner.protocol import PixelModel
-from captioner_server.captioning.pipeline import Pipeline
+from captioner_server.captioning.hosted_model import HostedModel
 from captioner_server.captioning.shadow import OUTCOMES, Shadow
 from captioner_server.captioning.supervisor import Condition
 from captioner_server.errors import ModelNotFoundError
@@ -33,9 +33,9 @@ class Models:
     ) -> None:
         """`report` receives the condition of the model that is worst off."""
         self._options, self._metrics, self._report = options, metrics, report
-        self._pipelines: dict[str, Pipeline] = {}
+        self._hosted: dict[str, HostedModel] = {}
         self._supervisors: dict[str, asyncio.Task[None]] = {}
-        self._retiring: dict[Pipeline, asyncio.Task[None]] = {}
+        self._retiring: dict[HostedModel, asyncio.Task[None]] = {}
         self._conditions: dict[str, Condition] = {}
         self._failures: asyncio.Queue[str] = asyncio.Queue()
         self._past_restarts = 0
@@ -55,22 +55,22 @@ class Models:
     @property
     def names(self) -> tuple[str, ...]:
         """The default first."""
-        return tuple(self._pipelines)
+        return tuple(self._hosted)
 
-    def get(self, name: str = "") -> Pipeline:
+    def get(self, name: str = "") -> HostedModel:
         """The model of that name, the default for "". Raises `ModelNotFoundError`."""
-        if pipeline := self._pipelines.get(name or next(iter(self._pipelines), "")):
-            return pipeline
+        if hosted := self._hosted.get(name or next(iter(self._hosted), "")):
+            return hosted
         raise ModelNotFoundError(
-            f"there is no model {clip(repr(name))}, only {', '.join(self._pipelines) or 'none yet'}"
+            f"there is no model {clip(repr(name))}, only {', '.join(self._hosted) or 'none yet'}"
         )
 
     def describe(self, name: str = "") -> ModelInfo:
         """A model and the limits of this server. Raises `ModelNotFoundError`."""
-        pipeline, served_as = self.get(name), name or self.names[0]
-        return pipeline.engine.info.within(
+        hosted, served_as = self.get(name), name or self.names[0]
+        return hosted.model.info.within(
             self._options,
-            defaults=pipeline.defaults,
+            defaults=hosted.defaults,
             server_version=__version__,
             served_as=served_as,
             models=self.names,
@@ -80,39 +80,39 @@ class Models:
         """The error that a call with an image is refused with now, whichever model it names; None if one of
         them has room. The shadow, which nearly always has room, does not count."""
         first = None
-        for pipeline in self._for_callers():
-            refusal = pipeline.refusal(ticket)
+        for hosted in self._for_callers():
+            refusal = hosted.refusal(ticket)
             if refusal is None:
                 return None
             first = first or refusal
         return first
 
-    async def prepare(self, engine: PixelModel) -> Pipeline:
+    async def prepare(self, model: PixelModel) -> HostedModel:
         """Warm up a model while others are served. Raises what the model raises."""
-        pipeline = Pipeline(engine, self._options, self._metrics)
+        hosted = HostedModel(model, self._options, self._metrics)
         try:
-            await pipeline.warm_up()
+            await hosted.warm_up()
         except BaseException:
-            pipeline.close()
+            hosted.close()
             raise
-        return pipeline
+        return hosted
 
-    def put(self, name: str, pipeline: Pipeline) -> None:
+    def put(self, name: str, hosted: HostedModel) -> None:
         """Serve a prepared model: new requests go to it. The model that it replaces finishes its requests."""
-        pipeline.start()
-        old = self._pipelines.get(name)
+        hosted.start()
+        old = self._hosted.get(name)
         if supervisor := self._supervisors.get(name):
             supervisor.cancel()
-        self._pipelines[name] = pipeline
+        self._hosted[name] = hosted
         if name == self._options.shadow:
-            self._shadow.pipeline = pipeline
+            self._shadow.hosted = hosted
         elif self._options.shadow and name == self.names[0]:
-            pipeline.observe = self._shadow.observe
-        self._supervisors[name] = asyncio.create_task(self._supervise(name, pipeline))
+            hosted.observe = self._shadow.observe
+        self._supervisors[name] = asyncio.create_task(self._supervise(name, hosted))
         if old:
-            self._metrics.model.remove(*_labels(name, old.engine))
+            self._metrics.model.remove(*_labels(name, old.model))
             self._retiring[old] = asyncio.create_task(self._retire(old))
-        self._metrics.model.labels(*_labels(name, pipeline.engine)).set(1)
+        self._metrics.model.labels(*_labels(name, hosted.model)).set(1)
 
     async def failed(self) -> str:
         """Wait until a model has failed permanently; returns the reason."""
@@ -121,18 +121,18 @@ class Models:
     def close(self) -> None:
         for task in (*self._supervisors.values(), *self._retiring.values()):
             task.cancel()
-        for pipeline in self._live():
-            pipeline.close()
+        for hosted in self._live():
+            hosted.close()
 
-    def _for_callers(self) -> Iterator[Pipeline]:
+    def _for_callers(self) -> Iterator[HostedModel]:
         """The models that are served, without the shadow."""
-        return (one for name, one in self._pipelines.items() if name != self._options.shadow)
+        return (one for name, one in self._hosted.items() if name != self._options.shadow)
 
-    def _live(self) -> Iterator[Pipeline]:
-        yield from self._pipelines.values()
+    def _live(self) -> Iterator[HostedModel]:
+        yield from self._hosted.values()
         yield from self._retiring
 
-    async def _supervise(self, name: str, pipeline: Pipeline) -> None:
+    async def _supervise(self, name: str, hosted: HostedModel) -> None:
         shadow = name == self._options.shadow
 
         async def report(condition: Condition) -> None:
@@ -143,28 +143,28 @@ class Models:
 
         if self._conditions.get(name):
             await report(Condition.WORKS)  # a new model starts with a clean record
-        reason = await pipeline.supervise(report).run()
+        reason = await hosted.supervise(report).run()
         if shadow:
-            self._shadow.pipeline = None
+            self._shadow.hosted = None
             log.error("the shadow is given up", extra={"fields": {"name": name, "reason": reason}})
         else:
             self._failures.put_nowait(reason)
 
-    async def _retire(self, pipeline: Pipeline) -> None:
+    async def _retire(self, hosted: HostedModel) -> None:
         """Close a model once it has been idle for a moment, and free its memory."""
         idle = False
-        while not (idle and pipeline.idle):
-            idle = pipeline.idle
+        while not (idle and hosted.idle):
+            idle = hosted.idle
             await asyncio.sleep(_IDLE_S)
-        self._past_restarts += pipeline.decoder_restarts
-        del self._retiring[pipeline]
-        pipeline.close()
-        model = pipeline.engine.model
-        del pipeline
+        self._past_restarts += hosted.decoder_restarts
+        del self._retiring[hosted]
+        hosted.close()
+        model = hosted.model.model
+        del hosted
         await asyncio.sleep(_IDLE_S)  # its tasks and threads end
         settle_garbage()
         log.info("model closed", extra={"fields": {"model": model}})
 
 
-def _labels(name: str, engine: PixelModel) -> tuple[str, ...]:
-    return name, engine.model, engine.device, engine.provider, engine.precision
+def _labels(name: str, model: PixelModel) -> tuple[str, ...]:
+    return name, model.model, model.device, model.provider, model.precision

@@ -14,8 +14,8 @@ from starlette.requests import Request
 from captioner.errors import ImageTooLargeError, OptionsError, clip
 from captioner.options import OPTION_SPECS, CaptionOptions, merge_options
 from captioner_server.errors import RequestError
-from captioner_server.http.aside import run_aside
 from captioner_server.http.json_body import parse_json
+from captioner_server.http.off_loop import off_loop
 
 TIMEOUT = "timeout_s"
 """The query parameter for how long the caller waits; it is not a caption option."""
@@ -65,7 +65,7 @@ async def read_request(request: Request, max_image_bytes: int, max_body_bytes: i
         if len(body) <= _EXTRA_BYTES:
             image, more = _parse_json(body)
         else:
-            image, more = await run_aside(_parse_json, body)
+            image, more = await off_loop(_parse_json, body)
     elif kind.startswith(_RAW):
         image, more = bytes(await read_body(request, max_image_bytes, max_image_bytes)), {}
     else:

@@ -13,18 +13,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from captioner.results import Caption, Word
-from captioner_server.captioning.ahead import run_ahead
+from captioner_server.captioning.buffered import buffered
 from captioner_server.captioning.models import Models
 from captioner_server.captioning.pictures import Pictures
-from captioner_server.http.aside import run_aside
 from captioner_server.http.body import MODEL, CaptionCall, read_request
+from captioner_server.http.off_loop import off_loop
 from captioner_server.http.stream import EventStream, encode_event
 from captioner_server.intake.ticket import Ticket
 from captioner_server.options import ServerOptions
 
 
 class CaptionCalls:
-    """Answers with the results of the pipeline. Errors are raised."""
+    """Answers with the results of the models. Errors are raised."""
 
     def __init__(self, models: Models, pictures: Pictures, options: ServerOptions) -> None:
         self._models, self._pictures, self._options = models, pictures, options
@@ -37,20 +37,20 @@ class CaptionCalls:
 
     async def caption(self, call: CaptionCall, ticket: Ticket) -> Response:
         """The caption of one image as JSON."""
-        pipeline = self._models.get(call.model)
-        with pipeline.enter(ticket, call.options):
-            caption = await pipeline.caption(ticket, call.image, call.options)
+        hosted = self._models.get(call.model)
+        with hosted.enter(ticket, call.options):
+            caption = await hosted.caption(ticket, call.image, call.options)
         return Response(await encode(caption), media_type="application/json")
 
     async def stream(self, call: CaptionCall, ticket: Ticket) -> Response:
         """Every word as it is decoded, then the caption, as server-sent events."""
 
         async def events() -> Any:
-            pipeline = self._models.get(call.model)
+            hosted = self._models.get(call.model)
             with ExitStack() as place:
-                place.enter_context(pipeline.enter(ticket, call.options))
-                work = pipeline.stream_search(ticket, call.image, call.options)
-                async with aclosing(run_ahead(work, place.close)) as items:
+                place.enter_context(hosted.enter(ticket, call.options))
+                work = hosted.stream_search(ticket, call.image, call.options)
+                async with aclosing(buffered(work, place.close)) as items:
                     async for item in items:
                         kind = "caption" if isinstance(item, Caption) else "word"
                         yield encode_event(kind, await encode(item))
@@ -75,7 +75,7 @@ async def encode(item: Caption | Word) -> bytes:
     """A caption or a word as JSON, encoded off the event loop if it has maps, which can be large."""
     words = item.words if isinstance(item, Caption) else (item,)
     has_maps = any(word.attention is not None for word in words)
-    return await run_aside(_encode, item) if has_maps else _encode(item)
+    return await off_loop(_encode, item) if has_maps else _encode(item)
 
 
 def _dump(record: dict[str, Any]) -> bytes:

@@ -30,7 +30,7 @@ from captioner_server.errors import (
 )
 from captioner_server.http.body import TIMEOUT
 from captioner_server.http.errors import error_response
-from captioner_server.http.origin import Origins
+from captioner_server.http.guards import Origins
 from captioner_server.intake.door import Door
 from captioner_server.intake.ticket import Kind, Ticket
 from captioner_server.observation.call import Call, current_call
@@ -72,7 +72,10 @@ class Endpoint(Generic[T]):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        call = self.journal.begin(self.operation.method, request.headers, _peer(request))
+        method = self.operation.method
+        if request.method == "HEAD":  # which is answered as GET is
+            method = method.replace("GET", "HEAD", 1)
+        call = self.journal.begin(method, request.headers, peer_of(request))
         sending = _Sending(send, self.write_s)
         started = time.monotonic()
         code, reason = "CANCELLED", ""
@@ -119,7 +122,7 @@ class Endpoint(Generic[T]):
             self.door.state.enter()
             try:
                 answering = _answer(self.operation.answer(asked, ticket), request, send)
-                await _while_connected(request.receive, answering)
+                await while_connected(request.receive, answering)
             finally:
                 self.door.state.leave()
 
@@ -161,8 +164,8 @@ async def _answer(making: Awaitable[Response], request: Request, send: Send) -> 
     await _send(await making, request, send)
 
 
-async def _while_connected(receive: Receive, work: Awaitable[None]) -> None:
-    """Cancel the work and raise `ClientDisconnect` if the caller disconnects."""
+async def while_connected(receive: Receive, work: Awaitable[T]) -> T:
+    """The result of the work. Cancel the work and raise `ClientDisconnect` if the caller disconnects."""
 
     async def gone() -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -173,14 +176,14 @@ async def _while_connected(receive: Receive, work: Awaitable[None]) -> None:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             raise ClientDisconnect
-        working.result()
+        return working.result()
     finally:
         for task in (working, leaving):
             task.cancel()
         await asyncio.gather(working, leaving, return_exceptions=True)
 
 
-def _peer(request: Request) -> str:
+def peer_of(request: Request) -> str:
     """The address of the caller in the form of gRPC."""
     if request.client is None:
         return "unknown"

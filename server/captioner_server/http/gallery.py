@@ -14,9 +14,9 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from captioner_server.errors import RequestError
-from captioner_server.http.aside import run_aside
 from captioner_server.http.body import read_body
 from captioner_server.http.endpoint import Operation
+from captioner_server.http.off_loop import off_loop
 from captioner_server.http.static_file import StaticFile
 from captioner_server.intake.ticket import Kind, Ticket
 
@@ -55,8 +55,8 @@ class Gallery:
         """The calls that read and keep decisions."""
         path = GALLERY_PATH + DECISIONS
         return [
-            Operation(f"GET {path}", Kind.SMALL, _read_nothing, len, self._list),
-            Operation(f"POST {path}", Kind.SMALL, _read_changes, len, self._change),
+            Operation(f"GET {path}", Kind.QUERY, _read_nothing, len, self._list),
+            Operation(f"POST {path}", Kind.QUERY, _read_changes, len, self._change),
         ]
 
     def routes(self, patience_s: float) -> list[BaseRoute]:
@@ -74,7 +74,7 @@ class Gallery:
         return Response(json.dumps(self.decisions.list()), media_type="application/json")
 
     async def _change(self, changes: Sequence[Change], ticket: Ticket) -> Response:
-        await run_aside(self.decisions.change, changes)
+        await off_loop(self.decisions.change, changes)
         return JSONResponse({"kept": len(changes)})
 
 

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from captioner_server.http.aside import run_aside
-from captioner_server.http.origin import is_local_name
+from captioner_server.http.guards import is_local_name
+from captioner_server.http.off_loop import off_loop
 from captioner_server.tls import is_local
 
 
@@ -26,7 +26,7 @@ def make_metrics_app(registry: CollectorRegistry, host: str) -> Starlette:
         """The metrics; those who ask while they are collected share them."""
         encode, kind = choose_encoder(accept)
         if kind not in collecting:
-            collecting[kind] = asyncio.create_task(run_aside(encode, registry))
+            collecting[kind] = asyncio.create_task(off_loop(encode, registry))
             collecting[kind].add_done_callback(lambda _: collecting.pop(kind))
         return await asyncio.shield(collecting[kind])
 

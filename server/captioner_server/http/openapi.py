@@ -99,6 +99,8 @@ _DIALECTS = {
     ("GET", "/v1/models/{model}"): "OpenAI: one of the models",
 }
 """The calls of other programs' protocols, which are described elsewhere."""
+_REQUIRED = {"/v1/chat/completions": "messages", "/v1/responses": "input"}
+"""Requests without this field are refused."""
 _SECURITY: list[dict[str, list[str]]] = [{}, {"token": []}]
 _MODEL = {
     "name": MODEL,
@@ -190,8 +192,8 @@ def _answer(schema: str, description: str = "OK") -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"schema": reference}}}
 
 
-def _errors(*statuses: str) -> dict[str, Any]:
-    return {status: _answer("Error", _ERRORS[status]) for status in statuses}
+def _errors(*statuses: str, schema: str = "Error") -> dict[str, Any]:
+    return {status: _answer(schema, _ERRORS[status]) for status in statuses}
 
 
 def _health(summary: str, operation: str, *errors: str) -> dict[str, Any]:
@@ -213,15 +215,20 @@ def _file(summary: str, operation: str, kind: str) -> dict[str, Any]:
 
 def _dialect(verb: str, path: str, summary: str) -> dict[str, Any]:
     anything = {"content": {"application/json": {"schema": {"type": "object"}}}}
+    asked = {"content": {"application/json": {"schema": _object(_REQUIRED.get(path, ""))}}}
+    schema = "OllamaError" if path.startswith("/api/") else "Error"
     call: dict[str, Any] = {
         "summary": summary,
         "operationId": f"{verb.lower()}{path.title().translate(str.maketrans('', '', '/{}'))}",
         "security": _SECURITY,
-        "responses": {"200": {"description": "OK", **anything}, **_errors("401", "404", "503")},
+        "responses": {
+            "200": {"description": "OK", **anything},
+            **_errors("401", "404", "503", schema=schema),
+        },
     }
     if verb == "POST":
-        call["requestBody"] = {"required": True, **anything}
-        call["responses"] |= _errors("400", "413", "429")
+        call["requestBody"] = {"required": True, **asked}
+        call["responses"] |= _errors("400", "413", "429", schema=schema)
     if "{" in path:
         call["parameters"] = [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}]
     return call
@@ -276,4 +283,5 @@ _SCHEMAS: dict[str, Any] = {
     ),
     "Health": _object("status", status=_TEXT),
     "Error": _object("error", error=_object("code message", code=_TEXT, message=_TEXT, field=_TEXT)),
+    "OllamaError": _object("error", error=_TEXT),
 }

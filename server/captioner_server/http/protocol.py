@@ -1,7 +1,7 @@
 """HTTP/1.1 on a connection: that of uvicorn, with bounds on what a caller may send and leave unread.
 
-uvicorn has no public interface for this. `tests/server/test_private_parts.py` names what is used of it, and
-pyproject.toml the versions that have it.
+uvicorn has no public interface for this. `tests/server/http/test_private_parts.py` names what is used of it,
+and pyproject.toml the versions that have it.
 """
 
 from __future__ import annotations

@@ -47,10 +47,18 @@ class Allowance:
         self.limits = limits
         self.calls = 0
         """Open calls."""
+        self.revoked = False
+        """Whether its token has been taken back."""
         self._clock = clock
         self._images = Turns(limits.images or sys.maxsize)
         self._burst = max(1.0, limits.rate or 0.0)
         self._saved, self._saved_at = self._burst, clock()  # images that are allowed now
+
+    def change(self, limits: Limits) -> None:
+        """Apply other limits, also to what is open."""
+        self._images.add((limits.images or sys.maxsize) - (self.limits.images or sys.maxsize))
+        self._burst = max(1.0, limits.rate or 0.0)
+        self.limits = limits
 
     @property
     def free_images(self) -> int:

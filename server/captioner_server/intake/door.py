@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TypeVar
 
-from captioner_server.errors import BusyError, RequestError
+from captioner_server.errors import BusyError, RequestError, UnauthenticatedError
 from captioner_server.intake.allowance import Allowance
 from captioner_server.intake.messages import ByteBudget, SmallMessages, default_budget, evict
 from captioner_server.intake.rules import ALL, AT_ONCE, STREAMS, Refusal, Rule, first_refusal, token_calls
@@ -44,7 +44,8 @@ class Door:
         """`overload` is asked about calls with an image: whether every model would refuse them. Raises
         `ServerStartError` for a token file that cannot be used."""
         self.state = state
-        self._tokens = None if options.token_file is None else Tokens(options.token_file)
+        self.tokens = None if options.token_file is None else Tokens(options.token_file)
+        """Who may call; None if everyone may."""
         self._anyone = Allowance()
         self._max_calls, self._max_streams = options.max_calls, options.max_streams
         self._caller_streams = math.ceil(_CALLER_STREAMS * options.max_streams)
@@ -71,7 +72,15 @@ class Door:
 
     async def identify(self, authorization: str, peer: str) -> str:
         """The caller: the name of its token, or its address. Raises `UnauthenticatedError`."""
-        return peer if self._tokens is None else await self._tokens.name_of(authorization, peer)
+        return peer if self.tokens is None else await self.tokens.name_of(authorization, peer)
+
+    def check(self, ticket: Ticket) -> None:
+        """Ask this now and then in a call that lasts. Raises `UnauthenticatedError` if its token has been
+        taken back since the call was admitted."""
+        if self.tokens is not None:
+            self.tokens.reload()
+        if ticket.allowance.revoked:
+            raise UnauthenticatedError("the token of this call is no longer valid")
 
     @asynccontextmanager
     async def admit(self, caller: str, kind: Kind, deadline_s: float) -> AsyncIterator[Ticket]:
@@ -116,7 +125,7 @@ class Door:
         return self.state.open_calls + self.receiving
 
     def _allowance(self, caller: str) -> Allowance:
-        return self._anyone if self._tokens is None else self._tokens.allowance(caller)
+        return self._anyone if self.tokens is None else self.tokens.allowance(caller)
 
     def _ask(self, rules: Iterable[Rule], ticket: Ticket) -> None:
         """Raise the refusal of the first rule that has one. Otherwise make room, if all calls are taken."""

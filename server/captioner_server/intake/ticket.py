@@ -15,7 +15,7 @@ class Kind(Enum):
     """Kinds of calls by what they carry."""
 
     PROBE = "a query that is answered in any state"
-    SMALL = "a query"
+    QUERY = "a query"
     IMAGE = "an image"
     WORDS = "an image, answered by a stream of words"
     BATCH = "a stream of images"

@@ -14,16 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from captioner.paths import is_open_to_all
-from captioner_server.content import content_digest
 from captioner_server.errors import ServerStartError, UnauthenticatedError
 from captioner_server.intake.allowance import Allowance, Limits
 from captioner_server.intake.guessers import Guesser, TooManyGuessesError, address_of
+from captioner_server.watched_file import read_file, read_whole
 
 log = logging.getLogger(__name__)
 
 _RELOAD_S = 1.0
 _FORGET_S = 60.0
 _MOST_ADDRESSES = _MOST_CONNECTIONS = 4096
+_PIPE_S = 10.0
+"""Longest time for a command to write the tokens, as in `--token-file <(command)`."""
 _MOST_DELAYED = 256
 """Most calls that wait for their delay to end, each with a buffered message."""
 _NAME = re.compile(r"[\w.@-]{1,64}")
@@ -38,13 +40,22 @@ class Tokens:
     beyond that, right and wrong tokens get the same answer, without being compared. Callers behind the same
     proxy share this limit, hence two exceptions that give a guesser nothing: a wrong token that is repeated,
     as by a client with an old one, counts once; and a connection keeps the token that it was last accepted
-    with, until it presents a wrong one."""
+    with, until it presents a wrong one. All callers of a Unix socket have the same address: there, tokens
+    are always compared."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        """Raises `ServerStartError` for a file that cannot be read or holds no token."""
+        """The tokens may also come from a pipe, once. Raises `ServerStartError` for a file that cannot be
+        read or holds no token."""
         self._path, self._clock = path, clock
-        self._digest = content_digest(path)  # first: a file that changes meanwhile is read again
-        self._tokens = read_tokens(path)
+        try:
+            content = read_whole(path, _PIPE_S)
+        except OSError as error:
+            raise ServerStartError(f"cannot read {path}: {error.strerror}") from error
+        self._tokens = parse_tokens(content, path)
+        self._content = content if path.is_file() else None
+        """What the file was last seen to hold; None if it cannot be read."""
+        self.unusable = False
+        """Whether the file has been replaced by one that cannot be used, so that earlier tokens are valid."""
         if is_open_to_all(path):
             log.warning(
                 "every user of this machine may read the token file: chmod o-r",
@@ -56,12 +67,15 @@ class Tokens:
         self._accepted: OrderedDict[str, str] = OrderedDict()  # names by connection, the latest last
         self._delayed = 0
 
+    def __len__(self) -> int:
+        return len(self._tokens)
+
     async def name_of(self, authorization: str, peer: str) -> str:
         """The name of the token in a header `Bearer TOKEN`.
 
         Raises `UnauthenticatedError`, with a growing delay for each failure from the same address, and at
         once if there are too many."""
-        self._reload()
+        self.reload()
         scheme, _, token = authorization.strip().partition(" ")
         given = token.strip().encode() if scheme.lower() == "bearer" else b""
         wait_s = self._blocked_s(peer) if authorization else 0.0
@@ -82,12 +96,12 @@ class Tokens:
         raise UnauthenticatedError("the call carries no valid token (authorization: Bearer ...)")
 
     def allowance(self, name: str) -> Allowance:
-        """The allowance of the token of that name; a new one when its limits change."""
-        limits = self._tokens[name].limits if name in self._tokens else Limits()
-        known = self._allowances.get(name)
-        if known is None or known.limits != limits:
-            self._allowances[name] = known = Allowance(limits)
-        return known
+        """The allowance of the token of that name, which follows changes of its limits."""
+        if name not in self._allowances:
+            self._allowances[name] = Allowance(
+                self._tokens[name].limits if name in self._tokens else Limits()
+            )
+        return self._allowances[name]
 
     def _compared(self, given: bytes) -> str | None:
         # All tokens are compared, so that the time does not depend on which one is similar.
@@ -101,6 +115,8 @@ class Tokens:
 
     def _blocked_s(self, peer: str) -> float:
         """Time until tokens of this address are compared again; 0 if they are now."""
+        if peer.startswith("unix:"):  # any process of this machine could lock out the others
+            return 0.0
         guesser = self._guessers.get(address_of(peer)) if self._guessers else None
         return guesser.blocked_s(self._clock()) if guesser else 0.0
 
@@ -121,23 +137,37 @@ class Tokens:
         finally:
             self._delayed -= 1
 
-    def _reload(self) -> None:
-        """Read the tokens again if the file has changed. If that fails, the known tokens stay valid."""
+    def reload(self) -> None:
+        """Read the tokens again if the file has changed. If that fails, also because it is empty now, the
+        known tokens stay valid."""
         now = self._clock()
         if now - self._checked_s < _RELOAD_S:
             return
         self._checked_s = now
-        if (digest := content_digest(self._path)) == self._digest:
+        if (content := read_file(self._path)) == self._content:
             return
-        self._digest = digest
+        self._content = content
         try:
-            self._tokens = read_tokens(self._path)
-            self._guessers.clear()  # what was a wrong token may be a right one now
-            kept = self._allowances.keys() & self._tokens.keys()
-            self._allowances = {name: self._allowances[name] for name in kept}
-            log.info("tokens read again", extra={"fields": {"names": list(self._tokens)}})
+            if content is None:
+                raise ServerStartError(f"{self._path} is not there, not a regular file, or cannot be read")
+            self._replace(parse_tokens(content, self._path))
         except ServerStartError as error:
-            log.error("tokens not read again", extra={"fields": {"reason": str(error)}})
+            self.unusable = True
+            log.error(
+                "tokens not read again: those read before stay valid",
+                extra={"fields": {"reason": str(error)}},
+            )
+
+    def _replace(self, tokens: dict[str, Token]) -> None:
+        before, self._tokens, self.unusable = self._tokens, tokens, False
+        self._guessers.clear()  # what was a wrong token may be a right one now
+        for name, allowance in list(self._allowances.items()):
+            if name in before and name in tokens and tokens[name].secret == before[name].secret:
+                allowance.change(tokens[name].limits)
+            else:
+                allowance.revoked = True
+                del self._allowances[name]
+        log.info("tokens read again", extra={"fields": {"names": list(tokens)}})
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +176,10 @@ class Token:
     limits: Limits
 
 
-def read_tokens(path: Path) -> dict[str, Token]:
-    """Tokens by name. Raises `ServerStartError`."""
+def parse_tokens(content: bytes, path: Path) -> dict[str, Token]:
+    """Tokens by name. Raises `ServerStartError`, which names the file."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise ServerStartError(f"cannot read {path}: {error.strerror}") from error
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ServerStartError(f"{path} is not a text file") from None
     lines = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
@@ -160,6 +188,7 @@ def read_tokens(path: Path) -> dict[str, Token]:
     if len(lines) == 1 and len(lines[0]) == 1:
         return {"token": Token(lines[0][0].encode(), Limits())}
     found: dict[str, Token] = {}
+    owners: dict[bytes, str] = {}
     for number, words in enumerate(lines, 1):
         if len(words) < 2 or not _NAME.fullmatch(words[0]) or words[0] in found:
             raise ServerStartError(f"{path}: entry {number} is not NAME TOKEN with a name of its own")
@@ -170,4 +199,6 @@ def read_tokens(path: Path) -> dict[str, Token]:
             raise ServerStartError(
                 f"{path}: what follows the token in entry {number} is not {what}"
             ) from None
+        if (owner := owners.setdefault(found[words[0]].secret, words[0])) != words[0]:
+            raise ServerStartError(f"{path}: {owner} and {words[0]} have the same token")
     return found

@@ -37,8 +37,7 @@ class Turns:
         try:
             yield
         finally:
-            for _ in range(count):
-                self._leave()
+            self.add(count)
 
     @asynccontextmanager
     async def turn(self, asker: Asker) -> AsyncIterator[None]:
@@ -47,7 +46,7 @@ class Turns:
         try:
             yield
         finally:
-            self._leave()
+            self.add(1)
 
     async def enter(self, asker: Asker, cost: float = 1.0) -> None:
         """Take a slot in fair order, at this expected cost; call `leave` afterwards."""
@@ -57,21 +56,22 @@ class Turns:
             slot = asyncio.get_running_loop().create_future()
             self._waiting.add(slot, asker, cost)
             try:
-                await slot  # set by `_leave`
+                await slot  # set by `add`
             except asyncio.CancelledError:
                 if slot in self._waiting:
                     self._waiting.discard(slot)
                 elif not slot.cancelled():  # it was granted just before the cancellation
-                    self._leave()
+                    self.add(1)
                 raise
 
     def leave(self, asker: Asker, more: float = 0.0) -> None:
         """Return a slot that has cost this much more than expected."""
         self._waiting.charge_more(asker, more)
-        self._leave()
+        self.add(1)
 
-    def _leave(self) -> None:
-        self.free += 1
+    def add(self, slots: int) -> None:
+        """Have so many more slots, or fewer if below 0: those that are held then are not replaced."""
+        self.free += slots
         while self.free > 0 and self._waiting:
             slot = self._waiting.take(next(self._waiting.order()))
             if not slot.done():

@@ -28,7 +28,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         self.registry.register(BuildCollector())
         self.registry.register(GpuCollector())
-        self.serving = self._gauge("serving", "1 while calls are accepted, else 0")
+        self.serving = self._gauge("serving", "1 while calls are accepted and images answered, else 0")
         self.calls = self._counter("calls", "Calls finished", "method", "code")
         self.call_seconds = self._histogram("call_seconds", "Time to answer a call", _SECONDS, "method")
         self.refused = self._counter("refused_calls", "Calls that ended with an error", "reason")
@@ -60,6 +60,11 @@ class Metrics:
         self.model = self._gauge("model_info", about_model, *_MODEL)
         self.shadow = self._counter("shadow_images", "Images that the shadow model captioned too", "outcome")
         self.reloads = self._counter("reloads", "Attempts to load a model again", "name", "outcome")
+        self.unusable_files = self._gauge(
+            "unusable_files", "1 while what was read before is used, as the file cannot be used now", "file"
+        )
+        for file in ("tokens", "certificate"):
+            self.unusable_files.labels(file)
 
     def count_share(self, caller: str | None, compute_s: float) -> None:
         """Count a captioned image and its share of compute time. `caller` is the name of its token."""

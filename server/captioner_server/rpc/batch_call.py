@@ -13,8 +13,8 @@ import grpc
 from captioner.errors import CaptionerError
 from captioner.protobuf import caption_to_proto, options_from_proto
 from captioner.v1 import captioner_pb2 as pb
+from captioner_server.captioning.hosted_model import HostedModel
 from captioner_server.captioning.models import Models
-from captioner_server.captioning.pipeline import Pipeline
 from captioner_server.errors import INTERNAL, DeadlineError, RequestError, release_frames, to_batch_error
 from captioner_server.intake.door import Door
 from captioner_server.intake.messages import evicted
@@ -91,6 +91,7 @@ class BatchCall:
                     try:
                         with call_stage("receive"):
                             received = await self._next(ticket, draining)
+                        self._door.check(ticket)
                     except CaptionerError as error:
                         return error
                     if received is None:
@@ -100,10 +101,10 @@ class BatchCall:
                         return received.error
                     self._unanswered += 1
                     # Only one image is read before admission, which bounds the memory of all streams.
-                    pipeline = self._pipeline(received.message.model)
+                    hosted = self._find(received.message.model)
                     with call_stage("admit"):
-                        await admitted.enter_async_context(pipeline.wait(ticket))
-                    captioned = self._caption(ticket, received.message, pipeline)
+                        await admitted.enter_async_context(hosted.wait(ticket))
+                    captioned = self._caption(ticket, received.message, hosted)
                     tasks.create_task(self._answer(captioned, ticket, room.pop_all(), admitted.pop_all()))
         finally:
             draining.cancel()
@@ -133,7 +134,7 @@ class BatchCall:
         finally:
             reading.cancel()
 
-    def _pipeline(self, name: str) -> Pipeline:
+    def _find(self, name: str) -> HostedModel:
         """The model of an image; the default if the name is unknown, which `_caption` then reports."""
         return self._models.get(name if name in self._models.names else "")
 
@@ -152,15 +153,15 @@ class BatchCall:
             self._answers.put_nowait((answer, room.pop_all()))
 
     async def _caption(
-        self, ticket: Ticket, request: pb.CaptionBatchRequest, pipeline: Pipeline
+        self, ticket: Ticket, request: pb.CaptionBatchRequest, hosted: HostedModel
     ) -> pb.CaptionBatchResponse:
         answer = pb.CaptionBatchResponse(id=request.id)
         try:
             if len(request.id.encode()) > _MAX_ID_BYTES:
                 raise RequestError(f"an id has at most {_MAX_ID_BYTES} bytes", "id")
             self._models.get(request.model)  # raises for a name that is not served
-            options = pipeline.resolve(options_from_proto(request.options))
-            caption = await pipeline.caption(ticket, request.image, options)
+            options = hosted.resolve(options_from_proto(request.options))
+            caption = await hosted.caption(ticket, request.image, options)
             answer.caption.CopyFrom(caption_to_proto(caption))
         except CaptionerError as error:
             release_frames(error)

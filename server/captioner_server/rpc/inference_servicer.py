@@ -19,8 +19,8 @@ from captioner import __version__
 from captioner.errors import ImageError, clip
 from captioner.options import OPTION_SPECS, CaptionOptions
 from captioner.results import Caption
+from captioner_server.captioning.hosted_model import HostedModel
 from captioner_server.captioning.models import Models
-from captioner_server.captioning.pipeline import Pipeline
 from captioner_server.errors import ModelNotFoundError, RequestError
 from captioner_server.inference import grpc_predict_v2_pb2 as pb
 from captioner_server.inference import grpc_predict_v2_pb2_grpc
@@ -79,35 +79,35 @@ class InferenceServicer(grpc_predict_v2_pb2_grpc.GRPCInferenceServiceServicer):
     async def ModelInfer(
         self, request: pb.ModelInferRequest, context: grpc.aio.ServicerContext
     ) -> pb.ModelInferResponse:
-        pipeline, version = self._find(request.model_name, request.model_version)
-        options = pipeline.resolve(_options(request))
+        hosted, version = self._find(request.model_name, request.model_version)
+        options = hosted.resolve(_options(request))
         wanted = _outputs(request)
         if len(request.id) > _MAX_ID:
             raise RequestError(f"an id has at most {_MAX_ID} characters", "id")
-        images, shape = _images(request, pipeline.most_images)
+        images, shape = _images(request, hosted.most_images)
         ticket = current_ticket.get()
-        with pipeline.enter(ticket, options, len(images)):
-            captions = await self._caption_all(pipeline, ticket, images, options)
+        with hosted.enter(ticket, options, len(images)):
+            captions = await self._caption_all(hosted, ticket, images, options)
         response = pb.ModelInferResponse(model_name=request.model_name, model_version=version, id=request.id)
         for name in wanted:
             response.outputs.add(name=name, datatype=OUTPUTS[name], shape=shape)
             _fill(response, name, captions, raw=bool(request.raw_input_contents))
         return response
 
-    def _find(self, name: str, version: str) -> tuple[Pipeline, str]:
+    def _find(self, name: str, version: str) -> tuple[HostedModel, str]:
         """The model and its version; raises `ModelNotFoundError` for another name or version."""
-        pipeline = self._models.get("" if name == MODEL and name not in self._models.names else name)
-        served = pipeline.engine.digest[:12]
+        hosted = self._models.get("" if name == MODEL and name not in self._models.names else name)
+        served = hosted.model.digest[:12]
         if not name or version not in ("", served):
             requested = f"{clip(repr(name))} {clip(version)}"
             raise ModelNotFoundError(f"there is no model {requested}, only {name or MODEL!r} {served}")
-        return pipeline, served
+        return hosted, served
 
     @staticmethod
     async def _caption_all(
-        pipeline: Pipeline, ticket: Ticket, images: list[bytes], options: CaptionOptions
+        hosted: HostedModel, ticket: Ticket, images: list[bytes], options: CaptionOptions
     ) -> list[Caption]:
-        tasks = [asyncio.create_task(pipeline.caption(ticket, image, options)) for image in images]
+        tasks = [asyncio.create_task(hosted.caption(ticket, image, options)) for image in images]
         try:
             await asyncio.gather(*tasks)
         except ImageError as error:

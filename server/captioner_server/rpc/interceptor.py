@@ -110,6 +110,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             async with reading as received:
                 if received is None:
                     return
+                self._door.check(ticket)
                 message = received.checked()
             yield message
 
@@ -238,7 +239,7 @@ async def _abort(
 def _kind(method: str) -> Kind:
     if method in _PROBES or method.startswith(_HEALTH):
         return Kind.PROBE
-    return _KINDS.get(method, Kind.SMALL)
+    return _KINDS.get(method, Kind.QUERY)
 
 
 def _size_of(received: Received) -> int:

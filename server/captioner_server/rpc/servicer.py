@@ -15,7 +15,7 @@ from captioner.protobuf import (
 from captioner.results import Caption
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1 import captioner_pb2_grpc
-from captioner_server.captioning.ahead import run_ahead
+from captioner_server.captioning.buffered import buffered
 from captioner_server.captioning.models import Models
 from captioner_server.intake.door import Door
 from captioner_server.intake.ticket import Ticket, current_ticket
@@ -25,7 +25,7 @@ from captioner_server.rpc.wire import begin_stream, write
 
 
 class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
-    """Answers with the results of the pipeline. The interceptor turns raised errors into statuses."""
+    """Answers with the results of the models. The interceptor turns raised errors into statuses."""
 
     def __init__(self, models: Models, options: ServerOptions, door: Door) -> None:
         self._models = models
@@ -35,24 +35,24 @@ class CaptionServicer(captioner_pb2_grpc.CaptionServiceServicer):
     async def Caption(
         self, request: pb.CaptionRequest, context: grpc.aio.ServicerContext
     ) -> pb.CaptionResponse:
-        pipeline = self._models.get(request.model)
-        options = pipeline.resolve(options_from_proto(request.options))
+        hosted = self._models.get(request.model)
+        options = hosted.resolve(options_from_proto(request.options))
         ticket = current_ticket.get()
-        with pipeline.enter(ticket, options):
-            caption = await pipeline.caption(ticket, request.image, options)
+        with hosted.enter(ticket, options):
+            caption = await hosted.caption(ticket, request.image, options)
         return pb.CaptionResponse(caption=caption_to_proto(caption))
 
     async def StreamCaption(
         self, request: pb.StreamCaptionRequest, context: grpc.aio.ServicerContext
     ) -> None:
-        pipeline = self._models.get(request.model)
-        options = pipeline.resolve(options_from_proto(request.options).for_streaming())
+        hosted = self._models.get(request.model)
+        options = hosted.resolve(options_from_proto(request.options).for_streaming())
         ticket = current_ticket.get()
         with ExitStack() as place:
-            place.enter_context(pipeline.enter(ticket, options))
+            place.enter_context(hosted.enter(ticket, options))
             await begin_stream(context)
-            work = pipeline.stream(ticket, request.image, options)
-            async with aclosing(run_ahead(work, place.close)) as items:
+            work = hosted.stream(ticket, request.image, options)
+            async with aclosing(buffered(work, place.close)) as items:
                 async for item in items:
                     if isinstance(item, Caption):
                         event = pb.StreamCaptionResponse(caption=caption_to_proto(item))

@@ -17,7 +17,7 @@ from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.nn.stepper import choose_there
 from captioner.training.loop.losses import Losses, forward
-from captioner.training.loop.taken import READ_EVERY, Taken
+from captioner.training.loop.step_losses import READ_EVERY, StepLosses
 from captioner.training.objectives.sampling import without_dropout, without_padding
 
 META, CUDA = torch.device("meta"), torch.device("cuda")
@@ -54,11 +54,11 @@ def test_a_step_reads_nothing_from_the_device(data: Path, cache: Path, tmp_path:
     loss.backward()
     assert set(told) == {*OBJECTIVES, "bag_of_words"}
     norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), 1.0)
-    Taken(CUDA, 0).add({"loss": loss, **told}, norm)
+    StepLosses(CUDA, 0).add({"loss": loss, **told}, norm)
 
 
 def test_losses_are_read_now_and_then() -> None:
-    taken = Taken(CUDA, first=10)
+    taken = StepLosses(CUDA, first=10)
     one = torch.tensor(1.0)
     for step in range(READ_EVERY):
         assert taken.mean()["loss"] == 0

@@ -15,11 +15,11 @@ from support import squares
 
 from captioner.errors import DataError
 from captioner.export.bundle import export_bundle
-from captioner.images.files import ImageFiles
 from captioner.images.opening import load_pixels
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.references import CaptionedImage
+from captioner.references.files import ImageFiles
 from captioner.training.config.options import LabelClassOptions, SourceOptions, TrainOptions
 from captioner.training.data.examples import Example
 from captioner.training.loop.trainer import Trainer

@@ -11,12 +11,12 @@ from support import squares
 
 from captioner.errors import DataError
 from captioner.export.bundle import export_bundle
-from captioner.images.files import ImageFiles
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.decoder.bonus.checklist import RELATED
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.references import CaptionedImage
+from captioner.references.files import ImageFiles
 from captioner.training.data.examples import Example
 from captioner.training.names.related import related_names
 from captioner.training.weights.start import Start

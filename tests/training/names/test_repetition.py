@@ -11,11 +11,11 @@ from support import squares
 
 from captioner.errors import DataError
 from captioner.export.bundle import export_bundle
-from captioner.images.files import ImageFiles
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.model import CaptionModel
 from captioner.references import CaptionedImage
+from captioner.references.files import ImageFiles
 from captioner.training.data.examples import Example
 from captioner.training.names.repetition import repetition_costs
 from captioner.training.weights.checkpoint import load_model

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from captioner.errors import DataError
-from captioner.images.files import ImageFiles
 from captioner.model.vocabulary import END
 from captioner.references import CaptionedImage
+from captioner.references.files import ImageFiles
 from captioner.training.data.examples import Example
 from captioner.training.objectives.rewards import REWARDS
 from captioner.training.objectives.rewards.base import RewardData, WeightedRewards

@@ -28,8 +28,8 @@ from captioner.errors import OptionsError
 if TYPE_CHECKING:
     from captioner.cli.commands.batch.progress import BatchProgress
     from captioner.folder.corrections import Corrections
+    from captioner.folder.engine import Engine
     from captioner.folder.outputs import Output, OutputOptions
-    from captioner.folder.pipeline import Engine
     from captioner.folder.sources import Source
 
 WATCH_EVERY_S = 5.0
@@ -170,18 +170,18 @@ def _output_options(request: Request, engine: Engine, corrections: Corrections |
 
 
 def _check_gallery(request: Request, page: Path) -> None:
-    from captioner.folder.outputs import format_of
+    from captioner.folder.outputs import choose_format
     from captioner.overlay.gallery.write import check_page
 
-    is_jsonl = "," not in (request.format or "") and format_of(request.output, request.format) == "jsonl"
+    is_jsonl = "," not in (request.format or "") and choose_format(request.output, request.format) == "jsonl"
     if not (request.folder and request.options.attention and is_jsonl):
         raise OptionsError("--gallery is for one folder, with --attention and jsonl", "gallery")
     check_page(page, overwrite=request.overwrite)
 
 
 def _write_gallery(request: Request, page: Path) -> None:
-    from captioner.cli.records import read_records
     from captioner.folder.outputs import output_files
+    from captioner.folder.records import read_records
     from captioner.overlay.gallery import write_gallery
 
     [captions] = output_files(request.output, request.format)
@@ -198,7 +198,7 @@ def _open_engine(request: Request) -> Iterator[Engine]:
         with ServerEngine(request.model.addresses, request.model.options) as servers:
             yield servers
     else:
-        from captioner.folder.pipeline import DEFAULT_BATCH_SIZE, LocalEngine
+        from captioner.folder.engine import DEFAULT_BATCH_SIZE, LocalEngine
 
         with request.model.open() as captioner:
             engine = LocalEngine(

@@ -15,9 +15,9 @@ from captioner.errors import OptionsError
 from captioner.images.urls import is_url
 
 if TYPE_CHECKING:
-    from captioner.folder.ray_engine import RayOptions
+    from captioner.folder.ray_run import RayOptions
     from captioner.folder.sources import Selection
-    from captioner.images.sources import ImageLimits
+    from captioner.images.limits import ImageLimits
     from captioner.options import CaptionOptions
 
 _RAY_OPTIONS = ("actors", "cpus_per_actor", "gpus_per_actor", "shard_size")
@@ -144,7 +144,7 @@ def _check_ray(args: argparse.Namespace) -> None:
 
 
 def _ray_options(args: argparse.Namespace) -> RayOptions:
-    from captioner.folder.ray_engine import RayOptions
+    from captioner.folder.ray_run import RayOptions
 
     given = given_flags(args, (*_RAY_OPTIONS, "batch_size"))
     values: dict[str, Any] = {_RAY_FIELDS.get(name, name): getattr(args, name) for name, _ in given}

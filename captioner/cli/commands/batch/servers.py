@@ -9,12 +9,13 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
-from captioner.errors import CaptionerError, ImageError, OptionsError, OutputError
+from captioner.errors import ImageError, OptionsError, OutputError
+from captioner.folder.engine import Loader
 from captioner.folder.items import Done, Item, Loaded
-from captioner.folder.pipeline import Loader
 from captioner.model.info import ModelInfo
 from captioner.options import CaptionOptions
 from captioner.printable import printable
+from captioner.protocol import Outcome
 from captioner.results import Caption
 from captioner_client import CaptionClient, ClientOptions
 from captioner_client.errors import DeadlineExceededError, ServerError, ServerUnavailableError
@@ -103,7 +104,7 @@ class ServerEngine:
         except BaseException as error:
             done.put(error)
 
-    def _make_done(self, loaded: Loaded, outcome: Caption | CaptionerError) -> Done:
+    def _make_done(self, loaded: Loaded, outcome: Outcome) -> Done:
         if isinstance(outcome, Caption):
             if outcome.model != self.model:
                 raise OutputError(f"a server has another model now, {outcome.model}, not {self.model}")

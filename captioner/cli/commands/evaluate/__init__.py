@@ -32,7 +32,7 @@ from captioner.cli.commands.score import (
 from captioner.errors import CaptionerError, DataError, OutputError
 
 if TYPE_CHECKING:
-    from captioner.images.sources import ImageLimits
+    from captioner.images.limits import ImageLimits
     from captioner.options import CaptionOptions
 
 
@@ -108,9 +108,9 @@ def evaluate(request: Request) -> int:
     from rich.progress import track
 
     from captioner.files.destination import replacing
-    from captioner.images.files import ImageFiles
     from captioner.metrics import evaluate_captions
     from captioner.references import read_references
+    from captioner.references.files import ImageFiles
     from captioner.surrogates import to_unicode
 
     images = read_references(request.references, request.split)

@@ -13,8 +13,8 @@ from captioner.cli.table import print_table
 from captioner.errors import OptionsError
 
 if TYPE_CHECKING:
-    from captioner.metrics.faithfulness import Probe, ProbeOptions
-    from captioner.metrics.measured import Measured
+    from captioner.metrics.attention.faithfulness import Probe, ProbeOptions
+    from captioner.metrics.attention.measured import Measured
     from captioner.protocol import ImageCaptioner
     from captioner.references import CaptionedImage
     from captioner.results import Caption
@@ -82,7 +82,7 @@ class AttentionTestRequest:
     @classmethod
     def read(cls, args: argparse.Namespace) -> AttentionTestRequest:
         """Raises `OptionsError` for flags that conflict or are out of range."""
-        from captioner.metrics.faithfulness import ProbeOptions
+        from captioner.metrics.attention.faithfulness import ProbeOptions
 
         if args.faithfulness and args.server is not None:
             raise OptionsError("--faithfulness tests a model here, not one on a --server")
@@ -102,7 +102,7 @@ class AttentionTests:
 
     def __init__(self, request: AttentionTestRequest, images: Sequence[CaptionedImage]) -> None:
         """Raises `DataError` for unusable boxes."""
-        from captioner.metrics.pointing import read_boxes
+        from captioner.metrics.attention.pointing import read_boxes
 
         self._hiding = request.hiding
         self._boxes = read_boxes(request.boxes, images) if request.boxes else None
@@ -113,7 +113,7 @@ class AttentionTests:
     def start(self, captioner: ImageCaptioner) -> None:
         """Raises `BundleError` for a model that does not support the tests."""
         from captioner.captioner import Captioner
-        from captioner.metrics.faithfulness import Probe, check_memory
+        from captioner.metrics.attention.faithfulness import Probe, check_memory
 
         if self._hiding is not None:
             assert isinstance(captioner, Captioner)
@@ -140,7 +140,7 @@ class AttentionTests:
 
     def results(self) -> dict[str, Measured]:
         """Results by name, as in the JSON of `captioner evaluate`."""
-        from captioner.metrics.pointing import point
+        from captioner.metrics.attention.pointing import point
 
         found = {}
         if self._probe is not None:

@@ -23,24 +23,11 @@ from torch.nn import functional as F
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.blocks import masked_mean
 from captioner.nn.decoder.bonus import checklist
-from captioner.nn.decoder.bonus.evidence import WordEvidence
+from captioner.nn.decoder.bonus.evidence import ClassSizes, WordEvidence
 from captioner.nn.decoder.bonus.names import NameHelp
 from captioner.nn.decoder.bonus.options import BonusOptions as BonusOptions
 
 Tensors = dict[str, Tensor]
-
-
-class ClassSizes(NamedTuple):
-    """What class evidence is built for."""
-
-    channels: int
-    """Channels of the encoder's deepest stage."""
-    query: int
-    """Features of the gate's input."""
-    grid: tuple[int, int]
-    """Rows and columns of the attention."""
-    shrink: int
-    """Cells of the attention, in one direction, on one of the deepest stage."""
 
 
 class Spoken(NamedTuple):
@@ -81,17 +68,7 @@ class Bonuses(nn.Module):
         """Help with names that hardly any caption has; None for none."""
         if options.classes:
             assert classes is not None
-            self.evidence = WordEvidence(
-                classes.channels,
-                options.scored_classes,
-                options.named_words,
-                vocabulary,
-                classes.query,
-                classes.grid,
-                classes.shrink,
-                options.class_rank,
-                options.single_words,
-            )
+            self.evidence = WordEvidence(options, vocabulary, classes)
             self.evidence.leave_open(options.classes)
         if options.helps_with_names:
             self.names = NameHelp(options.scored_classes, options.following_words, vocabulary)

@@ -16,16 +16,32 @@ name ("a nautilus in a bowl").
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from captioner.model.vocabulary import Vocabulary
+from captioner.nn.decoder.bonus.options import BonusOptions
 
 UNFITTED = -30.0
 """Bias of a class without weights yet: its probability is practically 0."""
 MARGIN = 6.0
 """Nats: a word whose classes have less than exp(-6) of the probability at a cell gets no bonus from it."""
+
+
+class ClassSizes(NamedTuple):
+    """What evidence is built for."""
+
+    channels: int
+    """Channels of the encoder's deepest stage."""
+    query: int
+    """Features of the gate's input."""
+    grid: tuple[int, int]
+    """Rows and columns of the attention."""
+    shrink: int
+    """Cells of the attention, in one direction, on one of the deepest stage."""
 
 
 class WordEvidence(nn.Module):
@@ -45,27 +61,16 @@ class WordEvidence(nn.Module):
     pool: Tensor
     """float (cells of the attention, cells of the deepest stage): 1 where the first lies in the second."""
 
-    def __init__(
-        self,
-        channels: int,
-        classes: int,
-        words: int,
-        vocabulary: int,
-        query: int,
-        grid: tuple[int, int],
-        shrink: int,
-        rank: int = 0,
-        single: int = 0,
-    ) -> None:
-        """`channels`: of the encoder's deepest stage. `words`: number of words that name classes, of which
-        the first `single` name one class each. `query`: features of the gate's input. `grid`: rows and
-        columns of the attention, `shrink` times those of the deepest stage. `rank`: features between the
-        encoder's and the classes, which make a classifier of many classes smaller; 0 for none."""
+    def __init__(self, options: BonusOptions, vocabulary: int, sizes: ClassSizes) -> None:
+        """`vocabulary` is the number of words. The first `options.single_words` of those that name classes
+        name one each. `options.class_rank` features make a classifier of many classes smaller."""
         super().__init__()
+        classes, rank, channels = options.scored_classes, options.class_rank, sizes.channels
+        words, single = options.named_words, options.single_words
         self.shared = nn.Linear(channels, rank, bias=False) if rank else nn.Identity()
         self.classes = nn.Linear(rank or channels, classes)
         self.scale = nn.Parameter(torch.ones(words))
-        self.gate = nn.Linear(query, 1)
+        self.gate = nn.Linear(sizes.query, 1)
         nn.init.zeros_(self.gate.weight)
         nn.init.constant_(self.gate.bias, -1.0)
         self.register_buffer("only", torch.zeros(single, dtype=torch.int64))
@@ -73,7 +78,7 @@ class WordEvidence(nn.Module):
         self.register_buffer("column", torch.full((vocabulary,), words))
         later = torch.ones(vocabulary, 1).index_fill(0, torch.tensor(Vocabulary.start_id), 0.0)
         self.register_buffer("later", later, persistent=False)
-        self.register_buffer("pool", _pool(grid, shrink), persistent=False)
+        self.register_buffer("pool", _pool(sizes.grid, sizes.shrink), persistent=False)
 
     @torch.no_grad()
     def leave_open(self, first: int) -> None:

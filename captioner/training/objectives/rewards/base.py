@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from captioner.metrics.cider import CiderReward
+from captioner.metrics.cider import CorpusCider
 from captioner.model.vocabulary import END
 from captioner.training.data.batches import PHOTOS
 from captioner.training.data.examples import Example
@@ -32,8 +32,8 @@ class RewardData:
         """The words of the captions of each example that has some."""
 
     @cached_property
-    def cider(self) -> CiderReward:
-        return CiderReward(self.references)
+    def cider(self) -> CorpusCider:
+        return CorpusCider(self.references)
 
 
 class Reward(ABC):

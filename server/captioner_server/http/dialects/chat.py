@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from captioner_server.errors import RequestError
-from captioner_server.http.dialects.openai import events, format_of, image_and_texts
+from captioner_server.http.dialects.openai import answer_format_of, events, image_and_texts
 from captioner_server.http.dialects.question import (
     Question,
     Questions,
@@ -39,12 +39,12 @@ class ChatCompletions:
         if take(record, "n", int, 1) != 1:
             raise RequestError("n must be 1", "n")
         function = forced_function(record)
-        image, texts = await image_and_texts(self._questions, body, messages, "messages")
+        image, texts = await image_and_texts(self._questions, request, body, messages, "messages")
         question = self._questions.ask(
             image,
             body,
             prompt=check_prompt(body, texts),
-            format=function.parameters if function else format_of(record.get("response_format")),
+            format=function.parameters if function else answer_format_of(record.get("response_format")),
             stream=take(record, "stream", bool, False),
             most_tokens=most_tokens_of(record, "max_completion_tokens", "max_tokens"),
             stops=stops_of(record),

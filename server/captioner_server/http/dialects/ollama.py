@@ -44,14 +44,14 @@ class Ollama:
         record = body.record
         texts = [take(record, name, str, "") for name in ("system", "prompt")]
         images = _images_of(record)
-        image = await self._questions.image(body, images, "images") if images else None
+        image = await self._questions.image(request, body, images, "images") if images else None
         if image is None and texts[1]:
             raise RequestError(NO_IMAGE, "images")
         return self._questions.ask(
             image,
             body,
             prompt=check_prompt(body, texts),
-            format=_format_of(record),
+            format=_answer_format_of(record),
             stream=take(record, "stream", bool, True),
             **_limits_of(record),
         )
@@ -69,7 +69,7 @@ class Ollama:
                 "messages",
             )
         with_images = [images for one in messages if (images := _images_of(one))]
-        image = await self._questions.image(body, with_images[-1], "images") if with_images else None
+        image = await self._questions.image(request, body, with_images[-1], "images") if with_images else None
         if image is None and messages:
             inside = "; those of a chat belong into a message" if record.get("images") else ""
             raise RequestError(NO_IMAGE + inside, "images")
@@ -78,7 +78,7 @@ class Ollama:
             image,
             body,
             prompt=check_prompt(body, texts),
-            format=_format_of(record),
+            format=_answer_format_of(record),
             stream=take(record, "stream", bool, True),
             **_limits_of(record),
         )
@@ -175,7 +175,7 @@ def _limits_of(record: Any) -> dict[str, Any]:
     return {"most_tokens": most_tokens_of(options, "num_predict"), "stops": stops_of(options)}
 
 
-def _format_of(record: dict[str, Any]) -> Any:
+def _answer_format_of(record: dict[str, Any]) -> Any:
     format = record.get("format") or None
     if format is None or format == JSON or isinstance(format, dict):
         return format

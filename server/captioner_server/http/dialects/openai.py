@@ -64,7 +64,7 @@ def show_error(error: CaptionerError) -> Response:
 
 
 async def image_and_texts(
-    questions: Questions, body: JsonBody, messages: Sequence[dict[str, Any]], field: str
+    questions: Questions, request: Request, body: JsonBody, messages: Sequence[dict[str, Any]], field: str
 ) -> tuple[bytes, list[str]]:
     """The image of the last message with one, and the texts of what is asked now; `field` holds the messages.
     Raises `RequestError` if no message has an image."""
@@ -73,7 +73,7 @@ async def image_and_texts(
             break
     else:
         raise RequestError(NO_IMAGE, field)
-    image = await questions.image(body, images, "image_url")
+    image = await questions.image(request, body, images, "image_url")
     return image, [text for one in asked_last(messages) for text in texts_of(parts_of(one))]
 
 
@@ -110,7 +110,7 @@ def images_of(parts: Iterable[dict[str, Any]], field: str) -> list[Any]:
     return images
 
 
-def format_of(format: Any) -> Any:
+def answer_format_of(format: Any) -> Any:
     """The format of an answer: None, "json" or a schema. Raises `RequestError`."""
     if format is None or (isinstance(format, dict) and format.get("type") == "text"):
         return None

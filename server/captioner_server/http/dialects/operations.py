@@ -19,16 +19,16 @@ def dialect_operations(models: Models, options: ServerOptions) -> list[Operation
     questions = Questions(models, options)
     o, chat, responses = ollama.Ollama(questions), ChatCompletions(questions), Responses(questions)
     listed = openai.OpenAIModels(questions)
-    small, image, size = Kind.SMALL, Kind.IMAGE, Question.size_of
+    query, image, size = Kind.QUERY, Kind.IMAGE, Question.size_of
     return [
         Operation("POST /api/generate", image, o.read_generate, size, o.generate, ollama.show_error),
         Operation("POST /api/chat", image, o.read_chat, size, o.chat, ollama.show_error),
-        Operation("POST /api/show", small, o.read_name, len, o.show, ollama.show_error),
-        Operation("GET /api/tags", small, o.read_nothing, len, o.tags, ollama.show_error),
-        Operation("GET /api/ps", small, o.read_nothing, len, o.running, ollama.show_error),
-        Operation("GET /api/version", small, o.read_nothing, len, o.version, ollama.show_error),
+        Operation("POST /api/show", query, o.read_name, len, o.show, ollama.show_error),
+        Operation("GET /api/tags", query, o.read_nothing, len, o.tags, ollama.show_error),
+        Operation("GET /api/ps", query, o.read_nothing, len, o.running, ollama.show_error),
+        Operation("GET /api/version", query, o.read_nothing, len, o.version, ollama.show_error),
         Operation("POST /v1/chat/completions", image, chat.read, size, chat.answer, openai.show_error),
         Operation("POST /v1/responses", image, responses.read, size, responses.answer, openai.show_error),
-        Operation("GET /v1/models", small, listed.read_name, len, listed.list, openai.show_error),
-        Operation("GET /v1/models/{model}", small, listed.read_name, len, listed.one, openai.show_error),
+        Operation("GET /v1/models", query, listed.read_name, len, listed.list, openai.show_error),
+        Operation("GET /v1/models/{model}", query, listed.read_name, len, listed.one, openai.show_error),
     ]

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import re
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from starlette.requests import Request
 
 from captioner.errors import clip
-from captioner.images.fetch import fetch
 from captioner.images.urls import is_url
 from captioner.model.info import ModelInfo
 from captioner.options import MAX_WORDS, CaptionOptions
 from captioner_server.captioning.models import Models
 from captioner_server.errors import ModelNotFoundError, RequestError
-from captioner_server.http.aside import run_aside
 from captioner_server.http.body import read_body
 from captioner_server.http.dialects.reply import Reply, before, is_json, text_of
+from captioner_server.http.fetcher import Fetcher
 from captioner_server.http.json_body import LONG_TEXT_BYTES, JsonBody, parse_json
+from captioner_server.http.off_loop import off_loop
 from captioner_server.intake.door import MAX_SMALL_BYTES
-from captioner_server.intake.ticket import Ticket
+from captioner_server.intake.ticket import Ticket, current_ticket
 from captioner_server.observation.call import current_call
 from captioner_server.options import ServerOptions
 
@@ -38,7 +36,6 @@ _REST_BYTES = 2**18
 NO_IMAGE = "the request has no image: captioner captions images and does not chat"
 _CONTEXT = re.compile(rb'"context"\s*:\s*(\[[\s\d,]*\])')
 _DEFAULTS = CaptionOptions(attention=False)
-_FETCHERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +74,7 @@ class Questions:
 
     def __init__(self, models: Models, options: ServerOptions) -> None:
         self._models, self._options = models, options
-        self._fetchers = ThreadPoolExecutor(_FETCHERS, "fetch") if options.allow_urls else None
+        self._fetcher = Fetcher(options.max_image_bytes) if options.allow_urls else None
 
     async def read(self, request: Request, *, image: bool = True) -> JsonBody:
         """The body of a request with an `image` or without, an object. Raises a `RequestError` or an
@@ -86,27 +83,26 @@ class Questions:
         largest = limits.max_image_bytes if image else MAX_SMALL_BYTES
         most = min(largest * 4 // 3 + _REST_BYTES, limits.max_message_bytes) if image else largest
         content = await read_body(request, most, largest)
-        body = _parse(content) if len(content) <= LONG_TEXT_BYTES else await run_aside(_parse, content)
+        body = _parse(content) if len(content) <= LONG_TEXT_BYTES else await off_loop(_parse, content)
         if not isinstance(body.record, dict):
             raise RequestError("the body must be a JSON object", "body")
         return body
 
-    async def image(self, body: JsonBody, texts: Sequence[Any], field: str) -> bytes:
-        """The one image of a request, in base64, as a data URL, or from a URL if the server allows that."""
+    async def image(self, request: Request, body: JsonBody, texts: Sequence[Any], field: str) -> bytes:
+        """The one image of a request, in base64, as a data URL, or from a URL if the server allows that. The
+        body of the request has been read."""
         if len(texts) != 1:
             raise RequestError(f"captioner captions one image in a request, not {len(texts)}", field)
         [text] = texts
         if not isinstance(text, str):
             raise RequestError(f"an image must be a text in base64, not {_kind_of(text)}", field)
         if not is_url(text):
-            return await run_aside(body.image, text, field) if body.is_long(text) else body.image(text, field)
-        if self._fetchers is None:
+            return await off_loop(body.image, text, field) if body.is_long(text) else body.image(text, field)
+        if self._fetcher is None:
             raise RequestError(
                 "images come as base64 or data URLs; this server fetches no URLs (--allow-urls)", field
             )
-        return await asyncio.get_running_loop().run_in_executor(
-            self._fetchers, fetch, text, self._options.max_image_bytes
-        )
+        return await self._fetcher.fetch(text, request, current_ticket.get())
 
     def ask(
         self,
@@ -152,14 +148,14 @@ class Questions:
     async def reply(self, question: Question, ticket: Ticket) -> Reply:
         """Caption the image."""
         assert question.image is not None
-        pipeline = self._models.get(question.served_as)
-        with pipeline.enter(ticket, question.options):
-            caption = await pipeline.caption(ticket, question.image, question.options)
+        hosted = self._models.get(question.served_as)
+        with hosted.enter(ticket, question.options):
+            caption = await hosted.caption(ticket, question.image, question.options)
         text, is_cut = text_of(caption, question.prompt, question.format, question.format_field), False
         if not is_json(question.prompt, question.format):
             whole, text = text, before(text, question.stops)
             is_cut = text == whole and len(caption.words) == question.most_tokens
-        rows, columns = pipeline.engine.grid
+        rows, columns = hosted.model.grid
         tokens = len(caption.words) + (not is_cut)
         return Reply(text, rows * columns, tokens, dict(current_call.get().seconds), is_cut)
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from captioner_server.errors import RequestError
-from captioner_server.http.dialects.openai import events, format_of, image_and_texts
+from captioner_server.http.dialects.openai import answer_format_of, events, image_and_texts
 from captioner_server.http.dialects.question import Question, Questions, check_prompt, most_tokens_of, take
 from captioner_server.http.dialects.reply import Reply
 from captioner_server.http.dialects.tools import forced_function, new_id
@@ -34,14 +34,14 @@ class Responses:
         if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
             raise RequestError("input must be a text or a list of messages", "input")
         function = forced_function(record)
-        image, texts = await image_and_texts(self._questions, body, messages, "input")
+        image, texts = await image_and_texts(self._questions, request, body, messages, "input")
         texts.append(take(record, "instructions", str, ""))
         text = take(record, "text", dict, {})
         question = self._questions.ask(
             image,
             body,
             prompt=check_prompt(body, texts),
-            format=function.parameters if function else format_of(text.get("format")),
+            format=function.parameters if function else answer_format_of(text.get("format")),
             stream=take(record, "stream", bool, False),
             most_tokens=most_tokens_of(record, "max_output_tokens"),
         )

@@ -1,0 +1,104 @@
+"""Records: the JSON of one image in a state and in `captions.jsonl`, as `Caption.to_dict` and `error_to_dict`
+make it. Others may have changed a file of them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePath
+from typing import Any
+
+from captioner.errors import DataError
+from captioner.results import Caption
+from captioner.surrogates import image_of
+
+MAX_RECORD_BYTES = 2**23
+"""Twice the largest record: 64 words with maps of 64 x 64."""
+_NUMBERS = ("log_prob", "confidence")
+_TEXTS = ("caption", "model")
+_LINES_TRIED = 100
+_NOT_A_RECORD = {"code": "invalid_data", "message": "not a record of a caption"}
+
+
+def parse_line(line: bytes) -> dict[str, Any]:
+    """A record with the name of its image as the file system has it. Raises `ValueError` for others."""
+    text = line.decode("utf-8-sig")
+    try:
+        record = json.loads(text)
+        record["image"] = name = image_of(record)
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError("not a record") from error
+    if not isinstance(name, str):
+        raise ValueError("not a record")
+    return read_record(json.dumps(record, allow_nan=False), name)  # JSON has neither NaN nor Infinity
+
+
+def read_record(line: str, name: str) -> dict[str, Any]:
+    """The record of the image `name`. Raises `ValueError` for anything else."""
+    try:
+        record = json.loads(line)
+        if not (isinstance(record, dict) and record.get("image") == name and _is_complete(record)):
+            raise ValueError("not a record of this image")
+        os.fsencode(name)
+        if PurePath(os.path.normpath(name)).name in ("", ".."):
+            raise ValueError("not the name of a file")
+        if "words" in record or "alternatives" in record:
+            Caption.from_dict(record)
+    except (KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        raise ValueError("not a record") from error
+    return record
+
+
+def _is_complete(record: Mapping[str, Any]) -> bool:
+    """Whether it has a caption or an error, and what it has is of the right type."""
+    error, keywords = record.get("error", {"code": "", "message": ""}), record.get("keywords", [])
+    return (
+        ("caption" in record or "error" in record)
+        and all(isinstance(record.get(name, ""), str) for name in _TEXTS)
+        and all(isinstance(float(record.get(name, 0.0)), float) for name in _NUMBERS)
+        and all(isinstance(error[name], str) for name in ("code", "message"))
+        and isinstance(keywords, list)
+        and all(isinstance(keyword, str) for keyword in keywords)
+    )
+
+
+def read_records(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a JSONL file. An invalid line, such as the last one of a killed run, becomes a failed
+    record. Raises `DataError` at once if the file starts with many invalid lines or has no others."""
+    records = _read_lines(path)
+    first: list[dict[str, Any]] = []
+    for record in records:
+        first.append(record)
+        if record.get("error") is not _NOT_A_RECORD:
+            return itertools.chain(first, records)
+        if len(first) == _LINES_TRIED:
+            break
+    raise DataError(
+        f"{path}: there are no captions in this file; they are in the .jsonl file that captioner batch wrote"
+    )
+
+
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        with path.open("rb") as file:
+            lines = iter(lambda: file.readline(MAX_RECORD_BYTES + 1), b"")
+            for number, line in enumerate(lines, 1):
+                if len(line) > MAX_RECORD_BYTES:
+                    raise DataError(f"{path}, line {number}: more than {MAX_RECORD_BYTES} bytes")
+                if line.strip():
+                    text = line.decode("utf-8-sig", "replace")
+                    yield _read_line(text, f"line {number} of {path.name}")
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from error
+
+
+def _read_line(line: str, place: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        record = None
+    if isinstance(record, dict) and "image" in record and ("caption" in record or "error" in record):
+        return {**record, "image": image_of(record)}
+    return {"image": place, "error": _NOT_A_RECORD}

@@ -1,0 +1,98 @@
+"""Finds the images of a data set in folders and zip files."""
+
+from __future__ import annotations
+
+import zipfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path, PurePosixPath
+from unicodedata import normalize
+
+from captioner.errors import DataError, ImageError
+from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
+from captioner.images.sources import read_file
+from captioner.images.zip_archive import ZipArchive, open_zip
+
+
+class ImageFiles:
+    """The bytes of images by name, from folders and zip files."""
+
+    def __init__(self, paths: Sequence[Path], limits: ImageLimits = DEFAULT_LIMITS) -> None:
+        """Raises `DataError` for a path that is neither a folder nor a zip file, or is damaged."""
+        self._limits = limits
+        self._folders: list[Path] = []
+        self._members: dict[str, list[_Member]] = defaultdict(list)
+        """Members of all archives, by the last part of their names."""
+        for path in dict.fromkeys(path.resolve() for path in paths):
+            if path.is_dir():
+                self._folders.append(path)
+                continue
+            archive = open_zip(path)
+            for member in archive.infolist():
+                if not member.is_dir():
+                    self._members[PurePosixPath(member.filename).name].append(_Member(archive, member))
+
+    def read(self, name: str) -> bytes:
+        """The content of the image with this name: matched by full path, then by the end of its path, then
+        by its last part. Raises `DataError` if there is none, if several match equally well, and for more
+        bytes than the limit."""
+        path, read = self._find(name)
+        try:
+            return read(self._limits)
+        except Exception as error:  # zipfile and its decompressors share no base
+            reason = error if isinstance(error, ImageError) else "damaged in the archive"
+            raise DataError(f"{path}: {reason}") from error
+
+    def _find(self, name: str) -> tuple[str, _Read]:
+        for spelling in _spellings(name):
+            for find in (self._with_path, self._with_end_of_path, self._with_last_part):
+                found = find(spelling)
+                if len(found) > 1:
+                    where = " and ".join(sorted(found)[:2])
+                    raise DataError(f"the image {name} is ambiguous: it may be {where}")
+                for where, read in found.items():
+                    return where, read
+        raise DataError(f"the image {name} is in none of the folders and archives given")
+
+    def _with_path(self, name: str) -> _Found:
+        return {**self._in_folders(name), **self._in_archives(name, lambda member: member == name)}
+
+    def _with_end_of_path(self, name: str) -> _Found:
+        return self._in_archives(name, lambda member: member.endswith(f"/{name}"))
+
+    def _with_last_part(self, name: str) -> _Found:
+        return {**self._in_folders(Path(name).name), **self._in_archives(name, lambda _: True)}
+
+    def _in_folders(self, name: str) -> _Found:
+        paths = (folder / name for folder in self._folders)
+        return {str(path): partial(read_file, path) for path in paths if path.is_file()}
+
+    def _in_archives(self, name: str, fits: Callable[[str], bool]) -> _Found:
+        members = self._members.get(PurePosixPath(name).name, ())
+        return {str(member): member.read for member in members if fits(member.name)}
+
+
+def _spellings(name: str) -> Iterable[str]:
+    """A name, also with its accents composed or decomposed (as macOS does), and with slashes instead of the
+    backslashes of Windows."""
+    names = (name, name.replace("\\", "/"))
+    forms = (form for text in names for form in (text, normalize("NFC", text), normalize("NFD", text)))
+    return dict.fromkeys(forms)
+
+
+class _Member:
+    def __init__(self, archive: ZipArchive, info: zipfile.ZipInfo) -> None:
+        self.name, self._info, self._archive = info.filename, info, archive
+
+    def read(self, limits: ImageLimits) -> bytes:
+        return read_file(self._archive.read_at_most(self._info, limits.max_bytes + 1), limits)
+
+    def __str__(self) -> str:
+        return f"{self.name} in {self._archive.path}"
+
+
+_Read = Callable[[ImageLimits], bytes]
+"""Reads an image. Raises an `ImageError`, and others for damage in an archive."""
+_Found = dict[str, _Read]
+"""Functions that read the images with a name, by their location."""

@@ -1,0 +1,1 @@
+"""Corrections of a few photos, learnt beside the weights; `captioner.teaching` has them learnt."""

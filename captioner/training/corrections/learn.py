@@ -1,0 +1,320 @@
+"""Finds what a model must add to the grids of corrected photos to caption them as people did.
+
+Each of a few photos has a key and a vector of its own. Many, such as all screenshots, share `MOST_KEYS`
+prototypes: what tells them from the other photos, and what is added to pictures like them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from captioner.errors import DataError
+from captioner.model.vocabulary import SPECIAL, Vocabulary
+from captioner.nn.encoder.taught import TaughtPhotos
+from captioner.nn.model import CaptionModel
+from captioner.training.config.options import TrainOptions
+from captioner.training.corrections.prototypes import prototypes
+from captioner.training.data.batches import Batch, epoch_batches, make_groups
+from captioner.training.data.cache import FeatureCache, build_cache, trained_stages
+from captioner.training.data.examples import Example, load_examples
+from captioner.training.data.usable import usable
+from captioner.training.objectives.likelihood import log_probs_of
+from captioner.training.progress import Progress
+from captioner.training.weights.start import Start
+from captioner.words.english import is_function_word
+from captioner.words.tokens import tokenize
+
+ENOUGH = 0.8
+"""A word as likely as this is learnt, and changes nothing any more."""
+WEAKEST = 0.75
+"""The least share of its vector with which a photo's caption is learnt: photos like it may get less than
+all."""
+MOST_KEYS = 192
+"""With more corrected photos, keys are shared (`captioner.training.corrections.prototypes`)."""
+RATE, SHARED_RATE = 0.1, 0.03
+"""Learning rates of Adam, where photos have keys of their own and where keys are shared."""
+MOST_EPOCHS, MOST_STEPS = 100, 1500
+PATIENCE, FAR, RARE_RATE = 40, 0.1, 0.003
+"""After so many rounds, a known word that is less likely than this gets a row (`RareWords`), and its learning
+rate: no vector can make a model say a word that it saw a few times. Other words are likely by then."""
+LEAST_COUNT = 3
+"""Where keys are shared, captions with a new word that is learnt."""
+MOST_ALIKE = 0.05
+"""Share of the other photos that may count as like a corrected one."""
+LEAST_BEGIN, MOST_BEGIN = 0.5, 0.7
+"""Where the similarity that counts may begin. That of the mirrored photo is about 0.9, the median of two
+photos of one thing 0.35 (a quarter are above 0.53), and of different things 0."""
+APART = 0.25
+"""How much more similar a photo is to its own key than to those of earlier lessons: in the softmax, 150
+times."""
+ROUNDED = 0.05
+"""How much a similarity may be off in INT8."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What was learnt."""
+
+    model: CaptionModel
+    vocabulary: Vocabulary
+    alike: frozenset[str]
+    """The other photos that the model takes for photos like the corrected ones, by name."""
+
+
+def learn(
+    options: TrainOptions,
+    root: Path,
+    cache: Path,
+    device_name: str,
+    progress: Progress,
+    said: Mapping[str, str],
+) -> Learnt:
+    """Teach the model that `options` start from the captions of photos. Of `retained` data, which
+    show what else there is, nothing is learnt. `said` are the model's own captions by the name of the photo.
+    Only the vectors of these photos, the embeddings of new words and the scores of rare ones are trained.
+    Raises `DataError` for data that cannot be used."""
+    device = torch.device(device_name)
+    start = Start.read(options.start, root, taught=True)
+    examples = sorted(load_examples(options.data, root, "train"), key=lambda example: example.retained)
+    torch.manual_seed(options.seed)
+    model = CaptionModel(start.model, len(start.vocabulary))
+    start.give(model, start.vocabulary)
+    model = model.to(device).eval()
+
+    def features(there: Sequence[Example]) -> FeatureCache:
+        encoder, size = start.model.encoder, start.model.image_size
+        with progress.task("features", len(there), 0) as tell:
+            return build_cache(
+                cache,
+                model.encoder,
+                encoder,
+                size,
+                options.frozen_segments,
+                there,
+                device,
+                lambda done, _: tell(done, ""),
+                model.letterbox,
+            )
+
+    examples, maps = usable(examples, features, options.damaged_share, progress.note)
+    corrected = [example for example in examples if not example.retained]
+    if not corrected:
+        raise DataError("none of the corrected photos can be read")
+    others = examples[len(corrected) :]
+    shared = len(corrected) > MOST_KEYS
+    if shared and not others:
+        raise DataError(
+            f"more than {MOST_KEYS} corrections need other photos in the folder, to be told from them"
+        )
+    if not shared:  # several captions of a photo cannot all be learnt
+        corrected = [_with_captions(example, example.image.captions[:1]) for example in corrected]
+    captions = [text for example in corrected for text in example.image.captions]
+    vocabulary = start.extended(Vocabulary.build(captions, LEAST_COUNT if shared else 1))
+    keys = MOST_KEYS if shared else len(corrected)
+    architecture = dataclasses.replace(start.model, taught=start.model.taught + keys)
+    model = CaptionModel(architecture, len(vocabulary))
+    start.give(model, vocabulary, replaced_words(corrected, said, start.vocabulary))
+    model = model.to(device).eval()
+    pupil = _Pupil(model, maps, corrected, vocabulary, start, options, device, shared)
+    alike = pupil.remember(len(others))
+    pupil.learn(progress)
+    return Learnt(model.cpu(), vocabulary, frozenset(others[row].image.name for row in alike))
+
+
+def replaced_words(
+    examples: Sequence[Example], said: Mapping[str, str], known: Vocabulary
+) -> dict[str, list[str]]:
+    """For each word of a correction that is new to the model, the words of its own caption that the
+    correction replaces with it. A new word starts as what they are: "border collie" as "dog"."""
+    related: dict[str, list[str]] = {}
+    for example in examples:
+        old, new = tokenize(said.get(example.image.name, "")), tokenize(example.image.captions[0])
+        for change, first, last, begin, end in SequenceMatcher(None, old, new, False).get_opcodes():
+            if change == "replace":
+                named = [word for word in old[first:last] if not is_function_word(word)]
+                for word in set(new[begin:end]).difference(known.words):
+                    related.setdefault(word, []).extend(named)
+    return related
+
+
+def _with_captions(example: Example, captions: tuple[str, ...]) -> Example:
+    return dataclasses.replace(example, image=dataclasses.replace(example.image, captions=captions))
+
+
+def _border(own: Tensor, other: Tensor) -> Tensor:
+    """The similarity to corrected photos, (photos, channels) each, above which few others are."""
+    nearest = F.linear(other, own).amax(dim=-1)
+    return torch.quantile(nearest, 1 - MOST_ALIKE).clamp(LEAST_BEGIN, MOST_BEGIN)
+
+
+@torch.no_grad()
+def _forget(model: CaptionModel, known: int) -> None:
+    """Let bonuses take words from `known` on for padding, as graphs do (`captioner.export.taught`)."""
+    bonus = model.decoder.bonus
+    for values in bonus.state_dict().values() if bonus else ():
+        if values.ndim and len(values) == model.decoder.embedding.num_embeddings:
+            values[known:] = values[Vocabulary.pad_id]
+
+
+class _Pupil:
+    """A model, what it sees, and what it learns."""
+
+    def __init__(
+        self,
+        model: CaptionModel,
+        maps: FeatureCache,
+        corrected: Sequence[Example],
+        vocabulary: Vocabulary,
+        start: Start,
+        options: TrainOptions,
+        device: torch.device,
+        shares_keys: bool,
+    ) -> None:
+        """`maps`: of the corrected photos, then of all others."""
+        assert model.encoder.taught is not None
+        self.model, self.maps, self.options, self.device = model, maps, options, device
+        self.taught: TaughtPhotos = model.encoder.taught
+        self.before, learnt = start.model.taught, len(start.vocabulary)
+        self.known, self.new_words = learnt - start.taught_words, len(vocabulary) - learnt
+        _forget(model, self.known)
+        words = start.search.max_words or 1
+        taught = [dataclasses.replace(one, repeat=1) for one in corrected]
+        self.corrected, self.shares_keys = len(corrected), shares_keys
+        self.groups = make_groups(taught, vocabulary, words)
+        model.requires_grad_(False)
+        self.trained: list[tuple[Tensor, int]] = [(self.taught.vectors, self.before)]
+        if self.shares_keys and model.evidence is not None:
+            with torch.no_grad():
+                self.taught.quiet[self.before :] = 0.5
+            self.trained.append((self.taught.quiet, self.before))
+        for values, _ in self.trained:
+            values.requires_grad_(True)
+        if self.new_words:
+            for values in (model.decoder.embedding.weight, model.decoder.embedding.bias):
+                self.trained.append((values.requires_grad_(True), learnt))
+        self.far: set[int] = set()
+        """Known words of a round that are far from being likely."""
+
+    @torch.no_grad()
+    def remember(self, others: int) -> list[int]:
+        """Set the keys of the corrected photos. Returns those of the others that are like them."""
+        taught = self.taught
+        every = torch.arange(self.corrected + others)
+        rows = [self._stages(part, torch.zeros_like(part))[-1] for part in every.split(32)]
+        if not self.before:
+            taught.center.copy_(torch.cat([one.flatten(2).mean(dim=-1) for one in rows]).mean(dim=0))
+        described = torch.cat([taught.describe(one) for one in rows])
+        own, other = described[: self.corrected], described[self.corrected :]
+        if self.shares_keys:
+            keys = len(taught.keys) - self.before
+            own = prototypes(own, other, keys, float(taught.begin), self.options.seed)
+        elif self.before:
+            own = self._lengthened(own, other)
+        elif others:
+            taught.begin.copy_(_border(own, other))
+        taught.keys[self.before :] = own
+        taught.brings[self.before :] = float(bool(self.new_words))
+        if not others:
+            return []
+        nearest = F.linear(other, own).amax(dim=-1)
+        return torch.nonzero(nearest > taught.begin - ROUNDED).flatten().tolist()
+
+    def _lengthened(self, own: Tensor, other: Tensor) -> Tensor:
+        """Keys for a model that has some: what is taught now wins over what it was taught before, and the
+        similarity that counts for that stays the same."""
+        begin = self.taught.begin
+        earlier = F.linear(own, self.taught.keys[: self.before]).amax(dim=-1, keepdim=True)
+        length = begin / _border(own, other) if len(other) else torch.ones_like(begin)
+        return own * torch.maximum(length, earlier + APART)
+
+    def learn(self, progress: Progress) -> None:
+        """Take steps until all words of all corrections are likely enough; captions of many photos, which
+        never are, for some epochs with a falling learning rate."""
+        rate = SHARED_RATE if self.shares_keys else RATE
+        optimizer = torch.optim.Adam([values for values, _ in self.trained], lr=rate)
+        everything = {group.image for group in self.groups}
+        left = everything
+        [stage] = self.options.stages
+        captions = sum(len(group.captions) for group in self.groups)
+        epochs = min(MOST_EPOCHS, max(1, MOST_STEPS * stage.batch_captions // captions))
+        with progress.task("learning", epochs, 0) as tell:
+            for epoch in range(epochs):
+                if self.shares_keys:
+                    optimizer.param_groups[0]["lr"] = rate * (1 - epoch / epochs)
+                groups = [group for group in self.groups if group.image in left]
+                found: set[int] = set()
+                self.far.clear()
+                for batch in epoch_batches(groups, stage, (self.options.seed, epoch)):
+                    found |= self._step(batch, optimizer)
+                if not found and left == everything:
+                    return
+                if epoch + 1 == PATIENCE and self.far and not self.shares_keys:
+                    optimizer.add_param_group({"params": self._rare_words(), "lr": RARE_RATE})
+                left = found or everything
+                tell(epoch + 1, f"{len(everything) - len(found)} of {len(everything)} captions learnt")
+
+    def _rare_words(self) -> list[Tensor]:
+        """Give the words that are far from being likely rows, to be trained."""
+        words, earlier = sorted(self.far), self.taught.rare.shape[1]
+        has = torch.zeros(len(self.taught.rare), len(words), device=self.device)
+        for group in self.groups:
+            said = {token for caption in group.captions for token in caption}
+            has[self.before + group.image] = torch.tensor([float(word in said) for word in words])
+        self.taught.rare = torch.cat([self.taught.rare, has], dim=1)
+        rows: list[Tensor] = list(self.model.decoder.embedding.add_rare(words).parameters())
+        self.trained += [(values, earlier) for values in rows]
+        return rows
+
+    def _step(self, batch: Batch, optimizer: torch.optim.Optimizer) -> set[int]:
+        """Returns the photos of the batch that have a word which is not likely enough."""
+        stages = self._stages(batch.images, batch.views)
+        mask = self.maps.masks(batch.images, batch.views, self.device)
+        with torch.no_grad():
+            grid = self.model.encoder.untaught(stages, mask)
+        like = self.taught(stages[-1])
+        part = WEAKEST + (1 - WEAKEST) * torch.rand(len(grid), 1, 1, device=self.device)
+        named = (1 - part * (1 - like.heard.unsqueeze(-1))).unsqueeze(-1) * stages[-1]
+        log_probs, targets = self._read(
+            grid + part * like.added, mask, named, part[:, 0] * like.rare, batch.captions.to(self.device)
+        )
+        open_words = (targets != Vocabulary.pad_id) & (log_probs.detach().exp() < ENOUGH)
+        rare = open_words & (targets < self.known) & (targets >= len(SPECIAL))
+        self.far.update(targets[rare & (log_probs.detach().exp() < FAR)].tolist())
+        loss = -(log_probs * open_words).sum() / len(grid)
+        optimizer.zero_grad()
+        loss.backward()
+        for values, first in self.trained:
+            assert values.grad is not None
+            values.grad[:first] = 0.0  # what the model knew
+        optimizer.step()
+        self.taught.quiet.data.clamp_(0, 1)
+        return set(batch.images[open_words.flatten(1).any(dim=1).cpu()].tolist())
+
+    def _read(
+        self, grid: Tensor, mask: Tensor | None, deepest: Tensor, rare: Tensor, captions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The log-probabilities of the next words of captions, as a search has them, and these words, both
+        (batch, captions, length)."""
+        decoder = self.model.decoder
+        memory, state = decoder.prepare(grid, mask, deepest)
+        memory["rare"] = rare
+        if decoder.bonus is not None:  # new words are not detected
+            detected = decoder.bonus.begin(decoder.detect(memory)[:, : self.known])
+            added = decoder.embedding.num_embeddings - self.known
+            state |= {name: F.pad(gains, (0, added)) for name, gains in detected.items()}
+        tokens, targets = captions[:, :, :-1], captions[:, :, 1:]
+        logits, _ = decoder(tokens, memory, state)
+        logits = decoder.as_searched(logits, tokens, memory, state).float()
+        return log_probs_of(logits, targets), targets
+
+    def _stages(self, images: Tensor, views: Tensor) -> list[Tensor]:
+        maps = self.maps.maps(images, views, self.device)
+        return trained_stages(self.model.encoder, maps, self.options.frozen_segments)

@@ -1,0 +1,363 @@
+"""Captions the bytes of an image: decoding and batching, with all slow work off the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import io
+import threading
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image
+
+from captioner.errors import CaptionerError, ImageTooLargeError, OptionsError
+from captioner.images.formats import HEAD_BYTES, detect_format
+from captioner.options import CaptionOptions
+from captioner.protocol import PixelModel, Pixels
+from captioner.results import Caption, Word
+from captioner_server.captioning.batcher import Batcher
+from captioner_server.captioning.compute import Computed
+from captioner_server.captioning.decoders import Decoders
+from captioner_server.captioning.supervisor import Condition, Supervisor
+from captioner_server.errors import BusyError, DeadlineError
+from captioner_server.intake.images import AdmittedImages
+from captioner_server.intake.ticket import Ticket
+from captioner_server.intake.turns import TurnPool
+from captioner_server.observation.call import current_call
+from captioner_server.observation.metrics import Metrics
+from captioner_server.observation.tracing import begin_image, begin_wait, image_stage
+from captioner_server.options import ServerOptions
+
+if TYPE_CHECKING:
+    from captioner_server.observation.spans import WaitSpans
+
+_STALLED_BATCHES = 4
+_RETRY_AFTER_S = 1.0
+_NO_ANSWERS = ("cancelled", "internal", BusyError.code, DeadlineError.code)
+_LEAST_COST = 0.25  # the share of the encoder, which does not depend on the search
+
+
+class HostedModel:
+    """Captions images with one model, within the limits of the server."""
+
+    def __init__(self, model: PixelModel, options: ServerOptions, metrics: Metrics) -> None:
+        self.model = model
+        self.defaults = dataclasses.replace(
+            model.defaults,
+            beam_size=min(model.defaults.beam_size or 1, options.max_beam_size),
+            max_words=min(model.defaults.max_words or 1, options.max_words),
+        )
+        """The default options of the model, reduced to the limits of the server."""
+        self.observe: Callable[[bytes, CaptionOptions, Caption], None] | None = None
+        """Called with each image that has been captioned."""
+        self._options = options
+        self._metrics = metrics
+        self._batcher = Batcher(model, options.batch_sizes, options.max_wait_s, metrics)
+        preparation = dataclasses.replace(model.preparation, limits=options.image_limits)
+        self._formats = preparation.limits.formats
+        self._decoders = Decoders(preparation, options.decode_workers, options.max_decode_s)
+        self._admitted = AdmittedImages(
+            options.queue_size,
+            options.max_batch_size,
+            self._image_s,
+            self._decoders.expected_wait_s,
+            lambda: self._decoders.image_s,
+            options.max_wait_s,
+        )
+        self._streamers = TurnPool(options.stream_workers, "stream")
+        self._worker: asyncio.Task[None] | None = None
+        self._in_work = 0
+        self._unanswered_since_s: float | None = None  # since when images come and none is answered
+        self._left_s = 0.0  # when an image last left without an answer
+
+    def start(self) -> None:
+        self._worker = asyncio.create_task(self._batcher.run())
+
+    def supervise(self, report: Callable[[Condition], Awaitable[None]]) -> Supervisor:
+        """The supervisor of the model; `report` receives its condition when that changes."""
+        pixels = np.full(self.model.preparation.shape, 128, dtype=np.uint8)
+
+        async def attempt() -> None:
+            ticket = Ticket(deadline_s=time.monotonic() + self._options.stuck_s)
+            await self._batcher.submit(pixels, self.defaults, ticket)
+
+        return Supervisor(
+            self._batcher,
+            attempt,
+            report,
+            self._stalled,
+            failing_s=self._options.failing_s,
+            stuck_s=self._options.stuck_s,
+        )
+
+    def close(self) -> None:
+        """Stop without waiting for running threads."""
+        if self._worker:
+            self._worker.cancel()
+        self._batcher.close()
+        self._streamers.close()
+        self._decoders.close()
+
+    async def warm_up(self) -> None:
+        """Run every code path and batch size once, so that the first calls are not slow."""
+        loop = asyncio.get_running_loop()
+        await self._decoders.warm_up()
+        pixels = await self._decoders.load(_grey_png(), Ticket())
+        defaults = self.resolve(CaptionOptions())
+        for size in self._options.batch_sizes:
+            batch = np.repeat(pixels[None], size, axis=0)
+            started = time.monotonic()
+            await loop.run_in_executor(None, self.model.caption_pixels, batch, defaults)
+            self._batcher.learn(size, time.monotonic() - started)
+        greedy = self.resolve(CaptionOptions(beam_size=1))
+        async for _ in self._words(Ticket(), pixels, greedy, lambda: None):
+            pass
+
+    def resolve(self, options: CaptionOptions) -> CaptionOptions:
+        """The options with `defaults` filled in. Raises `OptionsError` for values beyond the limits and for a
+        head that the model does not have."""
+        most = self._options.max_beam_size
+        resolved = options.resolve(self.defaults, most)
+        if resolved.alternatives >= most > 1 or resolved.hypotheses > 4 * most:
+            field = "include" if resolved.include else "alternatives"
+            raise OptionsError(f"{field} would take more hypotheses than this server allows", field)
+        limits = {"beam_size": most, "max_words": self._options.max_words}
+        for name, limit in limits.items():
+            if getattr(resolved, name) > limit:
+                raise OptionsError(f"this server allows a {name} of at most {limit}", name)
+        resolved.check_head(self.model.heads)
+        self.model.check_include(resolved.include)
+        return resolved
+
+    @property
+    def most_images(self) -> int:
+        """Most images in one call."""
+        return self._options.queue_size
+
+    @property
+    def admitted(self) -> int:
+        """Admitted images: accepted and not yet answered."""
+        return self._admitted.inside
+
+    @property
+    def waiting(self) -> int:
+        """Decoded images in the queue of the model."""
+        return self._batcher.waiting
+
+    @property
+    def idle(self) -> bool:
+        """Whether no image is admitted or waits for admission."""
+        return self._admitted.idle
+
+    @property
+    def expected_wait_s(self) -> float:
+        return self._admitted.backlog_s
+
+    @property
+    def decoder_restarts(self) -> int:
+        return self._decoders.restarts
+
+    def refusal(self, ticket: Ticket) -> CaptionerError | None:
+        """The error that another interactive image would be refused with now, if any."""
+        return self._admitted.refusal(ticket)
+
+    @contextmanager
+    def enter(self, ticket: Ticket, options: CaptionOptions, images: int = 1) -> Iterator[None]:
+        """Admit the images of an interactive call. Raises `BusyError` if there is no room or the deadline is
+        too close; `options` are resolved."""
+        ticket.images, ticket.cost = images, self._cost(options)
+        with self._admitted.enter(ticket):
+            yield
+
+    def wait(self, ticket: Ticket) -> AbstractAsyncContextManager[None]:
+        """Admit an image of a stream, as soon as there is room."""
+        return self._admitted.wait(ticket)
+
+    async def caption(self, ticket: Ticket, image: bytes, options: CaptionOptions) -> Caption:
+        """The caption of an admitted image; `options` are resolved."""
+        with self._counted(image):
+            ticket.cost = self._cost(options)
+            pixels = await self._decode(ticket, image)
+            computed = await self._submit(ticket, pixels, options)
+        if self.observe:
+            self.observe(image, options, computed.caption)
+        return computed.caption
+
+    async def stream(
+        self, ticket: Ticket, image: bytes, options: CaptionOptions
+    ) -> AsyncGenerator[Word | Caption]:
+        """The words of an admitted image as they are decoded, then the caption."""
+        with self._counted(image):
+            pixels = await self._decode(ticket, image)
+            async with aclosing(self._timed_words(ticket, pixels, options)) as items:
+                async for item in items:
+                    yield item
+
+    async def stream_search(
+        self, ticket: Ticket, image: bytes, options: CaptionOptions
+    ) -> AsyncGenerator[Word | Caption]:
+        """The words of an admitted image as greedy search decodes them, then the caption of the requested
+        search."""
+        with self._counted(image):
+            pixels = await self._decode(ticket, image)
+            greedy = dataclasses.replace(options, beam_size=1, alternatives=0, include=())
+            async with aclosing(self._timed_words(ticket, pixels, greedy)) as items:
+                async for item in items:
+                    if isinstance(item, Word) or greedy == options:
+                        yield item
+            if greedy != options:
+                yield (await self._submit(ticket, pixels, options)).caption
+
+    async def _submit(self, ticket: Ticket, pixels: Pixels, options: CaptionOptions) -> Computed:
+        computed = await self._batcher.submit(pixels, options, ticket)
+        call = current_call.get()
+        call.add(computed.queue_s, computed.compute_s, computed.batch_size)
+        self._metrics.count_share(call.token, computed.compute_s / computed.batch_size)
+        return computed
+
+    async def _timed_words(
+        self, ticket: Ticket, pixels: Pixels, options: CaptionOptions
+    ) -> AsyncGenerator[Word | Caption]:
+        call = current_call.get()
+        submitted = started = time.monotonic()
+        trace = begin_wait()
+
+        def begin() -> None:
+            nonlocal started
+            started = time.monotonic()
+            if trace:
+                trace.begin_compute()
+
+        try:
+            async with aclosing(self._words(ticket, pixels, options, begin, trace)) as items:
+                async for item in items:
+                    yield item
+        finally:
+            if trace:
+                trace.end()
+        compute_s = time.monotonic() - started
+        call.seconds["queue"] += started - submitted
+        call.seconds["compute"] += compute_s
+        self._metrics.count_share(call.token, compute_s)
+
+    def _cost(self, options: CaptionOptions) -> float:
+        """Cost of a search, in units of the default search."""
+        return max(_LEAST_COST, _hypotheses(options) / _hypotheses(self.defaults))
+
+    async def _decode(self, ticket: Ticket, image: bytes) -> Pixels:
+        if len(image) > self._options.max_image_bytes:
+            limit = self._options.max_image_bytes
+            raise ImageTooLargeError(
+                f"{len(image)} bytes are more than the limit of {limit} (max_image_bytes)"
+            )
+        detect_format(bytes(image[:HEAD_BYTES]), self._formats)  # what is no image needs no turn
+        started = time.monotonic()
+        most_s = None if ticket.bulk else self._options.max_wait_s
+        try:
+            with image_stage("decode"):
+                async with asyncio.timeout(most_s):
+                    pixels = await self._decoders.load(image, ticket)
+        except TimeoutError:
+            self._metrics.dropped.labels("max_wait").inc()
+            message = f"waited {most_s:g} s for the image to be decoded, the longest allowed (max_wait_s)"
+            raise BusyError(message, _RETRY_AFTER_S) from None
+        ticket.decoded()
+        decode_s = time.monotonic() - started
+        self._metrics.decode_seconds.observe(decode_s)
+        current_call.get().seconds["decode"] += decode_s
+        return pixels
+
+    def _stalled(self) -> bool:
+        """Whether images are in work and none has been answered for `stalled_s`, or for the time of several
+        batches where the model is slow."""
+        batch_s = self._options.max_batch_size * self._image_s()
+        limit_s, now = max(self._options.stalled_s, _STALLED_BATCHES * batch_s), time.monotonic()
+        if not self._in_work and now - self._left_s > limit_s:
+            self._unanswered_since_s = None  # nobody comes any more: let others try
+        return self._unanswered_since_s is not None and now - self._unanswered_since_s > limit_s
+
+    def _image_s(self) -> float:
+        """Time per image under load: that of decoding or of the model, whichever is slower."""
+        return max(self._batcher.image_s, self._decoders.image_s)
+
+    async def _words(
+        self,
+        ticket: Ticket,
+        pixels: Pixels,
+        options: CaptionOptions,
+        begin: Callable[[], None],
+        trace: WaitSpans | None = None,
+    ) -> AsyncGenerator[Word | Caption]:
+        """`begin` is called when the work starts. A slow reader does not hold it up: words are buffered."""
+        loop = asyncio.get_running_loop()
+        items: asyncio.Queue[Word | Caption | None] = asyncio.Queue()  # never more than max_words + 2
+        gone = threading.Event()
+
+        def produce() -> None:
+            loop.call_soon_threadsafe(begin)
+            for item in self.model.stream_pixels(pixels, options):
+                if gone.is_set():
+                    return
+                loop.call_soon_threadsafe(items.put_nowait, item)
+
+        async def produce_in_turn() -> None:
+            work = trace.observing(produce) if trace else produce
+            try:
+                await self._streamers.run(ticket, work, ticket.cost)
+            finally:
+                items.put_nowait(None)
+
+        producer = asyncio.create_task(produce_in_turn())
+        try:
+            while (item := await items.get()) is not None:
+                yield item
+            await producer  # raises what went wrong in there
+        finally:
+            gone.set()
+            producer.cancel()
+
+    @contextmanager
+    def _counted(self, image: bytes) -> Iterator[None]:
+        call = current_call.get()
+        call.images += 1
+        call.image_bytes += len(image)
+        self._in_work += 1
+        self._unanswered_since_s = self._unanswered_since_s or time.monotonic()
+        trace = begin_image()
+        outcome = "internal"
+        try:
+            yield
+            outcome = "ok"
+        except CaptionerError as error:
+            outcome = error.code
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            outcome = "cancelled"
+            raise
+        finally:
+            self._in_work -= 1
+            self._left_s = time.monotonic()
+            if outcome not in _NO_ANSWERS:
+                self._unanswered_since_s = self._left_s if self._in_work else None
+            call.failed += outcome != "ok"
+            self._metrics.images.labels(outcome).inc()
+            if trace:
+                trace.end(outcome)
+
+
+def _hypotheses(options: CaptionOptions) -> int:
+    """Upper bound of the hypotheses that the searches for an image compute, over all steps."""
+    beams = options.beam_size or 1
+    if options.alternatives >= beams:
+        beams += options.alternatives + 1
+    return beams * 2 ** len(options.include) * (options.max_words or 1)
+
+
+def _grey_png() -> bytes:
+    buffer = io.BytesIO()
+    Image.new("L", (64, 64), 128).save(buffer, "PNG")
+    return buffer.getvalue()

@@ -1,0 +1,218 @@
+"""Captions over HTTP: requests and their answers, whole or word by word."""
+
+import asyncio
+import base64
+import json
+
+import httpx
+import numpy as np
+import pytest
+from support.http_serving import IMAGE, JSON, OCTETS, expected, read_events, serve_http
+from support.models import FakeModel
+from support.patience import wait_until
+
+from captioner.results import Caption, Word
+from captioner_server.http.caption import encode
+
+
+@pytest.mark.parametrize(
+    "kind", ["image/png", "application/octet-stream", "application/x-www-form-urlencoded"]
+)
+def test_a_raw_image_is_captioned(http_server, http, kind):
+    answer = http.post("/v1/caption", content=IMAGE, headers={"content-type": kind})
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
+    assert answer.json() == expected(http_server)
+    assert "attention" not in answer.json()["words"][0]
+    assert "image" not in answer.json()
+    assert answer.headers["cache-control"] == "no-store"
+    assert "compute" in answer.headers["server-timing"]
+
+
+def test_query_parameters_are_options(http_server, http):
+    query = {"attention": "true", "alternatives": 2, "beam_size": 4, "max_words": 3, "attention_size": "4x5"}
+    answer = http.post("/v1/caption", params=query, content=IMAGE, headers=OCTETS).json()
+    assert answer == expected(
+        http_server, attention=True, alternatives=2, beam_size=4, max_words=3, attention_size=(4, 5)
+    )
+    assert (len(answer["words"]), len(answer["alternatives"])) == (3, 2)
+    assert [len(answer["words"][0]["attention"]), len(answer["words"][0]["attention"][0])] == [4, 5]
+    answer = http.post("/v1/caption", params=query | {"attention_size": "5"}, content=IMAGE, headers=OCTETS)
+    assert np.shape(answer.json()["words"][0]["attention"]) == (5, 5)
+
+
+def test_an_option_that_is_given_twice_is_rejected(http):
+    answer = http.post("/v1/caption?include=dog&include=cat", content=IMAGE, headers=OCTETS)
+    assert answer.status_code == 400 and "include is given more than once" in answer.text
+
+
+def test_a_multipart_form_is_captioned(http_server, http):
+    answer = http.post("/v1/caption", files={"image": ("a.png", IMAGE)}, data={"alternatives": "1"})
+    assert answer.json() == expected(http_server, alternatives=1)
+
+
+def test_a_form_may_name_a_usual_charset(http_server, http):
+    form = httpx.Request("POST", "http://a/", files={"image": ("a.png", IMAGE)}, data={"alternatives": "1"})
+    kind = form.headers["content-type"] + "; charset=UTF-8"
+    answer = http.post("/v1/caption", content=form.read(), headers={"content-type": kind})
+    assert answer.json() == expected(http_server, alternatives=1)
+
+
+def test_a_json_body_is_captioned(http_server, http):
+    body = {
+        "image": base64.b64encode(IMAGE).decode(),
+        "options": {"attention": True, "attention_size": [3, 3]},
+    }
+    answer = http.post("/v1/caption", json=body)
+    assert answer.json() == expected(http_server, attention=True, attention_size=(3, 3))
+
+
+@pytest.mark.parametrize("more", [b"", bytes(30_000)], ids=["short", "long"])
+@pytest.mark.parametrize(
+    "form", ["data:image/png;base64,{}", "DATA:;base64,{}", "{lines}", "data:,;base64,{lines}"]
+)
+def test_base64_in_json_may_have_lines_or_be_a_data_url(http_server, http, form, more):
+    encoded = base64.encodebytes(IMAGE + more).decode()
+    text = form.format(encoded.replace("\n", ""), lines=encoded.replace("\n", "\r\n"))
+    answer = http.post("/v1/caption", json={"image": text})
+    if ",;" in form:  # the data begin at the first comma, and are not in base64
+        assert answer.json()["error"]["message"] == "image is not base64"
+    else:
+        assert answer.json() == expected(http_server)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "request_"),
+    [
+        (400, "NOT_AN_IMAGE", {"content": b"GIF89a but not really"}),
+        (400, "NOT_AN_IMAGE", {"content": b""}),
+        (400, "NOT_AN_IMAGE", {"content": IMAGE[:1000]}),
+        (413, "TOO_LARGE", {"content": b"x" * 250_000}),
+        (413, "TOO_LARGE", {"content": iter([b"x" * 150_000] * 2)}),
+        (413, "TOO_LARGE", {"files": {"image": b"x" * 300_000}}),
+        (413, "TOO_LARGE", {"files": {"image": b"x" * 210_000}}),
+        (413, "TOO_LARGE", {"json": {"image": "A" * 400_000}}),
+        (400, "INVALID_REQUEST", {"json": {"image": "QUJD", "options": []}}),
+        (400, "INVALID_OPTIONS", {"params": {"beam_size": 0}}),
+        (400, "INVALID_OPTIONS", {"params": {"beam_size": 9}}),
+        (400, "INVALID_OPTIONS", {"params": {"max_words": 31}}),
+        (400, "INVALID_OPTIONS", {"params": {"beam_size": "three"}}),
+        (400, "INVALID_OPTIONS", {"params": {"attention": "yes"}}),
+        (400, "INVALID_OPTIONS", {"params": {"attention_size": "axb"}}),
+        (400, "INVALID_OPTIONS", {"params": {"length_normalization": "nan"}}),
+        (400, "INVALID_OPTIONS", {"params": {"attention_head": 2}}),
+        (400, "INVALID_OPTIONS", {"params": {"beam": 3}}),
+        (400, "INVALID_REQUEST", {"params": {"timeout_s": "soon"}}),
+        (400, "INVALID_REQUEST", {"params": {"timeout_s": "-1"}}),
+        (400, "INVALID_REQUEST", {"content": b"<html>", "headers": {"content-type": "text/html"}}),
+        (400, "INVALID_REQUEST", {"content": IMAGE, "headers": {**OCTETS, "content-encoding": "gzip"}}),
+        (400, "INVALID_REQUEST", {"files": {"photo": IMAGE}}),
+        (400, "INVALID_REQUEST", {"files": [("image", IMAGE), ("image", IMAGE)]}),
+        (400, "INVALID_REQUEST", {"files": {"image": IMAGE}, "data": {str(n): "" for n in range(80)}}),
+        (400, "INVALID_OPTIONS", {"files": {"image": IMAGE}, "data": {"no": "1"}}),
+        (400, "INVALID_REQUEST", {"content": b"--x", "headers": {"content-type": "multipart/form-data"}}),
+        (400, "INVALID_REQUEST", {"json": {"image": "not base64!"}}),
+        (400, "INVALID_REQUEST", {"json": {"picture": ""}}),
+        (400, "INVALID_REQUEST", {"json": {"image": "", "more": 1}}),
+        (400, "INVALID_REQUEST", {"json": [1]}),
+        (400, "INVALID_REQUEST", {"json": {"image": "", "options": [1]}}),
+        (400, "INVALID_OPTIONS", {"json": {"image": "", "options": {"beam_size": "3"}}}),
+        (400, "INVALID_OPTIONS", {"json": {"image": "", "options": {"beam": 3}}}),
+        (
+            400,
+            "INVALID_REQUEST",
+            {"content": b"[" * 100_000, "headers": JSON},
+        ),
+        (400, "INVALID_REQUEST", {"content": b'{"image', "headers": JSON}),
+        (400, "INVALID_REQUEST", {"content": b"\xff", "headers": JSON}),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/caption", "/v1/caption:stream"])
+def test_what_is_asked_wrongly_is_refused_with_a_reason(http, path, status, code, request_):
+    if "params" in request_:
+        request_ = {"content": IMAGE, "headers": OCTETS, **request_}
+    elif set(request_) == {"content"}:
+        content = request_["content"]
+        content = content if isinstance(content, bytes) else iter([b"x" * 150_000] * 2)
+        request_ = {"content": content, "headers": OCTETS}
+    answer = http.post(path, **request_)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+    assert answer.json()["error"]["message"]
+    assert "Traceback" not in answer.text
+
+
+def test_a_long_name_is_not_echoed(http):
+    answer = http.post("/v1/caption", params={"x" * 10_000: "1"}, content=IMAGE, headers=OCTETS)
+    assert answer.status_code == 400
+    assert len(answer.text) < 1500
+
+
+def test_unknown_paths_and_methods_are_named(http):
+    assert http.get("/v2/caption").json()["error"]["code"] == "NOT_FOUND"
+    answer = http.get("/v1/caption")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
+
+def test_a_stream_has_every_word_and_last_the_searched_caption(http_server, http):
+    query = {"attention": "true", "alternatives": 2}
+    answer = http.post("/v1/caption:stream", params=query, content=IMAGE, headers=OCTETS)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    events = read_events(answer.text)
+    assert [kind for kind, _ in events] == ["word"] * 5 + ["caption"]
+    greedy = expected(http_server, attention=True, beam_size=1)
+    assert [data for _, data in events[:-1]] == greedy["words"]
+    assert events[-1][1] == expected(http_server, attention=True, alternatives=2)
+    assert len(events[-1][1]["alternatives"]) == 2
+
+
+def test_maps_are_written_as_the_command_line_writes_them():
+    """They are formatted in another way, because large ones would hold up other calls."""
+    attention = np.float32([[0, 1, 1 / 3], [1e-4, 1.2345678e-5, 3e-30]])
+    caption = Caption("a dog", -1.5, (Word("a", -0.5, attention, 0.25), Word("dog", -1.0, attention.T)))
+    assert json.loads(asyncio.run(encode(caption))) == caption.to_dict()
+    assert json.loads(asyncio.run(encode(caption.words[0]))) == caption.words[0].to_dict()
+    with pytest.raises(ValueError, match="JSON"):
+        asyncio.run(encode(Word("a", -0.5, np.float32([[np.nan]]))))
+
+
+def test_a_greedy_stream_is_not_searched_again(http_server, http):
+    batches = len(http_server.model.batches)
+    answer = http.post("/v1/caption:stream?beam_size=1", content=IMAGE, headers=OCTETS)
+    assert read_events(answer.text)[-1] == ("caption", expected(http_server, beam_size=1))
+    assert len(http_server.model.batches) == batches
+
+
+def test_words_come_while_others_are_decoded():
+    model = FakeModel()
+    with serve_http(model) as (_, http):
+        model.first_word_read.clear()
+        events = []
+        with http.stream("POST", "/v1/caption:stream", content=IMAGE, headers=OCTETS) as answer:
+            for line in answer.iter_lines():
+                if line.startswith("event:"):
+                    events.append(line)
+                    model.first_word_read.set()
+        assert events == ["event: word"] * 5 + ["event: caption"]
+
+
+def test_what_goes_wrong_after_the_first_word_is_an_event():
+    class Failing(FakeModel):
+        def caption_pixels(self, pixels, options=None):
+            if self.streams > 1:  # after the warm-up
+                raise ValueError("secret")
+            return super().caption_pixels(pixels, options)
+
+    with serve_http(Failing()) as (server, http):
+        answer = http.post("/v1/caption:stream", content=IMAGE, headers=OCTETS)
+        kind, data = read_events(answer.text)[-1]
+        assert (kind, data["error"]["code"]) == ("error", "INTERNAL")
+        assert "secret" not in answer.text
+        assert http.post("/v1/caption", content=IMAGE, headers=OCTETS).status_code == 500
+        counted = {"method": "POST /v1/caption:stream", "code": "INTERNAL"}
+        wait_until(lambda: server.metric("calls_total", **counted) == 1)  # after its answer has been sent
+
+
+def test_a_format_that_the_server_leaves_out_is_refused_with_the_flag_that_takes_it(http):
+    heic = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(99)
+    answer = http.post("/v1/caption", content=heic, headers=OCTETS)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "NOT_AN_IMAGE")
+    assert "--formats all" in answer.json()["error"]["message"]
