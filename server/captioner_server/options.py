@@ -19,7 +19,7 @@ from captioner.images.workers import DEFAULT_MAX_CPU_S
 from captioner.options import MAX_BEAM_SIZE, MAX_WORDS
 
 _URL = re.compile(r"https?://[^/]+")
-_ORIGIN = re.compile(r"\*|https?://[^\s/?#@]+")
+_ORIGIN = re.compile(r"\*|(?!file:)[a-z][a-z0-9+.-]*://[^\s/?#@]+")
 
 
 def option(default: Any, help: str, low: float | None = None, high: float = float("inf")) -> Any:
@@ -97,7 +97,9 @@ class ServerOptions:
         None, "port of HTTP, with a web page; none by default; 0 takes a free one", 0, 65535
     )
     http_cors: str | None = option(
-        None, "origins whose pages may call over HTTP (CORS), separated by commas, or *; none by default"
+        None,
+        "origins whose pages may call over HTTP (CORS), such as https://a.example or app://obsidian.md, "
+        "separated by commas, or *; none by default",
     )
     http_hosts: str | None = option(
         None,
@@ -148,8 +150,9 @@ class ServerOptions:
         parse_formats(self.formats)
         for origin in self.origins:
             if not _ORIGIN.fullmatch(origin):
-                what = "http://HOST[:PORT] or https://HOST[:PORT], or *"
-                raise OptionsError(f"http_cors must be origins, {what}, got {origin!r}", "http_cors")
+                what = "SCHEME://HOST[:PORT] or *"
+                none = "; pages of files have none" if origin.startswith(("null", "file:")) else ""
+                raise OptionsError(f"http_cors must be origins, {what}, got {origin!r}{none}", "http_cors")
 
     @property
     def address(self) -> str:

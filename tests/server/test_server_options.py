@@ -30,7 +30,14 @@ def test_batch_sizes_are_powers_of_two_and_the_largest(most: int, sizes: tuple[i
         {"tls_key": Path("key.pem")},
         *(
             {"http_cors": text}
-            for text in ("foo", "https://a.example/", "https://a.example,b.example", "null")
+            for text in (
+                "foo",
+                "https://a.example/",
+                "https://a.example,b.example",
+                "null",
+                "file://",
+                "file://a",
+            )
         ),
     ],
 )
@@ -63,10 +70,18 @@ def test_hosts_are_written_as_people_write_them(host: str, address: str) -> None
         ("", set()),
         ("*", {"*"}),
         ("https://A.example, http://[::1]:8080,", {"https://a.example", "http://[::1]:8080"}),
+        ("app://obsidian.md,tauri://localhost", {"app://obsidian.md", "tauri://localhost"}),
+        ("moz-extension://8c-1,chrome-extension://ab", {"moz-extension://8c-1", "chrome-extension://ab"}),
     ],
 )
 def test_origins_are_written_as_browsers_do(http_cors: str | None, origins: set[str]) -> None:
     assert ServerOptions(http_cors=http_cors).origins == origins
+
+
+@pytest.mark.parametrize("origin", ["null", "file://", "file:///home/me"])
+def test_pages_of_files_have_no_origin(origin: str) -> None:
+    with pytest.raises(OptionsError, match="pages of files have none"):
+        ServerOptions(http_cors=origin)
 
 
 def test_a_message_has_room_for_more_than_the_largest_image() -> None:

@@ -22,7 +22,7 @@ from captioner_server.http.dialects.ollama import show_error
 from captioner_server.http.dialects.operations import dialect_operations
 from captioner_server.http.docs_page import POLICY, docs_page
 from captioner_server.http.endpoint import Endpoint, Operation, peer_of
-from captioner_server.http.errors import NotFoundError, error_response
+from captioner_server.http.errors import NotFoundError, error_response, error_to_json
 from captioner_server.http.gallery import Gallery
 from captioner_server.http.guards import Origins, make_guards
 from captioner_server.http.hints import hint
@@ -108,7 +108,10 @@ def _not_found(known: Sequence[str], journal: Journal) -> Callable[[Request, Exc
         call = journal.begin(_UNKNOWN, request.headers, peer_of(request))
         journal.refuse(missing)
         journal.finish(call, missing.grpc_code, asked, 0.0)
-        response = show_error(missing) if path.startswith("/api/") else error_response(missing)
+        content = error_to_json(missing)
+        if path.startswith("/v1/"):  # OpenAI's clients look there too
+            content["error"] |= {"type": "invalid_request_error", "param": None}
+        response = show_error(missing) if path.startswith("/api/") else error_response(missing, content)
         response.status_code = status
         response.headers["X-Request-Id"] = call.request_id
         if isinstance(error, HTTPException) and error.headers:

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from captioner_server.errors import ForeignOriginError, RequestError
+from captioner_server.http.cors import Cors
+from captioner_server.http.cors import foreign as foreign_page
 from captioner_server.http.errors import error_response
 
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
@@ -28,7 +29,7 @@ def make_guards(hosts: frozenset[str], origins: frozenset[str]) -> list[Middlewa
         Middleware(_OneLength),
         Middleware(_OwnPagesOnly),
         *([Middleware(_KnownNames, names=hosts)] if hosts else []),
-        *_cors(origins),
+        Middleware(Cors, origins=origins),
     ]
 
 
@@ -85,21 +86,6 @@ class _KnownNames:
         await error_response(error)(scope, receive, send)
 
 
-def _cors(origins: frozenset[str]) -> list[Middleware]:
-    """CORS for these origins; pages of others cannot read answers."""
-    if not origins:
-        return []
-    return [
-        Middleware(
-            CORSMiddleware,
-            allow_origins=sorted(origins),
-            allow_methods=["GET", "POST"],
-            allow_headers=["*"],  # clients of other protocols send headers of their own
-            expose_headers=["retry-after", "server-timing", "x-request-id"],
-        )
-    ]
-
-
 @dataclass(frozen=True, slots=True)
 class Origins:
     """The pages that may call: the server's own, and those of other sites that it allows."""
@@ -123,7 +109,7 @@ class Origins:
         else:
             foreign = False
         if foreign:
-            raise ForeignOriginError("the page of another site may not call this server (http_cors)")
+            raise foreign_page(origin)
 
 
 def _is_at(origin: str, host: str) -> bool:

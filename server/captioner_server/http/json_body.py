@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import binascii
 import json
+import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,7 +56,7 @@ class JsonBody:
         try:
             return binascii.a2b_base64(_without_header(encoded), strict_mode=True)
         except ValueError:
-            raise RequestError(f"{field} is not base64", field) from None
+            raise RequestError(f"{field} is not base64{_what_else(encoded)}", field) from None
 
     def _long_text(self, text: str) -> memoryview | None:
         number = text.removeprefix(self.mark)
@@ -67,15 +68,17 @@ class JsonBody:
 def parse_json(body: bytearray, max_values: int, max_rest_bytes: int) -> JsonBody:
     """Parse a body with at most `max_values` values and `max_rest_bytes` bytes beside long texts. Raises
     `RequestError`."""
-    too_many = RequestError(f"the JSON body has more than {max_values} values", "body")
+    too_many = RequestError(
+        f"the JSON body has more than {max_values} values; an image is one text, in base64", "body"
+    )
     if body.count(b'"') > 4 * max_values:
         raise too_many
     mark = f"@{secrets.token_hex(8)}:"  # not base64
     rest, long_texts = _cut(body, mark)
-    if len(rest) > max_rest_bytes:
-        raise RequestError(f"the JSON body has more than {max_rest_bytes} bytes beside images", "body")
     if sum(rest.count(mark) for mark in (b",", b"[", b"{")) > max_values:
         raise too_many
+    if len(rest) > max_rest_bytes:
+        raise RequestError(f"the JSON body has more than {max_rest_bytes} bytes beside images", "body")
     try:
         return JsonBody(json.loads(rest), long_texts, mark)
     except (ValueError, RecursionError):
@@ -89,13 +92,33 @@ def _cut(body: bytearray, mark: str) -> tuple[bytearray, list[memoryview]]:
     rest = bytearray()
     texts: list[memoryview] = []
     begin = after = 0
-    while (quote := body.find(b'"', after)) >= 0:
-        if quote - after > LONG_TEXT_BYTES:
-            rest += body[begin:after] + f"{mark}{len(texts)}".encode()
-            texts.append(_unescaped(body, after, quote))
-            begin = quote
+    while (quote := body.find(b'"', after)) >= 0:  # where a text begins
         after = quote + 1
+        end = _end_of_text(body, after)
+        if end - after > LONG_TEXT_BYTES:
+            rest += body[begin:after] + f"{mark}{len(texts)}".encode()
+            texts.append(_unescaped(body, after, end))
+            begin = end
+        after = end + 1
     return rest + body[begin:], texts
+
+
+def _end_of_text(body: bytearray, start: int) -> int:
+    """The place of the quote that ends the text which begins at `start`; the end of the body if none does."""
+    end = body.find(b'"', start)
+    while end >= 0 and _is_escaped(body, start, end):
+        end = body.find(b'"', end + 1)
+    return end if end >= 0 else len(body)
+
+
+def _is_escaped(body: bytearray, start: int, quote: int) -> bool:
+    """Whether an odd number of backslashes is before a quote, in time that grows with their number only."""
+    size = 1
+    window = body[max(start, quote - size) : quote]
+    while len(window) == size and not window.strip(b"\\"):
+        size *= 2
+        window = body[max(start, quote - size) : quote]
+    return (len(window) - len(window.rstrip(b"\\"))) % 2 == 1
 
 
 def _unescaped(body: bytearray, start: int, end: int) -> memoryview:
@@ -105,6 +128,16 @@ def _unescaped(body: bytearray, start: int, end: int) -> memoryview:
     for escape, plain in _ESCAPES.items():
         text = text.replace(escape, plain)  # backslashes that are left are not base64
     return memoryview(text)
+
+
+def _what_else(encoded: memoryview) -> str:
+    """What a text that is no base64 seems to be, as a part of a sentence."""
+    head = bytes(encoded[:_HEADER_BYTES])
+    if len(encoded) <= _HEADER_BYTES and re.search(rb"[.~\\]", head):
+        return ": send the image itself, not the name of its file"
+    if re.search(rb"[-_]", encoded):
+        return " but base64url: send + and / in place of - and _"
+    return ""
 
 
 def _without_header(encoded: memoryview) -> memoryview:

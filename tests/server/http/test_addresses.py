@@ -107,3 +107,11 @@ def test_other_addresses_say_what_is_meant(http: httpx.Client, call, meant):
     error = answer.json()["error"]
     message = error if path.startswith("/api/") else error["message"]
     assert message.startswith(call.rstrip("/")[:20]) and meant in message
+
+
+def test_addresses_that_are_not_there_have_errors_of_openai_too(http):
+    for answer in (http.get("/v1/nothing"), http.delete("/v1/models"), http.post("/v1/embeddings", json={})):
+        error = answer.json()["error"]
+        assert (error["code"], error["type"], error["param"]) == ("NOT_FOUND", "invalid_request_error", None)
+        assert error["message"]
+    assert set(http.get("/nothing").json()["error"]) == {"code", "message"}

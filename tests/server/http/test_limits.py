@@ -190,3 +190,39 @@ def test_named_origins_may_call():
             del headers["sec-fetch-site"]
             answer = http.post("/v1/caption", content=IMAGE, headers=headers | {"host": "b.example"})
             assert (answer.status_code == 200) is allowed
+
+
+PREFLIGHT = {"access-control-request-method": "POST", "access-control-request-headers": "content-type"}
+NEAR = "access-control-request-private-network"
+
+
+@pytest.mark.parametrize("origin", ["app://obsidian.md", "chrome-extension://abcdef", "https://a.example"])
+def test_named_origins_of_apps_may_call_also_from_the_internet(origin):
+    with serve_http(FakeModel(), http_cors=origin) as (_, http):
+        answer = http.options("/api/generate", headers={**PREFLIGHT, NEAR: "true", "origin": origin})
+        assert answer.status_code == 200
+        assert answer.headers["access-control-allow-origin"] == origin
+        assert answer.headers["access-control-allow-private-network"] == "true"
+        headers = {**OCTETS, "sec-fetch-site": "cross-site", "origin": origin}
+        answer = http.post("/v1/caption", content=IMAGE, headers=headers)
+        assert answer.status_code == 200 and answer.headers["access-control-allow-origin"] == origin
+
+
+@pytest.mark.parametrize("options", [{}, {"http_cors": "https://a.example"}], ids=["none", "others"])
+@pytest.mark.parametrize(
+    ("origin", "advice"),
+    [
+        ("https://b.example", "--http-cors https://b.example"),
+        ("app://obsidian.md", "--http-cors app://obsidian.md"),
+        ("null", "without an origin"),
+        ("file://", "without an origin"),
+    ],
+)
+def test_pages_that_may_not_call_are_told_how_they_may(options, origin, advice):
+    with serve_http(FakeModel(), **options) as (_, http):
+        for answer in (
+            http.options("/v1/caption", headers={**PREFLIGHT, NEAR: "true", "origin": origin}),
+            http.post("/v1/caption", content=IMAGE, headers={**OCTETS, "origin": origin}),
+        ):
+            assert answer.status_code == 403 and advice in answer.json()["error"]["message"]
+            assert not any(name.startswith("access-control") for name in answer.headers)

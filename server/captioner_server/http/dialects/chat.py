@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 import time
 from typing import Any
 
@@ -21,6 +20,7 @@ from captioner_server.http.dialects.question import (
     take,
 )
 from captioner_server.http.dialects.reply import Reply
+from captioner_server.http.dialects.tools import forced_function, new_id
 from captioner_server.intake.ticket import Ticket
 
 
@@ -38,39 +38,61 @@ class ChatCompletions:
             raise RequestError("each message must be an object", "messages")
         if take(record, "n", int, 1) != 1:
             raise RequestError("n must be 1", "n")
+        function = forced_function(record)
         image, texts = await image_and_texts(self._questions, request, body, messages, "messages")
         question = self._questions.ask(
             image,
             body,
             prompt=check_prompt(body, texts),
-            format=answer_format_of(record.get("response_format")),
+            format=function.parameters if function else answer_format_of(record.get("response_format")),
             stream=take(record, "stream", bool, False),
             most_tokens=most_tokens_of(record, "max_completion_tokens", "max_tokens"),
             stops=stops_of(record),
         )
         streaming = take(record, "stream_options", dict, {})
-        return dataclasses.replace(question, details=take(streaming, "include_usage", bool, False))
+        return dataclasses.replace(
+            question,
+            format_field="tools" if function else "response_format",
+            function=function.name if function else "",
+            details=take(streaming, "include_usage", bool, False),
+        )
 
     async def answer(self, question: Question, ticket: Ticket) -> Response:
         reply = await self._questions.reply(question, ticket)
-        head = {"id": f"chatcmpl-{random.getrandbits(96):024x}", "created": int(time.time())}
+        head = {"id": new_id("chatcmpl").replace("_", "-"), "created": int(time.time())}
         head |= {"model": question.model, "system_fingerprint": None}
+        message, deltas = _called(question, reply) if question.function else _told(reply)
+        end = "tool_calls" if question.function else reply.finish
         if not question.stream:
-            message = {"role": "assistant", "content": reply.text, "refusal": None}
-            choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reply.finish}
+            message = {"role": "assistant", **message, "refusal": None}
+            choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": end}
             return JSONResponse(
                 {**head, "object": "chat.completion", "choices": [choice], "usage": _usage(reply)}
             )
         head |= {"object": "chat.completion.chunk"}
-        deltas = [{"role": "assistant", "content": ""}, *({"content": piece} for piece in reply.pieces), {}]
-        chunks = [{**head, "choices": [_choice(delta, reply)]} for delta in deltas]
+        deltas[0] = {"role": "assistant", **deltas[0]}
+        chunks = [
+            {**head, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}]}
+            for delta, reason in (*((delta, None) for delta in deltas), ({}, end))
+        ]
         if question.details:
             chunks.append({**head, "choices": [], "usage": _usage(reply)})
         return events(chunks, end=b"data: [DONE]\n\n")
 
 
-def _choice(delta: dict[str, str], reply: Reply) -> dict[str, Any]:
-    return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None if delta else reply.finish}
+def _told(reply: Reply) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The text in a message, whole and in pieces."""
+    return {"content": reply.text}, [{"content": piece} for piece in ("", *reply.pieces)]
+
+
+def _called(question: Question, reply: Reply) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The call of a function in a message, whole and in pieces."""
+    call = {"id": new_id("call"), "type": "function"}
+    function = {"name": question.function, "arguments": reply.text}
+    begun = {"index": 0, **call, "function": {**function, "arguments": ""}}
+    rest = {"index": 0, "function": {"arguments": reply.text}}
+    whole = {"content": None, "tool_calls": [{**call, "function": function}]}
+    return whole, [{"content": None, "tool_calls": [begun]}, {"tool_calls": [rest]}]
 
 
 def _usage(reply: Reply) -> dict[str, int]:

@@ -43,7 +43,7 @@ class Ollama:
         body = await self._questions.read(request)
         record = body.record
         texts = [take(record, name, str, "") for name in ("system", "prompt")]
-        images = take(record, "images", list, [])
+        images = _images_of(record)
         image = await self._questions.image(request, body, images, "images") if images else None
         if image is None and texts[1]:
             raise RequestError(NO_IMAGE, "images")
@@ -62,10 +62,17 @@ class Ollama:
         messages = take(record, "messages", list, [])
         if not all(isinstance(message, dict) for message in messages):
             raise RequestError("each message must be an object", "messages")
-        with_images = [images for one in messages if (images := take(one, "images", list, []))]
+        if any(isinstance(one.get("content"), list) for one in messages):
+            raise RequestError(
+                "the content of a message must be a text; its images are beside it, in base64: "
+                '{"role": "user", "content": "...", "images": ["..."]}',
+                "messages",
+            )
+        with_images = [images for one in messages if (images := _images_of(one))]
         image = await self._questions.image(request, body, with_images[-1], "images") if with_images else None
         if image is None and messages:
-            raise RequestError(NO_IMAGE, "images")
+            inside = "; those of a chat belong into a message" if record.get("images") else ""
+            raise RequestError(NO_IMAGE + inside, "images")
         texts = [take(one, "content", str, "") for one in asked_last(messages)]
         return self._questions.ask(
             image,
@@ -152,6 +159,14 @@ class Ollama:
 def show_error(error: CaptionerError) -> Response:
     """An error as Ollama sends it."""
     return error_response(error, {"error": message_of(error)})
+
+
+def _images_of(record: dict[str, Any]) -> list[Any]:
+    """The images of a request or a message. Raises `RequestError`."""
+    images = record.get("images")
+    if images is not None and not isinstance(images, list):
+        raise RequestError("images must be a list of texts in base64", "images")
+    return images or []
 
 
 def _limits_of(record: Any) -> dict[str, Any]:

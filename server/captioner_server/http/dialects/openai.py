@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from captioner.errors import CaptionerError
+from captioner.errors import CaptionerError, clip
 from captioner_server.errors import RequestError, field_of, message_of
 from captioner_server.http.dialects.question import NO_IMAGE, Questions, asked_last
 from captioner_server.http.dialects.reply import JSON
@@ -18,6 +19,12 @@ from captioner_server.http.errors import error_response, status_of
 from captioner_server.http.json_body import JsonBody
 from captioner_server.intake.ticket import Ticket
 
+_IMAGES = {
+    "image_url": '{"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,..."}}',
+    "input_image": '{"type": "input_image", "image_url": "data:image/jpeg;base64,..."}',
+}
+"""The types of parts that are images, and their forms."""
+_LIKE_IMAGES = re.compile("image|file|media|document")
 _TYPES = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error"}
 _TYPES |= {404: "invalid_request_error", 413: "invalid_request_error", 429: "rate_limit_error"}
 
@@ -61,10 +68,12 @@ async def image_and_texts(
 ) -> tuple[bytes, list[str]]:
     """The image of the last message with one, and the texts of what is asked now; `field` holds the messages.
     Raises `RequestError` if no message has an image."""
-    with_images = [images for one in messages if (images := images_of(parts_of(one)))]
-    if not with_images:
+    for message in reversed(messages):
+        if images := images_of(parts_of(message), field):
+            break
+    else:
         raise RequestError(NO_IMAGE, field)
-    image = await questions.image(request, body, with_images[-1], "image_url")
+    image = await questions.image(request, body, images, "image_url")
     return image, [text for one in asked_last(messages) for text in texts_of(parts_of(one))]
 
 
@@ -84,13 +93,20 @@ def texts_of(parts: Iterable[dict[str, Any]]) -> list[str]:
     return [part["text"] for part in parts if isinstance(part.get("text"), str)]
 
 
-def images_of(parts: Iterable[dict[str, Any]]) -> list[Any]:
-    """The images among parts, as data URLs or other URLs."""
+def images_of(parts: Iterable[dict[str, Any]], field: str) -> list[Any]:
+    """The images among parts, as data URLs or other URLs; `field` holds the messages. Raises `RequestError`
+    for images in forms of other protocols."""
     images = []
     for part in parts:
-        if part.get("type") in ("image_url", "input_image"):
-            image = part.get("image_url")
+        kind = part.get("type")
+        image = part.get("image_url")
+        if kind in _IMAGES and image is not None:
             images.append(image.get("url") if isinstance(image, dict) else image)
+        elif isinstance(kind, str) and _LIKE_IMAGES.search(kind):
+            form = _IMAGES.get(kind, _IMAGES["image_url" if field == "messages" else "input_image"])
+            raise RequestError(
+                f"the image in a part of type {clip(kind, 50)!r} is not understood; send it as {form}", field
+            )
     return images
 
 

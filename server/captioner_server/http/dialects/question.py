@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -33,6 +34,7 @@ _MOST_VALUES = 2**12
 _REST_BYTES = 2**18
 """Most bytes of a request beside its images: prompts, a schema, earlier messages."""
 NO_IMAGE = "the request has no image: captioner captions images and does not chat"
+_CONTEXT = re.compile(rb'"context"\s*:\s*(\[[\s\d,]*\])')
 _DEFAULTS = CaptionOptions(attention=False)
 
 
@@ -55,6 +57,10 @@ class Question:
     """Most words of the caption, if the request says so."""
     stops: tuple[str, ...] = ()
     """What ends the text before it is said."""
+    format_field: str = "format"
+    """The field of the request that holds the format, for errors."""
+    function: str = ""
+    """The function that the answer calls, with the format as the schema of its arguments; "" for none."""
     details: Any = None
     """What else the protocol needs for its answer."""
 
@@ -77,8 +83,7 @@ class Questions:
         largest = limits.max_image_bytes if image else MAX_SMALL_BYTES
         most = min(largest * 4 // 3 + _REST_BYTES, limits.max_message_bytes) if image else largest
         content = await read_body(request, most, largest)
-        parse = (content, _MOST_VALUES, _REST_BYTES)
-        body = parse_json(*parse) if len(content) <= LONG_TEXT_BYTES else await off_loop(parse_json, *parse)
+        body = _parse(content) if len(content) <= LONG_TEXT_BYTES else await off_loop(_parse, content)
         if not isinstance(body.record, dict):
             raise RequestError("the body must be a JSON object", "body")
         return body
@@ -90,7 +95,7 @@ class Questions:
             raise RequestError(f"captioner captions one image in a request, not {len(texts)}", field)
         [text] = texts
         if not isinstance(text, str):
-            raise RequestError(f"{field} must be a text", field)
+            raise RequestError(f"an image must be a text in base64, not {_kind_of(text)}", field)
         if not is_url(text):
             return await off_loop(body.image, text, field) if body.is_long(text) else body.image(text, field)
         if self._fetcher is None:
@@ -146,13 +151,28 @@ class Questions:
         hosted = self._models.get(question.served_as)
         with hosted.enter(ticket, question.options):
             caption = await hosted.caption(ticket, question.image, question.options)
-        text, is_cut = text_of(caption, question.prompt, question.format), False
+        text, is_cut = text_of(caption, question.prompt, question.format, question.format_field), False
         if not is_json(question.prompt, question.format):
             whole, text = text, before(text, question.stops)
             is_cut = text == whole and len(caption.words) == question.most_tokens
         rows, columns = hosted.model.grid
         tokens = len(caption.words) + (not is_cut)
         return Reply(text, rows * columns, tokens, dict(current_call.get().seconds), is_cut)
+
+
+def _parse(content: bytearray) -> JsonBody:
+    """Without the context of Ollama's earlier answers, which some clients send back: thousands of numbers."""
+    if context := _CONTEXT.search(content):
+        start, end = context.span(1)
+        del context  # it keeps the body as large as it is
+        content[start:end] = b"0"
+    return parse_json(content, _MOST_VALUES, _REST_BYTES)
+
+
+def _kind_of(value: Any) -> str:
+    """What a value is that is no text."""
+    kinds: dict[type, str] = {list: "a list", dict: "an object", type(None): "null"}
+    return kinds.get(type(value), "a number")
 
 
 def take(record: Any, name: str, kind: type[T], default: T) -> T:

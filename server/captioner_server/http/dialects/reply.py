@@ -15,6 +15,7 @@ from captioner_server.errors import RequestError
 from captioner_server.http.dialects import prompt as prompts
 from captioner_server.http.dialects.facts import Facts
 from captioner_server.http.dialects.schema import fill_schema, schema_of
+from captioner_server.http.dialects.shapes import keys_in, shape_in
 
 JSON = "json"
 """The format of JSON of any shape."""
@@ -55,26 +56,34 @@ def before(text: str, stops: Sequence[str]) -> str:
     return text[: min((place for stop in stops if (place := text.find(stop)) >= 0), default=len(text))]
 
 
-def text_of(caption: Caption, prompt: str, format: Any) -> str:
+def text_of(caption: Caption, prompt: str, format: Any, field: str = "format") -> str:
     """The caption, or what the prompt or the format ask for instead. `format` is None, `JSON` or a schema.
-    Raises `RequestError` where the format cannot be met."""
+    Raises `RequestError`, about the `field` of the request that holds the format, where it cannot be met."""
     facts = Facts.of(caption)
     if isinstance(format, (dict, bool)):
-        return _dump(fill_schema(format, facts))
+        return _dump(fill_schema(format, facts, field), field)
     if format == JSON or prompts.asks_for_json(prompt):
-        return _dump(_any_json(facts, prompt))
-    if prompts.asks_for_alt_text(prompt):
-        return facts.alt_text
-    if prompts.asks_for_keywords(prompt):
-        return ", ".join(keyword.text for keyword in facts.keywords)
-    return caption.text
+        return _dump(_any_json(facts, prompt), field)
+    is_alt_text = prompts.asks_for_alt_text(prompt)
+    sentence = facts.alt_text if is_alt_text else facts.caption
+    if not prompts.asks_for_keywords(prompt):
+        return sentence
+    if prompts.asks_for_hashtags(prompt):
+        keywords = " ".join(keyword.hashtag for keyword in facts.keywords)
+    else:
+        keywords = ", ".join(keyword.text for keyword in facts.keywords)
+    if is_alt_text or prompts.asks_for_sentence(prompt):
+        return f"{sentence}\n\n{keywords}" if keywords else sentence
+    return keywords
 
 
 def _any_json(facts: Facts, prompt: str) -> Any:
-    """In the shape that the prompt shows, if it shows one that can be filled."""
-    if (shape := prompts.shape_in(prompt)) is not None:
-        with suppress(RequestError, RecursionError):
-            return fill_schema(schema_of(shape), facts)
+    """In the shape that the prompt shows, or with the keys that it names, if these can be filled."""
+    named: Any = {"properties": {name: {} for name in keys_in(prompt)}}
+    for shape in (shape_in(prompt), named if named["properties"] else None):
+        if shape:
+            with suppress(RequestError, RecursionError):
+                return fill_schema(schema_of(shape), facts)
     keywords = [keyword.text for keyword in facts.keywords]
     if prompts.asks_for_json_list(prompt):
         return keywords
@@ -82,12 +91,12 @@ def _any_json(facts: Facts, prompt: str) -> Any:
     return {"caption": facts.caption, "keywords": keywords, "labels": labels}
 
 
-def _dump(value: Any) -> str:
+def _dump(value: Any, field: str) -> str:
     """As JSON, with lone surrogates escaped, which UTF-8 cannot encode. Raises `RequestError`."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (ValueError, RecursionError):
         raise RequestError(
-            "the format has a number that is not finite, or too many brackets", "format"
+            "the format has a number that is not finite, or too many brackets", field
         ) from None
     return escape_surrogates(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import dataclasses
 import time
 from typing import Any
 
@@ -13,7 +13,11 @@ from captioner_server.errors import RequestError
 from captioner_server.http.dialects.openai import answer_format_of, events, image_and_texts
 from captioner_server.http.dialects.question import Question, Questions, check_prompt, most_tokens_of, take
 from captioner_server.http.dialects.reply import Reply
+from captioner_server.http.dialects.tools import forced_function, new_id
 from captioner_server.intake.ticket import Ticket
+
+_Event = tuple[str, dict[str, Any]]
+"""Its type and its other fields."""
 
 
 class Responses:
@@ -29,39 +33,36 @@ class Responses:
         messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
         if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
             raise RequestError("input must be a text or a list of messages", "input")
+        function = forced_function(record)
         image, texts = await image_and_texts(self._questions, request, body, messages, "input")
         texts.append(take(record, "instructions", str, ""))
-        return self._questions.ask(
+        text = take(record, "text", dict, {})
+        question = self._questions.ask(
             image,
             body,
             prompt=check_prompt(body, texts),
-            format=answer_format_of(take(record, "text", dict, {}).get("format")),
+            format=function.parameters if function else answer_format_of(text.get("format")),
             stream=take(record, "stream", bool, False),
             most_tokens=most_tokens_of(record, "max_output_tokens"),
+        )
+        return dataclasses.replace(
+            question,
+            format_field="tools" if function else "text.format",
+            function=function.name if function else "",
         )
 
     async def answer(self, question: Question, ticket: Ticket) -> Response:
         reply = await self._questions.reply(question, ticket)
-        part = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
-        message = {"id": _new("msg"), "type": "message", "role": "assistant", "status": _status(reply)}
-        whole = _response(question, {**message, "content": [part]}, reply)
+        item, pieces = _called(question, reply) if question.function else _told(reply)
+        whole = _response(question, item, reply)
         if not question.stream:
             return JSONResponse(whole)
-        place = {"item_id": message["id"], "output_index": 0, "content_index": 0}
         begun = {**whole, "status": "in_progress", "incomplete_details": None, "output": [], "usage": None}
-        started = {**message, "status": "in_progress", "content": []}
-        told: list[tuple[str, dict[str, Any]]] = [
+        told: list[_Event] = [
             ("response.created", {"response": begun}),
             ("response.in_progress", {"response": begun}),
-            ("response.output_item.added", {"output_index": 0, "item": started}),
-            ("response.content_part.added", {**place, "part": {**part, "text": ""}}),
-            *(
-                ("response.output_text.delta", {**place, "delta": one, "logprobs": []})
-                for one in reply.pieces
-            ),
-            ("response.output_text.done", {**place, "text": reply.text, "logprobs": []}),
-            ("response.content_part.done", {**place, "part": part}),
-            ("response.output_item.done", {"output_index": 0, "item": whole["output"][0]}),
+            *pieces,
+            ("response.output_item.done", {"output_index": 0, "item": item}),
             (f"response.{_status(reply)}", {"response": whole}),
         ]
         return events(
@@ -73,13 +74,41 @@ class Responses:
         )
 
 
+def _told(reply: Reply) -> tuple[dict[str, Any], list[_Event]]:
+    """The text in a message, whole and in pieces."""
+    part = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
+    message = {"id": new_id("msg"), "type": "message", "role": "assistant", "status": _status(reply)}
+    place = {"item_id": message["id"], "output_index": 0, "content_index": 0}
+    started = {**message, "status": "in_progress", "content": []}
+    return {**message, "content": [part]}, [
+        ("response.output_item.added", {"output_index": 0, "item": started}),
+        ("response.content_part.added", {**place, "part": {**part, "text": ""}}),
+        *(("response.output_text.delta", {**place, "delta": one, "logprobs": []}) for one in reply.pieces),
+        ("response.output_text.done", {**place, "text": reply.text, "logprobs": []}),
+        ("response.content_part.done", {**place, "part": part}),
+    ]
+
+
+def _called(question: Question, reply: Reply) -> tuple[dict[str, Any], list[_Event]]:
+    """The call of a function, whole and in pieces."""
+    call = {"id": new_id("fc"), "type": "function_call", "call_id": new_id("call"), "name": question.function}
+    place = {"item_id": call["id"], "output_index": 0}
+    started = {**call, "status": "in_progress", "arguments": ""}
+    done = {"name": question.function, "arguments": reply.text}
+    return {**call, "status": "completed", "arguments": reply.text}, [
+        ("response.output_item.added", {"output_index": 0, "item": started}),
+        ("response.function_call_arguments.delta", {**place, "delta": reply.text}),
+        ("response.function_call_arguments.done", {**place, **done}),
+    ]
+
+
 def _status(reply: Reply) -> str:
     return "incomplete" if reply.is_cut else "completed"
 
 
-def _response(question: Question, message: dict[str, Any], reply: Reply) -> dict[str, Any]:
+def _response(question: Question, item: dict[str, Any], reply: Reply) -> dict[str, Any]:
     return {
-        "id": _new("resp"),
+        "id": new_id("resp"),
         "object": "response",
         "created_at": int(time.time()),
         "status": _status(reply),
@@ -88,10 +117,10 @@ def _response(question: Question, message: dict[str, Any], reply: Reply) -> dict
         "instructions": None,
         "metadata": {},
         "model": question.model,
-        "output": [message],
+        "output": [item],
         "parallel_tool_calls": False,
         "temperature": None,
-        "tool_choice": "none",
+        "tool_choice": "required" if question.function else "none",
         "tools": [],
         "top_p": None,
         "usage": {
@@ -102,7 +131,3 @@ def _response(question: Question, message: dict[str, Any], reply: Reply) -> dict
             "total_tokens": reply.cells + reply.words,
         },
     }
-
-
-def _new(kind: str) -> str:
-    return f"{kind}_{random.getrandbits(96):024x}"

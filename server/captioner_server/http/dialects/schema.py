@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from captioner.errors import clip
+from captioner.words.alt_text import alt_text
+from captioner.words.english import FUNCTION_WORDS
 from captioner_server.errors import RequestError
 from captioner_server.http.dialects.facts import Facts, Keyword
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_SENTENCE = _names(
-    """alt answer caption captions content description descriptions headline message output response result
-    sentence summary text title"""
+from captioner_server.http.dialects.field_names import (
+    Words,
+    is_alt_text,
+    is_caption,
+    is_confidence,
+    is_hashtags,
+    is_keyword,
+    is_keywords,
+    is_synonyms,
+    is_whole,
+    words_of,
 )
-_ALT = _names("alt alternative")
-"""Words in the name of a field for alt text."""
-_LIST = _names(
-    "categories items keyword keywords label labels nouns objects subjects tag tags things topics words"
+from captioner_server.http.dialects.limits import (
+    FOLLOWED,
+    NOT_FOLLOWED,
+    number_fault,
+    size_fault,
+    text_fault,
 )
-_ONE = _names("category item keyword label name noun object subject tag text thing title topic value word")
-_CHANCE = _names("certainty confidence probability relevance score topicality")
-_REMARKS = _names(
-    """$defs $id $schema default definitions deprecated description examples nullable propertyOrdering
-    readOnly strict title"""
-)
-"""What a schema says without asking for anything."""
-_KNOWN = _REMARKS | _names(
-    """$ref additionalProperties allOf anyOf const enum items maxItems maxLength maximum minItems minLength
-    minimum oneOf properties required type uniqueItems"""
-)
+
+T = TypeVar("T")
+
 _MOST_DEPTH = 16
 _MOST_STEPS = 50_000
 """What is looked at for one answer: references make a short schema unfold without end."""
 _SCHEMA_STEPS = 10
 """Those of a schema; a choice, a name and a letter of a reference is one."""
 _LONGEST_NAME = 100
-"""Characters of a field's name that count."""
+"""Characters of a field's name in errors."""
 _NOTHING = object()
 
 
@@ -49,17 +46,52 @@ class Unmet(Exception):
     """A field that cannot be filled; the text says which and why."""
 
 
-def fill_schema(schema: Any, facts: Facts) -> Any:
-    """A value that the schema allows. Raises `RequestError` for a schema that asks for more than is known."""
+class _Place(NamedTuple):
+    """A field, or an entry of a list, that gets a value."""
+
+    path: str = ""
+    """For errors; "" is the answer itself."""
+    words: Words = ()
+    """Those of its name, or of the list that it is an entry of."""
+    keyword: Keyword | None = None
+    """What the entry of a list that it is in is for."""
+    is_entry: bool = False
+    """Whether it is such an entry itself."""
+    depth: int = 0
+
+    @property
+    def shown(self) -> str:
+        return self.path or "it"
+
+    def field(self, name: str) -> _Place:
+        """That of a field of an object here."""
+        shown = name[:_LONGEST_NAME]
+        words = words_of(name) if is_whole(self.words) else ("?",)
+        path = f"{self.path}.{shown}" if self.path else shown
+        return _Place(path, words, self.keyword, depth=self.depth + 1)
+
+    def entry(self, keyword: Keyword | None) -> _Place:
+        """That of an entry of a list here."""
+        return _Place(f"{self.path}[]", self.words, keyword, keyword is not None, self.depth + 1)
+
+    def deeper(self) -> _Place:
+        return self._replace(depth=self.depth + 1)
+
+
+def fill_schema(schema: Any, facts: Facts, field: str = "format") -> Any:
+    """A value that the schema allows. Raises `RequestError`, about the `field` of the request that holds the
+    schema, if it asks for more than is known."""
     try:
-        return _Filler(schema, facts).value(schema, "", None, 0)
+        return _Filler(schema, facts).value(schema, _Place())
     except Unmet as error:
+        what = "the arguments of the function" if field == "tools" else "the format"
+        more = "; response_format asks without a function" if field == "tools" else ""
         raise RequestError(
-            f"the format cannot be met: {error}; it can have a caption, keywords and their confidence",
-            "format",
+            f"{what} cannot be met: {error}; it can have a caption, keywords and their confidence{more}",
+            field,
         ) from None
     except RecursionError:
-        raise RequestError("the format has too many brackets within each other", "format") from None
+        raise RequestError("the format has too many brackets within each other", field) from None
 
 
 def schema_of(example: Any) -> Any:
@@ -79,57 +111,54 @@ class _Filler:
         self._root, self._facts = root, facts
         self._steps = 0
 
-    def value(self, schema: Any, path: str, keyword: Keyword | None, depth: int) -> Any:
-        """The value of the field at `path`, within the entry of a list for `keyword`."""
+    def value(self, schema: Any, place: _Place) -> Any:
         self._spend(_SCHEMA_STEPS)
         if schema is True:
             schema = {}
-        if not isinstance(schema, dict) or depth > _MOST_DEPTH:
-            raise Unmet(f"{path or 'it'} is no schema that can be followed")
-        if unknown := set(schema) - _KNOWN:
-            raise Unmet(f"{path or 'it'} has {clip(min(unknown), 50)}, which is not supported")
+        if not isinstance(schema, dict) or place.depth > _MOST_DEPTH:
+            raise Unmet(f"{place.shown} is no schema that can be followed")
+        if unknown := NOT_FOLLOWED & set(schema):
+            raise Unmet(f"{place.shown} has {min(unknown)}, which is not supported")
         for combined in ("$ref", "const", "enum", "anyOf", "oneOf", "allOf"):
             if combined in schema:
-                return self._combined(schema, combined, path, keyword, depth)
-        kinds = schema.get("type", _kind_of(schema, path))
+                return self._combined(schema, combined, place)
+        kinds = schema.get("type", _kind_of(schema, place))
         if isinstance(kinds, list):
             options = [{**schema, "type": kind} for kind in sorted(kinds, key=lambda kind: kind == "null")]
-            return self._first(options, path, keyword, depth)
+            return self._first(options, place)
         match str(kinds).lower():
             case "object":
-                return self._object(schema, path, keyword, depth)
+                return self._object(schema, place)
             case "array":
-                return self._array(schema, path, keyword, depth)
+                return self._array(schema, place)
             case "string":
-                return _within(self._text(path, keyword), schema, path, "Length", len)
+                return self._text(schema, place)
             case "number" | "integer":
-                return self._chance(schema, path, keyword)
+                return self._confidence(schema, place)
             case "null":
                 return None
-        raise Unmet(f"nothing is known for {path or 'it'} ({clip(str(kinds), 50)})")
+        raise _unknown(place, str(kinds))
 
     def _spend(self, steps: int) -> None:
         self._steps += steps
         if self._steps > _MOST_STEPS:
             raise Unmet("it is too large")
 
-    def _combined(
-        self, schema: dict[str, Any], combined: str, path: str, keyword: Keyword | None, depth: int
-    ) -> Any:
+    def _combined(self, schema: dict[str, Any], combined: str, place: _Place) -> Any:
         """The value of a schema that stands for others, or names values."""
         given = schema[combined]
-        beside = set(schema) - _REMARKS - {combined}
+        beside = set(schema) & FOLLOWED - {combined}
         if beside - ({"type"} if combined in ("const", "enum") else set()):
-            raise Unmet(f"{path or 'it'} has {clip(min(beside), 50)} beside {combined}")
+            raise Unmet(f"{place.shown} has {min(beside)} beside {combined}")
         if combined == "$ref":
-            return self.value(self._target(given), path, keyword, depth + 1)
+            return self.value(self._target(given), place.deeper())
         if combined == "const":
             return given
         if combined == "enum":
-            return self._choice(given, path, keyword)
+            return self._choice(given, place)
         if combined == "allOf" and isinstance(given, list) and len(given) > 1:
-            raise Unmet(f"{path or 'it'} has allOf, which is not supported")
-        return self._first(given, path, keyword, depth)
+            raise Unmet(f"{place.shown} has allOf, which is not supported")
+        return self._first(given, place)
 
     def _target(self, reference: Any) -> Any:
         self._spend(len(str(reference)))
@@ -140,119 +169,158 @@ class _Filler:
             raise Unmet(f"{clip(str(reference), 50)} is not in it")
         return found
 
-    def _first(self, options: Any, path: str, keyword: Keyword | None, depth: int) -> Any:
+    def _first(self, options: Any, place: _Place) -> Any:
         """The value of the first of some schemas that can be filled."""
-        reason = Unmet(f"{path or 'it'} has no option that can be met")
+        reason = Unmet(f"{place.shown} has no option that can be met")
         for option in options if isinstance(options, list) else []:
             try:
-                return self.value(option, path, keyword, depth + 1)
+                return self.value(option, place.deeper())
             except Unmet as error:
                 reason = error
         raise reason
 
-    def _choice(self, choices: Any, path: str, keyword: Keyword | None) -> Any:
-        words = [keyword] if keyword else self._facts.keywords
+    def _choice(self, choices: Any, place: _Place) -> Any:
+        words = [place.keyword] if place.keyword else self._facts.keywords
         choices = choices if isinstance(choices, list) else []
         self._spend(len(choices) * max(1, len(words)))
         for choice in choices:
             if isinstance(choice, str) and any(word.text == choice.lower() for word in words):
                 return choice
-        raise Unmet(f"no keyword of this photo is a choice for {path or 'it'}")
+        raise Unmet(f"no keyword of this photo is a choice for {place.shown}")
 
-    def _object(self, schema: Any, path: str, keyword: Keyword | None, depth: int) -> dict[str, Any]:
+    def _object(self, schema: Any, place: _Place) -> dict[str, Any]:
         fields, needed = schema.get("properties", {}), schema.get("required", [])
         lists_names = isinstance(needed, list) and all(isinstance(name, str) for name in needed)
         if not isinstance(fields, dict) or not lists_names:
-            raise Unmet(f"{path or 'it'} is no schema that can be followed")
+            raise Unmet(f"{place.shown} is no schema that can be followed")
+        if place.path and not fields and not needed:
+            raise _unknown(place, "object")
         self._spend(len(fields) + len(needed))
         record = {}
         for name in [*fields, *(name for name in needed if name not in fields)]:
-            shown = name[:_LONGEST_NAME]
-            place = f"{path}.{shown}" if path else shown
             field = fields.get(name, schema.get("additionalProperties", {}))
             try:
-                record[name] = self.value(field, place, keyword, depth + 1)
+                record[name] = self.value(field, place.field(name))
             except Unmet:
                 if name in needed:
                     raise
         if fields and not record:
-            raise Unmet(f"nothing is known for {', '.join(clip(str(name), 50) for name in list(fields)[:3])}")
+            raise Unmet(f"nothing is known for {_listed(fields)}")
+        if record and all(is_confidence(words_of(name), entry=place.keyword is not None) for name in record):
+            raise Unmet(f"it does not say what {_listed(record)} is of")
         return record
 
-    def _array(self, schema: Any, path: str, keyword: Keyword | None, depth: int) -> list[Any]:
+    def _array(self, schema: Any, place: _Place) -> list[Any]:
         items = schema.get("items", {"type": "string"})
-        words = _words(path)
-        if keyword and not path.endswith("[]"):
-            return _within([], schema, path, "Items", len)  # synonyms, for example: none is known
-        if keyword or (path and not words & (_LIST | _SENTENCE)):
-            raise Unmet(f"nothing is known for {path} (array)")
-        if path and not words & _LIST:
-            found = [self.value(items, path, None, depth + 1)]
+        found: list[Any]
+        if place.keyword:
+            if place.is_entry or not is_synonyms(place.words):
+                raise _unknown(place, "array")
+            found = []  # none is known
+        elif not place.words or place.words == (
+            "elements",
+        ):  # the answer, also where it has to be in an object
+            try:
+                found = self._entries(items, place, schema)
+            except Unmet:
+                found = [self.value(items, place.entry(None)._replace(words=()))]
+        elif is_keywords(place.words):
+            found = self._entries(items, place, schema)
+        elif is_caption(place.words):
+            found = [self.value(items, place.entry(None))]
         else:
-            found = list(self._entries(items, path, depth))
+            raise _unknown(place, "array")
         most = schema.get("maxItems")
         found = found[:most] if isinstance(most, int) and most >= 0 else found
-        if schema.get("uniqueItems") and any(one in found[:place] for place, one in enumerate(found)):
-            raise Unmet(f"{path or 'it'} would have an item twice")
-        return _within(found, schema, path, "Items", len)
+        if schema.get("uniqueItems") and any(one in found[:before] for before, one in enumerate(found)):
+            raise Unmet(f"{place.shown} would have an item twice")
+        return _checked(found, place, size_fault(len(found), schema, "Items"))
 
-    def _entries(self, items: Any, path: str, depth: int) -> Iterator[Any]:
-        """An entry for each keyword that the schema of entries allows."""
+    def _entries(self, items: Any, place: _Place, schema: dict[str, Any]) -> list[Any]:
+        """An entry for each keyword that the schema of entries allows, and for more general words as far as
+        the list must be longer."""
+        least = schema.get("minItems", 0)
+        found: list[Any] = []
         reason = None
-        entries = 0
-        for word in self._facts.keywords:
-            try:
-                yield self.value(items, f"{path}[]", word, depth + 1)
-                entries += 1
-            except Unmet as error:
-                reason = error
-        if reason and not entries:
+        for words, most in ((self._facts.keywords, None), (self._facts.general, least)):
+            for word in words:
+                if most is not None and not (isinstance(most, int) and len(found) < most):
+                    break
+                try:
+                    found.append(self.value(items, place.entry(word)))
+                except Unmet as error:
+                    reason = error
+        if reason and not found:
             raise reason
+        return found
 
-    def _text(self, path: str, keyword: Keyword | None) -> str:
-        words = _words(path)
-        if keyword:
-            if path.endswith("[]") or words & _ONE:
-                return keyword.text
-        elif not path or words & _SENTENCE:
-            return self._facts.alt_text if words & _ALT else self._facts.caption
-        elif words & _LIST:
-            return ", ".join(word.text for word in self._facts.keywords)
-        raise Unmet(f"nothing is known for {path} (string)")
+    def _text(self, schema: dict[str, Any], place: _Place) -> str:
+        most = schema.get("maxLength")
+        most = most if isinstance(most, int) and most >= 0 else None
+        if keyword := place.keyword:
+            if not (place.is_entry or is_keyword(place.words)):
+                raise _unknown(place, "string")
+            text = keyword.hashtag if is_hashtags(place.words) else keyword.text
+        elif not place.words or is_caption(place.words):
+            form = alt_text if is_alt_text(place.words) else str
+            text = _shortened(self._facts.caption.split(" "), " ", most, form, FUNCTION_WORDS)
+        elif is_keywords(place.words):
+            tags = is_hashtags(place.words)
+            words = [word.hashtag if tags else word.text for word in self._facts.keywords]
+            text = _shortened(words, " " if tags else ", ", most)
+        else:
+            raise _unknown(place, "string")
+        return _checked(text, place, text_fault(text, schema))
 
-    def _chance(self, schema: Any, path: str, keyword: Keyword | None) -> float:
+    def _confidence(self, schema: Any, place: _Place) -> float:
+        keyword = place.keyword
         chance = keyword.probability if keyword else self._facts.confidence
-        if chance is None or not _words(path) & _CHANCE:
-            raise Unmet(f"nothing is known for {path or 'it'} (number)")
+        if chance is None or not is_confidence(place.words, entry=keyword is not None):
+            raise _unknown(place, "number")
         whole = schema.get("type") == "integer"
         most = schema.get("maximum", 100 if whole else 1)
         scale = most if isinstance(most, (int, float)) and 1 < most <= 1000 else 1
         value = round(chance * scale) if whole else round(chance * scale, 4)
-        least = schema.get("minimum", value)
-        if not (
-            isinstance(least, (int, float)) and isinstance(most, (int, float)) and least <= value <= most
-        ):
-            raise Unmet(f"{path} is from {least} to {most}, and it is {value}")
-        return value
+        return _checked(value, place, number_fault(value, schema))
 
 
-def _kind_of(schema: dict[str, Any], path: str) -> str:
+def _kind_of(schema: dict[str, Any], place: _Place) -> str:
     """The type of a schema that does not say it."""
     if "properties" in schema:
         return "object"
-    return "array" if "items" in schema or (_words(path) & _LIST and not path.endswith("[]")) else "string"
+    if "items" in schema or (is_keywords(place.words) and not place.keyword):
+        return "array"
+    return "number" if is_confidence(place.words, entry=place.keyword is not None) else "string"
 
 
-def _words(path: str) -> set[str]:
-    """The words in the name of a field: imageCaption and "Image caption" have two."""
-    name = path.rpartition(".")[2].removesuffix("[]")
-    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)}
+def _shortened(
+    words: Sequence[str],
+    between: str,
+    most: int | None,
+    form: Callable[[str], str] = str,
+    unfinished: frozenset[str] = frozenset(),
+) -> str:
+    """The text of words in a form, with so few of them that it has at most `most` characters, if that leaves
+    any. Those that would leave it `unfinished` are not the last."""
+    whole = text = form(between.join(words))
+    while words and most is not None and len(text) > most:
+        words = words[:-1]
+        while words and words[-1].lower() in unfinished:
+            words = words[:-1]
+        text = form(between.join(words))
+    return text if words else whole
 
 
-def _within(value: Any, schema: Any, path: str, what: str, size_of: Any) -> Any:
-    """The value, if its size is within the limits. Raises `Unmet`."""
-    size = size_of(value)
-    least, most = schema.get(f"min{what}", 0), schema.get(f"max{what}", size)
-    if not (isinstance(least, int) and isinstance(most, int)) or not least <= size <= most:
-        raise Unmet(f"min{what} and max{what} of {path or 'it'} do not fit what is known ({size})")
+def _unknown(place: _Place, kind: str) -> Unmet:
+    return Unmet(f"nothing is known for {place.shown} ({clip(kind, 50)})")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(clip(name, 50) for name in list(names)[:3])
+
+
+def _checked(value: T, place: _Place, fault: str) -> T:
+    """The value, if there is no fault in it. Raises `Unmet`."""
+    if fault:
+        raise Unmet(f"{place.shown} {fault}")
     return value

@@ -184,3 +184,63 @@ def test_a_large_image_among_other_texts_is_captioned(http, caption) -> None:
     assert answer.status_code == 400 and "no image has at most 16384 bytes" in answer.json()["error"]
     answer = http.post("/api/generate", json={**body, "options": {"stop": ["a" * 100] * 3000}})
     assert answer.status_code == 400 and "beside images" in answer.json()["error"]
+
+
+BYTES = list(IMAGE[:200])
+MANY = BYTES * 100
+URL_SAFE = base64.urlsafe_b64encode(b"\xff\xfe" * 100).decode()
+
+
+@pytest.mark.parametrize(
+    ("images", "reason"),
+    [
+        ([MANY], "an image is one text, in base64"),
+        ([{"type": "Buffer", "data": MANY}], "an image is one text, in base64"),
+        ([BYTES], "an image must be a text in base64, not a list"),
+        ([{"type": "Buffer", "data": BYTES}], "an image must be a text in base64, not an object"),
+        ([None], "an image must be a text in base64, not null"),
+        ("abc", "images must be a list of texts in base64"),
+        (["/home/me/dog.jpg"], "send the image itself, not the name of its file"),
+        (["C:\\photos\\dog"], "send the image itself, not the name of its file"),
+        ([URL_SAFE], "base64url: send + and / in place of - and _"),
+    ],
+    ids=range(9),
+)
+def test_images_in_other_forms(http, images, reason) -> None:
+    answer = http.post("/api/generate", json={"prompt": "Describe", "images": images, "stream": False})
+    assert answer.status_code == 400 and reason in answer.json()["error"]
+
+
+def test_images_in_the_wrong_place_of_a_chat(http) -> None:
+    image = base64.b64encode(IMAGE).decode()
+    parts = [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{image}"}}]
+    answer = http.post("/api/chat", json={"messages": [{"role": "user", "content": parts}]})
+    assert answer.status_code == 400 and '"images": ["..."]' in answer.json()["error"]
+    answer = http.post("/api/chat", json={"messages": [{"role": "user", "content": "a"}], "images": [image]})
+    assert answer.status_code == 400 and "those of a chat belong into a message" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("count", [3, 50_000])
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_the_context_of_earlier_answers_is_ignored(http, caption, count, place) -> None:
+    context = {"context": list(range(100_000, 100_000 + count))}
+    asked = {"images": [base64.b64encode(IMAGE).decode()], "prompt": 'a "context": [1, 2]', "stream": False}
+    body = {**context, **asked} if place == "first" else {**asked, **context}
+    assert http.post("/api/generate", json=body).json()["response"] == caption
+
+
+def test_spaces_are_no_text(http, caption) -> None:
+    body = json.dumps({"stream": False, "images": [base64.b64encode(IMAGE).decode()]})
+    spaced = body.replace('"images":', f'"images":{20_000 * " "}')
+    assert http.post("/api/generate", content=spaced).json()["response"] == caption
+
+
+ESCAPED = 4500 * '\\"'
+ODD = 9001 * "\\" + '"'
+
+
+@pytest.mark.parametrize("text", ["\\", '"', ESCAPED, 9000 * "\\", ODD, 16_385 * "a" + "\\"], ids=range(6))
+def test_quotes_and_backslashes_in_texts_beside_a_large_image(http, caption, text) -> None:
+    image = base64.b64encode(IMAGE + bytes(100_000)).decode()
+    body = {"ignored": text, "images": [image], "stream": False, "more": [text]}
+    assert http.post("/api/generate", json=body).json()["response"] == caption

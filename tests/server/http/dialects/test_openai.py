@@ -233,6 +233,40 @@ def test_errors_have_the_form_of_openai(client, request_, kind, reason) -> None:
     assert caught.value.code
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": URL[22:]}},
+        {"type": "image", "image": URL},
+        {"type": "image", "image_url": {"url": URL}},
+        {"type": "file", "file": {"file_data": URL, "filename": "a.png"}},
+        {"type": "image_file", "image_file": {"file_id": "a"}},
+        {"type": "input_image", "file_id": "a"},
+    ],
+    ids=range(6),
+)
+def test_images_in_other_forms(http, part) -> None:
+    chat = http.post("/v1/chat/completions", json={"messages": asking("a", part)})
+    responses = http.post("/v1/responses", json={"input": asking("a", part)})
+    for answer, form in ((chat, PART["type"]), (responses, "input_image")):
+        error = answer.json()["error"]
+        assert answer.status_code == 400 and error["param"] in ("messages", "input")
+        assert f'type {part["type"]!r} is not understood; send it as {{"type"' in error["message"]
+        assert form in error["message"] or part["type"] == "input_image"
+
+
+def test_errors_about_formats_name_their_field(http) -> None:
+    mood = {"type": "object", "properties": {"mood": {"type": "string"}}, "required": ["mood"]}
+    chat = {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": mood}}}
+    responses = {"text": {"format": {"type": "json_schema", "name": "a", "schema": mood}}}
+    for path, asked, field in (
+        ("chat/completions", {"messages": asking("a"), **chat}, "response_format"),
+        ("responses", {"input": asking("a"), **responses}, "text.format"),
+    ):
+        answer = http.post(f"/v1/{path}", json=asked)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, field)
+
+
 def test_urls_are_fetched_where_the_server_allows_it_from_public_addresses_only() -> None:
     with serve_http(FakeModel(), allow_urls=True) as (server, _):
         client = openai.OpenAI(base_url=f"{server.server.http_url}/v1", api_key="any", max_retries=0)

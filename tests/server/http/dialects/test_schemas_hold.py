@@ -11,7 +11,19 @@ from captioner_server.http.dialects.schema import fill_schema
 
 FACTS = Facts("a dog on a beach", 0.5, (Keyword("dog", 0.75), Keyword("beach", 0.25)))
 NAMES = st.sampled_from(
-    ["caption", "title", "keywords", "labels", "name", "score", "mood", "confidence", "altText"]
+    [
+        "caption",
+        "title",
+        "keywords",
+        "labels",
+        "name",
+        "score",
+        "mood",
+        "confidence",
+        "altText",
+        "hashtags",
+        "elements",
+    ]
 )
 SIZES = st.none() | st.integers(0, 20)
 
@@ -28,6 +40,10 @@ LEAVES = st.one_of(
     limited("string", "minLength", "maxLength"),
     limited("number", "minimum", "maximum"),
     limited("integer", "minimum", "maximum"),
+    limited("number", "exclusiveMinimum", "exclusiveMaximum"),
+    st.sampled_from(["^[A-Z]", "^[a-z ]+$", "dog", "^.{1,9}$", "(a|b)"]).map(
+        lambda pattern: {"type": "string", "pattern": pattern, "x-note": pattern}
+    ),
     st.sampled_from([True, {}, {"type": "boolean"}, {"type": "null"}, {"type": ["null", "string"]}]),
     st.builds(
         lambda values: {"enum": values}, st.lists(st.sampled_from(["dog", "Cat", 3, None]), min_size=1)

@@ -1,0 +1,56 @@
+"""Lets pages of named origins call and read answers (CORS), and says to others how they are named."""
+
+from __future__ import annotations
+
+from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from captioner.errors import clip
+from captioner_server.errors import ForeignOriginError
+from captioner_server.http.errors import error_response
+
+
+class Cors(CORSMiddleware):
+    """CORS for these origins, also where their pages are on the internet and the server is not (private
+    network access). Pages of others get none of its headers."""
+
+    def __init__(self, app: ASGIApp, origins: frozenset[str]) -> None:
+        super().__init__(
+            app,
+            allow_origins=sorted(origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],  # clients of other protocols send headers of their own
+            allow_private_network=True,
+            expose_headers=["retry-after", "server-timing", "x-request-id"],
+        )
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        origin = request_headers["origin"]
+        if self.is_allowed_origin(origin):
+            return super().preflight_response(request_headers)
+        return error_response(foreign(origin))
+
+    async def simple_response(
+        self, scope: Scope, receive: Receive, send: Send, request_headers: Headers
+    ) -> None:
+        if self.is_allowed_origin(request_headers.get("origin", "")):
+            await super().simple_response(scope, receive, send, request_headers)
+        else:
+            await self.app(scope, receive, send)
+
+
+def foreign(origin: str | None) -> ForeignOriginError:
+    """The error for a page of this origin; None where the browser does not tell it."""
+    if origin is None:
+        return ForeignOriginError("the page of another site may not call this server (--http-cors)")
+    if "://" not in origin or origin.startswith("file:"):  # "null": that of files, and of pages in a sandbox
+        return ForeignOriginError(
+            "a page without an origin, such as that of a file, may not call this server; one at "
+            "http://localhost may, if captioner serve is started with --http-cors http://localhost:PORT"
+        )
+    return ForeignOriginError(
+        f"the page of {clip(origin, 100)} may not call this server, unless captioner serve is started with "
+        f"--http-cors {clip(origin, 100)}"
+    )
