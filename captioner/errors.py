@@ -10,6 +10,8 @@ import copy
 from collections.abc import Sequence
 from typing import Any, Self
 
+REJECTED = "rejected"
+"""The status of a caption that a person rejected; also its error code, which does not count as a failure."""
 _MAX_QUOTED = 200
 
 

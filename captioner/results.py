@@ -19,8 +19,6 @@ from captioner.words.alt_text import alt_text
 MaybeNone: TypeAlias = Any
 """Marks a value that is None only if the caller asked for that. Type checkers then do not demand a check at
 every use (the convention of typeshed)."""
-REJECTED = "rejected"
-"""The status of a caption that a person rejected; also its error code, which does not count as a failure."""
 
 
 @dataclass(frozen=True, slots=True)

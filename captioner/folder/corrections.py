@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from captioner.errors import DataError
+from captioner.errors import REJECTED, DataError
 from captioner.files.destination import check_writable, replacing
 from captioner.files.locks import taking_turns
 from captioner.folder.outputs.options import Record
 from captioner.overlay.text import clean
 from captioner.references.bounded import read_text
-from captioner.results import REJECTED
 from captioner.surrogates import image_of
 
 STATUSES = ("approved", "edited", REJECTED)

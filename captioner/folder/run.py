@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 from types import TracebackType
 from typing import Self
 
-from captioner.errors import CaptionerError, DataError, ImageError, LowConfidenceError
+from captioner.errors import REJECTED, CaptionerError, DataError, ImageError, LowConfidenceError
 from captioner.folder.engine import Engine, Loader
 from captioner.folder.items import Done, FolderResult
 from captioner.folder.open import Labelled
@@ -20,7 +20,6 @@ from captioner.folder.sources import Source
 from captioner.folder.state import State
 from captioner.images.limits import DEFAULT_LIMITS
 from captioner.options import CaptionOptions
-from captioner.results import REJECTED
 
 
 class NoImagesError(DataError):

@@ -10,14 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from captioner.errors import DataError, clip
+from captioner.errors import REJECTED, DataError, clip
 from captioner.images.suffixes import PICTURES
 from captioner.printable import counted
 from captioner.references.bounded import MAX_SIDECAR_BYTES, read_text
 from captioner.references.image import CaptionedImage
 from captioner.references.json_text import json_lines
 from captioner.references.listing import list_images
-from captioner.results import REJECTED
 from captioner.surrogates import image_of
 
 IMAGE_COLUMNS = (

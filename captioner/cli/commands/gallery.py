@@ -159,8 +159,8 @@ def _correct(records: Iterator[dict[str, Any]], request: Request) -> Iterator[Ma
     `DataError`."""
     if request.corrections is None:
         return records
+    from captioner.errors import REJECTED
     from captioner.folder.corrections import Corrections
-    from captioner.results import REJECTED
 
     corrections = Corrections.read(request.corrections)
     if not request.quiet:
