@@ -36,4 +36,5 @@ def read_text(path: Path, most: int = MAX_BYTES) -> str:
     except UnicodeDecodeError:
         if b"\0" in content:
             raise DataError(f"{path}: not a text file; captions are read from {TEXT_FORMATS}") from None
-        raise DataError(f"{path}: not in UTF-8; save it as UTF-8, in Excel as CSV UTF-8") from None
+        how = ", in Excel as CSV UTF-8" if path.suffix.lower() == ".csv" else ""
+        raise DataError(f"{path}: not in UTF-8; save it as UTF-8{how}") from None

@@ -134,10 +134,7 @@ def test_a_text_file_that_cannot_be_read_is_named(tmp_path, capsys):
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     (tmp_path / "a.txt").write_text("ein schwarzes Viereck für alle", encoding="latin-1")
     assert main(["search", str(tmp_path), "Viereck"]) == 2
-    assert (
-        capsys.readouterr().err
-        == f"captioner: {tmp_path / 'a.txt'}: not a text file in UTF-8; save it as one\n"
-    )
+    assert capsys.readouterr().err == f"captioner: {tmp_path / 'a.txt'}: not in UTF-8; save it as UTF-8\n"
 
 
 @pytest.mark.parametrize(
@@ -156,7 +153,7 @@ def test_a_text_file_that_cannot_be_read_is_named(tmp_path, capsys):
             ["photo.jpg", "dog"],
             "photo.jpg is a photo: search finds photos by their captions, in the folder or",
         ),
-        (["words.bin", "dog"], "words.bin: not a text file in UTF-8"),
+        (["words.bin", "dog"], "words.bin: not a text file; captions are read from"),
     ],
 )
 def test_what_cannot_be_searched(arguments, reason, folder, monkeypatch, capsys):

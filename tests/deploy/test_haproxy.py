@@ -206,8 +206,8 @@ def test_an_address_has_a_limited_number_of_open_requests(front: Front) -> None:
             connect().announce(90)
 
         def refused() -> bool:
-            one = connect()
             try:
+                one = connect()
                 one.ask(message)
                 return b"too many requests" in one.wait_for_answer()
             except ConnectionError:

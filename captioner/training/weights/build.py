@@ -48,10 +48,10 @@ def build_model(
     bonus = architecture.bonus
     classes = class_words() if bonus.classes and not (start and start.model.bonus.classes) else []
     vocabulary = build_vocabulary(examples, options.min_count, classes)
-    if len(vocabulary) == len(SPECIAL):
-        raise DataError(f"no word of the captions occurs {options.min_count} times: lower min_count")
     if start:
         vocabulary = start.extended(vocabulary)
+    if len(vocabulary) == len(SPECIAL):
+        raise DataError(f"no word of the captions occurs {options.min_count} times: lower min_count")
     counts = functools.cache(lambda: _caption_counts(examples, vocabulary, start))
     added: tuple[str, ...] = ()
     if options.label_classes.photos:
