@@ -38,8 +38,9 @@ and then every handshake fails."""
 def server_credentials(
     options: ServerOptions, report: Callable[[bool], None] = lambda unusable: None
 ) -> grpc.ServerCredentials | None:
-    """None for plaintext. `report` is told whether renewed files cannot be used. Raises `ServerStartError`
-    for files that cannot be used, and for plaintext where it is not allowed."""
+    """The credentials of the server; None for plaintext. Renewed files are read by themselves: `report` then
+    gets True if they cannot be used, else False. Raises `ServerStartError` for files that cannot be used, and
+    for plaintext where it is not allowed."""
     if options.tls_certificate is None or options.tls_key is None:
         if not (options.insecure or is_local(options.host)):
             raise ServerStartError(

@@ -23,7 +23,7 @@ CACHED = ("features", "pixels")
 AUTO = -1
 """Chosen for the size of the data (`captioner.training.loop.plan`), as if the option were left out."""
 HIGHEST_RATE = 1.0
-"""Of learning; nothing learns at a tenth of it."""
+"""The highest learning rate. No model learns even at a tenth of it."""
 DAMAGED_SHARE = 0.05
 DEFAULT_OBJECTIVES = ("cross_entropy", "doubly_stochastic", "hard_attention")
 

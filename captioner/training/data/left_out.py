@@ -9,7 +9,7 @@ from captioner.training.data.cache import FeatureCache
 from captioner.training.data.examples import Example
 
 MOST_NAMED = 5
-"""Of several photos that are missing, most often for one reason, so many are named."""
+"""How many missing photos are named. The others are most often missing for the same reason."""
 
 
 class LeftOut:

@@ -30,7 +30,7 @@ class Cors(CORSMiddleware):
         origin = request_headers["origin"]
         if self.is_allowed_origin(origin):
             return super().preflight_response(request_headers)
-        return error_response(foreign(origin))
+        return error_response(foreign_page(origin))
 
     async def simple_response(
         self, scope: Scope, receive: Receive, send: Send, request_headers: Headers
@@ -41,7 +41,7 @@ class Cors(CORSMiddleware):
             await self.app(scope, receive, send)
 
 
-def foreign(origin: str | None) -> ForeignOriginError:
+def foreign_page(origin: str | None) -> ForeignOriginError:
     """The error for a page of this origin; None where the browser does not tell it."""
     if origin is None:
         return ForeignOriginError("the page of another site may not call this server (--http-cors)")

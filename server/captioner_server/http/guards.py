@@ -16,8 +16,7 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from captioner_server.errors import ForeignOriginError, RequestError
-from captioner_server.http.cors import Cors
-from captioner_server.http.cors import foreign as foreign_page
+from captioner_server.http.cors import Cors, foreign_page
 from captioner_server.http.errors import error_response
 
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}

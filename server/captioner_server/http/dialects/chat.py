@@ -59,7 +59,7 @@ class ChatCompletions:
 
     async def answer(self, question: Question, ticket: Ticket) -> Response:
         reply = await self._questions.reply(question, ticket)
-        head = {"id": new_id("chatcmpl").replace("_", "-"), "created": int(time.time())}
+        head = {"id": new_id("chatcmpl-"), "created": int(time.time())}
         head |= {"model": question.model, "system_fingerprint": None}
         message, deltas = _called(question, reply) if question.function else _told(reply)
         end = "tool_calls" if question.function else reply.finish
@@ -87,7 +87,7 @@ def _told(reply: Reply) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 def _called(question: Question, reply: Reply) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The call of a function in a message, whole and in pieces."""
-    call = {"id": new_id("call"), "type": "function"}
+    call = {"id": new_id("call_"), "type": "function"}
     function = {"name": question.function, "arguments": reply.text}
     begun = {"index": 0, **call, "function": {**function, "arguments": ""}}
     rest = {"index": 0, "function": {"arguments": reply.text}}

@@ -8,36 +8,31 @@ from typing import Any
 
 from captioner.errors import clip
 
-
-def _set(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-FOLLOWED = _set(
+FOLLOWED = frozenset(
     """$ref additionalProperties allOf anyOf const enum exclusiveMaximum exclusiveMinimum format items
     maxItems maxLength maximum minItems minLength minimum oneOf pattern properties required type
-    uniqueItems"""
+    uniqueItems""".split()  # noqa: SIM905
 )
-"""What a schema can ask that is heeded."""
-NOT_FOLLOWED = _set(
+"""The keywords of a schema that are checked."""
+NOT_FOLLOWED = frozenset(
     """$dynamicRef $recursiveRef additionalItems contains contentEncoding dependencies dependentRequired
     dependentSchemas else if maxContains maxProperties minContains minProperties multipleOf not
-    patternProperties prefixItems propertyNames then unevaluatedItems unevaluatedProperties"""
+    patternProperties prefixItems propertyNames then unevaluatedItems unevaluatedProperties""".split()  # noqa: SIM905
 )
-"""What it can ask that is not. All else in a schema are remarks."""
-_FORMATS = _set(
+"""The keywords that are not supported. All others are annotations."""
+_FORMATS = frozenset(
     """base64 binary byte date date-time duration email hostname idn-email idn-hostname ipv4 ipv6 iri
     iri-reference json-pointer regex relative-json-pointer time uri uri-reference uri-template url
-    uuid"""
+    uuid""".split()  # noqa: SIM905
 )
-"""Those of texts that no caption and no keyword is."""
+"""Formats that no caption and no keyword has."""
 _SIMPLE = re.compile(r"(?:\\[-wWsSdD.]|\[\^?(?:[^\\\[\]]|\\[-wWsSdD.])+\]|[^\\()|\[\]])*")
 """A regular expression without groups."""
 _DOUBTFUL = re.compile(r"([-&~|])\1")
 """What may change its meaning in later versions of Python."""
 _REPEATS = re.compile(r"[*+?{]")
 _MOST_REPEATS = 2
-"""In a pattern: what each takes multiplies."""
+"""The most repeats in a pattern: each multiplies the time."""
 _COMPARED = {
     "minimum": operator.ge,
     "maximum": operator.le,

@@ -14,7 +14,7 @@ _ANY_CASE = re.IGNORECASE
 _REACH = 120
 """Characters around a word that say how it is meant."""
 _MOST_MENTIONS = 100
-"""Of a word in a prompt, that are looked at."""
+"""How many occurrences of a word in a prompt are examined."""
 _KEYWORDS = re.compile(r"\b(?:key[- ]?words?|hashtags?|tags|labels|categories)\b", _ANY_CASE)
 _HASHTAGS = re.compile(r"\bhashtags?\b", _ANY_CASE)
 _TAG_IT = re.compile(
@@ -111,7 +111,7 @@ def asks_for_hashtags(prompt: str) -> bool:
 
 
 def asks_for_sentence(prompt: str) -> bool:
-    """Whether it wants a caption, a description or the like."""
+    """Whether it wants a caption, a description or something similar."""
     return any(
         not _DESCRIBING.search(one.before)
         and not (one.word.lower() == "describe" and _DESCRIBE_BY.match(one.after))

@@ -77,7 +77,7 @@ class Responses:
 def _told(reply: Reply) -> tuple[dict[str, Any], list[_Event]]:
     """The text in a message, whole and in pieces."""
     part = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
-    message = {"id": new_id("msg"), "type": "message", "role": "assistant", "status": _status(reply)}
+    message = {"id": new_id("msg_"), "type": "message", "role": "assistant", "status": _status(reply)}
     place = {"item_id": message["id"], "output_index": 0, "content_index": 0}
     started = {**message, "status": "in_progress", "content": []}
     return {**message, "content": [part]}, [
@@ -91,7 +91,12 @@ def _told(reply: Reply) -> tuple[dict[str, Any], list[_Event]]:
 
 def _called(question: Question, reply: Reply) -> tuple[dict[str, Any], list[_Event]]:
     """The call of a function, whole and in pieces."""
-    call = {"id": new_id("fc"), "type": "function_call", "call_id": new_id("call"), "name": question.function}
+    call = {
+        "id": new_id("fc_"),
+        "type": "function_call",
+        "call_id": new_id("call_"),
+        "name": question.function,
+    }
     place = {"item_id": call["id"], "output_index": 0}
     started = {**call, "status": "in_progress", "arguments": ""}
     done = {"name": question.function, "arguments": reply.text}
@@ -108,7 +113,7 @@ def _status(reply: Reply) -> str:
 
 def _response(question: Question, item: dict[str, Any], reply: Reply) -> dict[str, Any]:
     return {
-        "id": new_id("resp"),
+        "id": new_id("resp_"),
         "object": "response",
         "created_at": int(time.time()),
         "status": _status(reply),

@@ -50,8 +50,8 @@ def forced_function(record: dict[str, Any]) -> Function | None:
     return Function(name, parameters)
 
 
-def new_id(kind: str) -> str:
-    return f"{kind}_{random.getrandbits(96):024x}"
+def new_id(prefix: str) -> str:
+    return f"{prefix}{random.getrandbits(96):024x}"
 
 
 def _forced(choice: Any, names: list[str]) -> list[str]:
