@@ -28,12 +28,16 @@ def taught_folder() -> Path:
 
 
 def provided_models() -> dict[str, Path]:
-    """The folders of the models that packages bring, by name, the embedded one first."""
+    """The folders of the models that packages bring, by name, the embedded one first. Entries that are not as
+    described above are left out."""
     found = {DEFAULT_NAME: DEFAULT}
     for entry in importlib.metadata.entry_points(group=GROUP):
-        spec = importlib.util.find_spec(entry.module)
+        package, _, folder = entry.value.partition(":")
+        top, *inside = package.strip().split(".")
+        # Looking for a package in another would run the code of that.
+        spec = importlib.util.find_spec(top) if top and folder else None
         for place in (spec and spec.submodule_search_locations) or ():
-            found.setdefault(entry.name, Path(place) / entry.attr)
+            found.setdefault(entry.name, Path(place, *inside, folder.strip()))
     return found
 
 

@@ -47,6 +47,31 @@ def test_models_of_packages_and_taught_ones_are_found(
     assert model_folder("mine") == mine and model_folder("some/path") == Path("some/path")
 
 
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ("tiny_model.parts:bundle", "tiny_model/parts/bundle"),
+        ("tiny_model:a.b", "tiny_model/a.b"),
+        ("gone:bundle", None),
+        ("gone.parts:bundle", None),
+        ("tiny_model", None),
+        ("two words", None),
+        (".tiny_model:bundle", None),
+        ("sys:bundle", None),
+    ],
+)
+def test_a_package_that_offers_a_model_wrongly_harms_no_command(
+    package: Path, value: str, place: str | None
+) -> None:
+    above = package.parents[1]
+    (above / "tiny_model-1.0.dist-info" / "entry_points.txt").write_text(
+        f"[captioner.models]\nother = {value}\n"
+    )
+    assert installed_models().get("other") == (above / place if place else None)
+    assert "tiny_model" not in sys.modules
+    assert main(["model", "list"]) == 0
+
+
 def test_what_was_chosen_is_used(
     package: Path, tiny_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
