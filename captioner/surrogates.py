@@ -30,6 +30,11 @@ def escape_surrogates(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+def name_bytes(text: str) -> bytes:
+    """The text in UTF-8, whatever names are in it: to compute digests of."""
+    return text.encode("utf-8", "surrogatepass")
+
+
 def _to_unicode(value: Any) -> Any:
     if isinstance(value, str):
         return escape_surrogates(value)

@@ -130,8 +130,8 @@ def test_the_report_has_a_row_for_each_kind_of_photo(
         Effect("others like them", 3, 1),
         Effect("everything else", 60, 3),
     ]
-    lesson = Lesson(tmp_path, {"x": ("a clock",)}, {}, ())
-    report(lesson, Taught(effects, (), {"x": "an apple"}, {"y": ("a dog", "a clock")}))
+    lesson = Lesson(tmp_path, {"x": ("a\nclock",)}, {}, ())
+    report(lesson, Taught(effects, (), {"x": "an apple"}, {"y\x1b": ("a dog", "a clock")}))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [line for line in lines if line and "─" not in line[0]] == [
         "photos number changed as written before after CIDEr before after".split(),  # noqa: SIM905
@@ -139,8 +139,8 @@ def test_the_report_has_a_row_for_each_kind_of_photo(
         ["others", "like", "them", "3", "33%", "too", "few", "to", "tell"],
         ["everything", "else", "60", "5%"],
         "1 of 1 corrections were not learnt word by word:".split(),  # noqa: SIM905
-        "x: an apple (corrected: a clock)".split(),  # noqa: SIM905
-        "y: a dog -> a clock".split(),  # noqa: SIM905
+        r"x: an apple (corrected: a\nclock)".split(),  # noqa: SIM905
+        r"y\x1b: a dog -> a clock".split(),  # noqa: SIM905
     ]
 
 

@@ -136,9 +136,9 @@ def report(lesson: Lesson, taught: Taught) -> None:
     if taught.missed:
         print(f"{len(taught.missed)} of {len(lesson.taught)} corrections were not learnt word by word:")
     for photo, said in list(taught.missed.items())[:_MOST_SHOWN]:
-        print(f"{photo}: {said} (corrected: {lesson.taught[photo][0]})")
+        print(printable(f"{photo}: {said} (corrected: {lesson.taught[photo][0]})"))
     for photo, (before, after) in list(taught.changed.items())[:_MOST_SHOWN]:
-        print(f"{photo}: {before} -> {after}")
+        print(printable(f"{photo}: {before} -> {after}"))
 
 
 def _row(effect: Effect) -> list[str]:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from captioner.nn.decoder import Tensors, every_cell
+from captioner.surrogates import name_bytes
 
 SMALLEST = 0.6
 """Least share of the photo's area in a crop; smaller crops would show too little of the caption."""
@@ -47,7 +48,7 @@ def crop_box(size: tuple[int, int], key: str, number: int) -> tuple[int, int, in
 
 
 def _random(key: str, number: int) -> np.random.Generator:
-    digest = hashlib.sha256(f"{key}/{number}".encode()).digest()
+    digest = hashlib.sha256(name_bytes(f"{key}/{number}")).digest()
     return np.random.default_rng(int.from_bytes(digest[:8], "big"))
 
 

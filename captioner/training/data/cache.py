@@ -31,6 +31,7 @@ from captioner.files.destination import replacing
 from captioner.images.letterbox import Letterbox
 from captioner.images.opening import load_pixels, open_image, to_pixels
 from captioner.nn.encoder import STRIDES, GridEncoder
+from captioner.surrogates import name_bytes
 from captioner.training.data.augment import crop
 from captioner.training.data.examples import Example
 from captioner.training.data.placing import Features, place, take
@@ -153,7 +154,7 @@ def fill(
     others wait. Raises `OutputError` if there is no space.
     """
     names = "\n".join(f"{example.key}\t{example.digest}" for example in examples)
-    images = hashlib.sha256(names.encode()).hexdigest()
+    images = hashlib.sha256(name_bytes(names)).hexdigest()
     identity = {**identity, "images": images}
     name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     folder = folder / f"{kind}-{name}"

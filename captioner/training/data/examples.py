@@ -19,6 +19,7 @@ from captioner.references import (
     select_split,
 )
 from captioner.references.files import ImageFiles
+from captioner.surrogates import name_bytes
 from captioner.training.config.options import SourceOptions
 
 
@@ -107,4 +108,4 @@ def _select(
 
 def _share(name: str) -> float:
     """A number from 0 to 1 for a file name, evenly spread."""
-    return int.from_bytes(hashlib.sha256(Path(name).name.encode()).digest()[:8], "big") / 2**64
+    return int.from_bytes(hashlib.sha256(name_bytes(Path(name).name)).digest()[:8], "big") / 2**64

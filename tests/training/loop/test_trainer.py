@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from support import squares
 from support.squares import trainer
 
 from captioner.errors import DataError
-from captioner.training.config.options import TrainOptions
+from captioner.training.config.options import SourceOptions, TrainOptions
 from captioner.training.data.batches import PHOTOS
 from captioner.training.data.examples import load_examples
 from captioner.training.loop.plan import planned
@@ -41,6 +42,18 @@ def uninterrupted(data: Path, cache: Path, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp("run")
     trainer(squares.options(squares.TWO_STAGES), folder, data, cache).run()
     return folder
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="names are Unicode")
+def test_names_need_not_be_utf_8(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    for photo in sorted((data / "images").iterdir()):
+        copy = tmp_path / "photos" / os.fsdecode(b"lat\xe9 " + os.fsencode(photo.name))
+        shutil.copy(photo, copy)
+        copy.with_suffix(".txt").write_text("a square")
+    source = SourceOptions(name="squares", captions="photos", images=("photos",), val_fraction=0.3)
+    options = squares.options((squares.stage(epochs=1),), data=(source,), crops=1)
+    trainer(options, tmp_path / "run", tmp_path, tmp_path / "cache").run()
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
