@@ -19,7 +19,14 @@ what it meets is "-lrb-"."""
 _OTHER_PUNCTUATION = frozenset("।॥。、，！？：；・،؟؛¿¡")
 """Dropped too: marks of other scripts, which the code of COCO keeps."""
 
+_UNKNOWN = regex.compile(
+    r"[\p{Cf}\p{Co}\p{Cs}\p{Variation_Selector}\uFFFC\uFFFD]|[\U00010000-\U0010FFFF--[\p{L}\p{M}\p{N}]]",
+    regex.VERSION1,
+)
+"""Dropped as well: what PTBTokenizer does not know, such as most emoji and invisible characters."""
+
 _PLAIN = str.maketrans({"’": "'", "‘": "`", "…": " ... ", "½": " 1/2 ", "¼": " 1/4 ", "¾": " 3/4 "})
+_PLAIN |= {ord("\N{SOFT HYPHEN}"): ""}
 _PLAIN |= dict.fromkeys(map(ord, "“”«»"), ' " ') | dict.fromkeys(map(ord, "–—―"), " -- ")
 _WRITTEN = {"(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-"}
 _WRITTEN |= {"£": "#", "€": "$", "¢": "cents"}
@@ -97,10 +104,15 @@ def tokenize(text: str) -> list[str]:
         easy = _EASY.match(text, position)
         end = easy.end() if easy else _longest(text, position)
         token = text[position:end].lower()
-        if token.strip(".-") and token not in PUNCTUATION and token not in _OTHER_PUNCTUATION:
+        if token.strip(".-") and token not in PUNCTUATION and not _is_dropped(token):
             tokens += _SPLIT.get(token) or [_WRITTEN.get(token, token)]
         position = end
     return tokens
+
+
+def _is_dropped(token: str) -> bool:
+    """Whether a token is no word outside ASCII."""
+    return not token.isascii() and (token in _OTHER_PUNCTUATION or bool(_UNKNOWN.fullmatch(token)))
 
 
 def _longest(text: str, position: int) -> int:

@@ -37,6 +37,21 @@ def test_marks_and_quotes(text: str, tokens: str) -> None:
 @pytest.mark.parametrize(
     ("text", "tokens"),
     [
+        ("a dog\N{DOG FACE}.", "a dog"),
+        ("\N{HEAVY BLACK HEART}\N{VARIATION SELECTOR-16} dogs", "\N{HEAVY BLACK HEART} dogs"),
+        ("\N{BYTE ORDER MARK}a \N{RIGHT-TO-LEFT EMBEDDING}dog\N{POP DIRECTIONAL FORMATTING}", "a dog"),
+        ("zero\N{ZERO WIDTH SPACE}width", "zero width"),
+        ("soft\N{SOFT HYPHEN}hyphen", "softhyphen"),
+        ("a \ud83d dog", "a dog"),
+    ],
+)
+def test_what_stanford_does_not_know_is_dropped(text: str, tokens: str) -> None:
+    assert tokenize(text) == tokens.split()
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
         ("एक बिल्ली मेज पर बैठी है।", "एक बिल्ली मेज पर बैठी है"),
         ("ஒரு பூனை மேசையில்", "ஒரு பூனை மேசையில்"),
         ("¿un nin\u0303o?", "un ni\u00f1o"),
