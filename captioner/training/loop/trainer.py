@@ -239,12 +239,16 @@ class Trainer:
         self._record({"stage": stage.name, "mean_of": stage.runs})
 
     def _train_batch(self, batch: Batch, taken: StepLosses) -> None:
-        """Take a step, and add its losses to those `taken`. Raises `DataError` if a loss or a gradient is not
-        finite: on a CPU before the step, on a GPU some steps later."""
+        """Take a step, and add its losses to those `taken`. Raises `DataError` if the loss depends on nothing
+        that the stage trains, and if it or a gradient is not finite: on a CPU before the step, on a GPU some
+        steps later."""
         self.model.train()
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.in_bfloat16):
             step = forward(self.losses.run, self.cache, batch)
             loss, parts = self.losses.loss(step)
+        if not loss.requires_grad:
+            names = ", ".join(self.losses)
+            raise DataError(f"stage {self.current.name}: {names} would train nothing of this model")
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         if self.current.label_words_only:

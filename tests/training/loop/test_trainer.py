@@ -289,6 +289,12 @@ def test_a_model_that_captions_nothing_stops_the_run(data: Path, cache: Path, tm
         trainer(options, tmp_path, data, cache).run()
 
 
+def test_a_stage_that_would_train_nothing_is_refused(data: Path, cache: Path, tmp_path: Path) -> None:
+    options = squares.options((squares.stage(objectives={"hard_attention": {}}),))  # the attention is another
+    with pytest.raises(DataError, match="stage words: hard_attention would train nothing of this model"):
+        trainer(options, tmp_path, data, cache).run()
+
+
 def test_without_an_average_the_last_weights_count(data: Path, cache: Path, tmp_path: Path) -> None:
     options = squares.options((squares.stage(epochs=1),), ema_decay=0.0)
     trainer(options, tmp_path, data, cache).run()
