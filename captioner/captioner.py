@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import islice
@@ -356,13 +356,13 @@ class Captioner(ModelDescription):
             return self._runtime.encode(np.ascontiguousarray(pixels[..., :3]), masks.reshape(len(masks), -1))
 
 
-def preprocess_all(captioner: Captioner, images: Iterable[ImageInput]) -> Pixels:
-    """The model input of all images, as `Captioner.preprocess` makes that of one. Raises `DataError`, which
-    names the file, for an image that cannot be used."""
+def preprocess_all(preprocess: Callable[[ImageInput], Pixels], images: Iterable[ImageInput]) -> Pixels:
+    """The model input of all images, of which `preprocess`, as that of `Captioner`, makes one. Raises
+    `DataError`, which names the file, for an image that cannot be used."""
     made = []
     for image in images:
         try:
-            made.append(captioner.preprocess(image))
+            made.append(preprocess(image))
         except ImageError as error:
             raise DataError(str(name_image(error, image, says_so=True))) from error
     return np.stack(made)

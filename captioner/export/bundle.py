@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import torch
 from torch import nn
 
-from captioner.captioner import Captioner
+from captioner.captioner import Captioner, preprocess_all
 from captioner.errors import DataError
 from captioner.export.graphs import decoder_graph, encoder_graph
-from captioner.export.int8.add import add_int8
+from captioner.export.int8.add import add_int8, check_number
 from captioner.export.int8.smoothing import smooth
 from captioner.export.parity import Parity, check_parity
 from captioner.export.release import measure
@@ -67,6 +68,8 @@ def export_bundle(
     """
     if folder.exists():
         raise DataError(f"{folder} exists already; a bundle is written to a new folder")
+    if int8_photos:
+        check_number(int8_photos)
     model, vocabulary, options, contents = load_model(checkpoint)
     if checklist_weight is not None:
         options = with_checklist(model, options, checklist_weight)
@@ -75,10 +78,8 @@ def export_bundle(
     except ValueError as error:
         raise DataError(str(error)) from None
     if int8_photos:
-        smooth(
-            model,
-            [load_pixels(path, options.model.image_size, letterbox=model.letterbox) for path in int8_photos],
-        )
+        pixels = partial(load_pixels, size=options.model.image_size, letterbox=model.letterbox)
+        smooth(model, list(preprocess_all(pixels, int8_photos)))
     _round(model)
     vocabulary = put_named_words_last(model, vocabulary)
     name = name or options.name

@@ -43,7 +43,7 @@ def check_parity(model: CaptionModel, captioner: Captioner, images: Sequence[Pat
     """Compare ONNX with PyTorch: log-probabilities and maps at every step of greedy captions, at several
     batch sizes, and the captions that the bundle's own search finds for all images. Raises `ParityError`, and
     `DataError` for a model whose log-probabilities are not finite."""
-    pool = preprocess_all(captioner, images or _noise(captioner.bundle.image_size))
+    pool = preprocess_all(captioner.preprocess, images or _noise(captioner.bundle.image_size))
     worst_log_prob = worst_attention = 0.0
     for batch in PARITY_BATCHES:
         ours, theirs = _steppers(model, captioner, pool[np.arange(batch) % len(pool)])

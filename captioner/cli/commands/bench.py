@@ -112,7 +112,7 @@ def _measure(
 
     size = captioner.bundle.image_size
     noise = np.random.default_rng(0).integers(0, 256, (0 if images else batch, size, size, 3), dtype=np.uint8)
-    pool = preprocess_all(captioner, images or map(Image.fromarray, noise))
+    pool = preprocess_all(captioner.preprocess, images or map(Image.fromarray, noise))
     pixels = pool[np.arange(batch) % len(pool)]
     captioner.caption_pixels(pixels, options)  # the first call of a shape also plans memory
     times: list[float] = []

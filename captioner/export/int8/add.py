@@ -47,14 +47,19 @@ class Int8Record:
     """Share of the words of these captions that are also the most likely ones in INT8."""
 
 
+def check_number(photos: Sequence[ImageInput]) -> None:
+    """Raise `DataError` for fewer than `LEAST_PHOTOS` photos."""
+    if len(photos) < LEAST_PHOTOS:
+        raise DataError(f"INT8 graphs need at least {LEAST_PHOTOS} calibration photos, got {len(photos)}")
+
+
 def add_int8(folder: Path, photos: Sequence[ImageInput]) -> Int8Record:
     """Add INT8 graphs to the bundle `folder`, and the record to its manifest.
 
-    Raises `DataError` for fewer than `LEAST_PHOTOS` photos."""
-    if len(photos) < LEAST_PHOTOS:
-        raise DataError(f"INT8 graphs need at least {LEAST_PHOTOS} calibration photos, got {len(photos)}")
+    Raises `DataError` for fewer than `LEAST_PHOTOS` photos, and for one that is none."""
+    check_number(photos)
     exact = Captioner.load(folder, device="cpu", precision="float32")
-    pixels = preprocess_all(exact, photos)
+    pixels = preprocess_all(exact.preprocess, photos)
     held_out = max(2, len(pixels) // 4)
     calibration, test = pixels[:-held_out], pixels[-held_out:]
     encoder, cosine, share = _encoder(exact, calibration, test)

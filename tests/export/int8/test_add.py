@@ -251,6 +251,12 @@ def test_int8_that_cannot_be_had(tiny_bundle: Path) -> None:
     assert Captioner.load(tiny_bundle, device="cpu").precision == "float32"
 
 
+def test_a_calibration_photo_that_is_none_is_named(saved: Path, photos: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "text.jpg").write_text("no photo")
+    with pytest.raises(DataError, match=r"text\.jpg: not an image"):
+        export_bundle(saved, tmp_path / "bundle", int8_photos=[*photos[:8], tmp_path / "text.jpg"])
+
+
 def test_too_few_calibration_photos(saved: Path, photos: list[Path], tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"at least {LEAST_PHOTOS} calibration photos, got 3"):
         export_bundle(saved, tmp_path / "bundle", int8_photos=photos[:3])
