@@ -201,21 +201,28 @@ def read_names(stream: Iterable[bytes], separator: bytes = b"\n") -> Iterator[st
     """The names in a list, separated by newlines or null bytes; empty names are skipped.
 
     With newlines, a carriage return before one is not part of the name, and blank lines are skipped too, as
-    is the byte order mark with which Windows marks UTF-8.
+    is the byte order mark with which Windows marks UTF-8. Raises `DataError` if names end otherwise.
     """
     of_lines = separator == b"\n"
     for number, name in enumerate(_split(stream, separator)):
         if number == 0 and of_lines:
             name = name.removeprefix(codecs.BOM_UTF8)
+        if of_lines and b"\0" in name:
+            raise DataError(
+                "the list of names has null bytes: if they end names, add -0; otherwise write it as UTF-8"
+            )
         if name.strip() if of_lines else name:
             yield os.fsdecode(name.removesuffix(b"\r") if of_lines else name)
 
 
 def _split(stream: Iterable[bytes], separator: bytes) -> Iterator[bytes]:
-    rest = b""
+    rest, is_split = b"", False
     for chunk in stream:
         *whole, rest = (rest + chunk).split(separator)
         yield from whole
+        is_split = is_split or bool(whole)
+    if rest.endswith(b"\n") and not is_split:
+        raise DataError("the list of names has one on each line: read it without -0")
     yield rest
 
 

@@ -243,6 +243,7 @@ def test_lists(photos: Path, tmp_path: Path, batch, monkeypatch) -> None:
         (b"\n", [b"a.jpg\r\n\r\n \nb", b".jpg\r"], ["a.jpg", "b.jpg"]),
         (b"\n", [b"a.jpg\n\r"], ["a.jpg"]),
         (b"\0", [b"a.jpg\r\0\0 \0b\n", b".jpg\r\0", b"c.jpg\r"], ["a.jpg\r", " ", "b\n.jpg\r", "c.jpg\r"]),
+        (b"\0", [b"a\n\0"], ["a\n"]),
     ],
 )
 def test_names_in_a_list(separator, chunks, expected) -> None:
@@ -410,6 +411,21 @@ def test_names_that_are_too_long_are_no_inputs(tmp_path: Path) -> None:
 def test_a_list_may_begin_with_a_byte_order_mark() -> None:
     assert list(read_names([b"\xef\xbb\xbfa.jpg\r\nb.jpg\r\n"])) == ["a.jpg", "b.jpg"]
     assert list(read_names([b"\xef\xbb\xbfa.jpg"], b"\0")) == ["\ufeffa.jpg"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "content", "hint"),
+    [
+        ((), b"001.png\0day2/003.png\0", "-0"),
+        ((), "001.png\r\n".encode("utf-16"), "UTF-8"),
+        (("-0",), b"001.png\nday2/003.png\n", "without -0"),
+    ],
+)
+def test_a_list_with_other_ends_of_names_is_refused(photos, batch, tmp_path, capsys, flags, content, hint):
+    """Such as that of `find -print0`, or of Windows PowerShell."""
+    (tmp_path / "list.txt").write_bytes(content)
+    assert batch(photos, "--files-from", tmp_path / "list.txt", "-o", tmp_path / "out.jsonl", *flags) == 2
+    assert hint in capsys.readouterr().err and not (tmp_path / "out.jsonl").exists()
 
 
 def test_the_later_member_of_an_archive_counts(tmp_path: Path, batch) -> None:
