@@ -117,11 +117,15 @@ def answer_format_of(format: Any) -> Any:
     if not isinstance(format, dict):
         raise RequestError("the format of the answer must be an object", "response_format")
     if format.get("type") == "json_object":
-        return JSON
+        return _schema_in(format)  # as llama.cpp and others accept it
     if format.get("type") == "json_schema":
-        described = format.get("json_schema", format)
-        return described.get("schema") or JSON if isinstance(described, dict) else JSON
+        return _schema_in(format.get("json_schema", format))
     return format  # a schema itself, as Ollama accepts it under this name
+
+
+def _schema_in(described: Any) -> Any:
+    schema = described.get("schema") if isinstance(described, dict) else None
+    return schema or JSON
 
 
 def events(records: Sequence[dict[str, Any]], *, named: bool = False, end: bytes = b"") -> Response:

@@ -34,6 +34,12 @@ _MOST_VALUES = 2**12
 _REST_BYTES = 2**18
 """Most bytes of a request beside its images: prompts, a schema, earlier messages."""
 NO_IMAGE = "the request has no image: captioner captions images and does not chat"
+_FORMATS = (
+    *("ebnf", "format", "function_call", "grammar", "guided_choice", "guided_grammar", "guided_json"),
+    *("guided_regex", "json_schema", "regex", "response_format", "structured_outputs"),
+)
+"""Fields in which requests of one protocol or of one server say what form the answer must have."""
+_NO_FORMATS = ("auto", "none", {"type": "text"})
 _CONTEXT = re.compile(rb'"context"\s*:\s*(\[[\s\d,]*\])')
 _DEFAULTS = CaptionOptions(attention=False)
 
@@ -203,6 +209,14 @@ def stops_of(record: Any) -> tuple[str, ...]:
     if not all(isinstance(one, str) for one in stops):
         raise RequestError("stop must be a text or a list of texts", "stop")
     return tuple(filter(None, stops))
+
+
+def check_formats(record: Any, own: str) -> None:
+    """Raises `RequestError` where a field of other protocols says what form the answer must have: it would
+    not have it. The protocol's `own` field for it is another."""
+    for name in _FORMATS:
+        if name != own and (value := record.get(name)) and value not in _NO_FORMATS:
+            raise RequestError(f"{name} is not understood here; a format of the answer belongs into {own}", name)
 
 
 _KINDS: dict[type, str] = {
