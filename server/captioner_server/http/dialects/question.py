@@ -216,7 +216,7 @@ def check_formats(record: Any, own: str) -> None:
     not have it. The protocol's `own` field for it is another."""
     for name in _FORMATS:
         if name != own and (value := record.get(name)) and value not in _NO_FORMATS:
-            raise RequestError(f"{name} is not understood here; a format of the answer belongs into {own}", name)
+            raise RequestError(f"{name} is not understood; a format of the answer belongs into {own}", name)
 
 
 _KINDS: dict[type, str] = {
