@@ -164,4 +164,4 @@ class _Loose:
             return [""]
         if re.match(r"(?:number|float|int|integer|\d)", kind):
             return 0.0
-        return {"true": True, "false": True, "boolean": True, "bool": True, "null": None}.get(kind, "")
+        return {"true": True, "false": True, "boolean": True, "bool": True, "null": None}.get(kind, word)

@@ -207,6 +207,10 @@ SCHEMA = json.dumps(
         ('JSON: {"a": {"title": "x"} is what "b": [{"tags": []}] I want}', "caption keywords labels"),
         ('JSON: {"a": {"title": "x"}', "caption keywords labels"),
         ('JSON with the key "mood"', "caption keywords labels"),
+        ('JSON: {"caption": "string", "tags": "array of strings", "title": "number"}', "caption tags"),
+        ('JSON: {"caption": "text", "tags": "string[]", "description": "boolean"}', "caption tags"),
+        ('JSON: {"caption": "x", "tags": "{tags} # note: {\\"type\\": \\"array\\"}"}', "caption tags"),
+        ("JSON: {caption: string, text: OCR, title: yes/no, tags: list}", "caption tags"),
     ],
 )
 def test_keys_and_shapes_as_people_write_them(prompt, keys) -> None:
