@@ -41,7 +41,7 @@ def asks_for_unknown(description: Any) -> bool:
 
 
 def schema_described(text: str) -> dict[str, Any]:
-    """The schema of what a text describes that stands for it: "array of strings", "yes or no", "a caption"."""
+    """The schema of what a text in an example stands for: "array of strings", "yes or no", "a caption"."""
     described = text[:_MOST_READ]
     kind = next((kind for kind, words in _TYPES.items() if words.search(described)), "string")
     return {"type": kind, "description": described}

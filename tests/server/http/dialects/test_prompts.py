@@ -210,6 +210,7 @@ SCHEMA = json.dumps(
         ('JSON: {"caption": "string", "tags": "array of strings", "title": "number"}', "caption tags"),
         ('JSON: {"caption": "text", "tags": "string[]", "description": "boolean"}', "caption tags"),
         ('JSON: {"caption": "x", "tags": "{tags} # note: {\\"type\\": \\"array\\"}"}', "caption tags"),
+        ('JSON with the field "answer": {"answer": "true or false"}', "caption keywords labels"),
         ("JSON: {caption: string, text: OCR, title: yes/no, tags: list}", "caption tags"),
     ],
 )
