@@ -80,7 +80,7 @@ def text_of(caption: Caption, prompt: str, format: Any, field: str = "format") -
 def _any_json(facts: Facts, prompt: str) -> Any:
     """In the shape that the prompt shows, or with the keys that it names, if these can be filled."""
     shown = shape_in(prompt)
-    known = shown if isinstance(shown, dict) else {}  # what a key that it has is for counts more than its name
+    known = shown if isinstance(shown, dict) else {}  # says more of a key than its name does
     named: Any = {"properties": {name: {} for name in keys_in(prompt) if name not in known}}
     for shape in (shown, named if named["properties"] else None):
         if shape:
