@@ -211,6 +211,9 @@ SCHEMA = json.dumps(
         ('JSON: {"caption": "text", "tags": "string[]", "description": "boolean"}', "caption tags"),
         ('JSON: {"caption": "x", "tags": "{tags} # note: {\\"type\\": \\"array\\"}"}', "caption tags"),
         ('JSON with the field "answer": {"answer": "true or false"}', "caption keywords labels"),
+        ("JSON:\n{\n  tags: string[],\n  // how many people\n  answer: string,\n}", "tags"),
+        ("JSON: {\n  text: string, // OCR\n  caption: string, // short\n  title: a // yes/no\n}", "caption"),
+        ("JSON: { // a photo\n  caption: string,\n  // things\n  tags: string[] // OCR\n}", "caption tags"),
         ("JSON: {caption: string, text: OCR, title: yes/no, tags: list}", "caption tags"),
     ],
 )
@@ -223,7 +226,8 @@ def test_keys_and_shapes_as_people_write_them(prompt, keys) -> None:
 
 @pytest.mark.parametrize(
     "part",
-    ["{", "{a:", '{"a":[', '"', "{{", "'a", '"a" (', "keys a, ", "{a: x ", "describe with ", "labels "],
+    ["{", "{a:", '{"a":[', '"', "{{", "'a", '"a" (', "keys a, ", "{a: x ", "describe with ", "labels "]
+    + ["\n//", "{a:x,\n", "{a:x //", " \n", "{a:x, //b\n \n"],
 )
 def test_prompts_that_would_take_long(part) -> None:
     assert json.loads(text_of(CAPTION, f"JSON {part * 20_000}", None))["caption"] == CAPTION.text
