@@ -226,8 +226,10 @@ def test_keys_and_shapes_as_people_write_them(prompt, keys) -> None:
 
 @pytest.mark.parametrize(
     "part",
-    ["{", "{a:", '{"a":[', '"', "{{", "'a", '"a" (', "keys a, ", "{a: x ", "describe with ", "labels "]
-    + ["\n//", "{a:x,\n", "{a:x //", " \n", "{a:x, //b\n \n"],
+    [
+        *("{", "{a:", '{"a":[', '"', "{{", "'a", '"a" (', "keys a, ", "{a: x ", "describe with ", "labels "),
+        *("\n//", "{a:x,\n", "{a:x //", " \n", "{a:x, //b\n \n"),
+    ],
 )
 def test_prompts_that_would_take_long(part) -> None:
     assert json.loads(text_of(CAPTION, f"JSON {part * 20_000}", None))["caption"] == CAPTION.text
