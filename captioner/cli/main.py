@@ -19,9 +19,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import captioner
+from captioner.cli.arguments.values import named
 from captioner.cli.generated import refusal
 from captioner.cli.output import INTERRUPTED, printable
 from captioner.cli.signals import ending_orderly, ignoring_hangups
@@ -222,7 +223,7 @@ def _print_completion(shell: str) -> int:
     parser, commands = _build_parser(set(COMMANDS))
     for command in commands.values():
         for action in command._actions:
-            if action.nargs != 0 and action.choices is None and action.type in (None, str, Path):
+            if action.nargs != 0 and action.choices is None and action.type in (None, str, Path, named):
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
     print(shtab.complete(parser, shell))
     return 0
@@ -236,7 +237,7 @@ def _build_parser(
     whole: Collection[str],
 ) -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
     """The parser, and that of each command; only those of `whole` know their arguments."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="captioner",
         description="Captions images and shows where the model looked for each word.",
         epilog="captioner COMMAND --help says more about a command.",
@@ -254,6 +255,14 @@ def _build_parser(
         else:
             subparsers.add_parser(name, help=help)
     return parser, subparsers.choices
+
+
+class _Parser(argparse.ArgumentParser):
+    """No path is an empty name."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.register("type", Path, lambda text: Path(named(text)))
 
 
 class _PrintableFormatter(logging.Formatter):

@@ -289,6 +289,27 @@ def test_a_file_that_looks_like_an_argument(tmp_path, monkeypatch, capsys) -> No
         assert "unknown argument -beach.jpg; the file of this name is ./-beach.jpg" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["batch", "", "-o", "out.jsonl"],
+        ["batch", "photos", "--output=", "--format", "xmp", "--embed"],
+        ["convert", "captions.jsonl", "-o", "", "--format", "txt"],
+        ["convert", "captions.jsonl", "-o", "out/", "--images", ""],
+        ["gallery", "", "-o", "page.html"],
+        ["mcp", "photos", ""],
+        ["search", "", "cat"],
+    ],
+)
+def test_an_empty_name_is_not_the_current_folder(arguments, tmp_path, monkeypatch, capsys) -> None:
+    """As of a variable that is not set: photos there would be changed, or shown to an assistant."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2 and "an empty name" in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
 def test_photos_stand_before_between_and_behind_options(tiny_bundle: Path, tmp_path, capsys) -> None:
     other = str(shutil.copy(PHOTO, tmp_path / "other.jpg"))
     model = ["--model", str(tiny_bundle), "--device", "cpu"]
