@@ -31,6 +31,8 @@ def _chunks(file: BinaryIO) -> Iterator[bytes]:
 
 def _open_list(name: str) -> BinaryIO:
     if name == "-":
+        if sys.stdin is None:  # the shell closed it: <&-
+            raise OptionsError("--files-from: stdin is closed", "files_from")
         return sys.stdin.buffer
     try:
         return Path(name).open("rb")
