@@ -131,6 +131,22 @@ def test_other_descriptions_of_a_field_are_ignored(description) -> None:
     assert fill_schema(asked, FACTS) == {"answer": CAPTION.text}
 
 
+@pytest.mark.parametrize(
+    "example",
+    [
+        "A stop sign, and text on the sign",
+        "A red car with a licence plate",
+        "A number of people on a street",
+        "Two dogs, however many people look at the number of them",
+        "A man reads a document; it is hard to say how many pages",
+    ],
+)
+def test_a_caption_that_is_an_example_is_no_description(example) -> None:
+    shown = json.dumps({"caption": example, "tags": ["dog"]})
+    told = json.loads(text_of(CAPTION, f"Answer in JSON like {shown}", None))
+    assert told == {"caption": CAPTION.text, "tags": KEYWORDS}
+
+
 def test_answers_are_json_in_utf_8() -> None:
     assert text_of(CAPTION, "", {"const": "\ud800 é"}) == '"\\ud800 é"'
     assert text_of(CAPTION, 'JSON: {"caption\ud800": "a"}', None) == f'{{"caption\\ud800": "{CAPTION.text}"}}'

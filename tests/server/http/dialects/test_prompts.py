@@ -211,6 +211,8 @@ SCHEMA = json.dumps(
         ('JSON: {"caption": "text", "tags": "string[]", "description": "boolean"}', "caption tags"),
         ('JSON: {"caption": "x", "tags": "{tags} # note: {\\"type\\": \\"array\\"}"}', "caption tags"),
         ('JSON with the field "answer": {"answer": "true or false"}', "caption keywords labels"),
+        ('JSON: {"answer": "{answer} # note: the value you must be True or False", "tags": []}', "tags"),
+        ('JSON: {"answer": "a number", "text": "integer", "tags": "list[str]"}', "tags"),
         ("JSON:\n{\n  tags: string[],\n  // how many people\n  answer: string,\n}", "tags"),
         ("JSON: {\n  text: string, // OCR\n  caption: string, // short\n  title: a // yes/no\n}", "caption"),
         ("JSON: { // a photo\n  caption: string,\n  // things\n  tags: string[] // OCR\n}", "caption tags"),
