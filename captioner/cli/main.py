@@ -77,12 +77,16 @@ _EXTRAS = {
 
 _RECURSIVE = "folders are always searched with their subfolders"
 _KEYWORDS = "captioner batch --keywords writes keywords"
+_LIST = "captioner batch --files-from LIST captions what a list names"
 _ELSEWHERE = {
     ("batch", "--recursive"): _RECURSIVE,
     ("demo", "--recursive"): _RECURSIVE,
     ("gallery", "--recursive"): _RECURSIVE,
     ("caption", "--keywords"): _KEYWORDS,
     ("overlay", "--keywords"): _KEYWORDS,
+    ("caption", "--files-from"): _LIST,
+    ("overlay", "--files-from"): _LIST,
+    ("batch", "--json"): "-o OUT.jsonl writes JSON, a line for each image",
 }
 """What is said of flags that other commands have."""
 _SIMILARITY = 0.7

@@ -259,6 +259,8 @@ def test_export_has_no_flag_that_a_bundle_cannot_hold(capsys: pytest.CaptureFixt
             "captioner caption",
             "unknown argument --keywords; captioner batch --keywords writes keywords\n",
         ),
+        (["caption", "--files-from", "-"], "captioner caption", "captioner batch --files-from LIST"),
+        (["batch", ".", "-o", "a.jsonl", "--json"], "captioner batch", "-o OUT.jsonl writes JSON"),
         ([], "captioner [-h]", "no command given"),
     ],
 )

@@ -111,6 +111,8 @@ def _check(args: argparse.Namespace) -> None:
             "- is not a file name: batch writes files; captioner caption --recursive prints captions",
             "output",
         )
+    if "-" in args.sources:
+        raise OptionsError("- is no folder; --files-from - reads a list of images from stdin", "sources")
     if args.engine == "ray":
         _check_ray(args)
     else:
