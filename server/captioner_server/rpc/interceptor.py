@@ -215,12 +215,13 @@ async def _cancelled_calls_end() -> None:
 
 def _metadata(context: grpc.aio.ServicerContext) -> dict[str, Any]:
     """The values by key; several of one key are one list, as in HTTP, so that no part of it can be trusted
-    alone: two tokens are none."""
-    values: dict[str, Any] = {}
+    alone: two tokens are none. There may be millions: a byte makes one, and gRPC limits the list of one frame
+    only."""
+    values: dict[str, list[Any]] = {}
     pairs: Iterable[tuple[str, Any]] = context.invocation_metadata() or ()
     for key, value in pairs:
-        values[key] = f"{values[key]}, {value}" if key in values else value
-    return values
+        values.setdefault(key, []).append(value)
+    return {key: ", ".join(map(str, given)) if given[1:] else given[0] for key, given in values.items()}
 
 
 async def _abort(
