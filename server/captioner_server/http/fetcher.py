@@ -14,7 +14,7 @@ from captioner.images.fetch import Fetch
 from captioner_server.errors import BusyError
 from captioner_server.http.endpoint import while_connected
 from captioner_server.intake.ticket import Ticket
-from captioner_server.intake.turns import Turns
+from captioner_server.intake.turns import Turns, submit
 
 _FETCHES, _CALLER_FETCHES = 64, 16
 """Most fetches at once, of all callers and of one."""
@@ -57,4 +57,4 @@ class Fetcher:
             except TimeoutError:
                 most = f"{_FETCHES} images are fetched at once, {_CALLER_FETCHES} of one caller"
                 raise BusyError(f"no turn to fetch the image: {most}", _RETRY_AFTER_S) from None
-            return await asyncio.get_running_loop().run_in_executor(self._threads, run)
+            return await asyncio.wrap_future(submit(self._threads, run))
