@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import grpc
@@ -105,6 +107,7 @@ class CaptionServer:
         """Open the ports without serving yet; returns the gRPC port. Raises `ServerStartError`."""
         address = self.options.address
         credentials = server_credentials(self.options, self._unusable_certificate.set)
+        _check_socket(address)
         try:
             if credentials is None:
                 port = self._server.add_insecure_port(address)
@@ -185,6 +188,18 @@ def _tracing(options: ServerOptions) -> Tracing | None:
     from captioner_server.observation.spans import Tracing
 
     return Tracing(options.trace_endpoint, options.trace_share)
+
+
+def _check_socket(address: str) -> None:
+    """Raises `ServerStartError` for the Unix socket of another server that runs: gRPC would take it away, and
+    remove it at its end."""
+    path = address.removeprefix("unix:")
+    if path == address:
+        return
+    with suppress(OSError), socket.socket(socket.AF_UNIX) as other:  # as a rule, nobody listens
+        other.settimeout(1.0)
+        other.connect(path.removeprefix("//"))
+        raise ServerStartError(f"cannot listen on {address}: another server does")
 
 
 def _channel_options(options: ServerOptions) -> Sequence[tuple[str, int]]:

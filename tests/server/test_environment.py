@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.patience import PATIENCE_S
-from support.processes import ServerProcess, server_process
+from support.processes import FAKE_SERVER, ServerProcess, server_process
 
 from captioner_server import probe
 
@@ -47,6 +47,15 @@ def test_a_server_listens_on_a_socket_of_this_machine(tmp_path: Path) -> None:
     with server_process(host=place) as server:
         assert server.address == place
         assert [path.name for path in tmp_path.iterdir()] == ["captioner.sock"]
+        assert probe.main([place]) == 0
+        # gRPC itself would take the socket away, and remove it at its end.
+        second = ServerProcess([sys.executable, str(FAKE_SERVER), "0", f"host={place!r}"])
+        assert second.end() == 2
+        assert f"cannot listen on {place}: another server does" in "".join(second.lines)
+        assert probe.main([place]) == 0
+        server.process.kill()
+        server.end()
+    with server_process(host=place):  # what a killed server leaves is in nobody's way
         assert probe.main([place]) == 0
 
 
