@@ -80,7 +80,7 @@ def make_app(
         verb, path = operation.method.split()
         return Route(path, endpoint, methods=[verb])
 
-    return Starlette(
+    app = Starlette(
         routes=[
             *map(route, operations),
             Route("/health", ready),
@@ -94,6 +94,9 @@ def make_app(
         middleware=make_guards(options.hosts, origins.allowed),
         exception_handlers={HTTPException: _not_found(calls_of(api), journal)},
     )
+    # Starlette would send callers of /docs/ to http:, also those that reach a proxy by https:.
+    app.router.redirect_slashes = False
+    return app
 
 
 def _not_found(known: Sequence[str], journal: Journal) -> Callable[[Request, Exception], Awaitable[Response]]:
