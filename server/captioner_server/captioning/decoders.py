@@ -36,8 +36,8 @@ class Decoders:
         self._slow = _Pool(preparation, count, max_cpu_s, _SLOW_NICENESS)
 
     async def load(self, image: bytes, ticket: Ticket) -> Pixels:
-        """The model's input. Raises an `ImageError`, and `BusyError` for a slow image if too many others wait,
-        or if the processes are killed or cannot be started."""
+        """The model's input. Raises an `ImageError`, and `BusyError` for a slow image if too many others
+        wait, or if the processes are killed or cannot be started."""
 
         def preempt(used_s: float) -> bool:
             return used_s >= self._slice_s and self._ordinary.turns.others_wait(ticket.caller)
