@@ -129,6 +129,24 @@ sys.exit(main(sys.argv[1:]))
     assert "pip install '.[cpu]'" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "there is not enough memory"),
+        (RuntimeError("Failed to allocate memory for requested buffer of size 52736"), "not enough memory"),
+        (RuntimeError("can't start new thread"), "no further thread can be started"),
+    ],
+)
+def test_what_the_system_has_too_little_of_is_one_line(error, said, monkeypatch, capsys) -> None:
+    def run(arguments: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr(command_line, "_run", run)
+    assert main(["caption", PHOTO]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
 def test_an_interrupt_is_130(monkeypatch, tiny_bundle: Path) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

@@ -67,6 +67,21 @@ def test_a_second_signal_ends_it_at_once() -> None:
         assert server.end() == 128 + signal.SIGTERM  # not 0, as after all calls were answered
 
 
+def test_signals_that_were_blocked_before_the_start_are_heard() -> None:
+    start = "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()); "
+    start += "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    server = ServerProcess([sys.executable, "-c", start, str(FAKE_SERVER), "0"])
+    server.wait_for("serving")
+    server.tell()
+    assert server.end() == 0
+
+
+def test_a_model_that_cannot_be_warmed_up_is_all_that_is_told() -> None:
+    server = ServerProcess([sys.executable, str(FAKE_SERVER), "0", "breaks_after=0"])
+    assert server.end() == 1
+    assert "Exception ignored" not in "".join(server.lines)
+
+
 def test_a_signal_while_loading_stops_it() -> None:
     server = ServerProcess([sys.executable, str(FAKE_SERVER), "0.3"])
     server.wait_for("listening")
