@@ -25,7 +25,7 @@ import captioner
 from captioner.cli.generated import refusal
 from captioner.cli.output import INTERRUPTED, printable
 from captioner.cli.signals import ending_orderly, ignoring_hangups
-from captioner.errors import CaptionerError, OutputError, RuntimeMissingError, how_to_install
+from captioner.errors import CaptionerError, OutputError, RuntimeMissingError, clip, how_to_install
 from captioner.images.suffixes import PICTURES, RAW
 from captioner.images.urls import is_data_url, is_url
 
@@ -133,8 +133,10 @@ def _lack(error: Exception) -> str | None:
 
     if str(error) == "can't start new thread":
         return "no further thread can be started (see ulimit -u and -v, or the limits of the container)"
-    if is_out_of_memory(error):
+    if isinstance(error, MemoryError):
         return "there is not enough memory (see ulimit -v, or the limit of the container)"
+    if is_out_of_memory(error):  # of the GPU, or a library's own
+        return f"there is not enough memory: {printable(clip(str(error)))}"
     return None
 
 

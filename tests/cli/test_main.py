@@ -133,7 +133,7 @@ sys.exit(main(sys.argv[1:]))
     ("error", "said"),
     [
         (MemoryError(), "there is not enough memory"),
-        (RuntimeError("Failed to allocate memory for requested buffer of size 52736"), "not enough memory"),
+        (RuntimeError("CUDA out of memory.\nTried to allocate 2 GiB"), "memory: CUDA out of memory."),
         (RuntimeError("can't start new thread"), "no further thread can be started"),
     ],
 )
