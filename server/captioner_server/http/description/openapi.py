@@ -9,7 +9,7 @@ from captioner import __version__
 from captioner.model.calibration import Calibration
 from captioner.model.info import ModelInfo
 from captioner.options import OPTION_SPECS, CaptionOptions, OptionSpec
-from captioner_server.http.body import MODEL, TIMEOUT
+from captioner_server.http.request.body import MODEL, TIMEOUT
 from captioner_server.options import ServerOptions
 
 _ERRORS = {

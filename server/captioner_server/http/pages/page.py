@@ -15,7 +15,7 @@ from captioner.overlay.scene import OverlayOptions
 from captioner.words import forms
 from captioner.words.alt_text import alt_text_rules
 from captioner.words.english import FUNCTION_WORDS
-from captioner_server.http.static_file import StaticFile
+from captioner_server.http.pages.static_file import StaticFile
 
 _STYLES = ("theme.css", "view.css", "gallery.css", "page.css")
 _SCRIPTS = (
@@ -104,7 +104,7 @@ def page_routes(patience_s: float) -> list[Route]:
 
 
 def _path(*names: str) -> Traversable:
-    return (resources.files("captioner_server.http") / "static").joinpath(*names)
+    return (resources.files("captioner_server.http.pages") / "static").joinpath(*names)
 
 
 def _read(name: str) -> str:

@@ -7,9 +7,8 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from captioner.errors import clip
-from captioner_server.errors import ForeignOriginError
 from captioner_server.http.errors import error_response
+from captioner_server.http.guards.origins import foreign_page
 
 
 class Cors(CORSMiddleware):
@@ -39,18 +38,3 @@ class Cors(CORSMiddleware):
             await super().simple_response(scope, receive, send, request_headers)
         else:
             await self.app(scope, receive, send)
-
-
-def foreign_page(origin: str | None) -> ForeignOriginError:
-    """The error for a page of this origin; None where the browser does not tell it."""
-    if origin is None:
-        return ForeignOriginError("the page of another site may not call this server (--http-cors)")
-    if "://" not in origin or origin.startswith("file:"):  # "null": that of files, and of pages in a sandbox
-        return ForeignOriginError(
-            "a page without an origin, such as that of a file, may not call this server; one at "
-            "http://localhost may, if captioner serve is started with --http-cors http://localhost:PORT"
-        )
-    return ForeignOriginError(
-        f"the page of {clip(origin, 100)} may not call this server, unless captioner serve is started with "
-        f"--http-cors {clip(origin, 100)}"
-    )

@@ -14,10 +14,10 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from captioner_server.errors import RequestError
-from captioner_server.http.body import read_body
 from captioner_server.http.endpoint import Operation
 from captioner_server.http.off_loop import off_loop
-from captioner_server.http.static_file import StaticFile
+from captioner_server.http.pages.static_file import StaticFile
+from captioner_server.http.request.body import read_body
 from captioner_server.intake.ticket import Kind, Ticket
 
 GALLERY_PATH = "/gallery/"

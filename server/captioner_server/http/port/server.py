@@ -15,7 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from captioner_server.errors import ServerStartError
-from captioner_server.http.protocol import MAX_HEAD_BYTES, bounded_protocol
+from captioner_server.http.port.protocol import MAX_HEAD_BYTES, bounded_protocol
 from captioner_server.options import ServerOptions
 from captioner_server.tls import server_context
 

@@ -14,8 +14,8 @@ from starlette.requests import Request
 from captioner.errors import ImageTooLargeError, OptionsError, clip
 from captioner.options import OPTION_SPECS, CaptionOptions, merge_options
 from captioner_server.errors import RequestError
-from captioner_server.http.json_body import parse_json
 from captioner_server.http.off_loop import off_loop
+from captioner_server.http.request.json_body import parse_json
 
 TIMEOUT = "timeout_s"
 """The query parameter for how long the caller waits; it is not a caption option."""
