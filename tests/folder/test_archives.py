@@ -17,8 +17,8 @@ import pytest
 from support.serving import make_image
 
 from captioner.errors import DataError, ImageError
-from captioner.folder.archives import open_archive
-from captioner.folder.sources import stamp_of
+from captioner.folder.sources.archives import open_archive
+from captioner.folder.sources.files import stamp_of
 
 MEGABYTE = 2**20
 
@@ -164,7 +164,7 @@ def test_a_zip_member_that_unfolds(tmp_path, kind) -> None:
 import resource
 from pathlib import Path
 from captioner.errors import ImageError
-from captioner.folder.archives import open_archive
+from captioner.folder.sources.archives import open_archive
 source = open_archive(Path({str(path)!r}))
 bad, good = source.find()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

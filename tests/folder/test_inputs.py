@@ -16,10 +16,12 @@ from support.serving import make_image
 
 from captioner.errors import DataError, ImageTooLargeError, ImageUnreadableError, OutputError
 from captioner.folder.api import iter_folder
-from captioner.folder.archives import open_archive
-from captioner.folder.open import open_sources
 from captioner.folder.outputs.files import check_no_input
-from captioner.folder.sources import FolderSource, Selection, Source, read_names
+from captioner.folder.sources.archives import open_archive
+from captioner.folder.sources.files import FolderSource, read_names
+from captioner.folder.sources.open import open_sources
+from captioner.folder.sources.selection import Selection
+from captioner.folder.sources.source import Source
 from captioner.folder.state import State
 
 
@@ -148,7 +150,7 @@ def opened(monkeypatch) -> list[Source]:
         sources.append(open_archive(*arguments))
         return sources[-1]
 
-    monkeypatch.setattr("captioner.folder.open.open_archive", open_and_note)
+    monkeypatch.setattr("captioner.folder.sources.open.open_archive", open_and_note)
     return sources
 
 

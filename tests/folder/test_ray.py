@@ -21,10 +21,10 @@ from support.serving import make_image
 from support.stores import gs_server, s3_server
 
 from captioner.cli.main import main
+from captioner.folder.cluster.shards import Shard
 from captioner.folder.items import Found
 from captioner.folder.locks import hold
 from captioner.folder.outputs.options import unchanged
-from captioner.folder.shards import Shard
 from captioner.folder.stores import PartFolder, open_filesystem
 from captioner.images.limits import DEFAULT_LIMITS
 from captioner.options import CaptionOptions
@@ -33,7 +33,7 @@ parquet = pytest.importorskip("pyarrow.parquet")
 
 WITHOUT_A_MODEL = """
 import sys
-from captioner.folder.ray_run import RayRun
+from captioner.folder.cluster.run import RayRun
 from captioner.options import CaptionOptions
 with RayRun(*sys.argv[1:], bundle="/gone", model="a@b", options=CaptionOptions(attention=False)) as run:
     list(run)
@@ -42,7 +42,7 @@ with RayRun(*sys.argv[1:], bundle="/gone", model="a@b", options=CaptionOptions(a
 
 def test_an_actor_with_a_model_that_letterboxes(tmp_path: Path, letterboxed_bundle: Path) -> None:
     """Its maps differ in size from photo to photo."""
-    from captioner.folder.ray_run import Job, RayOptions, ShardCaptioner
+    from captioner.folder.cluster.run import Job, RayOptions, ShardCaptioner
 
     for name, size in (("tall.png", (20, 60)), ("wide.png", (60, 20))):
         Image.new("RGB", size, "teal").save(tmp_path / name)
@@ -74,7 +74,7 @@ def photos(tmp_path: Path) -> Path:
 @pytest.fixture
 def ray_here(monkeypatch) -> None:
     """Actors work in this process, one shard after the other; all that Ray does otherwise is left out."""
-    from captioner.folder import ray_run
+    from captioner.folder.cluster import run as ray_run
 
     class Rows:
         def __init__(self, rows: list[dict], **_: object) -> None:
@@ -209,7 +209,7 @@ def test_a_list_over_a_cluster_of_two_nodes(photos, tmp_path, ray_batch, monkeyp
 def test_ray_starts_here_reports_no_usage_and_its_messages_go_to_stderr(
     photos, tmp_path, tiny_bundle, monkeypatch, capsys
 ) -> None:
-    from captioner.folder import ray_run
+    from captioner.folder.cluster import run as ray_run
 
     environment: dict[str, str] = {}
 
@@ -238,7 +238,7 @@ def test_ray_starts_here_reports_no_usage_and_its_messages_go_to_stderr(
 
 
 def test_a_run_says_when_nodes_have_gone(monkeypatch) -> None:
-    from captioner.folder import ray_run
+    from captioner.folder.cluster import run as ray_run
 
     cluster, said, asked = {"CPU": 4.0, "GPU": 2.0}, [], threading.Event()
 

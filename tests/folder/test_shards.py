@@ -8,9 +8,9 @@ from pathlib import Path
 
 from support.serving import make_image
 
+from captioner.folder.cluster.shards import Shard, cut
 from captioner.folder.items import Found
-from captioner.folder.shards import Shard, cut
-from captioner.folder.stores import open_place
+from captioner.folder.sources.uris import open_place
 
 
 def test_shards_hold_each_image_once_and_change_little() -> None:

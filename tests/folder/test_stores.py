@@ -18,8 +18,9 @@ from captioner.folder import locks
 from captioner.folder.locks import hold
 from captioner.folder.outputs.options import OutputOptions
 from captioner.folder.outputs.parquet import write_parquet
-from captioner.folder.sources import Selection
-from captioner.folder.stores import PartFolder, UriSource, open_filesystem, open_place, shown
+from captioner.folder.sources.selection import Selection
+from captioner.folder.sources.uris import UriSource, open_place
+from captioner.folder.stores import PartFolder, open_filesystem, shown
 
 pytest.importorskip("pyarrow.parquet")
 pytest.importorskip("moto")

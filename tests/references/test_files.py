@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from captioner.errors import DataError
-from captioner.folder.sources import find_photos
+from captioner.folder.sources.files import find_photos
 from captioner.images.limits import ImageLimits
 from captioner.references.files import ImageFiles
 from captioner.references.listing import list_images

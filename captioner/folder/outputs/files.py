@@ -13,7 +13,7 @@ from captioner.errors import OutputError
 from captioner.files.destination import find_destination, replacing, writing
 from captioner.files.held_folder import Folder
 from captioner.files.partial import Partial, remove_stale, replacing_in
-from captioner.folder.sources import Selection
+from captioner.folder.sources.selection import Selection
 
 if TYPE_CHECKING:
     from captioner.folder.state import State

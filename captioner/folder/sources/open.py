@@ -8,9 +8,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from captioner.errors import DataError, OptionsError
-from captioner.folder.archives import open_archive
 from captioner.folder.items import Found
-from captioner.folder.sources import FolderSource, ListSource, Selection, Source
+from captioner.folder.sources.archives import open_archive
+from captioner.folder.sources.files import FolderSource, ListSource
+from captioner.folder.sources.selection import Selection
+from captioner.folder.sources.source import Source
 from captioner.images.suffixes import is_archive
 
 

@@ -18,7 +18,9 @@ from typing import IO, Any
 
 from captioner.errors import DataError, ImageUnreadableError
 from captioner.folder.items import Found
-from captioner.folder.sources import LeftOut, Selection, Source, stamp_of, too_many_bytes
+from captioner.folder.sources.files import stamp_of, too_many_bytes
+from captioner.folder.sources.selection import Selection
+from captioner.folder.sources.source import LeftOut, Source
 from captioner.images.suffixes import ARCHIVE_KINDS
 from captioner.images.zip_archive import Bounded, ZipArchive
 
