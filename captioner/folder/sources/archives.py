@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from captioner.errors import DataError, ImageUnreadableError
+from captioner.files.zip_archive import Bounded, ZipArchive
 from captioner.folder.items import Found
 from captioner.folder.sources.files import stamp_of, too_many_bytes
 from captioner.folder.sources.selection import Selection
 from captioner.folder.sources.source import LeftOut, Source
 from captioner.images.suffixes import ARCHIVE_KINDS
-from captioner.images.zip_archive import Bounded, ZipArchive
 
 _DAMAGE = (
     *(tarfile.TarError, OSError, EOFError, lzma.LZMAError, zlib.error),

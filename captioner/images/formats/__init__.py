@@ -10,13 +10,14 @@ from typing import IO, Any
 from PIL import Image
 
 from captioner.errors import NotAnImageError, OptionsError, clip, how_to_install
-from captioner.images import raw
+from captioner.images.formats import raw
 
 # Name: first bytes, module, what there opens a stream.
 FORMATS = {
-    "RAW": (raw.SIGNATURE, "captioner.images.raw", "open_preview"),
-    "JPEG": (rb"\xff\xd8\xff", "captioner.images.jpeg", "TolerantJpegFile"),  # MPO too: its first picture
-    "PNG": (rb"\x89PNG\r\n\x1a\n", "captioner.images.png", "open_png"),
+    "RAW": (raw.SIGNATURE, "captioner.images.formats.raw", "open_preview"),
+    # MPO too: its first picture.
+    "JPEG": (rb"\xff\xd8\xff", "captioner.images.formats.jpeg", "TolerantJpegFile"),
+    "PNG": (rb"\x89PNG\r\n\x1a\n", "captioner.images.formats.png", "open_png"),
     "WebP": (rb"RIFF.{4}WEBP", "PIL.WebPImagePlugin", "WebPImageFile"),
     "AVIF": (rb".{4}ftyp(?:.{4}){0,12}?avi[fs]", "PIL.AvifImagePlugin", "AvifImageFile"),
     "GIF": (rb"GIF8[79]a", "PIL.GifImagePlugin", "GifImageFile"),
