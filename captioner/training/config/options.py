@@ -390,7 +390,7 @@ def _at_least(options: Any, low: float, *names: str) -> None:
             raise DataError(f"{name} must be finite")
 
 
-def read_model(values: Any, path: str = "model") -> ModelOptions:
+def read_model(values: Any) -> ModelOptions:
     """An architecture from the table of a checkpoint or a bundle, whose names may be those of earlier
     versions. Raises `DataError`."""
-    return build(ModelOptions, with_bonus(values), path)
+    return build(ModelOptions, with_bonus(values), "model")
