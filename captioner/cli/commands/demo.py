@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 
 def demonstrate(request: Request) -> int:
     """Serve the page until Ctrl-C; the exit status."""
-    from captioner_server.environment import settle_environment
+    from captioner_server.process.environment import settle_environment
 
     settle_environment()
     from captioner.captioner import Captioner

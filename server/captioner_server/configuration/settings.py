@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from captioner.errors import OptionsError
+from captioner_server.configuration.process_options import ProcessOptions
 from captioner_server.options import ServerOptions
-from captioner_server.process_options import ProcessOptions
 
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}

@@ -13,7 +13,7 @@ def test_memory_that_was_in_use_when_the_heap_was_trimmed_is_returned_too() -> N
     """Nothing has grown since then."""
     program = """
         import ctypes, time
-        from captioner_server import heap
+        from captioner_server.process import heap
 
         if not hasattr(ctypes.CDLL(None), "mallopt"):
             raise SystemExit  # another C library

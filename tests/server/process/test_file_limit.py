@@ -16,7 +16,7 @@ from support.serving import make_image
 
 from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
-from captioner_server.file_limit import say_once_without_files
+from captioner_server.process.file_limit import say_once_without_files
 
 TIMEOUT_S = 60
 

@@ -12,7 +12,7 @@ from support.processes import ServerProcess, server_process
 
 from captioner_server import probe
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ import pytest
 
 from captioner.cli.main import main
 from captioner.errors import OptionsError
-from captioner_server.config import resolve, unknown_variables
+from captioner_server.configuration.config import resolve, unknown_variables
+from captioner_server.configuration.process_options import ProcessOptions
 from captioner_server.options import ServerOptions
-from captioner_server.process_options import ProcessOptions
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def write(folder: Path, text: str) -> Path:

@@ -16,7 +16,7 @@ from captioner.errors import DataError, OptionsError
 from captioner.paths import below
 from captioner.toml import read_toml
 from captioner_server.captioning.model_source import relative_to
-from captioner_server.settings import GROUPS, SETTINGS
+from captioner_server.configuration.settings import GROUPS, SETTINGS
 
 Options = TypeVar("Options")
 _PREFIX = "CAPTIONER_"
