@@ -33,16 +33,16 @@ from captioner.errors import (
     RuntimeMissingError,
     how_to_install,
 )
+from captioner.folder.cluster.locks import hold
+from captioner.folder.cluster.parts import PartFolder
 from captioner.folder.cluster.shards import Shard, cut
 from captioner.folder.engine import Loader, LocalEngine
 from captioner.folder.items import Item
-from captioner.folder.locks import hold
 from captioner.folder.outputs.options import OutputOptions, Record, unchanged
 from captioner.folder.outputs.parquet import write_parquet
 from captioner.folder.run import read_error
 from captioner.folder.sources.selection import Selection
 from captioner.folder.sources.uris import open_place
-from captioner.folder.stores import PartFolder
 from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
 from captioner.options import CaptionOptions
 from captioner.results import Caption, error_to_dict

@@ -21,11 +21,12 @@ from support.serving import make_image
 from support.stores import gs_server, s3_server
 
 from captioner.cli.main import main
+from captioner.folder.cluster.locks import hold
+from captioner.folder.cluster.parts import PartFolder
 from captioner.folder.cluster.shards import Shard
 from captioner.folder.items import Found
-from captioner.folder.locks import hold
 from captioner.folder.outputs.options import unchanged
-from captioner.folder.stores import PartFolder, open_filesystem
+from captioner.folder.stores import open_filesystem
 from captioner.images.limits import DEFAULT_LIMITS
 from captioner.options import CaptionOptions
 

@@ -1,4 +1,4 @@
-"""One run at a time on one folder."""
+"""One run at a time on one folder, also in a store without locks."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from captioner.errors import OutputError
-from captioner.folder.stores import PartFolder, shown
+from captioner.files.locks import hold_folder
+from captioner.folder.cluster.parts import PartFolder
+from captioner.folder.stores import shown
 
 HEARTBEAT_S = 5.0
 LEASE_S = 20.0
@@ -28,35 +29,8 @@ def hold(folder: PartFolder, report: Callable[[str], None]) -> Iterator[None]:
         with _Lease(folder, report):
             yield
         return
-    with hold_local(folder.local):
+    with hold_folder(folder.local):
         yield
-
-
-@contextmanager
-def hold_local(folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a folder of this machine, which is made if it is not there, and removed if
-    it stays empty. Raises `OutputError` if another run holds it, and if the folder cannot be written."""
-    from filelock import FileLock, Timeout
-
-    if folder.exists() and not folder.is_dir():
-        raise OutputError(f"{folder} is there already, and is no folder")
-    path = folder / ".captioner.lock"
-    lock = FileLock(path)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire(blocking=False)
-    except Timeout:
-        raise OutputError(f"another run is writing this output ({path} is in use)") from None
-    except OSError as error:
-        raise OutputError(f"cannot write {folder}: {error.strerror or error}") from None
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            if list(folder.iterdir()) == [path]:
-                path.unlink()
-                folder.rmdir()
-        lock.release()
 
 
 class _Lease:

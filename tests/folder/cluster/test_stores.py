@@ -14,13 +14,14 @@ import pytest
 from support.stores import gs_server, s3_server
 
 from captioner.errors import DataError, ImageTooLargeError, ImageUnreadableError, OptionsError, OutputError
-from captioner.folder import locks
-from captioner.folder.locks import hold
+from captioner.folder.cluster import locks
+from captioner.folder.cluster.locks import hold
+from captioner.folder.cluster.parts import PartFolder
 from captioner.folder.outputs.options import OutputOptions
 from captioner.folder.outputs.parquet import write_parquet
 from captioner.folder.sources.selection import Selection
 from captioner.folder.sources.uris import UriSource, open_place
-from captioner.folder.stores import PartFolder, open_filesystem, shown
+from captioner.folder.stores import open_filesystem, shown
 
 pytest.importorskip("pyarrow.parquet")
 pytest.importorskip("moto")
@@ -123,8 +124,8 @@ def test_one_run_at_a_time(place: str, monkeypatch) -> None:
 
 DYING = """
 import os, sys
-from captioner.folder.locks import hold
-from captioner.folder.stores import PartFolder
+from captioner.folder.cluster.locks import hold
+from captioner.folder.cluster.parts import PartFolder
 with hold(PartFolder(sys.argv[1]), print):
     os._exit(9)
 """
@@ -137,11 +138,7 @@ def test_a_dead_run_does_not_hold_an_output_for_ever(place: str, monkeypatch) ->
     if parts.local is None:
         parts.put(".captioner-run-dead", b"7")
     else:
-        program = (
-            "import os, sys; from captioner.folder.locks import hold; from captioner.folder.stores import *"
-        )
-        dying = f"{program}\nwith hold(PartFolder(sys.argv[1]), print): os._exit(9)"
-        assert subprocess.run([sys.executable, "-c", dying, place]).returncode == 9
+        assert subprocess.run([sys.executable, "-c", DYING, place]).returncode == 9
     with hold(parts, lambda _: None):
         pass
     assert parts.names(".captioner-run-") == set()
