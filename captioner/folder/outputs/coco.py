@@ -27,8 +27,6 @@ class CocoOutput(Table):
     the images are counted from 1 in order, and the file `OUT.images.json` beside the output lists the ids.
     """
 
-    name = "coco"
-
     def __init__(self, path: Path, options: OutputOptions) -> None:
         super().__init__(path, options)
         self.map_path = beside(path, ".images.json")
