@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import captioner
 from captioner.cli.arguments.model import add_device_argument, add_threads_argument
+from captioner.configuration import read_toml
 from captioner.errors import DataError
-from captioner.toml import read_toml
 
 if TYPE_CHECKING:
     from captioner.training.config.options import TrainOptions

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from captioner.configuration import read_toml
 from captioner.errors import DataError, OptionsError
 from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.encoder import STRIDES
 from captioner.nn.model import ModelOptions
 from captioner.options import BUNDLE_OPTIONS, CaptionOptions
-from captioner.toml import read_toml
 from captioner.training.config.renamed import renamed, with_bonus
 from captioner.training.config.tables import UnknownOptionError, build, change, table
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from captioner.configuration import below, read_toml
 from captioner.errors import DataError, OptionsError
-from captioner.paths import below
-from captioner.toml import read_toml
 from captioner_server.captioning.model_source import relative_to
 from captioner_server.configuration.settings import GROUPS, SETTINGS
 

@@ -1,4 +1,4 @@
-"""Configurations in TOML."""
+"""Configurations: their TOML, and what they mean by a path."""
 
 from __future__ import annotations
 
@@ -36,3 +36,12 @@ def parse_toml(text: str) -> dict[str, Any]:
     if level:
         raise ValueError(f"more than {MOST_DEEP} tables within each other, by dots or brackets")
     return values
+
+
+def below(folder: Path, place: str | Path) -> Path:
+    """What a configuration means by a path: relative to `folder`, unless it is absolute or begins with ~, the
+    home folder. Raises `DataError` where the system does not know that."""
+    try:
+        return folder / Path(place).expanduser()
+    except RuntimeError as error:
+        raise DataError(f"{place}: {error}") from None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from captioner.paths import below
+from captioner.configuration import below
 
 
 def test_paths_are_relative_to_the_configuration_absolute_or_at_home(
