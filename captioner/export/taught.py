@@ -71,7 +71,7 @@ def export_taught(
     assert taught is not None
     deepest, grid, scores = _places(start, model)
     photos = _photos_graph(taught)
-    known = known_words(start)
+    known = _count_words(start)
     weight, bias = (values[known:].detach().numpy() for values in (embedding.weight, embedding.bias))
 
     def encoder(graph: onnx.ModelProto) -> None:
@@ -110,7 +110,7 @@ def export_taught(
             publish_folder(place, folder)
 
 
-def known_words(bundle: Bundle) -> int:
+def _count_words(bundle: Bundle) -> int:
     """The number of words that a model knew before it was taught any."""
     return len(bundle.vocabulary) - _added_words(onnx.load_from_string(bundle.decoder))
 

@@ -14,7 +14,7 @@ from support.serving import make_image
 
 from captioner.errors import ImageTooLargeError, ImageUnreadableError, OutputError
 from captioner.folder.api import iter_folder
-from captioner.folder.outputs.files import check_no_input
+from captioner.folder.outputs.place import check_no_input
 from captioner.folder.sources.files import FolderSource, read_names
 from captioner.folder.sources.open import open_sources
 from captioner.folder.sources.selection import Selection

@@ -9,8 +9,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from captioner.errors import OptionsError
-from captioner.folder.outputs.files import Place, beside, claim
 from captioner.folder.outputs.options import OutputOptions, Record
+from captioner.folder.outputs.place import Place, beside, claim
 from captioner.folder.outputs.table import Table
 from captioner.folder.state import State
 from captioner.references import image_key

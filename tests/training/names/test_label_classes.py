@@ -26,7 +26,7 @@ from captioner.training.loop.trainer import Trainer
 from captioner.training.names import label_classes
 from captioner.training.names.class_words import class_names
 from captioner.training.names.label_classes import choose_classes
-from captioner.training.names.phrases import build_vocabulary
+from captioner.training.names.label_words import build_vocabulary
 from captioner.training.names.related import related_names
 from captioner.training.weights.start import Start
 from captioner.words.imagenet import CLASSES

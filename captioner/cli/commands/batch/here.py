@@ -68,7 +68,7 @@ def _check_inputs(request: Request, names: Iterator[str] | None) -> Iterator[str
     """Raise `OutputError` if OUT is an input. Returns the names of a list, which raise it as they are
     read."""
     from captioner.folder.outputs import output_files
-    from captioner.folder.outputs.files import check_no_input
+    from captioner.folder.outputs.place import check_no_input
 
     outputs = output_files(request.output, request.format)
 
