@@ -22,9 +22,9 @@ from types import ModuleType
 from typing import NoReturn
 
 import captioner
-from captioner.cli.generated import refusal
 from captioner.cli.output import INTERRUPTED, printable
 from captioner.cli.signals import ending_orderly, ignoring_hangups
+from captioner.cli.version_refusals import refusal
 from captioner.errors import CaptionerError, OutputError, RuntimeMissingError, clip, how_to_install
 from captioner.images.suffixes import PICTURES, RAW
 from captioner.images.urls import is_data_url, is_url

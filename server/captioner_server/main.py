@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Sequence
 
 from captioner_server.captioning.model_source import ModelSource
 from captioner_server.captioning.supervisor import EXIT_STATUS
-from captioner_server.file_limit import raise_file_limit, say_once_without_files
-from captioner_server.heap import bound_heap
-from captioner_server.http.gallery import Gallery
+from captioner_server.http.pages.gallery import Gallery
 from captioner_server.observation.log_writer import LogWriter
 from captioner_server.options import ServerOptions
+from captioner_server.process.file_limit import raise_file_limit, say_once_without_files
+from captioner_server.process.heap import bound_heap
 from captioner_server.reload import Reloader
 from captioner_server.server import CaptionServer
 

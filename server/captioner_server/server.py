@@ -17,17 +17,17 @@ from captioner_server.captioning.models import Models
 from captioner_server.captioning.pictures import Pictures
 from captioner_server.captioning.supervisor import Condition
 from captioner_server.errors import ServerStartError
-from captioner_server.heap import settle_garbage
 from captioner_server.http.app import make_app
-from captioner_server.http.gallery import Gallery
 from captioner_server.http.metrics import make_metrics_app
-from captioner_server.http.server import HttpServer
+from captioner_server.http.pages.gallery import Gallery
+from captioner_server.http.port.server import HttpServer
 from captioner_server.inference import grpc_predict_v2_pb2, grpc_predict_v2_pb2_grpc
 from captioner_server.intake.door import Door
 from captioner_server.intake.state import Phase, ServerState
 from captioner_server.observation.journal import Journal
 from captioner_server.observation.metrics import Metrics
 from captioner_server.options import ServerOptions
+from captioner_server.process.heap import settle_garbage
 from captioner_server.rpc.health import NOT_SERVING, SERVING, Health
 from captioner_server.rpc.inference_servicer import InferenceServicer
 from captioner_server.rpc.interceptor import CallInterceptor

@@ -13,8 +13,8 @@ import pytest
 
 import captioner
 from captioner.cli import main as command_line
-from captioner.cli.generated import refusal
 from captioner.cli.main import COMMANDS, main
+from captioner.cli.version_refusals import refusal
 
 PHOTO = str(Path(__file__).parents[2] / "examples" / "cat.jpg")
 HEAVY = ("numpy", "PIL", "onnxruntime", "torch", "grpc", "rich")

@@ -9,6 +9,7 @@ import urllib.request
 from pathlib import Path
 
 import grpc
+import pytest
 from support.patience import PATIENCE_S, wait_until
 from support.processes import FAKE_SERVER, ServerProcess, child_environment, server_process
 from support.serving import make_image
@@ -131,3 +132,12 @@ def test_a_closed_stdout_is_no_failure(tiny_bundle: Path) -> None:
     server.wait_for("serving")
     server.tell()
     assert server.end() == 0, "".join(server.lines)
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="there is no IPv6")
+def test_every_interface_with_metrics() -> None:
+    with server_process(host="[::]", insecure=True, metrics_port=0) as server:
+        with urllib.request.urlopen(server.metrics_url.replace("[::]", "[::1]"), timeout=PATIENCE_S) as page:
+            assert b"captioner_in_flight_calls" in page.read()
+        server.tell()
+        assert server.end() == 0

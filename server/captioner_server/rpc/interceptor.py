@@ -21,8 +21,6 @@ from captioner_server.errors import (
     NotServingError,
     message_of,
     release_frames,
-    status_code,
-    to_trailers,
 )
 from captioner_server.intake.door import Door
 from captioner_server.intake.ticket import Kind, Ticket
@@ -30,6 +28,7 @@ from captioner_server.observation.call import Call, current_call
 from captioner_server.observation.journal import Journal
 from captioner_server.observation.metrics import Metrics
 from captioner_server.observation.tracing import current_trace
+from captioner_server.rpc.errors import status_code, to_trailers
 from captioner_server.rpc.wire import Received, begin_stream, deadline_of, lenient, read, read_one, write
 
 log = logging.getLogger("captioner_server.calls")

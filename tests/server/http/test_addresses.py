@@ -7,7 +7,7 @@ import pytest
 from support.http_serving import serve_http
 from support.models import FakeModel
 
-from captioner_server.http import static_file
+from captioner_server.http.pages import static_file
 
 
 def test_every_address_of_the_description_is_there(http):
