@@ -23,10 +23,10 @@ from typing import Any, NoReturn
 
 import captioner
 from captioner.cli.arguments.values import named
-from captioner.cli.generated import refusal
 from captioner.cli.output import INTERRUPTED, printable
 from captioner.cli.signals import ending_orderly, ignoring_hangups
-from captioner.errors import CaptionerError, OutputError, RuntimeMissingError, how_to_install
+from captioner.cli.version_refusals import refusal
+from captioner.errors import CaptionerError, OutputError, RuntimeMissingError, clip, how_to_install
 from captioner.images.suffixes import PICTURES, RAW
 from captioner.images.urls import is_data_url, is_url
 
@@ -121,16 +121,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, `head` for instance, has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's exit complains
         return _BROKEN_PIPE
-    except MemoryError:
-        print(
-            "captioner: there is not enough memory (see ulimit -v, or the limit of the container)",
-            file=sys.stderr,
-        )
-        return OutputError.exit_status
     except OSError as error:  # a full disk, a folder that may not be written
         where = f": {error.filename}" if error.filename else ""
         print(f"captioner: {printable(f'{error.strerror or error}{where}')}", file=sys.stderr)
         return OutputError.exit_status
+    except Exception as error:
+        if (lack := _lack(error)) is None:
+            raise
+        print(f"captioner: {lack}", file=sys.stderr)
+        return OutputError.exit_status
+
+
+def _lack(error: Exception) -> str | None:
+    """What the system has too little of for this command, if that is what an error means."""
+    from captioner.pipeline import is_out_of_memory
+
+    if str(error) == "can't start new thread":
+        return "no further thread can be started (see ulimit -u and -v, or the limits of the container)"
+    if isinstance(error, MemoryError):
+        return "there is not enough memory (see ulimit -v, or the limit of the container)"
+    if is_out_of_memory(error):  # of the GPU, or a library's own
+        return f"there is not enough memory: {printable(clip(str(error)))}"
+    return None
 
 
 def _run(arguments: list[str]) -> int:

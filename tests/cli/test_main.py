@@ -13,8 +13,8 @@ import pytest
 
 import captioner
 from captioner.cli import main as command_line
-from captioner.cli.generated import refusal
 from captioner.cli.main import COMMANDS, main
+from captioner.cli.version_refusals import refusal
 
 PHOTO = str(Path(__file__).parents[2] / "examples" / "cat.jpg")
 HEAVY = ("numpy", "PIL", "onnxruntime", "torch", "grpc", "rich")
@@ -127,6 +127,24 @@ sys.exit(main(sys.argv[1:]))
     done = run_python(code, "caption", "--model", str(tiny_bundle), PHOTO)
     assert done.returncode == 2
     assert "pip install '.[cpu]'" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "there is not enough memory"),
+        (RuntimeError("CUDA out of memory.\nTried to allocate 2 GiB"), "memory: CUDA out of memory."),
+        (RuntimeError("can't start new thread"), "no further thread can be started"),
+    ],
+)
+def test_what_the_system_has_too_little_of_is_one_line(error, said, monkeypatch, capsys) -> None:
+    def run(arguments: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr(command_line, "_run", run)
+    assert main(["caption", PHOTO]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert said in line
 
 
 def test_an_interrupt_is_130(monkeypatch, tiny_bundle: Path) -> None:

@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 def convert(request: ConvertRequest) -> int:
     """Write what has changed; the exit status."""
     from captioner.folder.outputs import make_output, output_files
-    from captioner.folder.outputs.files import check_no_input
+    from captioner.folder.outputs.place import check_no_input
     from captioner.folder.recorded import RecordedEngine, RecordedSource
     from captioner.folder.records import MAX_RECORD_BYTES
     from captioner.folder.run import FolderRun

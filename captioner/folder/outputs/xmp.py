@@ -21,7 +21,7 @@ from captioner.folder.outputs.exiftool import ExifTool, ExifToolError
 from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.outputs.own_metadata import BESIDE, WITHIN, Written, join_places, read_places
 from captioner.folder.outputs.sidecar import SidecarOutput, whole
-from captioner.folder.sources import read_stamped, stamp_of
+from captioner.folder.sources.files import read_stamped, stamp_of
 from captioner.folder.state import Entry, State
 from captioner.images.suffixes import PICTURES, RAW
 from captioner.words.keywords import hierarchy_of, keywords_of

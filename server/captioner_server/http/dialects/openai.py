@@ -16,7 +16,7 @@ from captioner_server.errors import RequestError, field_of, message_of
 from captioner_server.http.dialects.question import NO_IMAGE, Questions, asked_last
 from captioner_server.http.dialects.reply import JSON
 from captioner_server.http.errors import error_response, status_of
-from captioner_server.http.json_body import JsonBody
+from captioner_server.http.request.json_body import JsonBody
 from captioner_server.intake.ticket import Ticket
 
 _IMAGES = {

@@ -16,11 +16,11 @@ from captioner.model.info import ModelInfo
 from captioner.options import MAX_WORDS, CaptionOptions
 from captioner_server.captioning.models import Models
 from captioner_server.errors import ModelNotFoundError, RequestError
-from captioner_server.http.body import read_body
+from captioner_server.http.dialects.fetcher import Fetcher
 from captioner_server.http.dialects.reply import Reply, before, is_json, text_of
-from captioner_server.http.fetcher import Fetcher
-from captioner_server.http.json_body import LONG_TEXT_BYTES, JsonBody, parse_json
 from captioner_server.http.off_loop import off_loop
+from captioner_server.http.request.body import read_body
+from captioner_server.http.request.json_body import LONG_TEXT_BYTES, JsonBody, parse_json
 from captioner_server.intake.door import MAX_SMALL_BYTES
 from captioner_server.intake.ticket import Ticket, current_ticket
 from captioner_server.observation.call import current_call

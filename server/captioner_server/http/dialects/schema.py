@@ -9,6 +9,13 @@ from captioner.errors import clip
 from captioner.words.alt_text import alt_text
 from captioner.words.english import FUNCTION_WORDS
 from captioner_server.errors import RequestError
+from captioner_server.http.dialects.constraints import (
+    FOLLOWED,
+    NOT_FOLLOWED,
+    number_fault,
+    size_fault,
+    text_fault,
+)
 from captioner_server.http.dialects.descriptions import asks_for_unknown, schema_described
 from captioner_server.http.dialects.facts import Facts, Keyword
 from captioner_server.http.dialects.field_names import (
@@ -22,13 +29,6 @@ from captioner_server.http.dialects.field_names import (
     is_synonyms,
     is_whole,
     words_of,
-)
-from captioner_server.http.dialects.limits import (
-    FOLLOWED,
-    NOT_FOLLOWED,
-    number_fault,
-    size_fault,
-    text_fault,
 )
 
 T = TypeVar("T")
