@@ -22,7 +22,7 @@ from measures import machine, markdown
 from measures.bench import Table
 
 from captioner import Captioner, CaptionOptions, iter_folder
-from captioner.folder.open import open_sources
+from captioner.folder.sources.open import open_sources
 
 OPTIONS = CaptionOptions(attention=False)
 PRICE_A_CORE_HOUR = 0.05

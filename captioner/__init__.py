@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     )
     from captioner.folder.api import caption_folder, iter_folder
     from captioner.folder.items import FolderResult
-    from captioner.folder.sources import Selection
+    from captioner.folder.sources.selection import Selection
     from captioner.folder.text import TextOptions
     from captioner.images.keywords import read_keywords
     from captioner.images.limits import ImageLimits
@@ -75,7 +75,7 @@ _MODULES = {
     "OptionsError": "errors",
     "OutputError": "errors",
     "RuntimeMissingError": "errors",
-    "Selection": "folder.sources",
+    "Selection": "folder.sources.selection",
     "TextOptions": "folder.text",
     "Word": "results",
     "caption_folder": "folder.api",

@@ -116,7 +116,7 @@ def caption_split(
     except ModelOutputError as error:
         failure = error
     except Exception as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         log.warning("no memory for a batch of %d images: %s", len(pixels), clip(str(error)))
         failure = DeviceError("the model has no memory left for the image")
@@ -127,6 +127,6 @@ def caption_split(
     return [*caption_split(model, pixels[:half], first), *caption_split(model, pixels[half:], second)]
 
 
-def _is_out_of_memory(error: Exception) -> bool:
-    """Whether an error of the model means that the memory of the GPU or the system ran out."""
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error means that the memory of the GPU or the system ran out."""
     return isinstance(error, MemoryError) or bool(_OUT_OF_MEMORY.search(str(error)))

@@ -19,13 +19,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import captioner
-from captioner.cli.generated import refusal
+from captioner.cli.arguments.values import named
 from captioner.cli.output import INTERRUPTED, printable
 from captioner.cli.signals import ending_orderly, ignoring_hangups
-from captioner.errors import CaptionerError, OutputError, RuntimeMissingError, how_to_install
+from captioner.cli.version_refusals import refusal
+from captioner.errors import CaptionerError, OutputError, RuntimeMissingError, clip, how_to_install
 from captioner.images.suffixes import PICTURES, RAW
 from captioner.images.urls import is_data_url, is_url
 
@@ -76,12 +77,16 @@ _EXTRAS = {
 
 _RECURSIVE = "folders are always searched with their subfolders"
 _KEYWORDS = "captioner batch --keywords writes keywords"
+_LIST = "captioner batch --files-from LIST captions what a list names"
 _ELSEWHERE = {
     ("batch", "--recursive"): _RECURSIVE,
     ("demo", "--recursive"): _RECURSIVE,
     ("gallery", "--recursive"): _RECURSIVE,
     ("caption", "--keywords"): _KEYWORDS,
     ("overlay", "--keywords"): _KEYWORDS,
+    ("caption", "--files-from"): _LIST,
+    ("overlay", "--files-from"): _LIST,
+    ("batch", "--json"): "-o OUT.jsonl writes JSON, a line for each image",
 }
 """What is said of flags that other commands have."""
 _SIMILARITY = 0.7
@@ -116,16 +121,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, `head` for instance, has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's exit complains
         return _BROKEN_PIPE
-    except MemoryError:
-        print(
-            "captioner: there is not enough memory (see ulimit -v, or the limit of the container)",
-            file=sys.stderr,
-        )
-        return OutputError.exit_status
     except OSError as error:  # a full disk, a folder that may not be written
         where = f": {error.filename}" if error.filename else ""
         print(f"captioner: {printable(f'{error.strerror or error}{where}')}", file=sys.stderr)
         return OutputError.exit_status
+    except Exception as error:
+        if (lack := _lack(error)) is None:
+            raise
+        print(f"captioner: {lack}", file=sys.stderr)
+        return OutputError.exit_status
+
+
+def _lack(error: Exception) -> str | None:
+    """What the system has too little of for this command, if that is what an error means."""
+    from captioner.pipeline import is_out_of_memory
+
+    if str(error) == "can't start new thread":
+        return "no further thread can be started (see ulimit -u and -v, or the limits of the container)"
+    if isinstance(error, MemoryError):
+        return "there is not enough memory (see ulimit -v, or the limit of the container)"
+    if is_out_of_memory(error):  # of the GPU, or a library's own
+        return f"there is not enough memory: {printable(clip(str(error)))}"
+    return None
 
 
 def _run(arguments: list[str]) -> int:
@@ -222,7 +239,7 @@ def _print_completion(shell: str) -> int:
     parser, commands = _build_parser(set(COMMANDS))
     for command in commands.values():
         for action in command._actions:
-            if action.nargs != 0 and action.choices is None and action.type in (None, str, Path):
+            if action.nargs != 0 and action.choices is None and action.type in (None, str, Path, named):
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
     print(shtab.complete(parser, shell))
     return 0
@@ -236,7 +253,7 @@ def _build_parser(
     whole: Collection[str],
 ) -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
     """The parser, and that of each command; only those of `whole` know their arguments."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="captioner",
         description="Captions images and shows where the model looked for each word.",
         epilog="captioner COMMAND --help says more about a command.",
@@ -254,6 +271,14 @@ def _build_parser(
         else:
             subparsers.add_parser(name, help=help)
     return parser, subparsers.choices
+
+
+class _Parser(argparse.ArgumentParser):
+    """No path is an empty name."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.register("type", Path, lambda text: Path(named(text)))
 
 
 class _PrintableFormatter(logging.Formatter):

@@ -71,7 +71,7 @@ def export_taught(
     assert taught is not None
     deepest, grid, scores = _places(start, model)
     photos = _photos_graph(taught)
-    known = known_words(start)
+    known = _count_words(start)
     weight, bias = (values[known:].detach().numpy() for values in (embedding.weight, embedding.bias))
 
     def encoder(graph: onnx.ModelProto) -> None:
@@ -110,7 +110,7 @@ def export_taught(
             publish_folder(place, folder)
 
 
-def known_words(bundle: Bundle) -> int:
+def _count_words(bundle: Bundle) -> int:
     """The number of words that a model knew before it was taught any."""
     return len(bundle.vocabulary) - _added_words(onnx.load_from_string(bundle.decoder))
 
@@ -138,8 +138,8 @@ def _write(folder: Path, file: str, graph: bytes, edit: _Edit, rounded: bytes | 
 
 @torch.no_grad()
 def _places(start: Bundle, model: CaptionModel) -> tuple[str, str, str | None]:
-    """The names that the deepest stage, the grid and the class scores, before anything was added, have in the
-    encoder's graph. Models without classes have no scores.
+    """The names that the deepest output, the grid and the class scores, before anything was added, have in
+    the encoder's graph. Models without classes have no scores.
 
     Exporters name values as they like, so they are found by what they are for two images of noise."""
     size, (rows, columns) = start.image_size, start.grid
@@ -151,14 +151,14 @@ def _places(start: Bundle, model: CaptionModel) -> tuple[str, str, str | None]:
         mask = torch.ones(2, rows * columns, dtype=torch.bool)
         feeds["mask"] = mask.numpy()
     encoder = model.encoder
-    stages = encoder.stages(encoder.inputs(pixels), 0, len(STRIDES))
+    outputs = encoder.outputs(encoder.inputs(pixels), 0, len(STRIDES))
     graph = onnx.load_from_string(start.encoder)
     names = [name for node in graph.graph.node for name in node.output if name]
     del graph.graph.output[:]
     graph.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     values = dict(zip(names, session(graph.SerializeToString()).run(names, feeds), strict=True))
-    scores = None if model.evidence is None else _name(values, model.evidence.class_logits(stages[-1]))
-    return _name(values, stages[-1]), _name(values, encoder.untaught(stages, mask)), scores
+    scores = None if model.evidence is None else _name(values, model.evidence.class_logits(outputs[-1]))
+    return _name(values, outputs[-1]), _name(values, encoder.untaught(outputs, mask)), scores
 
 
 def _name(values: dict[str, npt.NDArray[np.generic]], wanted: Tensor) -> str:
@@ -180,7 +180,7 @@ def _photos_graph(taught: TaughtPhotos) -> onnx.ModelProto:
 
 
 def _add_places(editor: GraphEditor, deepest: str, grid: str) -> None:
-    """Read the deepest stage, and add the sum to the grid."""
+    """Read the deepest output, and add the sum to the grid."""
     read = f"{deepest}.read"
     editor.add("Identity", [read if read in editor.producers() else deepest], [_DEEPEST])
     editor.add("Add", [_untaught(editor, grid), _SUM], [grid])

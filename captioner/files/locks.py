@@ -35,6 +35,33 @@ def taking_turns(path: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def hold_folder(folder: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a folder of this machine, which is made if it is not there, and removed if
+    it stays empty. Raises `OutputError` if another run holds it, and if the folder cannot be written."""
+    from filelock import FileLock, Timeout
+
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"{folder} is there already, and is no folder")
+    path = folder / ".captioner.lock"
+    held = FileLock(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        held.acquire(blocking=False)
+    except Timeout:
+        raise OutputError(f"another run is writing this output ({path} is in use)") from None
+    except OSError as error:
+        raise OutputError(f"cannot write {folder}: {error.strerror or error}") from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            if list(folder.iterdir()) == [path]:
+                path.unlink()
+                folder.rmdir()
+        held.release()
+
+
 def lock(descriptor: int) -> None:
     """Lock what is open, until it is closed. Raises `BlockingIOError` if another holds it, and other
     `OSError`s on file systems without locks."""

@@ -10,12 +10,12 @@ from typing import Any
 from captioner.captioner import Captioner
 from captioner.folder.engine import DEFAULT_BATCH_SIZE, LocalEngine
 from captioner.folder.items import FolderResult
-from captioner.folder.open import open_sources
 from captioner.folder.outputs import OutputOptions, make_output, output_files
-from captioner.folder.outputs.files import check_no_input
 from captioner.folder.outputs.options import unchanged
+from captioner.folder.outputs.place import check_no_input
 from captioner.folder.run import FolderRun
-from captioner.folder.sources import Selection
+from captioner.folder.sources.open import open_sources
+from captioner.folder.sources.selection import Selection
 from captioner.folder.text import TextOptions
 from captioner.options import CaptionOptions
 

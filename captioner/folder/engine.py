@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from captioner.cores import available_cores
 from captioner.errors import ImageError, ImageUnreadableError
 from captioner.folder.items import Done, Item, Loaded, digest_of
-from captioner.folder.sources import Source
+from captioner.folder.sources.source import Source
 from captioner.images.keywords import read_keywords
 from captioner.images.workers import DecodeWorkers
 from captioner.keywords import KeywordOptions

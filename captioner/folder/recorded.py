@@ -14,7 +14,7 @@ from captioner.errors import DataError, ImageError
 from captioner.folder.engine import Loader
 from captioner.folder.items import Done, Found, Item, digest_of
 from captioner.folder.records import MAX_RECORD_BYTES, parse_line
-from captioner.folder.sources import LeftOut
+from captioner.folder.sources.source import LeftOut
 from captioner.model.calibration import Calibration
 from captioner.options import CaptionOptions
 from captioner.results import Caption

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -24,31 +26,45 @@ _NOT_A_RECORD = {"code": "invalid_data", "message": "not a record of a caption"}
 
 def parse_line(line: bytes) -> dict[str, Any]:
     """A record with the name of its image as the file system has it. Raises `ValueError` for others."""
-    text = line.decode("utf-8-sig")
-    try:
-        record = json.loads(text)
-        record["image"] = name = image_of(record)
-    except (KeyError, TypeError, RecursionError) as error:
-        raise ValueError("not a record") from error
-    if not isinstance(name, str):
-        raise ValueError("not a record")
-    return read_record(json.dumps(record, allow_nan=False), name)  # JSON has neither NaN nor Infinity
+    with _of_right_types():
+        record = json.loads(line.decode("utf-8-sig"), parse_float=_finite, parse_constant=_finite)
+        record["image"] = image_of(record)
+        _check(record)
+        return record
 
 
 def read_record(line: str, name: str) -> dict[str, Any]:
     """The record of the image `name`. Raises `ValueError` for anything else."""
-    try:
+    with _of_right_types():
         record = json.loads(line)
-        if not (isinstance(record, dict) and record.get("image") == name and _is_complete(record)):
+        if record.get("image") != name:
             raise ValueError("not a record of this image")
-        os.fsencode(name)
-        if PurePath(os.path.normpath(name)).name in ("", ".."):
-            raise ValueError("not the name of a file")
-        if "words" in record or "alternatives" in record:
-            Caption.from_dict(record)
+        _check(record)
+        return record
+
+
+@contextmanager
+def _of_right_types() -> Iterator[None]:
+    try:
+        yield
     except (KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise ValueError("not a record") from error
-    return record
+
+
+def _finite(text: str) -> float:
+    """JSON has neither NaN nor Infinity, but Python reads them."""
+    if math.isfinite(number := float(text)):
+        return number
+    raise ValueError("not a finite number")
+
+
+def _check(record: dict[str, Any]) -> None:
+    name = record["image"]
+    os.fsencode(name)
+    if not _is_complete(record) or PurePath(os.path.normpath(name)).name in ("", ".."):
+        raise ValueError("not a record")
+    if "words" in record or "alternatives" in record:
+        Caption.from_dict(record)
 
 
 def _is_complete(record: Mapping[str, Any]) -> bool:

@@ -13,10 +13,10 @@ from typing import Self
 from captioner.errors import REJECTED, CaptionerError, DataError, ImageError, LowConfidenceError
 from captioner.folder.engine import Engine, Loader
 from captioner.folder.items import Done, FolderResult
-from captioner.folder.open import Labelled
 from captioner.folder.outputs import Output
 from captioner.folder.outputs.options import Record, unchanged
-from captioner.folder.sources import Source
+from captioner.folder.sources.open import Labelled
+from captioner.folder.sources.source import Source
 from captioner.folder.state import State
 from captioner.images.limits import DEFAULT_LIMITS
 from captioner.options import CaptionOptions

@@ -23,7 +23,7 @@ from captioner.errors import CaptionerError, OutputError
 from captioner.files.held_folder import Folder
 from captioner.folder.items import Done, Found, Item
 from captioner.folder.records import read_record
-from captioner.folder.sources import Source
+from captioner.folder.sources.source import Source
 from captioner.folder.state_file import not_a_state, open_database, pack, unpack
 from captioner.results import error_to_dict
 

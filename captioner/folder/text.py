@@ -41,9 +41,11 @@ class TextOptions:
             parts = list(string.Formatter().parse(self.template))
         except ValueError as error:
             raise OptionsError(f"--template: {error}", "template") from None
+        known = ", ".join(f"{{{name}}}" for name in _FIELDS)
+        if all(field is None for _, field, _, _ in parts):
+            raise OptionsError(f"--template has none of {known}: all photos would get one text", "template")
         for _, field, form, conversion in parts:
             if field is not None and (field not in _FIELDS or form or conversion):
-                known = ", ".join(f"{{{name}}}" for name in _FIELDS)
                 given = field + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")
                 raise OptionsError(f"--template knows {known}, not {{{given}}}", "template")
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from captioner.errors import DataError, ImageUnreadableError, clip
-from captioner.folder.sources import read_regular
+from captioner.folder.sources.files import read_regular
 from captioner.images.limits import DEFAULT_LIMITS
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from captioner.errors import CaptionerError, DataError, ImageError
-from captioner.folder.open import open_sources
-from captioner.folder.sources import stamp_of
+from captioner.folder.sources.files import stamp_of
+from captioner.folder.sources.open import open_sources
 from captioner.mcp.folders import AllowedFolders
 from captioner.options import CaptionOptions
 from captioner.protocol import ImageCaptioner, Outcome

@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 
+SAMPLES = 1000
+"""Resamples, unless others are asked for."""
 _CHUNK = 128  # resamples at a time, which bounds memory to _CHUNK * images
 
 
@@ -63,10 +65,9 @@ def _draws(images: int, samples: int, seed: int) -> Iterator[Array]:
         yield generator.multinomial(images, np.full(images, 1 / images), size=size).astype(np.float64)
 
 
-def interval(resampled: Array, confidence: float = 0.95) -> tuple[float, float]:
-    """The percentile interval of (samples,) resampled scores."""
-    tail = 100 * (1 - confidence) / 2
-    low, high = np.percentile(resampled, [tail, 100 - tail])
+def interval(resampled: Array) -> tuple[float, float]:
+    """The percentile interval of (samples,) resampled scores: 95% of them lie in it."""
+    low, high = np.percentile(resampled, [2.5, 97.5])
     return float(low), float(high)
 
 

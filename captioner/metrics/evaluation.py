@@ -10,7 +10,15 @@ import numpy as np
 
 from captioner.errors import DataError
 from captioner.metrics.bleu import bleu, bleu_statistics
-from captioner.metrics.bootstrap import Array, Statistics, interval, mean_of, p_value, resampled_scores
+from captioner.metrics.bootstrap import (
+    SAMPLES,
+    Array,
+    Statistics,
+    interval,
+    mean_of,
+    p_value,
+    resampled_scores,
+)
 from captioner.metrics.chair import chair_statistics
 from captioner.metrics.cider import CorpusCider
 from captioner.metrics.diversity import Diversity, diversity
@@ -18,9 +26,6 @@ from captioner.metrics.gender import Gender, gender
 from captioner.metrics.meteor import Meteor, meteor_score
 from captioner.metrics.rouge import rouge_l
 from captioner.metrics.tokenizer import tokenize
-
-SAMPLES = 1000
-"""Resamples of the bootstrap."""
 
 Tokens = list[str]
 Objects = Mapping[str, Sequence[str]]

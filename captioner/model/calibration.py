@@ -22,7 +22,7 @@ CERTAINTY = "certainty"
 """The output of an encoder with the certainty, float (batch, 1)."""
 CERTAINTY_WEIGHT = 0.1
 """The best weight is 0.05 to 0.1 on photos with captions, and more on photos of rare things
-(docs/research/experiments.md)."""
+(docs/research/experiments/embedded.md)."""
 
 
 @dataclass(frozen=True, slots=True)

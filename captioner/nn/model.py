@@ -224,12 +224,12 @@ class CaptionModel(nn.Module):
         red, green, blue = (round(value) for value in self.encoder.backbone.mean.flatten().tolist())
         return Letterbox(self.options.stride, (red, green, blue))
 
-    def certainty(self, stages: Sequence[Tensor]) -> Tensor | None:
+    def certainty(self, outputs: Sequence[Tensor]) -> Tensor | None:
         """How sure the model is of what photos show, from the output of the backbone: minus the entropy of
         their classes in nats, (batch,); None for models without classes."""
         if self.evidence is None:
             return None
-        scores = self.evidence.class_logits(stages[-1].mean(dim=(2, 3), keepdim=True)).squeeze(1)
+        scores = self.evidence.class_logits(outputs[-1].mean(dim=(2, 3), keepdim=True)).squeeze(1)
         return -torch.distributions.Categorical(logits=scores).entropy()
 
     def encode(self, pixels: Tensor, mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
@@ -237,15 +237,15 @@ class CaptionModel(nn.Module):
         for all -> memory and initial state, as `Decoder.prepare`.
 
         No word attends to a masked cell, and means ignore it. Cells near the edge of a photo do depend on the
-        padding: convolutions, and the upsampling of deep stages, reach over the edge.
+        padding: convolutions, and the upsampling of deep outputs, reach over the edge.
         """
-        return self.prepare(self.encoder.stages(self.encoder.inputs(pixels), 0, len(STRIDES)), mask)
+        return self.prepare(self.encoder.outputs(self.encoder.inputs(pixels), 0, len(STRIDES)), mask)
 
-    def prepare(self, stages: Sequence[Tensor], mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
-        """As `encode`, from the output of the backbone: (batch, channels, rows, columns) of each stage."""
+    def prepare(self, outputs: Sequence[Tensor], mask: Tensor | None = None) -> tuple[Tensors, Tensors]:
+        """As `encode`, from the outputs of the backbone's segments, (batch, channels, rows, columns) each."""
         memory, state = self.decoder.prepare(
-            self.encoder.fuse(stages, mask), mask, self.encoder.evidence_input(stages)
+            self.encoder.fuse(outputs, mask), mask, self.encoder.evidence_input(outputs)
         )
         if self.encoder.taught is not None and self.decoder.embedding.rare is not None:
-            memory["rare"] = self.encoder.taught(stages[-1]).rare
+            memory["rare"] = self.encoder.taught(outputs[-1]).rare
         return memory, state

@@ -11,10 +11,10 @@ from pathlib import Path, PurePosixPath
 from unicodedata import normalize
 
 from captioner.errors import DataError, ImageError
+from captioner.files.zip_archive import ZipArchive, open_zip
 from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
 from captioner.images.sources import read_file
 from captioner.images.suffixes import PICTURES
-from captioner.images.zip_archive import ZipArchive, open_zip
 
 
 class ImageFiles:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from captioner.errors import DataError
+from captioner.files.zip_archive import open_zip
 from captioner.images.suffixes import PICTURES, holds_no_photos, is_of_gallery
-from captioner.images.zip_archive import open_zip
 
 
 def list_images(place: Path) -> list[str]:

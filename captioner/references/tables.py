@@ -129,7 +129,8 @@ def parse_records(path: Path, records: Iterable[tuple[str, Any]]) -> list[Captio
             raise DataError(f"{place}: not an object")
         image, captions = image_of({"image": first_of(record, IMAGE_COLUMNS), **record}), _captions(record)
         if not isinstance(image, str) or captions is None:
-            raise DataError(f"{place}: no object with the strings image and caption")
+            by_number = "; COCO results have only numbers for images" if "image_id" in record else ""
+            raise DataError(f"{place}: no object with the strings image and caption{by_number}")
         if "status" in record:
             found.forget(image)
         if record.get("status") != REJECTED:

@@ -72,14 +72,14 @@ class Step:
     captions: Tensor
     """int64 (batch, captions, length), on the device, from the start token."""
     features: list[Tensor]
-    """Output of the frozen segments, enlarged: float (batch, channels, rows, columns) of each stage, or
+    """Output of the frozen segments, enlarged: float (batch, channels, rows, columns) of each, or
     [uint8 (batch, height, width, 3)], not disturbed."""
     photo_mask: Tensor | None
     """bool (batch, cells): the cells of the photo in a letterboxed one; None for all."""
     part: Tensor | None
     """float (batch, 2, 3): the part of the photo that is enlarged (`random_part`), or None."""
-    stages: list[Tensor]
-    """Output of the whole backbone: (batch, channels, rows, columns) of each stage."""
+    outputs: list[Tensor]
+    """Outputs of the backbone's segments: (batch, channels, rows, columns) each."""
     grid: Tensor
     """(batch, cells, features), with nothing hidden."""
     memory: Tensors

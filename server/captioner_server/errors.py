@@ -1,17 +1,9 @@
-"""Errors of the server, and how all errors are sent."""
+"""Errors of the server, and what is said of all errors."""
 
 from __future__ import annotations
 
-import grpc
-from google.protobuf.any_pb2 import Any
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.message import Message
-from google.rpc import error_details_pb2, status_pb2
-
 from captioner.errors import CaptionerError, ImageError, OptionsError, clip
-from captioner.v1 import captioner_pb2 as pb
 
-DOMAIN = "captioner"
 INTERNAL = "internal error; the server's log has more under the request id"
 """The message that callers get for a defect."""
 
@@ -52,8 +44,8 @@ class UnauthenticatedError(CaptionerError):
     grpc_code = "UNAUTHENTICATED"
 
 
-class ServiceNotFoundError(CaptionerError):
-    """The caller asked about a service that the server does not have."""
+class NotFoundError(CaptionerError):
+    """The caller asked for a path or a service that the server does not have."""
 
     code = "not_found"
     grpc_code = "NOT_FOUND"
@@ -116,10 +108,6 @@ def release_frames(error: BaseException) -> None:
         errors += [other for other in (one.__cause__, one.__context__) if other and other.__traceback__]
 
 
-def status_code(error: CaptionerError) -> grpc.StatusCode:
-    return grpc.StatusCode[error.grpc_code]
-
-
 def field_of(error: CaptionerError) -> str:
     """The field of the request that the error is about; "" if none."""
     if isinstance(error, ImageError):
@@ -128,49 +116,3 @@ def field_of(error: CaptionerError) -> str:
         field = _printable(clip(error.field or "", 100))  # may come from the caller
         return f"options.{field}" if field else "options"
     return error.field if isinstance(error, RequestError) else ""
-
-
-def to_status(error: CaptionerError) -> status_pb2.Status:
-    """The error with machine-readable details."""
-    details: list[Message] = [error_details_pb2.ErrorInfo(reason=error.code.upper(), domain=DOMAIN)]
-    if field := field_of(error):
-        violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=message_of(error))
-        details.append(error_details_pb2.BadRequest(field_violations=[violation]))
-    if isinstance(error, RetryableError):
-        details.append(error_details_pb2.RetryInfo(retry_delay=_duration(error.retry_after_s)))
-    status = status_pb2.Status(code=status_code(error).value[0], message=message_of(error))
-    for detail in details:
-        packed = Any()
-        packed.Pack(detail)
-        status.details.append(packed)
-    return status
-
-
-def to_trailers(error: CaptionerError) -> tuple[tuple[str, str | bytes], ...]:
-    """Trailing metadata of a call that fails with the error.
-
-    `grpc-retry-pushback-ms` is the RetryInfo for the retries of gRPC itself.
-    """
-    trailers: list[tuple[str, str | bytes]] = [
-        ("grpc-status-details-bin", to_status(error).SerializeToString())
-    ]
-    if isinstance(error, RetryableError):
-        trailers.append(("grpc-retry-pushback-ms", str(round(error.retry_after_s * 1000))))
-    return tuple(trailers)
-
-
-def to_batch_error(error: CaptionerError) -> pb.Error:
-    """The error as the answer for one image of a `CaptionBatch` call."""
-    return pb.Error(
-        status=status_code(error).value[0],
-        reason=error.code,
-        message=message_of(error),
-        field=field_of(error),
-        retry_after=_duration(error.retry_after_s) if isinstance(error, RetryableError) else None,
-    )
-
-
-def _duration(seconds: float) -> Duration:
-    duration = Duration()
-    duration.FromNanoseconds(round(seconds * 1e9))
-    return duration

@@ -9,14 +9,13 @@ import signal
 import time
 from collections.abc import Callable, Collection, Sequence
 
-from captioner.errors import CaptionerError
 from captioner_server.captioning.model_source import ModelSource
 from captioner_server.captioning.supervisor import EXIT_STATUS
-from captioner_server.file_limit import raise_file_limit, say_once_without_files
-from captioner_server.heap import bound_heap
-from captioner_server.http.gallery import Gallery
+from captioner_server.http.pages.gallery import Gallery
 from captioner_server.observation.log_writer import LogWriter
 from captioner_server.options import ServerOptions
+from captioner_server.process.file_limit import raise_file_limit, say_once_without_files
+from captioner_server.process.heap import bound_heap
 from captioner_server.reload import Reloader
 from captioner_server.server import CaptionServer
 
@@ -78,6 +77,8 @@ async def _run(
     loop.add_signal_handler(signal.SIGHUP, hung_up.set)
     for number in signals:
         loop.add_signal_handler(number, on_signal, number)
+    # The program that starts this one may have blocked them.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP, *signals})
     server = CaptionServer(options, gallery)
     if writer is not None:
         server.metrics.log_lines_dropped.set_function(lambda: writer.dropped)
@@ -115,7 +116,7 @@ async def _run(
         finished = await server.drain()
         _log("stopped", finished=finished)
         return 0 if finished else 1
-    except CaptionerError:
+    except Exception:
         await server.stop()
         raise
     finally:

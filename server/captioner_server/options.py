@@ -136,6 +136,8 @@ class ServerOptions:
             with suppress(ValueError):
                 if ipaddress.ip_address(getattr(self, name)).version == 6:
                     object.__setattr__(self, name, f"[{getattr(self, name)}]")
+        if self.host == "unix:":
+            raise OptionsError("host must name the socket, unix:PATH", "host")
         if self.host.startswith("unix:") and self.http_port is not None:
             raise OptionsError("HTTP needs an address, which unix: has not: leave out http_port", "http_port")
         if (self.tls_certificate is None) != (self.tls_key is None):

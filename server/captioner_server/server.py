@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import grpc
@@ -15,17 +17,17 @@ from captioner_server.captioning.models import Models
 from captioner_server.captioning.pictures import Pictures
 from captioner_server.captioning.supervisor import Condition
 from captioner_server.errors import ServerStartError
-from captioner_server.heap import settle_garbage
 from captioner_server.http.app import make_app
-from captioner_server.http.gallery import Gallery
 from captioner_server.http.metrics import make_metrics_app
-from captioner_server.http.server import HttpServer
+from captioner_server.http.pages.gallery import Gallery
+from captioner_server.http.port.server import HttpServer
 from captioner_server.inference import grpc_predict_v2_pb2, grpc_predict_v2_pb2_grpc
 from captioner_server.intake.door import Door
 from captioner_server.intake.state import Phase, ServerState
 from captioner_server.observation.journal import Journal
 from captioner_server.observation.metrics import Metrics
 from captioner_server.options import ServerOptions
+from captioner_server.process.heap import settle_garbage
 from captioner_server.rpc.health import NOT_SERVING, SERVING, Health
 from captioner_server.rpc.inference_servicer import InferenceServicer
 from captioner_server.rpc.interceptor import CallInterceptor
@@ -105,6 +107,7 @@ class CaptionServer:
         """Open the ports without serving yet; returns the gRPC port. Raises `ServerStartError`."""
         address = self.options.address
         credentials = server_credentials(self.options, self._unusable_certificate.set)
+        _check_socket(address)
         try:
             if credentials is None:
                 port = self._server.add_insecure_port(address)
@@ -185,6 +188,18 @@ def _tracing(options: ServerOptions) -> Tracing | None:
     from captioner_server.observation.spans import Tracing
 
     return Tracing(options.trace_endpoint, options.trace_share)
+
+
+def _check_socket(address: str) -> None:
+    """Raises `ServerStartError` for the Unix socket of another server that runs: gRPC would take it away, and
+    remove it at its end."""
+    path = address.removeprefix("unix:")
+    if path == address:
+        return
+    with suppress(OSError), socket.socket(socket.AF_UNIX) as other:  # as a rule, nobody listens
+        other.settimeout(1.0)
+        other.connect(path.removeprefix("//"))
+        raise ServerStartError(f"cannot listen on {address}: another server does")
 
 
 def _channel_options(options: ServerOptions) -> Sequence[tuple[str, int]]:

@@ -24,7 +24,7 @@ from captioner.cli.commands.batch.progress import BatchProgress
 from captioner.cli.main import main
 from captioner.errors import ImageError
 from captioner.folder.items import FolderResult
-from captioner.folder.sources import Selection
+from captioner.folder.sources.selection import Selection
 from captioner.model.detection import Detection
 from captioner_client import ClientOptions
 from captioner_server.options import ServerOptions

@@ -116,11 +116,19 @@ def test_a_pipe_in_a_folder_is_not_read(run, tmp_path, capsys) -> None:
     assert errors == f"captioner: {tmp_path / 'a.jpg'}: not a regular file\n"
 
 
-def test_stdin_that_is_closed(run, monkeypatch, capsys) -> None:
+def test_a_list_on_stdin_needs_its_flag(run, tmp_path, capsys) -> None:
+    assert run("batch", "-", "-o", tmp_path / "out.jsonl") == 2
+    assert "--files-from - reads a list of images from stdin" in capsys.readouterr().err
+
+
+def test_stdin_that_is_closed(run, monkeypatch, tmp_path, capsys) -> None:
     monkeypatch.setattr("sys.stdin", None)  # as Python does after <&-
     assert run("caption", "-", CAT) == 1
     output, errors = capsys.readouterr()
     assert (output.count("\n"), errors) == (1, "captioner: -: stdin is closed\n")
+    assert run("batch", "--files-from", "-", "-o", tmp_path / "out.jsonl") == 2
+    assert run("mcp", tmp_path) == 2
+    assert capsys.readouterr().err.count("stdin is closed") == 2
 
 
 def test_an_object_in_a_store_is_for_a_batch(run, capsys) -> None:

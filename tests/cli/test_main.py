@@ -13,8 +13,8 @@ import pytest
 
 import captioner
 from captioner.cli import main as command_line
-from captioner.cli.generated import refusal
 from captioner.cli.main import COMMANDS, main
+from captioner.cli.version_refusals import refusal
 
 PHOTO = str(Path(__file__).parents[2] / "examples" / "cat.jpg")
 HEAVY = ("numpy", "PIL", "onnxruntime", "torch", "grpc", "rich")
@@ -127,6 +127,24 @@ sys.exit(main(sys.argv[1:]))
     done = run_python(code, "caption", "--model", str(tiny_bundle), PHOTO)
     assert done.returncode == 2
     assert "pip install '.[cpu]'" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "there is not enough memory"),
+        (RuntimeError("CUDA out of memory.\nTried to allocate 2 GiB"), "memory: CUDA out of memory."),
+        (RuntimeError("can't start new thread"), "no further thread can be started"),
+    ],
+)
+def test_what_the_system_has_too_little_of_is_one_line(error, said, monkeypatch, capsys) -> None:
+    def run(arguments: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr(command_line, "_run", run)
+    assert main(["caption", PHOTO]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert said in line
 
 
 def test_an_interrupt_is_130(monkeypatch, tiny_bundle: Path) -> None:
@@ -259,6 +277,8 @@ def test_export_has_no_flag_that_a_bundle_cannot_hold(capsys: pytest.CaptureFixt
             "captioner caption",
             "unknown argument --keywords; captioner batch --keywords writes keywords\n",
         ),
+        (["caption", "--files-from", "-"], "captioner caption", "captioner batch --files-from LIST"),
+        (["batch", ".", "-o", "a.jsonl", "--json"], "captioner batch", "-o OUT.jsonl writes JSON"),
         ([], "captioner [-h]", "no command given"),
     ],
 )
@@ -287,6 +307,27 @@ def test_a_file_that_looks_like_an_argument(tmp_path, monkeypatch, capsys) -> No
         with pytest.raises(SystemExit):
             main(["caption", *others, "-beach.jpg"])
         assert "unknown argument -beach.jpg; the file of this name is ./-beach.jpg" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["batch", "", "-o", "out.jsonl"],
+        ["batch", "photos", "--output=", "--format", "xmp", "--embed"],
+        ["convert", "captions.jsonl", "-o", "", "--format", "txt"],
+        ["convert", "captions.jsonl", "-o", "out/", "--images", ""],
+        ["gallery", "", "-o", "page.html"],
+        ["mcp", "photos", ""],
+        ["search", "", "cat"],
+    ],
+)
+def test_an_empty_name_is_not_the_current_folder(arguments, tmp_path, monkeypatch, capsys) -> None:
+    """As of a variable that is not set: photos there would be changed, or shown to an assistant."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2 and "an empty name" in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
 
 
 def test_photos_stand_before_between_and_behind_options(tiny_bundle: Path, tmp_path, capsys) -> None:

@@ -14,7 +14,7 @@ from support.one_thread import one_thread, seeded  # noqa: F401
 
 from captioner.cli.main import main
 from captioner.errors import DeviceError
-from captioner.folder.locks import hold_local
+from captioner.files.locks import hold_folder
 from captioner.model.bundle import Bundle
 from captioner.training.device import torch_device
 
@@ -435,7 +435,7 @@ def test_a_run_that_cannot_be_written_is_told_in_a_line(data, tmp_path, capsys) 
 
 
 def test_two_runs_in_one_folder_are_refused(data, tmp_path, capsys) -> None:
-    with hold_local(tmp_path / "run"):
+    with hold_folder(tmp_path / "run"):
         assert train(data, tmp_path / "run") == 2
     errors = told(capsys)
     assert "another run is writing this output" in errors and errors.count("\n") == 1

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from captioner_server.config import resolve
+from captioner_server.configuration.config import resolve
 from captioner_server.options import ServerOptions
 
 ROOT = Path(__file__).resolve().parents[2]

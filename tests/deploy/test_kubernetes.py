@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from captioner.cli.main import _build_parser
-from captioner_server.config import resolve
+from captioner_server.configuration.config import resolve
+from captioner_server.configuration.process_options import ProcessOptions
 from captioner_server.options import ServerOptions
-from captioner_server.process_options import ProcessOptions
 
 KUBERNETES = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
 BASE = KUBERNETES / "base"

@@ -58,8 +58,8 @@ def test_graphs_and_network_are_equally_certain(
     pixels = np.stack([captioner.preprocess(photo) for photo in photos])
     found = captioner.encode(pixels).certainty
     with torch.inference_mode():
-        stages = network.encoder.stages(network.encoder.inputs(torch.from_numpy(pixels)), 0, len(STRIDES))
-        wanted = network.certainty(stages)
+        outputs = network.encoder.outputs(network.encoder.inputs(torch.from_numpy(pixels)), 0, len(STRIDES))
+        wanted = network.certainty(outputs)
     assert wanted is not None and wanted.lt(0).all() and wanted.std() > 0.01
     np.testing.assert_allclose(found, wanted.numpy(), atol=0.01 if precision == "float32" else 0.5)
 

@@ -90,7 +90,7 @@ def pupil(
         has[-1] = 1.0
         taught.rare = torch.cat([taught.rare, has], dim=1)
     pixels = torch.from_numpy(np.stack([captioner.preprocess(photo) for photo in photos]))
-    deepest = model.encoder.stages(model.encoder.inputs(pixels[..., :3]), 0, len(STRIDES))[-1]
+    deepest = model.encoder.outputs(model.encoder.inputs(pixels[..., :3]), 0, len(STRIDES))[-1]
     if not before.model.taught:
         taught.begin.fill_(0.8)
         taught.center.copy_(deepest.flatten(2).mean(dim=-1).mean(dim=0))

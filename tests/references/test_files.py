@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from captioner.errors import DataError
-from captioner.folder.sources import find_photos
+from captioner.folder.sources.files import find_photos
 from captioner.images.limits import ImageLimits
 from captioner.references.files import ImageFiles
 from captioner.references.listing import list_images
@@ -155,6 +155,6 @@ def test_a_table_of_contents_is_bounded(
 ) -> None:
     path = make_zip(tmp_path / "a.zip", *(f"{number}.jpg" for number in range(100)))
     read(path)
-    monkeypatch.setattr("captioner.images.zip_archive.MAX_DIRECTORY_BYTES", 1000)
+    monkeypatch.setattr("captioner.files.zip_archive.MAX_DIRECTORY_BYTES", 1000)
     with pytest.raises(DataError, match="a table of contents or a header that is too large"):
         read(path)

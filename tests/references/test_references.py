@@ -354,6 +354,13 @@ def test_the_records_of_a_batch_are_references(tmp_path: Path) -> None:
         read_references(path)
 
 
+def test_coco_results_are_said_to_have_no_names(tmp_path) -> None:
+    path = tmp_path / "captions.json"
+    path.write_text('[{"image_id": 1, "caption": "a cat"}]')
+    with pytest.raises(DataError, match="COCO results have only numbers for images"):
+        read_references(path)
+
+
 def test_names_that_are_not_utf_8_are_those_of_the_files(tmp_path: Path) -> None:
     name, path = os.fsdecode(b"lat\xe9.jpg"), tmp_path / "a.jsonl"
     path.write_text(json.dumps(to_unicode({"image": name, "caption": "a dog"})))

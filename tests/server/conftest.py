@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
@@ -14,6 +15,7 @@ from captioner_server import probe
 
 if TYPE_CHECKING:
     import httpx
+    from support.certificates import Authority
 
 
 @pytest.fixture(autouse=True)
@@ -49,3 +51,9 @@ def http_server(http_running: tuple[RunningServer, httpx.Client]) -> RunningServ
 @pytest.fixture
 def http(http_running: tuple[RunningServer, httpx.Client]) -> httpx.Client:
     return http_running[1]
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    certificates = pytest.importorskip("support.certificates", reason="trustme makes the certificates")
+    return certificates.Authority(tmp_path)

@@ -147,6 +147,22 @@ def test_long_lists_of_headers_leave_no_memory() -> None:
         wait_until(lambda: resident_mib(running.process.pid) - before < 56)
 
 
+def test_a_header_that_is_repeated_for_ever_delays_nobody(server: RunningServer) -> None:
+    """gRPC limits what one frame adds to a list of headers, and not the whole list."""
+    method = "/captioner.v1.CaptionService/Caption"
+    attacker = Stalling(server.address, method)
+    attacker.repeat_header(1000, 100)
+    with grpc.insecure_channel(server.address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+
+        def has_ended() -> bool:
+            health.Check(health_pb2.HealthCheckRequest(), timeout=10)
+            return server.metric("calls_total", method=method, code="CANCELLED") == 1
+
+        wait_until(has_ended)
+    attacker.socket.close()
+
+
 def test_a_message_is_inflated_no_further_than_the_largest() -> None:
     bomb = gzip.compress(bytes(50 * 2**20))  # whole within the window of flow control
     with server_process() as running:

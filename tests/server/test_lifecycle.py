@@ -202,3 +202,28 @@ def test_an_answer_that_is_still_on_its_way_is_waited_for() -> None:
         opened.set()
         assert answer.result(PATIENCE_S).caption.text.endswith("word ")
         assert drained.result(PATIENCE_S)
+
+
+def test_reflection_and_the_inference_protocol_can_be_switched_off() -> None:
+    with (
+        serve(FakeModel(), reflection=False, inference=False) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        for method in (
+            "inference.GRPCInferenceService/ServerLive",
+            "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+        ):
+            with pytest.raises(grpc.RpcError) as caught:
+                list(channel.stream_stream(f"/{method}")(iter([b""]), timeout=PATIENCE_S))
+            assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_calls_are_accepted_for_a_while_after_health_has_turned() -> None:
+    with serve(FakeModel(), lame_duck_s=600) as server, grpc.insecure_channel(server.address) as channel:
+        drained = server.start(server.server.drain())
+        stub = health_pb2_grpc.HealthStub(channel)
+        serving = health_pb2.HealthCheckResponse.SERVING
+        wait_until(lambda: stub.Check(health_pb2.HealthCheckRequest()).status != serving)
+        assert CaptionServiceStub(channel).Caption(pb.CaptionRequest(image=make_image(1))).caption.text
+        assert not drained.done()
+        drained.cancel()

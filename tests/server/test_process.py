@@ -9,6 +9,7 @@ import urllib.request
 from pathlib import Path
 
 import grpc
+import pytest
 from support.patience import PATIENCE_S, wait_until
 from support.processes import FAKE_SERVER, ServerProcess, child_environment, server_process
 from support.serving import make_image
@@ -67,6 +68,21 @@ def test_a_second_signal_ends_it_at_once() -> None:
         assert server.end() == 128 + signal.SIGTERM  # not 0, as after all calls were answered
 
 
+def test_signals_that_were_blocked_before_the_start_are_heard() -> None:
+    start = "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()); "
+    start += "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    server = ServerProcess([sys.executable, "-c", start, str(FAKE_SERVER), "0"])
+    server.wait_for("serving")
+    server.tell()
+    assert server.end() == 0
+
+
+def test_a_model_that_cannot_be_warmed_up_is_all_that_is_told() -> None:
+    server = ServerProcess([sys.executable, str(FAKE_SERVER), "0", "breaks_after=0"])
+    assert server.end() == 1
+    assert "Exception ignored" not in "".join(server.lines)
+
+
 def test_a_signal_while_loading_stops_it() -> None:
     server = ServerProcess([sys.executable, str(FAKE_SERVER), "0.3"])
     server.wait_for("listening")
@@ -116,3 +132,12 @@ def test_a_closed_stdout_is_no_failure(tiny_bundle: Path) -> None:
     server.wait_for("serving")
     server.tell()
     assert server.end() == 0, "".join(server.lines)
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="there is no IPv6")
+def test_every_interface_with_metrics() -> None:
+    with server_process(host="[::]", insecure=True, metrics_port=0) as server:
+        with urllib.request.urlopen(server.metrics_url.replace("[::]", "[::1]"), timeout=PATIENCE_S) as page:
+            assert b"captioner_in_flight_calls" in page.read()
+        server.tell()
+        assert server.end() == 0

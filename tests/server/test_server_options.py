@@ -26,6 +26,7 @@ def test_batch_sizes_are_powers_of_two_and_the_largest(most: int, sizes: tuple[i
         {"max_beam_size": 17},
         {"grace_s": -1.0},
         {"host": "unix:/run/captioner.sock", "http_port": 0},
+        {"host": "unix:"},
         {"max_wait_s": float("nan")},
         {"tls_key": Path("key.pem")},
         *(

@@ -1,4 +1,4 @@
-"""Encryption: mutual TLS, certificates that are read again, the probe, plaintext. Then ports and shutdown."""
+"""Encryption: mutual TLS, certificates that are read again, plaintext."""
 
 import datetime
 import os
@@ -6,7 +6,6 @@ import socket
 import ssl
 import threading
 import time
-import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -15,22 +14,18 @@ from typing import Any
 import grpc
 import httpx
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.models import FakeModel
-from support.patience import PATIENCE_S, wait_until
-from support.processes import server_process
+from support.patience import PATIENCE_S
 from support.serving import RunningServer, make_image, serve
 
 from captioner.errors import OptionsError
-from captioner.v1 import captioner_pb2 as pb
-from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
 from captioner_client import CaptionClient, ClientOptions
 from captioner_server import probe
 from captioner_server.errors import ServerStartError
 from captioner_server.options import ServerOptions
 from captioner_server.tls import is_local
 
-trustme = pytest.importorskip("trustme", reason="trustme makes the certificates")
+Authority = pytest.importorskip("support.certificates", reason="trustme makes the certificates").Authority
 x509 = pytest.importorskip("cryptography.x509")  # which trustme takes
 hashes = pytest.importorskip("cryptography.hazmat.primitives.hashes")
 serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
@@ -38,28 +33,6 @@ ec, ed25519, rsa = (
     pytest.importorskip(f"cryptography.hazmat.primitives.asymmetric.{name}")
     for name in ("ec", "ed25519", "rsa")
 )
-
-
-class Authority:
-    """An authority and its files."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self._authority = folder, trustme.CA()
-        self.roots = folder / "roots.pem"
-        self._authority.cert_pem.write_to_path(str(self.roots))
-
-    def issue(self, name: str, *hosts: str) -> tuple[Path, Path]:
-        """A certificate for these hosts, by default localhost, and its key."""
-        issued = self._authority.issue_cert(*(hosts or ("localhost", "127.0.0.1")))
-        certificate, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
-        certificate.write_bytes(b"".join(one.bytes() for one in issued.cert_chain_pems))
-        key.write_bytes(issued.private_key_pem.bytes())
-        return certificate, key
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
 
 
 def test_with_mutual_tls_only_callers_with_a_certificate_come_in(authority: Authority) -> None:
@@ -271,39 +244,6 @@ def shown_certificate(address: str) -> str:
     return found[0]
 
 
-@pytest.mark.parametrize("host", ["*.example.com", "10.1.2.3"])
-def test_the_probe_accepts_any_certificate(authority: Authority, host: str) -> None:
-    certificate, key = authority.issue("server", host)
-    with serve(FakeModel(), tls_certificate=certificate, tls_key=key) as server:
-        assert probe.main([server.address]) == 0
-
-
-def test_the_probe_speaks_both(authority: Authority) -> None:
-    certificate, key = authority.issue("server")
-    with serve(FakeModel(), tls_certificate=certificate, tls_key=key) as server:
-        assert probe.main([server.address]) == 0
-        assert probe.main([server.address, "--root-certificates", str(authority.roots)]) == 0
-    with serve(FakeModel()) as server:
-        assert probe.main([server.address]) == 0
-    assert probe.main([server.address]) == 1
-
-
-@pytest.mark.parametrize("address", ["localhost", "localhost:", "localhost:abc", "localhost:70000", ":50051"])
-def test_the_probe_says_in_one_line_what_is_no_address(
-    address: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        probe.main([address])
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1].endswith(f"must be HOST:PORT, got {address!r}")
-
-
-def test_the_probe_says_in_one_line_what_is_no_host(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        probe.main(["a..b:50051"])
-    assert capsys.readouterr().err.splitlines()[-1].endswith("'a..b' is not a name that a host can have")
-
-
 @pytest.mark.parametrize(
     ("host", "local"),
     [
@@ -415,40 +355,6 @@ def test_a_pipe_is_no_certificate(authority: Authority) -> None:
         serve(None, tls_certificate=certificate, tls_key=key),
     ):
         pass
-
-
-def test_reflection_and_the_inference_protocol_can_be_switched_off() -> None:
-    with (
-        serve(FakeModel(), reflection=False, inference=False) as server,
-        grpc.insecure_channel(server.address) as channel,
-    ):
-        for method in (
-            "inference.GRPCInferenceService/ServerLive",
-            "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-        ):
-            with pytest.raises(grpc.RpcError) as caught:
-                list(channel.stream_stream(f"/{method}")(iter([b""]), timeout=PATIENCE_S))
-            assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-
-
-def test_calls_are_accepted_for_a_while_after_health_has_turned() -> None:
-    with serve(FakeModel(), lame_duck_s=600) as server, grpc.insecure_channel(server.address) as channel:
-        drained = server.start(server.server.drain())
-        stub = health_pb2_grpc.HealthStub(channel)
-        serving = health_pb2.HealthCheckResponse.SERVING
-        wait_until(lambda: stub.Check(health_pb2.HealthCheckRequest()).status != serving)
-        assert CaptionServiceStub(channel).Caption(pb.CaptionRequest(image=make_image(1))).caption.text
-        assert not drained.done()
-        drained.cancel()
-
-
-@pytest.mark.skipif(not socket.has_ipv6, reason="there is no IPv6")
-def test_every_interface_with_metrics() -> None:
-    with server_process(host="[::]", insecure=True, metrics_port=0) as server:
-        with urllib.request.urlopen(server.metrics_url.replace("[::]", "[::1]"), timeout=PATIENCE_S) as page:
-            assert b"captioner_in_flight_calls" in page.read()
-        server.tell()
-        assert server.end() == 0
 
 
 def test_a_client_says_which_host_the_certificates_of_several_servers_must_name(

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from captioner.folder.stores import PartFolder, open_filesystem
+from captioner.folder.cluster.parts import PartFolder
+from captioner.folder.stores import open_filesystem
 from support.patience import PATIENCE_S, wait_until
 from support.processes import child_environment
 

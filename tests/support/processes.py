@@ -88,9 +88,9 @@ def resident_mib(pid: int) -> float:
     return _memory_mib(pid, "VmRSS")
 
 
-def decoder_pids() -> list[int]:
-    """The processes that decode images for servers in this process, the oldest first."""
-    children = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+def decoder_pids(pid: int | str = "self") -> list[int]:
+    """The processes that decode images for servers in a process, by default this one; the oldest first."""
+    children = Path(f"/proc/{pid}/task").glob("*/children")
     found = sorted(int(pid) for one in children for pid in one.read_text().split())
     return [pid for pid in found if b"captioner.images.worker" in _command_line(pid)]
 

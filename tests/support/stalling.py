@@ -36,6 +36,15 @@ class Stalling:
         for _ in range(times):
             self.socket.sendall(_frame(9, 0, 1, header * 130))
 
+    def repeat_header(self, frames: int, times: int) -> None:
+        """Begin a call with one header so many times in each of so many frames. Only the first is spelled
+        out; each further one is a byte on the wire (HPACK)."""
+        self._stream += 2
+        first = b"\x40" + _text("x-header") + _text("y" * 100)
+        self.socket.sendall(_frame(1, 0, self._stream, self._head() + first))
+        for number in range(1, frames + 1):
+            self.socket.sendall(_frame(9, 4 if number == frames else 0, self._stream, b"\xbe" * times))
+
     def call(self, sent: int) -> None:
         """Begin a call and send so many bytes of its message."""
         self._begin()
@@ -94,7 +103,10 @@ class Stalling:
 
     def _begin(self, *more: tuple[str, str]) -> None:
         self._stream += 2
-        headers = b"".join(
+        self.socket.sendall(_frame(1, 4, self._stream, self._head(*more)))
+
+    def _head(self, *more: tuple[str, str]) -> bytes:
+        return b"".join(
             b"\x00" + _text(name) + _text(value)
             for name, value in (
                 (":method", "POST"),
@@ -106,7 +118,6 @@ class Stalling:
                 *more,
             )
         )
-        self.socket.sendall(_frame(1, 4, self._stream, headers))
 
     def _send(self, data: bytes) -> None:
         for start in range(0, len(data), 16_384):

@@ -19,7 +19,7 @@ from captioner.images.letterbox import Letterbox
 from captioner.images.opening import load_pixels
 from captioner.nn.encoder import GridEncoder, build_backbone
 from captioner.training.data import cache
-from captioner.training.data.cache import FeatureCache, build_cache, trained_stages
+from captioner.training.data.cache import FeatureCache, build_cache, trained_outputs
 from captioner.training.data.examples import Example, load_examples
 from captioner.training.loop.trainer import Trainer
 from captioner.training.loop.validation import validate
@@ -80,7 +80,7 @@ def test_masks_are_kept_and_mirrored_with_the_photos(
         if frozen == 0:
             assert torch.equal(maps[0], pixels)
         with torch.inference_mode():
-            grid = encoder.fuse(trained_stages(encoder, maps, frozen, 3 - frozen), mask)
+            grid = encoder.fuse(trained_outputs(encoder, maps, frozen, 3 - frozen), mask)
             torch.testing.assert_close(grid, encoder(pixels, mask), rtol=1e-2, atol=1e-2)  # half precision
     assert sorted(set(mask.sum(dim=1).tolist())) == [4, 8, 16]
 

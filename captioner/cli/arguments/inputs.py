@@ -162,7 +162,7 @@ class Inputs:
         images, or one that cannot be listed, stays."""
         for name in self.names:
             if self.recursive and os.path.isdir(name):  # noqa: PTH112 (names that are no paths are False)
-                from captioner.folder.sources import find_photos
+                from captioner.folder.sources.files import find_photos
 
                 try:
                     photos = find_photos(Path(name))

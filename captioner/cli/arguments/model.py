@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from captioner.cli.arguments.caption_options import add_search_arguments
 from captioner.cli.arguments.values import device, given_flags, positive
 from captioner.errors import OptionsError
+from captioner.files.rights import is_open_to_all
 from captioner.model.graphs.device import DEVICE_HELP, DEVICES
 from captioner.model.installed import is_path, used_model
-from captioner.paths import is_open_to_all
 
 if TYPE_CHECKING:
     from captioner.captioner import Captioner

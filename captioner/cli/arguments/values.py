@@ -17,6 +17,13 @@ def device(text: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def named(text: str) -> str:
+    """The name of a file or folder, which is not empty: `Path("")` is the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("an empty name (a variable that is not set?)")
+    return text
+
+
 def positive(text: str) -> int:
     """A whole number from 1."""
     if not text.isdecimal() or not text.isascii() or int(text) < 1:

@@ -128,7 +128,7 @@ def caption(request: Request) -> int:
 
 def _check_output(path: Path, images: list[str]) -> None:
     """Before anything is captioned, so that no work is lost."""
-    from captioner.folder.outputs.files import check_folder, check_no_input
+    from captioner.folder.outputs.place import check_folder, check_no_input
 
     if path.suffix.lower() == ".json":
         raise OptionsError(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from captioner.cli.arguments.values import named
 from captioner.cli.commands.batch.arguments import (
     OUTPUT_HELP,
     add_format_argument,
@@ -42,7 +43,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "or the output cannot be written.",
     )
     parser.add_argument("captions", type=Path, metavar="CAPTIONS.jsonl")
-    parser.add_argument("-o", "--output", required=True, metavar="OUT", help=OUTPUT_HELP)
+    parser.add_argument("-o", "--output", type=named, required=True, metavar="OUT", help=OUTPUT_HELP)
     add_format_argument(parser)
     parser.add_argument(
         "--images", type=Path, metavar="ROOT", help="folder of the photos (default: OUT, if it is a folder)"
@@ -80,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 def convert(request: ConvertRequest) -> int:
     """Write what has changed; the exit status."""
     from captioner.folder.outputs import make_output, output_files
-    from captioner.folder.outputs.files import check_no_input
+    from captioner.folder.outputs.place import check_no_input
     from captioner.folder.recorded import RecordedEngine, RecordedSource
     from captioner.folder.records import MAX_RECORD_BYTES
     from captioner.folder.run import FolderRun

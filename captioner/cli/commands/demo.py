@@ -25,7 +25,7 @@ from captioner.model.installed import used_model
 
 if TYPE_CHECKING:
     from captioner.images.limits import ImageLimits
-    from captioner_server.http.gallery import Gallery
+    from captioner_server.http.pages.gallery import Gallery
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -91,14 +91,14 @@ def run(args: argparse.Namespace) -> int:
 
 def demonstrate(request: Request) -> int:
     """Serve the page until Ctrl-C; the exit status."""
-    from captioner_server.environment import settle_environment
+    from captioner_server.process.environment import settle_environment
 
     settle_environment()
     from captioner.captioner import Captioner
     from captioner.trial import load_bundle
     from captioner_server.captioning.model_source import ModelSource
     from captioner_server.errors import ServerStartError
-    from captioner_server.http.gallery import GALLERY_PATH
+    from captioner_server.http.pages.gallery import GALLERY_PATH
     from captioner_server.main import SIGNALS
     from captioner_server.main import run as serve
     from captioner_server.observation import logs
@@ -148,7 +148,7 @@ def open_review(request: Request, folder: Path, limits: ImageLimits) -> Gallery:
     from captioner.cli.commands import gallery
     from captioner.folder.corrections import CorrectionsFile
     from captioner.options import CaptionOptions
-    from captioner_server.http.gallery import DECISIONS, Gallery
+    from captioner_server.http.pages.gallery import DECISIONS, Gallery
 
     assert request.source
     from_folder, root = gallery.find_source(request.source, request.images)

@@ -197,7 +197,7 @@ def _make_records(request: Request) -> Iterator[dict[str, Any]]:
     from rich.console import Console
     from rich.progress import track
 
-    from captioner.folder.sources import find_photos
+    from captioner.folder.sources.files import find_photos
     from captioner.results import error_to_dict
 
     photos = find_photos(request.source)

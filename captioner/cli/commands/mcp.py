@@ -65,6 +65,8 @@ def run(args: argparse.Namespace) -> int:
     from captioner.mcp.tools import make_server
 
     request = Request.read(args)
+    if request.http_port is None and sys.stdin is None:
+        raise OptionsError("stdin is closed, and an assistant talks there; or use --http-port", "http_port")
     folders = AllowedFolders(request.folders)
     with request.model.open() as captioner:
         server = make_server(Library(folders, captioner, request.options))

@@ -167,7 +167,7 @@ def _write_one(
     request: Request, name: str, image: ImageInput | ImageError, outcome: Outcome, written: Collection[Path]
 ) -> tuple[Path, Caption]:
     """Write the overlay of one photo; its path and caption. Raises the reason why there is none."""
-    from captioner.folder.outputs.files import check_no_input
+    from captioner.folder.outputs.place import check_no_input
 
     if isinstance(outcome, CaptionerError):
         raise outcome

@@ -167,7 +167,7 @@ def _others(record: Mapping[str, Any]) -> Iterator[str]:
 def list_duplicates(folder: Path) -> int:
     """Print the photos of a folder that look alike; the exit status."""
     from captioner.cli.output import report_failure
-    from captioner.folder.sources import find_photos
+    from captioner.folder.sources.files import find_photos
     from captioner.images.opening import open_image
     from captioner.retrieval.duplicates import fingerprint, group
 

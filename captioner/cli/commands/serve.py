@@ -10,11 +10,11 @@ from typing import Any
 
 from captioner.errors import OptionsError
 from captioner_server.captioning.model_source import ModelSource, find_models, parse_models
-from captioner_server.config import resolve, unknown_variables
-from captioner_server.environment import settle_environment
+from captioner_server.configuration.config import resolve, unknown_variables
+from captioner_server.configuration.process_options import ProcessOptions
+from captioner_server.configuration.settings import GROUPS, Setting
 from captioner_server.options import ServerOptions
-from captioner_server.process_options import ProcessOptions
-from captioner_server.settings import GROUPS, Setting
+from captioner_server.process.environment import settle_environment
 
 _CONFIG_HELP = (
     "TOML file with settings, named like the flags with underscores: queue_size = 64. "

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import captioner
 from captioner.cli.arguments.model import add_device_argument, add_threads_argument
+from captioner.configuration import read_toml
 from captioner.errors import DataError
-from captioner.toml import read_toml
 
 if TYPE_CHECKING:
     from captioner.training.config.options import TrainOptions
@@ -103,14 +103,14 @@ def train(request: Request) -> int:
     """Train, or go on; the exit status."""
     import torch
 
-    from captioner.folder.locks import hold_local
+    from captioner.files.locks import hold_folder
     from captioner.training.config.options import TrainOptions
 
     if request.threads is not None:
         torch.set_num_threads(request.threads)
     options = TrainOptions.read(request.config, request.changes)
     folder = request.output or Path("runs") / options.name
-    with hold_local(folder):
+    with hold_folder(folder):
         _train(request, options, folder)
     return 0
 

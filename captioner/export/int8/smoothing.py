@@ -55,7 +55,7 @@ def smooth(model: CaptionModel, pixels: Sequence[Pixels]) -> None:
     with _measuring(place.readers[-1] for place in places) as largest:
         for start in range(0, len(pixels), _BATCH):
             part = torch.from_numpy(np.stack(pixels[start : start + _BATCH])[..., :3].copy())
-            model.encoder.stages(model.encoder.inputs(part), 0, 3)
+            model.encoder.outputs(model.encoder.inputs(part), 0, 3)
     for place in places:
         factors = _factors(largest[place.readers[-1]], place)
         for reader in place.readers:

@@ -1,7 +1,7 @@
 """Replaces nodes that ONNX Runtime computes slowly on the CPU by others with the same results.
 
-The benefit of each was measured: docs/research/experiments.md, "Faster INT8 graphs" and
-"Faster nodes in INT8".
+The benefit of each was measured: docs/research/experiments/classes.md, "Faster INT8
+graphs", and embedded.md, "Faster nodes in INT8".
 """
 
 from __future__ import annotations

@@ -145,6 +145,10 @@ def make_output(place: str | Path, options: OutputOptions, name: str | None = No
 
 
 def _make_one(path: Path, options: OutputOptions, name: str) -> Output:
+    if (options.attention or options.alternatives) and not FORMATS[name].has_words:
+        if FORMATS[name].file:
+            raise OptionsError(f"{name} holds neither words nor alternatives; jsonl and parquet do")
+        raise OptionsError(f".{name} files hold the caption alone; jsonl and parquet hold more")
     module, _, kind = FORMATS[name].output.partition(".")
     output: Output = getattr(importlib.import_module(f"{__name__}.{module}"), kind)(path, options)
     return output

@@ -9,8 +9,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from captioner.errors import OptionsError
-from captioner.folder.outputs.files import Place, beside, claim
 from captioner.folder.outputs.options import OutputOptions, Record
+from captioner.folder.outputs.place import Place, beside, claim
 from captioner.folder.outputs.table import Table
 from captioner.folder.state import State
 from captioner.references import image_key
@@ -26,8 +26,6 @@ class CocoOutput(Table):
     Ids are those of `OutputOptions.image_ids`, or the numbers at the end of the names. If one name has none,
     the images are counted from 1 in order, and the file `OUT.images.json` beside the output lists the ids.
     """
-
-    name = "coco"
 
     def __init__(self, path: Path, options: OutputOptions) -> None:
         super().__init__(path, options)

@@ -21,8 +21,6 @@ _QUOTED = re.compile(r'[",;\t\r\n]')
 class CsvOutput(Table):
     """One row per image; unknown values are empty. Keywords are divided by semicolons."""
 
-    name = "csv"
-
     def write(self, file: IO[bytes], records: Iterator[Record]) -> None:
         text = io.TextIOWrapper(file, encoding="utf-8-sig" if self._options.excel else "utf-8", newline="")
         columns = (*COLUMNS, "keywords") if self._options.keywords else COLUMNS

@@ -20,9 +20,6 @@ class ParquetOutput(Table):
     as a list in row-major order. If all maps have the same size, the lists are of fixed size and the
     schema metadata hold `rows` and `columns`; otherwise these are columns."""
 
-    name = "parquet"
-    has_words = True
-
     def __init__(self, path: Path, options: OutputOptions) -> None:
         super().__init__(path, options)
         _import_pyarrow()  # better missed now than after hours

@@ -36,8 +36,6 @@ class SidecarOutput:
     """Each of its files holds the caption of one photo."""
 
     def __init__(self, path: Path, options: OutputOptions) -> None:
-        if options.attention or options.alternatives:
-            raise OptionsError(f"{self.suffix} files hold the caption alone; jsonl and parquet hold more")
         self._folder, self._options = path, options
         self.state_path = path / f".captioner{self.suffix}.state"
         self._last = -1

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from captioner.errors import OptionsError
-from captioner.folder.outputs.files import Place, check_folder, claim, find_state
 from captioner.folder.outputs.options import OutputOptions, Record
+from captioner.folder.outputs.place import Place, check_folder, claim, find_state
 from captioner.folder.state import State
 from captioner.surrogates import to_unicode
 
@@ -17,13 +16,7 @@ from captioner.surrogates import to_unicode
 class Table(ABC):
     """Base class of tables: a subclass writes all records to a file in one pass."""
 
-    name = ""
-    has_words = False
-    """Whether the format can hold words, maps and alternatives."""
-
     def __init__(self, path: Path, options: OutputOptions) -> None:
-        if (options.attention or options.alternatives) and not self.has_words:
-            raise OptionsError(f"{self.name} holds neither words nor alternatives; jsonl and parquet do")
         check_folder(path)
         self._path, self._options = path, options
         self.state_path, self.files = find_state(path), (path,)

@@ -21,7 +21,7 @@ from captioner.folder.outputs.exiftool import ExifTool, ExifToolError
 from captioner.folder.outputs.options import OutputOptions, Record
 from captioner.folder.outputs.own_metadata import BESIDE, WITHIN, Written, join_places, read_places
 from captioner.folder.outputs.sidecar import SidecarOutput, whole
-from captioner.folder.sources import read_stamped, stamp_of
+from captioner.folder.sources.files import read_stamped, stamp_of
 from captioner.folder.state import Entry, State
 from captioner.images.suffixes import PICTURES, RAW
 from captioner.words.keywords import hierarchy_of, keywords_of
@@ -157,9 +157,11 @@ class XmpOutput(SidecarOutput):
                 extension = self._tool.get_tags(content, self.suffix, [_OF]).get(_OF)
                 if extension:
                     return str(extension).lower() == own.suffix[1:].lower()
-                # Of several photos of one name, none says which one it belongs to; RAW photos come first.
-                others = [own.with_suffix(f".{one}").name for one in (*RAW, *PICTURES)]
-                return not any(name != own.name and folder.look(name) is not None for name in others)
+                # Of several photos of one name, also in capitals, none says which one it belongs to.
+                mine = folder.look(own.name)
+                suffixes = [f".{one}" for known in (*RAW, *PICTURES) for one in (known, known.upper())]
+                others = filter(None, (folder.look(own.with_suffix(one).name) for one in suffixes))
+                return all(mine is not None and os.path.samestat(mine, other) for other in others)
         except (OSError, ExifToolError):
             return False
 

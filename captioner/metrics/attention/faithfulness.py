@@ -18,7 +18,7 @@ from PIL import Image
 from captioner.errors import BundleError, DataError, OptionsError
 from captioner.metrics.attention.maps import correlation, divergence, normalized, perplexity
 from captioner.metrics.attention.measured import Measured
-from captioner.metrics.bootstrap import Array, Statistics
+from captioner.metrics.bootstrap import SAMPLES, Array, Statistics
 from captioner.model.search.choices import Floats, Ints
 from captioner.model.vocabulary import Vocabulary
 from captioner.words.english import FUNCTION_WORDS
@@ -126,7 +126,7 @@ class Probe:
             if caption:
                 self._images.append(self._summary(np.array(caption), looked[:, cells], np.stack(rows)))
 
-    def result(self, samples: int = 1000) -> Measured:
+    def result(self, samples: int = SAMPLES) -> Measured:
         """`NAMES` over all that was added; `samples` resamples make the intervals. Raises `DataError` when
         nothing was."""
         if not self._images:

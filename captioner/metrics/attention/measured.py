@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from captioner.metrics.bootstrap import Statistics, interval, resampled_scores
+from captioner.metrics.bootstrap import SAMPLES, Statistics, interval, resampled_scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Measured:
 
     @classmethod
     def of(
-        cls, names: Sequence[str], statistics: Statistics, words: int, samples: int, seed: int
+        cls, names: Sequence[str], statistics: Statistics, words: int, samples: int = SAMPLES, seed: int = 0
     ) -> Measured:
         """The scores of `statistics`, which `names` names; `samples` resamples make the intervals."""
         values = [math.nan] * len(names)

@@ -72,9 +72,7 @@ def read_boxes(path: str | Path, images: Sequence[CaptionedImage]) -> dict[str, 
     return {key: {name: np.stack(found) for name, found in each.items()} for key, each in boxes.items()}
 
 
-def point(
-    captions: Mapping[str, Caption], boxes: Mapping[str, Boxes], samples: int = 1000, seed: int = 0
-) -> Measured:
+def point(captions: Mapping[str, Caption], boxes: Mapping[str, Boxes]) -> Measured:
     """`NAMES` of captions with maps, by image; means over the words that name a category of which the image
     has boxes.
 
@@ -84,7 +82,7 @@ def point(
     sums = np.array([[len(rows), *np.sum(rows, axis=0)] for rows in found if rows], dtype=np.float64)
     sums = sums.reshape(-1, 1 + len(NAMES))
     statistics = Statistics(sums, lambda sums: sums[..., 1:] / sums[..., :1])
-    return Measured.of(NAMES, statistics, int(sums[:, 0].sum()), samples, seed)
+    return Measured.of(NAMES, statistics, int(sums[:, 0].sum()))
 
 
 def covered(boxes: Array, grid: tuple[int, int]) -> Array:

@@ -75,7 +75,7 @@ class Decoder(nn.Module, ABC):
         """Compute what is needed once per image.
 
         `grid` (batch, cells, features), `mask` bool (batch, cells) or None, `deepest` (batch, channels, rows,
-        columns) the encoder's deepest stage, which class evidence needs. Returns the memory, each
+        columns) the encoder's deepest output, which class evidence needs. Returns the memory, each
         (batch, …), and the state before the first word, each (batch, 1, …): one beam, which the caller
         repeats. The memory's "mask", bool (batch, cells), marks the cells that may be attended to: a caller
         can hide cells from the decoder through it, in PyTorch and in an exported graph alike.

@@ -26,7 +26,7 @@ def build_backbone(name: str, weights: str | None = "imagenet") -> Backbone:
 
 
 def pretrained_classifier(name: str) -> tuple[Tensor, Tensor]:
-    """Weight (classes, channels) and bias (classes) of the linear classifier on the mean of the last stage.
+    """Weight (classes, channels) and bias (classes) of the linear classifier on the mean of the last output.
 
     Raises `DataError` for a backbone without one, `RuntimeMissingError` when its weights are not installed.
     """

@@ -64,9 +64,7 @@ class Backbone(nn.Module):
             block.p = share * number / len(blocks)
 
 
-def split_by_stride(
-    layers: list[nn.Module], size: int = 64
-) -> tuple[list[nn.Sequential], tuple[int, int, int]]:
+def split_by_stride(layers: list[nn.Module]) -> tuple[list[nn.Sequential], tuple[int, int, int]]:
     """Cut a chain of layers where its stride passes 8, 16 and 32; also the channels at each cut.
 
     The strides are measured by sending one blank image through the chain. Layers before stride 8 belong to
@@ -75,11 +73,11 @@ def split_by_stride(
     segments: list[list[nn.Module]] = [[], [], []]
     channels = [0, 0, 0]
     with torch.no_grad():
-        maps = torch.zeros(1, 3, size, size)
+        maps = torch.zeros(1, 3, 64, 64)
         for layer in layers:
             layer.eval()
             maps = layer(maps)
-            stride = max(STRIDES[0], size // maps.shape[-1])
+            stride = max(STRIDES[0], 64 // maps.shape[-1])
             if stride not in STRIDES:
                 raise ValueError(f"a layer has stride {stride}; a backbone may go to 32 at most")
             index = STRIDES.index(stride)

@@ -1,8 +1,8 @@
 """The image encoder of CLIP (Radford et al. 2021, arXiv:2103.00020): a vision transformer that knows which
 texts photos are described with.
 
-Its stages differ from those of a convolutional network. The first segment is the whole transformer: for each
-patch the normalised input of the last block, and beside it, the same in each cell, the vector of the photo.
+Its segments differ from those of a convolutional network. The first is the whole transformer: for each patch
+the normalised input of the last block, and beside it, the same in each cell, the vector of the photo.
 The second does nothing, so that a grid of stride 16 has these channels. The third brings the patches into the
 space of the texts, as the last block would if each attended only to itself (Zhou et al. 2022,
 arXiv:2112.01071), and adds the photo's vector: a linear classifier whose rows are text vectors then scores

@@ -123,9 +123,9 @@ def classifier(name: str) -> tuple[Tensor, Tensor]:
     return values["_fc.weight"].float(), values["_fc.bias"].float()
 
 
-def _round_channels(channels: float, divisor: int = 8) -> int:
-    rounded = max(divisor, int(channels + divisor / 2) // divisor * divisor)
-    return rounded + divisor if rounded < 0.9 * channels else rounded
+def _round_channels(channels: float) -> int:
+    rounded = max(8, int(channels + 4) // 8 * 8)
+    return rounded + 8 if rounded < 0.9 * channels else rounded
 
 
 def _weights_path(name: str) -> Path:

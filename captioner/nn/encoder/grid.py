@@ -16,11 +16,11 @@ from captioner.nn.encoder.taught import TaughtPhotos
 
 
 class GridEncoder(nn.Module):
-    """A backbone whose stages from `stride` on are fused into one grid.
+    """A backbone whose outputs from `stride` on are fused into one grid.
 
-    The finest stage locates, the deepest recognizes: each is projected to `features`, deeper ones are
-    upsampled to the finest, and their sum is normalised. Xu et al. 2015 take one 14 x 14 stage; adding the
-    deep stage to it is the idea of feature pyramids (Lin et al. 2017, arXiv:1612.03144). A `ColorHistogram`
+    The finest output locates, the deepest recognizes: each is projected to `features`, deeper ones are
+    upsampled to the finest, and their sum is normalised. Xu et al. 2015 take one 14 x 14 output; adding the
+    deep one to it is the idea of feature pyramids (Lin et al. 2017, arXiv:1612.03144). A `ColorHistogram`
     may be added, a `GridRefiner` may follow, and corrected photos may add something (`TaughtPhotos`).
     """
 
@@ -54,20 +54,20 @@ class GridEncoder(nn.Module):
 
         `mask` bool (batch, rows * columns) is False for cells outside the photo.
         """
-        return self.fuse(self.stages(self.inputs(pixels), 0, len(STRIDES)), mask)
+        return self.fuse(self.outputs(self.inputs(pixels), 0, len(STRIDES)), mask)
 
     def inputs(self, pixels: Tensor) -> list[Tensor]:
-        """uint8 (batch, height, width, 3) -> the input of `stages`: the colours, if they are used, and the
+        """uint8 (batch, height, width, 3) -> the input of `outputs`: the colours, if they are used, and the
         normalised pixels."""
         normal = self.backbone.normalize(pixels)
         return [normal] if self.colors is None else [self.colors.shrink(pixels), normal]
 
-    def stages(self, maps: Sequence[Tensor], start: int, stop: int) -> list[Tensor]:
-        """Run segments `start` to `stop` on the last of `maps`, and keep every stage the grid needs.
+    def outputs(self, maps: Sequence[Tensor], start: int, stop: int) -> list[Tensor]:
+        """Run segments `start` to `stop` on the last of `maps`, and keep every output the grid needs.
 
         The maps are (batch, channels, rows, columns), finest first; colours, which are kept as they are, come
-        before them. `stages(m, 0, k)`, of the `inputs` m, is what can be cached when the first k segments are
-        frozen, `stages(cached, k, 3)` is the rest.
+        before them. `outputs(m, 0, k)`, of the `inputs` m, is what can be cached when the first k segments
+        are frozen, `outputs(cached, k, 3)` is the rest.
         """
         kept = list(maps if start > self.first else maps[:-1])
         last = maps[-1]
@@ -77,32 +77,32 @@ class GridEncoder(nn.Module):
                 kept.append(last)
         return kept if stop > self.first else [*kept, last]
 
-    def fuse(self, stages: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
-        """The output of `stages` for all segments -> (batch, rows * columns, features)."""
-        grid = self.untaught(stages, mask)
-        return grid if self.taught is None else grid + self.taught(stages[-1]).added
+    def fuse(self, outputs: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
+        """What `outputs` returns for all segments -> (batch, rows * columns, features)."""
+        grid = self.untaught(outputs, mask)
+        return grid if self.taught is None else grid + self.taught(outputs[-1]).added
 
-    def untaught(self, stages: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
+    def untaught(self, outputs: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
         """As `fuse`, without what corrected photos add."""
         first = 0 if self.colors is None else 1
-        finest, *deeper = stages[first:]
+        finest, *deeper = outputs[first:]
         size = finest.shape[-2:]
         total = _project(self.projections[0], finest)
-        for projection, stage in zip(self.projections[1:], deeper, strict=True):
+        for projection, output in zip(self.projections[1:], deeper, strict=True):
             total = total + F.interpolate(
-                _project(projection, stage), size=size, mode="bilinear", align_corners=False
+                _project(projection, output), size=size, mode="bilinear", align_corners=False
             )
         grid = self.norm(total.flatten(2).transpose(1, 2))
         if self.colors is not None:
-            grid = grid + self.colors(stages[0])
+            grid = grid + self.colors(outputs[0])
         return grid if self.refiner is None else self.refiner(grid, *size, mask)
 
-    def evidence_input(self, stages: Sequence[Tensor]) -> Tensor:
-        """What class evidence reads: the deepest stage, with what corrected photos leave of it."""
-        deepest = stages[-1]
+    def evidence_input(self, outputs: Sequence[Tensor]) -> Tensor:
+        """What class evidence reads: the deepest output, with what corrected photos leave of it."""
+        deepest = outputs[-1]
         return deepest if self.taught is None else self.taught(deepest).heard[..., None, None] * deepest
 
 
-def _project(projection: nn.Module, stage: Tensor) -> Tensor:
+def _project(projection: nn.Module, output: Tensor) -> Tensor:
     # Projecting before enlarging costs a quarter of the other order and gives the same.
-    return torch.movedim(projection(torch.movedim(stage, 1, -1)), -1, 1)
+    return torch.movedim(projection(torch.movedim(output, 1, -1)), -1, 1)

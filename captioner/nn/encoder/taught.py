@@ -36,7 +36,7 @@ class TaughtPhotos(nn.Module):
     the others as they are (Hartvigsen et al. 2023, "Aging with GRACE", arXiv:2211.11031; Mitchell et al.
     2022, arXiv:2206.06520):
 
-        s[i] = cos(mean(d) - m, k[i])                     d: deepest stage, m: that of many photos, k: keys
+        s[i] = cos(mean(d) - m, k[i])                     d: deepest output, m: that of many photos, k: keys
         near = clip((max(s) - begin) / rise, 0, 1)
         p = softmax(sharpness s)
         g' = g + near sum_i p[i] v[i]
@@ -75,15 +75,15 @@ class TaughtPhotos(nn.Module):
         self.register_buffer("brings", torch.zeros(photos, 1))
 
     def describe(self, deepest: Tensor) -> Tensor:
-        """Photos as keys: (batch, channels, rows, columns) of the deepest stage -> (batch, channels)."""
+        """Photos as keys: (batch, channels, rows, columns) of the deepest output -> (batch, channels)."""
         return F.normalize(deepest.float().flatten(2).mean(dim=-1) - self.center, dim=-1)
 
     def similarity(self, deepest: Tensor) -> Tensor:
-        """The deepest stage -> the similarity to each corrected photo, from -1 to 1, (batch, photos)."""
+        """The deepest output -> the similarity to each corrected photo, from -1 to 1, (batch, photos)."""
         return F.linear(self.describe(deepest), self.keys)
 
     def forward(self, deepest: Tensor) -> Likeness:
-        """Reads the deepest stage."""
+        """Reads the deepest output."""
         similarity = self.similarity(deepest)
         near = ((similarity.amax(dim=-1, keepdim=True) - self.begin) / RISES).clamp(0, 1)
         shares = torch.softmax(SHARPNESS * similarity, dim=-1)

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from captioner.configuration import read_toml
 from captioner.errors import DataError, OptionsError
 from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.encoder import STRIDES
 from captioner.nn.model import ModelOptions
 from captioner.options import BUNDLE_OPTIONS, CaptionOptions
-from captioner.toml import read_toml
 from captioner.training.config.renamed import renamed, with_bonus
 from captioner.training.config.tables import UnknownOptionError, build, change, table
 
@@ -390,7 +390,7 @@ def _at_least(options: Any, low: float, *names: str) -> None:
             raise DataError(f"{name} must be finite")
 
 
-def read_model(values: Any, path: str = "model") -> ModelOptions:
+def read_model(values: Any) -> ModelOptions:
     """An architecture from the table of a checkpoint or a bundle, whose names may be those of earlier
     versions. Raises `DataError`."""
-    return build(ModelOptions, with_bonus(values), path)
+    return build(ModelOptions, with_bonus(values), "model")

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from captioner.configuration import MOST_DEEP, parse_toml
 from captioner.errors import DataError, clip
-from captioner.toml import MOST_DEEP, parse_toml
 
 T = TypeVar("T")
 _KINDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}

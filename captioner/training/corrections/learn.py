@@ -23,7 +23,7 @@ from captioner.nn.model import CaptionModel
 from captioner.training.config.options import TrainOptions
 from captioner.training.corrections.prototypes import prototypes
 from captioner.training.data.batches import Batch, epoch_batches, make_groups
-from captioner.training.data.cache import FeatureCache, build_cache, trained_stages
+from captioner.training.data.cache import FeatureCache, build_cache, trained_outputs
 from captioner.training.data.examples import Example, load_examples
 from captioner.training.data.left_out import LeftOut
 from captioner.training.objectives.likelihood import log_probs_of
@@ -210,7 +210,7 @@ class _Pupil:
         """Set the keys of the corrected photos. Returns those of the others that are like them."""
         taught = self.taught
         every = torch.arange(self.corrected + others)
-        rows = [self._stages(part, torch.zeros_like(part))[-1] for part in every.split(32)]
+        rows = [self._outputs(part, torch.zeros_like(part))[-1] for part in every.split(32)]
         if not self.before:
             taught.center.copy_(torch.cat([one.flatten(2).mean(dim=-1) for one in rows]).mean(dim=0))
         described = torch.cat([taught.describe(one) for one in rows])
@@ -277,13 +277,13 @@ class _Pupil:
 
     def _step(self, batch: Batch, optimizer: torch.optim.Optimizer) -> set[int]:
         """Returns the photos of the batch that have a word which is not likely enough."""
-        stages = self._stages(batch.images, batch.views)
+        outputs = self._outputs(batch.images, batch.views)
         mask = self.maps.masks(batch.images, batch.views, self.device)
         with torch.no_grad():
-            grid = self.model.encoder.untaught(stages, mask)
-        like = self.taught(stages[-1])
+            grid = self.model.encoder.untaught(outputs, mask)
+        like = self.taught(outputs[-1])
         part = WEAKEST + (1 - WEAKEST) * torch.rand(len(grid), 1, 1, device=self.device)
-        named = (1 - part * (1 - like.heard.unsqueeze(-1))).unsqueeze(-1) * stages[-1]
+        named = (1 - part * (1 - like.heard.unsqueeze(-1))).unsqueeze(-1) * outputs[-1]
         log_probs, targets = self._read(
             grid + part * like.added, mask, named, part[:, 0] * like.rare, batch.captions.to(self.device)
         )
@@ -317,6 +317,6 @@ class _Pupil:
         logits = decoder.as_searched(logits, tokens, memory, state).float()
         return log_probs_of(logits, targets), targets
 
-    def _stages(self, images: Tensor, views: Tensor) -> list[Tensor]:
+    def _outputs(self, images: Tensor, views: Tensor) -> list[Tensor]:
         maps = self.maps.maps(images, views, self.device)
-        return trained_stages(self.model.encoder, maps, self.options.frozen_segments)
+        return trained_outputs(self.model.encoder, maps, self.options.frozen_segments)

@@ -76,16 +76,16 @@ def random_part(batch: int, smallest: float, device: torch.device) -> Tensor:
 
 def enlarge(maps: Sequence[Tensor], part: Tensor) -> list[Tensor]:
     """All `maps` with the same `part` enlarged to fill them: float (batch, channels, rows, columns) of the
-    stages of an encoder, or uint8 (batch, height, width, 3)."""
-    return [_enlarge(stage, part) for stage in maps]
+    outputs of segments, or uint8 (batch, height, width, 3)."""
+    return [_enlarge(each, part) for each in maps]
 
 
-def _enlarge(stage: Tensor, part: Tensor) -> Tensor:
-    if not stage.is_floating_point():
-        pixels = _enlarge(stage.permute(0, 3, 1, 2).float(), part)
-        return pixels.permute(0, 2, 3, 1).round().to(stage.dtype)
-    points = F.affine_grid(part, list(stage.shape), align_corners=False)
-    return F.grid_sample(stage, points, padding_mode="border", align_corners=False)
+def _enlarge(maps: Tensor, part: Tensor) -> Tensor:
+    if not maps.is_floating_point():
+        pixels = _enlarge(maps.permute(0, 3, 1, 2).float(), part)
+        return pixels.permute(0, 2, 3, 1).round().to(maps.dtype)
+    points = F.affine_grid(part, list(maps.shape), align_corners=False)
+    return F.grid_sample(maps, points, padding_mode="border", align_corners=False)
 
 
 def disturb(pixels: Tensor, share: float) -> Tensor:

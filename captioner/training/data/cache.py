@@ -65,7 +65,7 @@ class FeatureCache:
         return images if self._rows is None else self._rows[images], views
 
     def maps(self, images: Tensor, views: Tensor, device: torch.device) -> list[Tensor]:
-        """float32 (batch, channels, rows, columns) of each stage, or [uint8 (batch, height, width, 3)]; of
+        """float32 (batch, channels, rows, columns) of each, or [uint8 (batch, height, width, 3)]; of
         int64 images and views, (batch,) each."""
         taken = [take(array, self._places(images, views), device) for array in self._arrays]
         return [maps.float() if maps.is_floating_point() else maps for maps in taken]
@@ -115,15 +115,15 @@ def build_cache(
         blank = np.zeros((2 + 2 * crops, image_size, image_size, 3 + (letterbox is not None)), dtype=np.uint8)
         views = np.concatenate([blank if isinstance(one, ImageError) else one for one in read])
         found = {} if letterbox is None else {"mask": letterbox.mask(views).reshape(len(views), -1)}
-        found |= {f"stage{number}": stage for number, stage in enumerate(frozen()(views[..., :3]))}
+        found |= {f"stage{number}": each for number, each in enumerate(frozen()(views[..., :3]))}
         rows = {name: array.reshape(len(part), -1, *array.shape[1:]) for name, array in found.items()}
         return rows | {_DAMAGED: np.array([isinstance(one, ImageError) for one in read])}
 
     kept = fill(folder, encoder_name, identity, examples, compute, progress, at_once(device))
     rows = np.flatnonzero(kept.get(_DAMAGED, ())).tolist()
     damaged = {row: str(_views(examples[row], image_size, letterbox, crops)) for row in rows}
-    stages = place([array for name, array in kept.items() if name not in ("mask", _DAMAGED)], device)
-    return FeatureCache(stages, kept.get("mask"), damaged)
+    maps = place([array for name, array in kept.items() if name not in ("mask", _DAMAGED)], device)
+    return FeatureCache(maps, kept.get("mask"), damaged)
 
 
 def at_once(device: torch.device) -> int:
@@ -263,7 +263,7 @@ def fingerprint(layers: nn.Module) -> str:
 def _frozen_part(
     encoder: GridEncoder, segments: int, image_size: int, device: torch.device
 ) -> Callable[[np.ndarray], list[np.ndarray]]:
-    """A function from uint8 (batch, height, width, 3) to float16 (batch, channels, rows, columns) stages."""
+    """A function from uint8 (batch, height, width, 3) to float16 (batch, channels, rows, columns) maps."""
     if segments == 0:
         return lambda pixels: [pixels]
     return on_pixels(_Frozen(encoder, segments), image_size, device)
@@ -290,8 +290,8 @@ class _Frozen(nn.Module):
 
     @torch.no_grad()
     def forward(self, pixels: Tensor) -> list[Tensor]:
-        stages = self.encoder.stages(self.encoder.inputs(pixels), 0, self.segments)
-        return [stage.half() for stage in stages]
+        outputs = self.encoder.outputs(self.encoder.inputs(pixels), 0, self.segments)
+        return [output.half() for output in outputs]
 
 
 def pixel_session(module: nn.Module, image_size: int) -> ort.InferenceSession:
@@ -308,10 +308,10 @@ def pixel_session(module: nn.Module, image_size: int) -> ort.InferenceSession:
     return ort.InferenceSession(program.model_proto.SerializeToString(), providers=["CPUExecutionProvider"])
 
 
-def trained_stages(
+def trained_outputs(
     encoder: GridEncoder, maps: list[Tensor], frozen_segments: int, tuned_segments: int = 0
 ) -> list[Tensor]:
-    """Output of each stage of the backbone, (batch, channels, rows, columns), from cached maps.
+    """Outputs of the backbone's segments, (batch, channels, rows, columns) each, from cached maps.
 
     The run trains all but its `frozen_segments`, the current stage of the run only the last
     `tuned_segments`; what lies between is computed without gradients.
@@ -319,9 +319,9 @@ def trained_stages(
     if frozen_segments == 0:
         maps = encoder.inputs(maps[0])
     # Convolutions are fastest in this layout, above all the backward pass.
-    maps = [stage.contiguous(memory_format=torch.channels_last) for stage in maps]
+    maps = [each.contiguous(memory_format=torch.channels_last) for each in maps]
     still = len(STRIDES) - tuned_segments
     if still > frozen_segments:
         with torch.no_grad():
-            maps = encoder.stages(maps, frozen_segments, still)
-    return encoder.stages(maps, still, len(STRIDES)) if tuned_segments else maps
+            maps = encoder.outputs(maps, frozen_segments, still)
+    return encoder.outputs(maps, still, len(STRIDES)) if tuned_segments else maps

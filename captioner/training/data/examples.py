@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from captioner.configuration import below
 from captioner.errors import DataError
-from captioner.paths import below
 from captioner.references import (
     CaptionedImage,
     read_classes,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from captioner.errors import DataError
 from captioner.training.data.augment import disturb, enlarge, hide, hide_means, random_part
 from captioner.training.data.batches import Batch, Group, epoch_batches
-from captioner.training.data.cache import FeatureCache, trained_stages
+from captioner.training.data.cache import FeatureCache, trained_outputs
 from captioner.training.data.placing import sent
 from captioner.training.objectives import OBJECTIVES
 from captioner.training.objectives.base import Objective
@@ -83,10 +83,10 @@ def forward(run: Run, cache: FeatureCache, batch: Batch) -> Step:
     if part is not None:
         maps = enlarge(maps, part)
     seen = [disturb(maps[0], stage.disturbed)] if stage.disturbed else maps
-    stages = trained_stages(model.encoder, seen, run.options.frozen_segments, stage.tuned_segments)
-    grid = model.encoder.fuse(stages, photo_mask)
+    outputs = trained_outputs(model.encoder, seen, run.options.frozen_segments, stage.tuned_segments)
+    grid = model.encoder.fuse(outputs, photo_mask)
     hidden, mask = hide(grid, photo_mask, stage.hidden_cells, stage.hidden_features)
-    memory, state = model.decoder.prepare(hidden, mask, model.encoder.evidence_input(stages).float())
+    memory, state = model.decoder.prepare(hidden, mask, model.encoder.evidence_input(outputs).float())
     memory, state = hide_means(memory, state, stage.hidden_means)
     captions = sent(batch.captions, run.device)
-    return Step(model, batch, captions, maps, photo_mask, part, stages, grid, memory, state)
+    return Step(model, batch, captions, maps, photo_mask, part, outputs, grid, memory, state)

@@ -13,8 +13,12 @@ from captioner.training.config.options import TrainOptions
 def mean_score(record: Mapping[str, Any]) -> float:
     """The score that selects the best epoch: CIDEr, or the share of labelled photos that are named,
     averaged over the data sets; -1 for a record without scores."""
-    values = [scores.get("cider", scores.get("named", 0.0)) for scores in record.get("val", {}).values()]
+    values = [_score(scores) or 0.0 for scores in record.get("val", {}).values()]
     return sum(values) / len(values) if values else -1.0
+
+
+def _score(scores: Mapping[str, float]) -> float | None:
+    return scores.get("cider", scores.get("named"))
 
 
 def mean_losses(taken: Sequence[Mapping[str, float]]) -> dict[str, Any]:
@@ -78,12 +82,7 @@ def plot_curves(history: Sequence[dict[str, Any]], path: Path) -> None:
     upper.plot(epochs, [record.get("loss") for record in history], marker="o", color="tab:gray")
     upper.set_ylabel("training loss")
     for source in dict.fromkeys(name for record in history for name in record.get("val", {})):
-        values = [
-            record.get("val", {})
-            .get(source, {})
-            .get("cider", record.get("val", {}).get(source, {}).get("named"))
-            for record in history
-        ]
+        values = [_score(record.get("val", {}).get(source, {})) for record in history]
         lower.plot(epochs, values, marker="o", label=source)
     lower.set_ylabel("validation: CIDEr, or % named")
     lower.set_xlabel("epoch")

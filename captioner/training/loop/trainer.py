@@ -33,7 +33,7 @@ from captioner.training.loop.schedule import Clock, keep_other_words, make_optim
 from captioner.training.loop.step_losses import StepLosses
 from captioner.training.loop.validation import validate
 from captioner.training.names.label_classes import Deepest, fit_classes
-from captioner.training.names.phrases import label_words
+from captioner.training.names.label_words import label_words
 from captioner.training.progress import Progress, duration
 from captioner.training.run import Run
 from captioner.training.weights import checkpoint

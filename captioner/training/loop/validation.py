@@ -19,7 +19,7 @@ from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper
 from captioner.options import CaptionOptions
 from captioner.training.data.batches import CAPTIONS_PER_GROUP, chunks, encode, pad
-from captioner.training.data.cache import FeatureCache, trained_stages
+from captioner.training.data.cache import FeatureCache, trained_outputs
 from captioner.training.data.examples import Example
 from captioner.training.loop.calibrate import Said
 from captioner.training.objectives.likelihood import log_likelihoods
@@ -52,9 +52,9 @@ def validate(
     for images in chunks(len(examples), BATCH if device.type == "cpu" else BATCH_ON_GPU):
         as_it_is = torch.zeros_like(images)
         maps, mask = cache.maps(images, as_it_is, device), cache.masks(images, as_it_is, device)
-        stages = trained_stages(model.encoder, maps, frozen_segments)
-        memory, state = model.prepare(stages, mask)
-        certainty = model.certainty(stages)
+        outputs = trained_outputs(model.encoder, maps, frozen_segments)
+        memory, state = model.prepare(outputs, mask)
+        certainty = model.certainty(outputs)
         certain += [None] * len(images) if certainty is None else certainty.tolist()
         for hypotheses in search(TorchStepper(model.decoder, memory, state), len(images), options):
             if not hypotheses:

@@ -19,7 +19,7 @@ from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.nn.stepper import TorchStepper
 from captioner.options import CaptionOptions
-from captioner.training.data.cache import FeatureCache, at_once, trained_stages
+from captioner.training.data.cache import FeatureCache, at_once, trained_outputs
 from captioner.training.names.stand_ins import count_stand_ins, mentions, replaced
 from captioner.words.english import with_article
 from captioner.words.tokens import tokenize
@@ -100,8 +100,8 @@ class Completion:
             as_it_is = torch.zeros_like(part)
             maps = self._features.maps(part, as_it_is, self._device)
             mask = self._features.masks(part, as_it_is, self._device)
-            stages = trained_stages(self._model.encoder, maps, self._frozen_segments)
-            stepper = TorchStepper(self._model.decoder, *self._model.prepare(stages, mask), bias)
+            outputs = trained_outputs(self._model.encoder, maps, self._frozen_segments)
+            stepper = TorchStepper(self._model.decoder, *self._model.prepare(outputs, mask), bias)
             for several in search(stepper, len(part), options, [] if head is None else [[head]]):
                 yield [list(one.tokens) for one in several]
 

@@ -30,7 +30,7 @@ from captioner.nn.decoder.bonus import BonusOptions
 from captioner.nn.encoder import GridEncoder
 from captioner.nn.model import CaptionModel
 from captioner.training.config.options import LabelClassOptions
-from captioner.training.data.cache import FeatureCache, trained_stages
+from captioner.training.data.cache import FeatureCache, trained_outputs
 from captioner.training.data.examples import Example
 from captioner.training.names.class_words import class_names, forms_of_name
 from captioner.training.progress import Progress
@@ -78,7 +78,7 @@ def _forms(name: str) -> set[tuple[str, ...]]:
 
 
 class Deepest(NamedTuple):
-    """Where the features of the deepest stage come from."""
+    """Where the features of the deepest output come from."""
 
     cached: FeatureCache
     encoder: GridEncoder
@@ -92,10 +92,10 @@ class Deepest(NamedTuple):
         done = 0
         for images in rows.split(64):
             maps = self.cached.maps(images, torch.zeros_like(images), self.device)
-            stages = trained_stages(self.encoder, maps, self.frozen_segments)
+            outputs = trained_outputs(self.encoder, maps, self.frozen_segments)
             done += len(images)
             tell(done)
-            yield stages[-1].float().flatten(2).transpose(1, 2)
+            yield outputs[-1].float().flatten(2).transpose(1, 2)
 
 
 class Photos(NamedTuple):

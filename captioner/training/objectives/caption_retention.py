@@ -19,7 +19,7 @@ from captioner.errors import DataError
 from captioner.nn.model import CaptionModel
 from captioner.training.config.options import ObjectiveOptions, TrainOptions
 from captioner.training.data.batches import NAMED, RETAINED, Group, make_labelled_groups, make_retained_groups
-from captioner.training.data.cache import trained_stages
+from captioner.training.data.cache import trained_outputs
 from captioner.training.objectives.base import Objective
 from captioner.training.objectives.likelihood import mean_of_words
 from captioner.training.objectives.sampling import logits_of, sample, without_dropout
@@ -83,8 +83,8 @@ class CaptionRetention(Objective[CaptionRetentionOptions]):
         samples, length, vocabulary); and if it has a checklist, those of detected words (batch,
         vocabulary)."""
         [model] = self._start
-        stages = trained_stages(model.encoder, step.features, self.run.options.frozen_segments)
-        memory, state = model.prepare(stages, step.photo_mask)
+        outputs = trained_outputs(model.encoder, step.features, self.run.options.frozen_segments)
+        memory, state = model.prepare(outputs, step.photo_mask)
         sampled = sample(
             model.decoder,
             memory,

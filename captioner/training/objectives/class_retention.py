@@ -77,7 +77,7 @@ class ClassRetention(Objective[ClassRetentionOptions]):
         if step.part is not None:
             [wanted] = enlarge([wanted], step.part)
         mean, deviation = self.features.scales[0]
-        deepest = step.stages[-1].float()
+        deepest = step.outputs[-1].float()
         error = (((deepest - mean) / deviation - wanted).square() * deviation.square()).mean()
         error = error / deviation.square().mean()
         theirs = F.linear((wanted * deviation + mean).mean(dim=(2, 3)), self.weight, self.bias)

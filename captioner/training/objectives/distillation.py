@@ -14,7 +14,7 @@ from captioner.errors import DataError
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.training.config.options import ObjectiveOptions
-from captioner.training.data.cache import trained_stages
+from captioner.training.data.cache import trained_outputs
 from captioner.training.objectives.base import Objective, check_classes
 from captioner.training.objectives.likelihood import divergence, mean_of_words
 from captioner.training.run import Run, Step
@@ -75,7 +75,7 @@ class Distillation(Objective[DistillationOptions]):
         if self.options.grid:
             loss = loss + self.options.grid * F.mse_loss(step.grid.float(), view.grid)
         if self.options.classes:
-            scores = _class_scores(step.model, step.model.encoder.evidence_input(step.stages))
+            scores = _class_scores(step.model, step.model.encoder.evidence_input(step.outputs))
             with torch.no_grad():
                 wanted = _class_scores(view.model, view.deepest)
             in_cells = divergence(scores, wanted)
@@ -142,9 +142,9 @@ class Teachers:
         """What each teacher sees; `maps` and `mask` come from the cache."""
         views = []
         for model in self.models:
-            stages = trained_stages(model.encoder, maps, self.frozen)
+            outputs = trained_outputs(model.encoder, maps, self.frozen)
             views.append(
-                _View(model, model.encoder.fuse(stages, mask), model.encoder.evidence_input(stages), mask)
+                _View(model, model.encoder.fuse(outputs, mask), model.encoder.evidence_input(outputs), mask)
             )
         return views
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from captioner.configuration import below
 from captioner.errors import DataError
-from captioner.paths import below
 from captioner.training.config.options import ObjectiveOptions, TrainOptions
 from captioner.training.data.augment import enlarge
 from captioner.training.data.teacher_features import NORMALIZATIONS, FeatureNetwork, build_features

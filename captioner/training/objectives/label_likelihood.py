@@ -16,7 +16,7 @@ from captioner.nn.model import CaptionModel
 from captioner.training.data.batches import LABELS, Group
 from captioner.training.data.examples import Example
 from captioner.training.names.completion import Completion
-from captioner.training.names.phrases import draw, known_words, related_words
+from captioner.training.names.label_words import draw, known_words, related_words
 from captioner.training.objectives.base import Objective
 from captioner.training.objectives.cross_entropy import CrossEntropyOptions, cross_entropy
 from captioner.training.run import Run, Step

@@ -51,7 +51,7 @@ class Pointing(Objective[PointingOptions]):
         with torch.autocast(step.grid.device.type, enabled=False):
             with torch.no_grad():
                 shares = evidence.shares(
-                    evidence.class_logits(step.model.encoder.evidence_input(step.stages).float())
+                    evidence.class_logits(step.model.encoder.evidence_input(step.outputs).float())
                 )
                 # Behind the named words a row of zeros, for all others.
                 shares = torch.cat([shares, torch.zeros_like(shares[..., :1])], dim=-1).transpose(1, 2)

@@ -17,7 +17,7 @@ from captioner.training.config.options import TrainOptions
 from captioner.training.data.examples import Example
 from captioner.training.names.class_words import ClassWords, caption_counts, class_names
 from captioner.training.names.label_classes import choose_classes
-from captioner.training.names.phrases import build_vocabulary, related_words
+from captioner.training.names.label_words import build_vocabulary, related_words
 from captioner.training.names.related import related_names
 from captioner.training.names.repetition import repetition_costs
 from captioner.training.weights.start import Start, mix_backbone

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from captioner.configuration import below
 from captioner.errors import BundleError, DataError, clip
 from captioner.model.bundle import Bundle
 from captioner.model.installed import installed_models, instead_of
@@ -20,7 +21,6 @@ from captioner.nn.decoder.bonus.evidence import UNFITTED
 from captioner.nn.encoder import Backbone, build_backbone
 from captioner.nn.model import CaptionModel, ModelOptions
 from captioner.options import FALLBACK, CaptionOptions
-from captioner.paths import below
 from captioner.training.config.options import read_model
 from captioner.training.names.class_words import learnt_from
 from captioner.training.weights.checkpoint import load_model

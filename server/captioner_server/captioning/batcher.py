@@ -22,6 +22,7 @@ from captioner_server.captioning.compute import Computed, compute
 from captioner_server.errors import BusyError, DeadlineError
 from captioner_server.intake.fair_queue import FairQueue
 from captioner_server.intake.ticket import Ticket
+from captioner_server.intake.turns import submit
 from captioner_server.observation.metrics import Metrics
 from captioner_server.observation.tracing import begin_batch, begin_wait
 
@@ -135,7 +136,6 @@ class Batcher:
             self.running = False
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             await self._wake.wait()
             jobs = self._take(self._clock())
@@ -150,7 +150,8 @@ class Batcher:
             self._begun.append(begun)
             try:
                 pixels, options = [job.pixels for job in jobs], [job.options for job in jobs]
-                outcomes = await loop.run_in_executor(self._threads, work, self._model, pixels, options)
+                computing = submit(self._threads, work, self._model, pixels, options)
+                outcomes = await asyncio.wrap_future(computing)
             except Exception as error:  # a defect, in the model or here: only this batch fails
                 self.failures += 1
                 self._metrics.failed_batches.inc()

@@ -8,7 +8,7 @@ from functools import partial
 
 from captioner.errors import DecodingInterruptedError
 from captioner.images.preparation import Preparation
-from captioner.images.workers import DecodeWorkers, PreemptedError
+from captioner.images.workers import DecodeWorkers, PreemptedError, WorkersError
 from captioner.protocol import Pixels
 from captioner_server.errors import BusyError
 from captioner_server.intake.ticket import Ticket
@@ -36,8 +36,8 @@ class Decoders:
         self._slow = _Pool(preparation, count, max_cpu_s, _SLOW_NICENESS)
 
     async def load(self, image: bytes, ticket: Ticket) -> Pixels:
-        """The model's input. Raises as `DecodeWorkers.load`, and `BusyError` for a slow image if too many
-        others wait, or if the processes are killed."""
+        """The model's input. Raises an `ImageError`, and `BusyError` for a slow image if too many others
+        wait, or if the processes are killed or cannot be started."""
 
         def preempt(used_s: float) -> bool:
             return used_s >= self._slice_s and self._ordinary.turns.others_wait(ticket.caller)
@@ -97,7 +97,7 @@ class _Pool:
             return await self._threads.run(
                 ticket, partial(self.workers.load, image, preempt), 1.0, self._cost
             )
-        except DecodingInterruptedError as error:
+        except (DecodingInterruptedError, WorkersError) as error:
             raise BusyError(str(error), _RETRY_AFTER_S) from None
 
     def _cost(self, seconds: float) -> float:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from captioner.configuration import below
 from captioner.errors import OptionsError
 from captioner.model.installed import installed_models, model_folder
-from captioner.paths import below
 from captioner.protocol import PixelModel
 
 DEFAULT = "default"

@@ -14,10 +14,10 @@ from captioner_server.captioning.hosted_model import HostedModel
 from captioner_server.captioning.shadow import OUTCOMES, Shadow
 from captioner_server.captioning.supervisor import Condition
 from captioner_server.errors import ModelNotFoundError
-from captioner_server.heap import settle_garbage
 from captioner_server.intake.ticket import Ticket
 from captioner_server.observation.metrics import Metrics
 from captioner_server.options import ServerOptions
+from captioner_server.process.heap import settle_garbage
 
 log = logging.getLogger(__name__)
 

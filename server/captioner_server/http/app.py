@@ -15,20 +15,21 @@ from starlette.routing import Route
 from captioner.errors import clip
 from captioner_server.captioning.models import Models
 from captioner_server.captioning.pictures import Pictures
-from captioner_server.errors import NotServingError
-from captioner_server.http.body import CaptionCall
+from captioner_server.errors import NotFoundError, NotServingError
 from captioner_server.http.caption import CaptionCalls
+from captioner_server.http.description.docs_page import POLICY, docs_page
+from captioner_server.http.description.hints import hint
+from captioner_server.http.description.openapi import calls_of, describe_api
 from captioner_server.http.dialects.ollama import show_error
 from captioner_server.http.dialects.operations import dialect_operations
-from captioner_server.http.docs_page import POLICY, docs_page
 from captioner_server.http.endpoint import Endpoint, Operation, peer_of
-from captioner_server.http.errors import NotFoundError, error_response, error_to_json
-from captioner_server.http.gallery import Gallery
-from captioner_server.http.guards import Origins, make_guards
-from captioner_server.http.hints import hint
-from captioner_server.http.openapi import calls_of, describe_api
-from captioner_server.http.page import page_routes
-from captioner_server.http.static_file import StaticFile
+from captioner_server.http.errors import error_response, error_to_json
+from captioner_server.http.guards.middleware import make_guards
+from captioner_server.http.guards.origins import Origins
+from captioner_server.http.pages.gallery import Gallery
+from captioner_server.http.pages.page import page_routes
+from captioner_server.http.pages.static_file import StaticFile
+from captioner_server.http.request.body import CaptionCall
 from captioner_server.intake.door import Door
 from captioner_server.intake.ticket import Kind
 from captioner_server.observation.journal import Journal
@@ -80,7 +81,7 @@ def make_app(
         verb, path = operation.method.split()
         return Route(path, endpoint, methods=[verb])
 
-    return Starlette(
+    app = Starlette(
         routes=[
             *map(route, operations),
             Route("/health", ready),
@@ -94,6 +95,9 @@ def make_app(
         middleware=make_guards(options.hosts, origins.allowed),
         exception_handlers={HTTPException: _not_found(calls_of(api), journal)},
     )
+    # Starlette would send callers of /docs/ to http:, also those that reach a proxy by https:.
+    app.router.redirect_slashes = False
+    return app
 
 
 def _not_found(known: Sequence[str], journal: Journal) -> Callable[[Request, Exception], Awaitable[Response]]:

@@ -16,8 +16,8 @@ from captioner.results import Caption, Word
 from captioner_server.captioning.buffered import buffered
 from captioner_server.captioning.models import Models
 from captioner_server.captioning.pictures import Pictures
-from captioner_server.http.body import MODEL, CaptionCall, read_request
 from captioner_server.http.off_loop import off_loop
+from captioner_server.http.request.body import MODEL, CaptionCall, read_request
 from captioner_server.http.stream import EventStream, encode_event
 from captioner_server.intake.ticket import Ticket
 from captioner_server.options import ServerOptions

@@ -28,9 +28,9 @@ from captioner_server.errors import (
     message_of,
     release_frames,
 )
-from captioner_server.http.body import TIMEOUT
 from captioner_server.http.errors import error_response
-from captioner_server.http.guards import Origins
+from captioner_server.http.guards.origins import Origins
+from captioner_server.http.request.body import TIMEOUT
 from captioner_server.intake.door import Door
 from captioner_server.intake.ticket import Kind, Ticket
 from captioner_server.observation.call import Call, current_call

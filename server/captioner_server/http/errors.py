@@ -21,13 +21,6 @@ _STATUS = {
 }
 
 
-class NotFoundError(CaptionerError):
-    """The path does not exist, or not with this method."""
-
-    code = "not_found"
-    grpc_code = "NOT_FOUND"
-
-
 def status_of(error: CaptionerError) -> int:
     """The HTTP status of an error."""
     return 413 if isinstance(error, ImageTooLargeError) else _STATUS.get(error.grpc_code, 500)

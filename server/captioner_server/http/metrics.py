@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from captioner_server.http.guards import is_local_name
+from captioner_server.http.guards.origins import is_local_name
 from captioner_server.http.off_loop import off_loop
 from captioner_server.tls import is_local
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from captioner.paths import is_open_to_all
+from captioner.files.rights import is_open_to_all
 from captioner_server.errors import ServerStartError, UnauthenticatedError
 from captioner_server.intake.allowance import Allowance, Limits
 from captioner_server.intake.guessers import Guesser, TooManyGuessesError, address_of

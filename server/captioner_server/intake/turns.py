@@ -9,9 +9,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TypeVar
 
+from captioner_server.errors import BusyError
 from captioner_server.intake.fair_queue import Asker, FairQueue
 
 T = TypeVar("T")
+
+_RETRY_AFTER_S = 1.0
+
+
+def submit(threads: ThreadPoolExecutor, work: Callable[..., T], *arguments: object) -> Future[T]:
+    """As `threads.submit`. Raises `BusyError` if the system allows no further thread now."""
+    try:
+        return threads.submit(work, *arguments)
+    except RuntimeError:
+        raise BusyError("the system allows the server no further thread now", _RETRY_AFTER_S) from None
 
 
 class Turns:
@@ -95,7 +106,7 @@ class TurnPool:
     ) -> T:
         """Run `work`, of an `expected` cost, on a thread. The turn lasts until the thread is done, even if
         the call is cancelled. The caller is charged what is expected, or, with `cost`, what that returns for
-        the seconds that it took."""
+        the seconds that it took. Raises `BusyError` as `submit`."""
         loop = asyncio.get_running_loop()
         await self.turns.enter(asker, expected)
         started = time.monotonic()
@@ -105,7 +116,11 @@ class TurnPool:
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self.turns.leave, asker, more)
 
-        job = self._threads.submit(work)
+        try:
+            job = submit(self._threads, work)
+        except BusyError:
+            self.turns.leave(asker)
+            raise
         job.add_done_callback(done)
         try:
             return await asyncio.wrap_future(job)

@@ -52,8 +52,8 @@ class LogWriter(logging.Handler):
             record = self._records.get()
             try:
                 if missing := self.dropped - self._dropped_before:
-                    self._dropped_before += missing
                     self._write(_dropped_lines(missing))
+                    self._dropped_before += missing
                 self._write(record)
             except Exception:  # a line that cannot be formatted must not stop the thread
                 self.dropped += 1

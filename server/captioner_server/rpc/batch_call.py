@@ -15,13 +15,14 @@ from captioner.protobuf import caption_to_proto, options_from_proto
 from captioner.v1 import captioner_pb2 as pb
 from captioner_server.captioning.hosted_model import HostedModel
 from captioner_server.captioning.models import Models
-from captioner_server.errors import INTERNAL, DeadlineError, RequestError, release_frames, to_batch_error
+from captioner_server.errors import INTERNAL, DeadlineError, RequestError, release_frames
 from captioner_server.intake.door import Door
 from captioner_server.intake.messages import evicted
 from captioner_server.intake.ticket import Ticket
 from captioner_server.observation.call import current_call
 from captioner_server.observation.tracing import call_stage
 from captioner_server.options import ServerOptions
+from captioner_server.rpc.errors import to_batch_error
 from captioner_server.rpc.wire import Received, begin_stream, read, write
 
 log = logging.getLogger(__name__)

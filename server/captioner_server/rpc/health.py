@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from captioner_server.errors import BusyError, ServiceNotFoundError
+from captioner_server.errors import BusyError, NotFoundError
 from captioner_server.observation.call import current_call
 from captioner_server.rpc.wire import begin_stream, write
 
@@ -63,7 +63,7 @@ class Health(health_pb2_grpc.HealthServicer):
     ) -> health_pb2.HealthCheckResponse:
         status = self._statuses.get(request.service)
         if status is None:
-            raise ServiceNotFoundError("there is no such service")
+            raise NotFoundError("there is no such service")
         return health_pb2.HealthCheckResponse(status=status)
 
     async def Watch(self, request: health_pb2.HealthCheckRequest, context: grpc.aio.ServicerContext) -> None:

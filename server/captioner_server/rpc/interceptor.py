@@ -21,8 +21,6 @@ from captioner_server.errors import (
     NotServingError,
     message_of,
     release_frames,
-    status_code,
-    to_trailers,
 )
 from captioner_server.intake.door import Door
 from captioner_server.intake.ticket import Kind, Ticket
@@ -30,6 +28,7 @@ from captioner_server.observation.call import Call, current_call
 from captioner_server.observation.journal import Journal
 from captioner_server.observation.metrics import Metrics
 from captioner_server.observation.tracing import current_trace
+from captioner_server.rpc.errors import status_code, to_trailers
 from captioner_server.rpc.wire import Received, begin_stream, deadline_of, lenient, read, read_one, write
 
 log = logging.getLogger("captioner_server.calls")
@@ -215,12 +214,13 @@ async def _cancelled_calls_end() -> None:
 
 def _metadata(context: grpc.aio.ServicerContext) -> dict[str, Any]:
     """The values by key; several of one key are one list, as in HTTP, so that no part of it can be trusted
-    alone: two tokens are none."""
-    values: dict[str, Any] = {}
+    alone: two tokens are none. There may be millions: a byte makes one, and gRPC limits the list of one frame
+    only."""
+    values: dict[str, list[Any]] = {}
     pairs: Iterable[tuple[str, Any]] = context.invocation_metadata() or ()
     for key, value in pairs:
-        values[key] = f"{values[key]}, {value}" if key in values else value
-    return values
+        values.setdefault(key, []).append(value)
+    return {key: ", ".join(map(str, given)) if given[1:] else given[0] for key, given in values.items()}
 
 
 async def _abort(

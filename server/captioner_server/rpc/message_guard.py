@@ -35,10 +35,10 @@ class Content(NamedTuple):
     """Whether the field belongs to a nested message."""
 
 
-def check_message(raw: bytes, kind: Descriptor | None, max_fields: int = MAX_FIELDS) -> list[Content]:
-    """The fields of type `bytes`. Raises `RequestError` for more than `max_fields` fields, a text that is too
+def check_message(raw: bytes, kind: Descriptor | None) -> list[Content]:
+    """The fields of type `bytes`. Raises `RequestError` for more than `MAX_FIELDS` fields, a text that is too
     long, or bytes that are not a message."""
-    walk = _Walk(raw, max_fields)
+    walk = _Walk(raw)
     walk.message(0, len(raw), kind)
     return [
         Content(field.name, start, content, end, field.containing_type is not kind)
@@ -47,8 +47,8 @@ def check_message(raw: bytes, kind: Descriptor | None, max_fields: int = MAX_FIE
 
 
 class _Walk:
-    def __init__(self, raw: bytes, max_fields: int) -> None:
-        self._raw, self._max_fields, self._left = raw, max_fields, max_fields
+    def __init__(self, raw: bytes) -> None:
+        self._raw, self._left = raw, MAX_FIELDS
         self.contents: list[tuple[FieldDescriptor, int, int, int]] = []
 
     def message(self, position: int, end: int, kind: Descriptor | None) -> None:
@@ -56,7 +56,7 @@ class _Walk:
         while position < end:
             self._left -= 1
             if self._left < 0:
-                raise RequestError(f"the message has more than {self._max_fields} fields", "request")
+                raise RequestError(f"the message has more than {MAX_FIELDS} fields", "request")
             start = position
             key, position = self._varint(position, end)
             field = None if kind is None else kind.fields_by_number.get(key >> 3)

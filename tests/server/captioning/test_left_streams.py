@@ -14,8 +14,8 @@ from support.serving import RunningServer, make_image, serve
 from captioner.options import CaptionOptions
 from captioner_server.captioning.hosted_model import HostedModel
 from captioner_server.captioning.pictures import Pictures
-from captioner_server.http.body import CaptionCall
 from captioner_server.http.caption import CaptionCalls
+from captioner_server.http.request.body import CaptionCall
 from captioner_server.intake.ticket import Ticket
 from captioner_server.observation.call import Call, current_call
 

@@ -22,10 +22,10 @@ from captioner.v1 import captioner_pb2 as pb
 from captioner.v1.captioner_pb2_grpc import CaptionServiceStub
 from captioner_server.captioning.model_source import ModelSource, find_models, parse_models
 from captioner_server.captioning.supervisor import FAILURES
-from captioner_server.config import resolve
+from captioner_server.configuration.config import resolve
+from captioner_server.configuration.process_options import ProcessOptions
 from captioner_server.inference import grpc_predict_v2_pb2 as oip
 from captioner_server.inference.grpc_predict_v2_pb2_grpc import GRPCInferenceServiceStub
-from captioner_server.process_options import ProcessOptions
 from captioner_server.reload import Reloader
 
 IMAGE = make_image(1)

@@ -1,5 +1,7 @@
 """A model that fails: its batch alone, or for good; and memory that does not suffice."""
 
+import os
+import resource
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +15,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.models import SIZE, FakeModel
 from support.patience import PATIENCE_S, wait_until
-from support.processes import server_process
+from support.processes import decoder_pids, server_process
 from support.serving import make_image, serve
 
 from captioner.options import FALLBACK
@@ -118,6 +120,29 @@ def test_health_lets_callers_try_again_when_nobody_waits_any_more() -> None:
         call.cancel()
         wait_for_health(channel, SERVING)
         model.hold.set()
+
+
+def test_health_says_that_no_decoder_can_be_started() -> None:
+    """Callers that fail at once would draw all others here: balancers prefer servers with few open calls."""
+    with (
+        server_process(decode_workers=1, stalled_s=0.3) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        assert caption(channel) not in ("INTERNAL", "RESOURCE_EXHAUSTED")
+        pid = server.process.pid
+        _, most = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        [decoder] = decoder_pids(pid)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, most))
+        os.kill(decoder, signal.SIGKILL)
+
+        def fails() -> bool:
+            assert caption(channel) == "RESOURCE_EXHAUSTED"
+            return health(channel) == NOT_SERVING
+
+        wait_until(fails)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, most))
+        wait_until(lambda: caption(channel) not in ("INTERNAL", "RESOURCE_EXHAUSTED"))
+        wait_for_health(channel, SERVING)
 
 
 def test_a_process_whose_model_does_not_recover_ends() -> None:

@@ -7,7 +7,7 @@ import pytest
 from support.http_serving import serve_http
 from support.models import FakeModel
 
-from captioner_server.http import static_file
+from captioner_server.http.pages import static_file
 
 
 def test_every_address_of_the_description_is_there(http):
@@ -34,6 +34,14 @@ def test_files_are_sent_once_and_in_full(http, path):
     assert (again.status_code, again.content) == (304, b"")
     assert http.head(path).headers["content-length"] == file.headers["content-length"]
     assert http.post(path).status_code == 405
+
+
+@pytest.mark.parametrize("path", ["/v1/model/", "/v1/model%2f", "/docs/"])
+def test_nobody_is_sent_to_another_address(http, path):
+    """Its scheme and host would be guesses: a proxy may have others."""
+    answer = http.get(path, headers={"host": "captions.example"})
+    assert (answer.status_code, "location" in answer.headers) == (404, False)
+    assert f"it is GET {path.rstrip('/').removesuffix('%2f')}" in answer.json()["error"]["message"]
 
 
 def test_so_many_files_are_sent_at_once(http, monkeypatch):

@@ -18,7 +18,7 @@ from support.models import FakeModel
 from support.patience import PATIENCE_S, wait_until
 from support.processes import server_process
 
-from captioner_server.http import protocol
+from captioner_server.http.port import protocol
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_large_json_bodies_are_parsed_one_at_a_time(http_server, monkeypatch):
         active -= 1
         return IMAGE, {}
 
-    monkeypatch.setattr("captioner_server.http.body._parse_json", parse)
+    monkeypatch.setattr("captioner_server.http.request.body._parse_json", parse)
     with ThreadPoolExecutor(4) as callers, httpx.Client(base_url=http_server.server.http_url) as http:
         bodies = [b" " * 100_000] * 4
         answers = list(callers.map(lambda body: http.post("/v1/caption", content=body, headers=JSON), bodies))

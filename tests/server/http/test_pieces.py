@@ -8,7 +8,7 @@ import pytest
 from support.http_serving import IMAGE, connect, expected
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from captioner_server.http import protocol
+from captioner_server.http.port import protocol
 
 
 def in_chunks(body: bytes, size: int) -> bytes:

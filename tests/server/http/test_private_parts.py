@@ -16,7 +16,7 @@ PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text
 EXTRAS = PROJECT["optional-dependencies"]
 
 USED = {
-    # captioner_server.http.protocol: connections with bounds on what callers send and leave unread
+    # captioner_server.http.port.protocol: connections with bounds on what callers send and leave unread
     "uvicorn": (
         "serve",
         "uvicorn.protocols.http.h11_impl.H11Protocol",

@@ -23,7 +23,7 @@ from captioner.nn.encoder import GridEncoder, build_backbone
 from captioner.training.config.options import SourceOptions
 from captioner.training.data import cache
 from captioner.training.data.augment import crop
-from captioner.training.data.cache import FeatureCache, build_cache, fill, trained_stages
+from captioner.training.data.cache import FeatureCache, build_cache, fill, trained_outputs
 from captioner.training.data.examples import Example, load_examples
 
 CPU = torch.device("cpu")
@@ -73,19 +73,19 @@ def test_frozen_segments_are_as_pytorch_computes_them(tmp_path, examples, color_
     maps = kept.maps(torch.tensor(rows), torch.tensor(mirrored), CPU)
     with torch.inference_mode():
         pixels = pixels_of(examples, rows, mirrored)
-        expected = encoder.stages(encoder.inputs(pixels), 0, 3)
+        expected = encoder.outputs(encoder.inputs(pixels), 0, 3)
         for ours, theirs in zip(maps, expected, strict=True):
             assert ours.dtype == torch.float32
             torch.testing.assert_close(ours, theirs, rtol=2e-3, atol=2e-3)  # half precision
         torch.testing.assert_close(
-            encoder.fuse(trained_stages(encoder, maps, 3, 0)), encoder(pixels), rtol=1e-2, atol=1e-2
+            encoder.fuse(trained_outputs(encoder, maps, 3, 0)), encoder(pixels), rtol=1e-2, atol=1e-2
         )
 
 
 @pytest.mark.parametrize("tuned", [0, 1, 2, 3])
 def test_what_a_stage_does_not_train_has_no_gradient(tmp_path, encoder, examples, tuned: int) -> None:
     maps = build(tmp_path, encoder, examples).maps(torch.tensor([0]), torch.tensor([0]), CPU)
-    grid = encoder.fuse(trained_stages(encoder, maps, 0, tuned))
+    grid = encoder.fuse(trained_outputs(encoder, maps, 0, tuned))
     with torch.inference_mode():
         torch.testing.assert_close(grid.detach(), encoder(maps[0]))
     grid.square().sum().backward()
@@ -173,7 +173,7 @@ def test_other_weights_of_the_same_encoder_are_another_cache(
     [maps] = kept.maps(torch.tensor([0]), torch.tensor([0]), CPU)
     with torch.inference_mode():
         normal = other.backbone.normalize(pixels_of(few, [0], [0]))
-        [expected] = other.stages([normal], 0, 2)
+        [expected] = other.outputs([normal], 0, 2)
     torch.testing.assert_close(maps, expected, rtol=2e-3, atol=2e-3)
 
 

@@ -46,7 +46,7 @@ def test_the_model_sees_disturbed_pixels_and_its_teachers_do_not(
     batch = trainer.losses.batches(0)[0]
     seen, as_it_is = forward(run, trainer.cache, batch), forward(plain, trainer.cache, batch)
     assert torch.equal(seen.features[0], as_it_is.features[0])
-    assert not torch.allclose(seen.stages[-1], as_it_is.stages[-1], rtol=1e-3)
+    assert not torch.allclose(seen.outputs[-1], as_it_is.outputs[-1], rtol=1e-3)
     trainer.run()
 
 

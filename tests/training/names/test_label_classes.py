@@ -26,7 +26,7 @@ from captioner.training.loop.trainer import Trainer
 from captioner.training.names import label_classes
 from captioner.training.names.class_words import class_names
 from captioner.training.names.label_classes import choose_classes
-from captioner.training.names.phrases import build_vocabulary
+from captioner.training.names.label_words import build_vocabulary
 from captioner.training.names.related import related_names
 from captioner.training.weights.start import Start
 from captioner.words.imagenet import CLASSES
@@ -108,8 +108,8 @@ def shares(model: CaptionModel, examples: Sequence[Example]) -> torch.Tensor:
     """The probabilities of the label classes on photos, (photos, label classes)."""
     pixels = np.stack([load_pixels(e.files.read(e.image.name), squares.SIZE) for e in examples])
     with torch.no_grad():
-        stages = model.eval().encoder.stages(model.encoder.inputs(torch.from_numpy(pixels)), 0, 3)
-        scores = model.evidence.class_logits(stages[-1]).mean(dim=1)
+        outputs = model.eval().encoder.outputs(model.encoder.inputs(torch.from_numpy(pixels)), 0, 3)
+        scores = model.evidence.class_logits(outputs[-1]).mean(dim=1)
     return torch.softmax(scores, dim=1)[:, CLASSES:]
 
 

@@ -24,7 +24,7 @@ from captioner.training.data.batches import LABELS
 from captioner.training.data.examples import load_examples
 from captioner.training.loop.losses import forward
 from captioner.training.names.completion import with_phrase
-from captioner.training.names.phrases import build_vocabulary, draw, related_words
+from captioner.training.names.label_words import build_vocabulary, draw, related_words
 from captioner.training.objectives.cross_entropy import cross_entropy
 from captioner.training.objectives.label_likelihood import FEWEST, continuations
 from captioner.training.weights import checkpoint

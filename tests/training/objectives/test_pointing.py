@@ -19,7 +19,7 @@ from captioner.training.config.options import TrainOptions
 from captioner.training.loop.losses import forward
 from captioner.training.objectives.pointing import pointing
 
-MODEL = dataclasses.replace(squares.CLASSIFYING, image_size=64)  # of four cells at the deepest stage
+MODEL = dataclasses.replace(squares.CLASSIFYING, image_size=64)  # of four cells at the deepest output
 
 
 def options(model: ModelOptions = MODEL, **changes: Any) -> TrainOptions:

@@ -8,7 +8,7 @@ from pathlib import Path
 from captioner.cli.arguments.inputs import add_keywords_argument
 from captioner.cli.arguments.model import add_caption_arguments
 from captioner.cli.arguments.text import add_style_argument
-from captioner.cli.arguments.values import positive
+from captioner.cli.arguments.values import named, positive
 from captioner.folder.outputs import FORMATS
 
 OUTPUT_HELP = "file to write; or folder, which ends with / or is there already (default: .txt files)"
@@ -23,8 +23,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog="Exit status: 0 all done; 1 some images have no caption, each named on stderr; 2 wrong usage, "
         "or the output cannot be written; 130 interrupted, work in flight is kept.",
     )
-    parser.add_argument("sources", nargs="*", metavar="FOLDER", help="folder, zip or tar archive of images")
-    parser.add_argument("-o", "--output", required=True, metavar="OUT", help=OUTPUT_HELP)
+    parser.add_argument(
+        "sources", nargs="*", type=named, metavar="FOLDER", help="folder, zip or tar archive of images"
+    )
+    parser.add_argument("-o", "--output", type=named, required=True, metavar="OUT", help=OUTPUT_HELP)
     add_format_argument(parser)
     _add_input(parser.add_argument_group("input"))
     run = parser.add_argument_group("run")

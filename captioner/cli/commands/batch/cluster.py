@@ -15,12 +15,12 @@ from captioner.cli.commands.batch.wording import make_transform
 from captioner.cli.output import INTERRUPTED, printable
 
 if TYPE_CHECKING:
-    from captioner.folder.ray_run import RayOptions, RayRun
+    from captioner.folder.cluster.run import RayOptions, RayRun
 
 
 def caption_on_cluster(request: Request, ray: RayOptions) -> int:
     """Caption what is new; the exit status."""
-    from captioner.folder.ray_run import RayRun
+    from captioner.folder.cluster.run import RayRun
     from captioner.model.calibration import Calibration
     from captioner.trial import load_bundle
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from captioner.folder.corrections import Corrections
     from captioner.folder.engine import Engine
     from captioner.folder.outputs import Output, OutputOptions
-    from captioner.folder.sources import Source
+    from captioner.folder.sources.source import Source
 
 WATCH_EVERY_S = 5.0
 """Pause between two looks at the folders, with --watch."""
@@ -68,7 +68,7 @@ def _check_inputs(request: Request, names: Iterator[str] | None) -> Iterator[str
     """Raise `OutputError` if OUT is an input. Returns the names of a list, which raise it as they are
     read."""
     from captioner.folder.outputs import output_files
-    from captioner.folder.outputs.files import check_no_input
+    from captioner.folder.outputs.place import check_no_input
 
     outputs = output_files(request.output, request.format)
 
@@ -96,9 +96,9 @@ def _run_once(
 ) -> int:
     """Caption what is new; the exit status. A run that watches says nothing when there is nothing new."""
     from captioner.cli.commands.batch.progress import BatchProgress
-    from captioner.folder.open import open_sources
     from captioner.folder.outputs import make_output
     from captioner.folder.run import FolderRun
+    from captioner.folder.sources.open import open_sources
 
     with open_sources(request.paths, request.selection, names) as sources:
         output = make_output(request.output, wanted, request.format)

@@ -15,7 +15,7 @@ _CHUNK_BYTES = 2**16
 
 def read_list(request: Request) -> Iterator[str] | None:
     """The names in the list; None without a list. Raises `OptionsError`."""
-    from captioner.folder.sources import read_names
+    from captioner.folder.sources.files import read_names
 
     if request.files_from is None:
         return None
@@ -31,6 +31,8 @@ def _chunks(file: BinaryIO) -> Iterator[bytes]:
 
 def _open_list(name: str) -> BinaryIO:
     if name == "-":
+        if sys.stdin is None:  # the shell closed it: <&-
+            raise OptionsError("--files-from: stdin is closed", "files_from")
         return sys.stdin.buffer
     try:
         return Path(name).open("rb")

@@ -15,8 +15,8 @@ from captioner.errors import OptionsError
 from captioner.images.urls import is_url
 
 if TYPE_CHECKING:
-    from captioner.folder.ray_run import RayOptions
-    from captioner.folder.sources import Selection
+    from captioner.folder.cluster.run import RayOptions
+    from captioner.folder.sources.selection import Selection
     from captioner.images.limits import ImageLimits
     from captioner.options import CaptionOptions
 
@@ -71,7 +71,7 @@ class Request(OutputRequest):
     @classmethod
     def read(cls, args: argparse.Namespace) -> Request:
         """Raises `OptionsError` for flags that conflict or are out of range."""
-        from captioner.folder.sources import IMAGE_PATTERNS, Selection
+        from captioner.folder.sources.selection import IMAGE_PATTERNS, Selection
 
         _check(args)
         return cls(
@@ -111,6 +111,8 @@ def _check(args: argparse.Namespace) -> None:
             "- is not a file name: batch writes files; captioner caption --recursive prints captions",
             "output",
         )
+    if "-" in args.sources:
+        raise OptionsError("- is no folder; --files-from - reads a list of images from stdin", "sources")
     if args.engine == "ray":
         _check_ray(args)
     else:
@@ -144,7 +146,7 @@ def _check_ray(args: argparse.Namespace) -> None:
 
 
 def _ray_options(args: argparse.Namespace) -> RayOptions:
-    from captioner.folder.ray_run import RayOptions
+    from captioner.folder.cluster.run import RayOptions
 
     given = given_flags(args, (*_RAY_OPTIONS, "batch_size"))
     values: dict[str, Any] = {_RAY_FIELDS.get(name, name): getattr(args, name) for name, _ in given}

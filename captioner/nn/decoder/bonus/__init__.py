@@ -80,7 +80,7 @@ class Bonuses(nn.Module):
 
     def remember(self, values: Tensor, mask: Tensor, deepest: Tensor | None) -> Tensors:
         """Entries of the memory: `values` (batch, cells, features) are the attention's, `mask` bool (batch,
-        cells) says where, and `deepest` (batch, channels, rows, columns) is the encoder's deepest stage."""
+        cells) says where, and `deepest` (batch, channels, rows, columns) is the encoder's deepest output."""
         memory = {}
         if self.options.attended_detection:
             memory["everywhere"] = masked_mean(values, mask)

@@ -5,7 +5,7 @@ A classifier that is linear after average pooling also scores every cell (class 
 attends to. The map is then the reason for the word (a copy mechanism, as in Neural Baby Talk, Lu et al. 2018,
 arXiv:1803.09845):
 
-    p[i] = softmax(W f[i] + b)                    classes at cell i; f: deepest stage of the encoder
+    p[i] = softmax(W f[i] + b)                    classes at cell i; f: deepest output of the encoder
     e[i, w] = s[w] relu(log sum_c p[i, c] [w names c] + MARGIN)
     logit[t, w] += softplus(g · [h[t]; z[t]]) sum_i a[t, i] e[i, w]
 
@@ -35,13 +35,13 @@ class ClassSizes(NamedTuple):
     """What evidence is built for."""
 
     channels: int
-    """Channels of the encoder's deepest stage."""
+    """Channels of the encoder's deepest output."""
     query: int
     """Features of the gate's input."""
     grid: tuple[int, int]
     """Rows and columns of the attention."""
     shrink: int
-    """Cells of the attention, in one direction, on one of the deepest stage."""
+    """Cells of the attention, in one direction, on one of the deepest output."""
 
 
 class WordEvidence(nn.Module):
@@ -59,7 +59,7 @@ class WordEvidence(nn.Module):
     """float (vocabulary, 1): 0 for the start token, 1 for words. In an exported graph, looking it up takes
     fewer nodes than comparing tokens."""
     pool: Tensor
-    """float (cells of the attention, cells of the deepest stage): 1 where the first lies in the second."""
+    """float (cells of the attention, cells of the deepest output): 1 where the first lies in the second."""
 
     def __init__(self, options: BonusOptions, vocabulary: int, sizes: ClassSizes) -> None:
         """`vocabulary` is the number of words. The first `options.single_words` of those that name classes
@@ -118,7 +118,7 @@ class WordEvidence(nn.Module):
         return evidence_of(self.shares(scores)) * self.scale
 
     def seen(self, attention: Tensor) -> Tensor:
-        """Maps (batch, queries, cells of the attention) -> (batch, queries, cells of the deepest stage)."""
+        """Maps (batch, queries, cells of the attention) -> (batch, queries, cells of the deepest output)."""
         return attention @ self.pool
 
     def add(self, logits: Tensor, tokens: Tensor, query: Tensor, seen: Tensor, evidence: Tensor) -> Tensor:

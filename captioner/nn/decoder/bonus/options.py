@@ -29,13 +29,13 @@ class BonusOptions:
     """Factor of the bonus for words that are detected in the attended cells, but not in the photo as a whole;
     at least 0. Words then depend more on their maps. Trained with the objective `bag_of_words`."""
     classes: int = 0
-    """Classes scored at each cell of the encoder's deepest stage (`captioner.nn.decoder.bonus.evidence`); 0
+    """Classes scored at each cell of the encoder's deepest output (`captioner.nn.decoder.bonus.evidence`); 0
     for none."""
     label_classes: tuple[str, ...] = ()
     """Words of labels with a class of their own, which is scored beside those of `classes`; `captioner train`
     chooses them (`captioner.training.names.label_classes`). Needs classes."""
     class_rank: int = 0
-    """Features between those of the deepest stage and the classes; 0 for none."""
+    """Features between those of the deepest output and the classes; 0 for none."""
     named_words: int = 0
     """Number of vocabulary words that name classes; `captioner train` counts them."""
     single_words: int = 0

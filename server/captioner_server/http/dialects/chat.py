@@ -14,6 +14,7 @@ from captioner_server.http.dialects.openai import answer_format_of, events, imag
 from captioner_server.http.dialects.question import (
     Question,
     Questions,
+    check_formats,
     check_prompt,
     most_tokens_of,
     stops_of,
@@ -38,6 +39,7 @@ class ChatCompletions:
             raise RequestError("each message must be an object", "messages")
         if take(record, "n", int, 1) != 1:
             raise RequestError("n must be 1", "n")
+        check_formats(record, "response_format")
         function = forced_function(record)
         image, texts = await image_and_texts(self._questions, request, body, messages, "messages")
         question = self._questions.ask(

@@ -19,6 +19,7 @@ from captioner_server.http.dialects.question import (
     Question,
     Questions,
     asked_last,
+    check_formats,
     check_prompt,
     most_tokens_of,
     stops_of,
@@ -176,6 +177,7 @@ def _limits_of(record: Any) -> dict[str, Any]:
 
 
 def _answer_format_of(record: dict[str, Any]) -> Any:
+    check_formats(record, "format")
     format = record.get("format") or None
     if format is None or format == JSON or isinstance(format, dict):
         return format

@@ -16,7 +16,7 @@ from captioner_server.errors import RequestError, field_of, message_of
 from captioner_server.http.dialects.question import NO_IMAGE, Questions, asked_last
 from captioner_server.http.dialects.reply import JSON
 from captioner_server.http.errors import error_response, status_of
-from captioner_server.http.json_body import JsonBody
+from captioner_server.http.request.json_body import JsonBody
 from captioner_server.intake.ticket import Ticket
 
 _IMAGES = {
@@ -117,11 +117,15 @@ def answer_format_of(format: Any) -> Any:
     if not isinstance(format, dict):
         raise RequestError("the format of the answer must be an object", "response_format")
     if format.get("type") == "json_object":
-        return JSON
+        return _schema_in(format)  # as llama.cpp and others accept it
     if format.get("type") == "json_schema":
-        described = format.get("json_schema", format)
-        return described.get("schema") or JSON if isinstance(described, dict) else JSON
+        return _schema_in(format.get("json_schema", format))
     return format  # a schema itself, as Ollama accepts it under this name
+
+
+def _schema_in(described: Any) -> Any:
+    schema = described.get("schema") if isinstance(described, dict) else None
+    return schema or JSON
 
 
 def events(records: Sequence[dict[str, Any]], *, named: bool = False, end: bytes = b"") -> Response:

@@ -16,11 +16,11 @@ from captioner.model.info import ModelInfo
 from captioner.options import MAX_WORDS, CaptionOptions
 from captioner_server.captioning.models import Models
 from captioner_server.errors import ModelNotFoundError, RequestError
-from captioner_server.http.body import read_body
+from captioner_server.http.dialects.fetcher import Fetcher
 from captioner_server.http.dialects.reply import Reply, before, is_json, text_of
-from captioner_server.http.fetcher import Fetcher
-from captioner_server.http.json_body import LONG_TEXT_BYTES, JsonBody, parse_json
 from captioner_server.http.off_loop import off_loop
+from captioner_server.http.request.body import read_body
+from captioner_server.http.request.json_body import LONG_TEXT_BYTES, JsonBody, parse_json
 from captioner_server.intake.door import MAX_SMALL_BYTES
 from captioner_server.intake.ticket import Ticket, current_ticket
 from captioner_server.observation.call import current_call
@@ -34,6 +34,12 @@ _MOST_VALUES = 2**12
 _REST_BYTES = 2**18
 """Most bytes of a request beside its images: prompts, a schema, earlier messages."""
 NO_IMAGE = "the request has no image: captioner captions images and does not chat"
+_FORMATS = (
+    *("ebnf", "format", "function_call", "grammar", "guided_choice", "guided_grammar", "guided_json"),
+    *("guided_regex", "json_schema", "regex", "response_format", "structured_outputs"),
+)
+"""Fields in which requests of one protocol or of one server say what form the answer must have."""
+_NO_FORMATS = ("auto", "none", {"type": "text"})
 _CONTEXT = re.compile(rb'"context"\s*:\s*(\[[\s\d,]*\])')
 _DEFAULTS = CaptionOptions(attention=False)
 
@@ -203,6 +209,14 @@ def stops_of(record: Any) -> tuple[str, ...]:
     if not all(isinstance(one, str) for one in stops):
         raise RequestError("stop must be a text or a list of texts", "stop")
     return tuple(filter(None, stops))
+
+
+def check_formats(record: Any, own: str) -> None:
+    """Raises `RequestError` where a field of other protocols says what form the answer must have: it would
+    not have it. The protocol's `own` field for it is another."""
+    for name in _FORMATS:
+        if name != own and (value := record.get(name)) and value not in _NO_FORMATS:
+            raise RequestError(f"{name} is not understood; a format of the answer belongs into {own}", name)
 
 
 _KINDS: dict[type, str] = {

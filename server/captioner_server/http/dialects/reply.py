@@ -79,8 +79,10 @@ def text_of(caption: Caption, prompt: str, format: Any, field: str = "format") -
 
 def _any_json(facts: Facts, prompt: str) -> Any:
     """In the shape that the prompt shows, or with the keys that it names, if these can be filled."""
-    named: Any = {"properties": {name: {} for name in keys_in(prompt)}}
-    for shape in (shape_in(prompt), named if named["properties"] else None):
+    shown = shape_in(prompt)
+    known = shown if isinstance(shown, dict) else {}  # says more of a key than its name does
+    named: Any = {"properties": {name: {} for name in keys_in(prompt) if name not in known}}
+    for shape in (shown, named if named["properties"] else None):
         if shape:
             with suppress(RequestError, RecursionError):
                 return fill_schema(schema_of(shape), facts)

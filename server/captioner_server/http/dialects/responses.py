@@ -11,7 +11,14 @@ from starlette.responses import JSONResponse, Response
 
 from captioner_server.errors import RequestError
 from captioner_server.http.dialects.openai import answer_format_of, events, image_and_texts
-from captioner_server.http.dialects.question import Question, Questions, check_prompt, most_tokens_of, take
+from captioner_server.http.dialects.question import (
+    Question,
+    Questions,
+    check_formats,
+    check_prompt,
+    most_tokens_of,
+    take,
+)
 from captioner_server.http.dialects.reply import Reply
 from captioner_server.http.dialects.tools import forced_function, new_id
 from captioner_server.intake.ticket import Ticket
@@ -33,6 +40,7 @@ class Responses:
         messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
         if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
             raise RequestError("input must be a text or a list of messages", "input")
+        check_formats(record, "text.format")
         function = forced_function(record)
         image, texts = await image_and_texts(self._questions, request, body, messages, "input")
         texts.append(take(record, "instructions", str, ""))

@@ -9,6 +9,14 @@ from captioner.errors import clip
 from captioner.words.alt_text import alt_text
 from captioner.words.english import FUNCTION_WORDS
 from captioner_server.errors import RequestError
+from captioner_server.http.dialects.constraints import (
+    FOLLOWED,
+    NOT_FOLLOWED,
+    number_fault,
+    size_fault,
+    text_fault,
+)
+from captioner_server.http.dialects.descriptions import asks_for_unknown, schema_described
 from captioner_server.http.dialects.facts import Facts, Keyword
 from captioner_server.http.dialects.field_names import (
     Words,
@@ -21,13 +29,6 @@ from captioner_server.http.dialects.field_names import (
     is_synonyms,
     is_whole,
     words_of,
-)
-from captioner_server.http.dialects.limits import (
-    FOLLOWED,
-    NOT_FOLLOWED,
-    number_fault,
-    size_fault,
-    text_fault,
 )
 
 T = TypeVar("T")
@@ -102,7 +103,9 @@ def schema_of(example: Any) -> Any:
         return {"type": "object", "properties": {name: schema_of(value) for name, value in example.items()}}
     if isinstance(example, list):
         return {"type": "array", "items": schema_of(example[0]) if example else {"type": "string"}}
-    kinds = {bool: "boolean", int: "number", float: "number", str: "string"}
+    if isinstance(example, str):
+        return schema_described(example)
+    kinds = {bool: "boolean", int: "number", float: "number"}
     return {"type": kinds.get(type(example), "null")}
 
 
@@ -119,6 +122,8 @@ class _Filler:
             raise Unmet(f"{place.shown} is no schema that can be followed")
         if unknown := NOT_FOLLOWED & set(schema):
             raise Unmet(f"{place.shown} has {min(unknown)}, which is not supported")
+        if is_caption(place.words) and asks_for_unknown(schema.get("description")):
+            place = place._replace(words=("?",))
         for combined in ("$ref", "const", "enum", "anyOf", "oneOf", "allOf"):
             if combined in schema:
                 return self._combined(schema, combined, place)

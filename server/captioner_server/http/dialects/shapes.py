@@ -15,6 +15,8 @@ _MOST_KEYS = 64
 _TOKEN = re.compile(
     r"""(?:\s|//[^\n]*)*(?:([{}\[\],:;])|"([^"\n]*)"|'([^'\n]*)'|`([^`\n]*)`|(\.\.\.|…)|([^\s{}\[\],:;"'`]+))"""
 )
+_COMMENTS_ABOVE = re.compile(r"[ \t\r]*+(?://[^\n]*+)?+((?:\n\s*+//[^\n]*+)++)")
+_COMMENT_BESIDE = re.compile(r"[ \t]*+,?+[ \t]*+//([^\n]*+)")
 _QUOTED = r"""(?:"[A-Za-z][\w -]{0,40}"|`[A-Za-z][\w -]{0,40}`|(?<!\w)'[A-Za-z][\w-]{0,40}'(?!\w))"""
 _LED = re.compile(rf"({_QUOTED})(?:\*\*)?\s*(?:\([^()\n]{{0,60}}\)\s*)?:")
 """A key before what it is for, as in a list of keys."""
@@ -116,6 +118,7 @@ class _Loose:
 
     def _fields(self, depth: int) -> Iterator[tuple[str, Any]]:
         while True:
+            above = _COMMENTS_ABOVE.match(self._text, self.place)
             mark, name, quoted = self._next()
             if mark == "}":
                 return
@@ -124,7 +127,11 @@ class _Loose:
             elif mark or self._next()[0] != ":":
                 raise ValueError
             else:
-                yield name.rstrip("?"), self.value(depth + 1)
+                value = self.value(depth + 1)
+                beside = _COMMENT_BESIDE.match(self._text, self.place)
+                if isinstance(value, str):  # which describes the field, as its comments do
+                    value = " ".join((value, *(found[1] for found in (above, beside) if found)))
+                yield name.rstrip("?"), value
                 mark = self._rest()
             if mark == "}":
                 return
@@ -164,4 +171,4 @@ class _Loose:
             return [""]
         if re.match(r"(?:number|float|int|integer|\d)", kind):
             return 0.0
-        return {"true": True, "false": True, "boolean": True, "bool": True, "null": None}.get(kind, "")
+        return {"true": True, "false": True, "boolean": True, "bool": True, "null": None}.get(kind, word)

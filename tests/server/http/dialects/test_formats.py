@@ -85,6 +85,68 @@ def test_schemas_that_ask_for_more_are_refused(schema, reason) -> None:
     assert reason in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "description",
+    [
+        "number of people in the photo",
+        "How many dogs are there?",
+        "yes or no",
+        "true/false",
+        "Whether it is night",
+        "Is there a dog?",
+        "All text visible in the image, verbatim",
+        "text in the photo",
+        "the OCR result",
+        "The licence plate",
+        "Transcribe the receipt.",
+    ],
+)
+@pytest.mark.parametrize("name", ["answer", "text", "description"])
+def test_a_description_of_a_field_may_ask_for_what_is_not_known(name, description) -> None:
+    asked = {**TEXT, "description": description}
+    with pytest.raises(RequestError, match=f"nothing is known for {name}"):
+        fill_schema(record(**{name: asked}), FACTS)
+    optional = {"anyOf": [TEXT, {"type": "null"}], "description": description}
+    assert fill_schema(record(title=TEXT, **{name: optional}), FACTS) == {"title": CAPTION.text, name: None}
+    shown = json.dumps({"caption": "...", name: description, "tags": []})
+    told = json.loads(text_of(CAPTION, f"JSON: {shown}", None))
+    assert told == {"caption": CAPTION.text, "tags": KEYWORDS}
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        "The answer",
+        "A text in plain English",
+        "What the image shows",
+        "a caption with the number of people",
+        "Describe the photo and the text in it",
+        "one sentence, at most 20 words",
+        "Plain, whatever the number of words",
+        "Text of the caption; yes, in English",
+    ],
+)
+def test_other_descriptions_of_a_field_are_ignored(description) -> None:
+    asked = record(answer={**TEXT, "description": description})
+    assert fill_schema(asked, FACTS) == {"answer": CAPTION.text}
+
+
+@pytest.mark.parametrize(
+    "example",
+    [
+        "A stop sign, and text on the sign",
+        "A red car with a licence plate",
+        "A number of people on a street",
+        "Two dogs, however many people look at the number of them",
+        "A man reads a document; it is hard to say how many pages",
+    ],
+)
+def test_a_caption_that_is_an_example_is_no_description(example) -> None:
+    shown = json.dumps({"caption": example, "tags": ["dog"]})
+    told = json.loads(text_of(CAPTION, f"Answer in JSON like {shown}", None))
+    assert told == {"caption": CAPTION.text, "tags": KEYWORDS}
+
+
 def test_answers_are_json_in_utf_8() -> None:
     assert text_of(CAPTION, "", {"const": "\ud800 é"}) == '"\\ud800 é"'
     assert text_of(CAPTION, 'JSON: {"caption\ud800": "a"}', None) == f'{{"caption\\ud800": "{CAPTION.text}"}}'

@@ -211,6 +211,14 @@ def test_images_in_other_forms(http, images, reason) -> None:
     assert answer.status_code == 400 and reason in answer.json()["error"]
 
 
+def test_a_format_in_the_field_of_openai_is_an_error(http) -> None:
+    image = base64.b64encode(IMAGE).decode()
+    format = {"response_format": {"type": "json_object"}}
+    for path, asked in (("generate", {}), ("chat", {"messages": [{"content": "a", "images": [image]}]})):
+        answer = http.post(f"/api/{path}", json={"prompt": "a", "images": [image], **asked, **format})
+        assert answer.status_code == 400 and "belongs into format" in answer.json()["error"]
+
+
 def test_images_in_the_wrong_place_of_a_chat(http) -> None:
     image = base64.b64encode(IMAGE).decode()
     parts = [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{image}"}}]

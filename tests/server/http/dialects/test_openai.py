@@ -267,6 +267,40 @@ def test_errors_about_formats_name_their_field(http) -> None:
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, field)
 
 
+COUNT = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "own"),
+    [
+        ("chat/completions", {"guided_choice": ["yes", "no"]}, "response_format"),
+        ("chat/completions", {"structured_outputs": {"choice": ["yes", "no"]}}, "response_format"),
+        ("chat/completions", {"guided_json": COUNT}, "response_format"),
+        ("chat/completions", {"grammar": 'root ::= "yes" | "no"'}, "response_format"),
+        ("chat/completions", {"format": COUNT}, "response_format"),
+        ("chat/completions", {"functions": [], "function_call": {"name": "a"}}, "response_format"),
+        ("responses", {"response_format": {"type": "json_object"}}, "text.format"),
+    ],
+)
+def test_a_format_in_a_field_of_another_server_is_an_error(http, path, fields, own) -> None:
+    """Its answer would have the wrong form: a caption where yes or no is asked."""
+    answer = http.post(f"/v1/{path}", json={"messages": asking("a"), "input": asking("a"), **fields})
+    error = answer.json()["error"]
+    assert answer.status_code == 400 and error["param"] == list(fields)[-1] and own in error["message"]
+
+
+def test_fields_of_other_servers_that_ask_for_no_format_are_ignored(http, caption) -> None:
+    fields = {"format": "", "guided_json": None, "function_call": "auto"}
+    answer = http.post("/v1/chat/completions", json={"messages": asking("a"), **fields})
+    assert answer.json()["choices"][0]["message"]["content"] == caption
+
+
+def test_a_json_object_may_have_a_schema(http) -> None:
+    format = {"type": "json_object", "schema": COUNT}
+    answer = http.post("/v1/chat/completions", json={"messages": asking("a"), "response_format": format})
+    assert answer.status_code == 400 and "count" in answer.json()["error"]["message"]
+
+
 def test_urls_are_fetched_where_the_server_allows_it_from_public_addresses_only() -> None:
     with serve_http(FakeModel(), allow_urls=True) as (server, _):
         client = openai.OpenAI(base_url=f"{server.server.http_url}/v1", api_key="any", max_retries=0)

@@ -207,6 +207,16 @@ SCHEMA = json.dumps(
         ('JSON: {"a": {"title": "x"} is what "b": [{"tags": []}] I want}', "caption keywords labels"),
         ('JSON: {"a": {"title": "x"}', "caption keywords labels"),
         ('JSON with the key "mood"', "caption keywords labels"),
+        ('JSON: {"caption": "string", "tags": "array of strings", "title": "number"}', "caption tags"),
+        ('JSON: {"caption": "text", "tags": "string[]", "description": "boolean"}', "caption tags"),
+        ('JSON: {"caption": "x", "tags": "{tags} # note: {\\"type\\": \\"array\\"}"}', "caption tags"),
+        ('JSON with the field "answer": {"answer": "true or false"}', "caption keywords labels"),
+        ('JSON: {"answer": "{answer} # note: the value you must be True or False", "tags": []}', "tags"),
+        ('JSON: {"answer": "a number", "text": "integer", "tags": "list[str]"}', "tags"),
+        ("JSON:\n{\n  tags: string[],\n  // how many people\n  answer: string,\n}", "tags"),
+        ("JSON: {\n  text: string, // OCR\n  caption: string, // short\n  title: a // yes/no\n}", "caption"),
+        ("JSON: { // a photo\n  caption: string,\n  // things\n  tags: string[] // OCR\n}", "caption tags"),
+        ("JSON: {caption: string, text: OCR, title: yes/no, tags: list}", "caption tags"),
     ],
 )
 def test_keys_and_shapes_as_people_write_them(prompt, keys) -> None:
@@ -218,7 +228,10 @@ def test_keys_and_shapes_as_people_write_them(prompt, keys) -> None:
 
 @pytest.mark.parametrize(
     "part",
-    ["{", "{a:", '{"a":[', '"', "{{", "'a", '"a" (', "keys a, ", "{a: x ", "describe with ", "labels "],
+    [
+        *("{", "{a:", '{"a":[', '"', "{{", "'a", '"a" (', "keys a, ", "{a: x ", "describe with ", "labels "),
+        *("\n//", "{a:x,\n", "{a:x //", " \n", "{a:x, //b\n \n"),
+    ],
 )
 def test_prompts_that_would_take_long(part) -> None:
     assert json.loads(text_of(CAPTION, f"JSON {part * 20_000}", None))["caption"] == CAPTION.text

@@ -1,0 +1,1 @@
+"""Batches on a cluster, over Ray."""

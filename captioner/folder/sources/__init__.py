@@ -1,0 +1,1 @@
+"""Where images come from: folders, lists of files, archives and object stores."""

@@ -1,0 +1,1 @@
+"""The image and the options of a request, read within limits."""

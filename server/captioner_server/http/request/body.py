@@ -1,0 +1,156 @@
+"""Reads the image and the options of an HTTP request, within limits and without temporary files."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import Request
+
+from captioner.errors import ImageTooLargeError, OptionsError, clip
+from captioner.options import OPTION_SPECS, CaptionOptions, merge_options
+from captioner_server.errors import RequestError
+from captioner_server.http.off_loop import off_loop
+from captioner_server.http.request.json_body import parse_json
+
+TIMEOUT = "timeout_s"
+"""The query parameter for how long the caller waits; it is not a caption option."""
+_RAW = (
+    "image/",
+    "application/octet-stream",
+    "application/x-www-form-urlencoded",
+)  # the last is curl's default
+_EXTRA_BYTES = 2**16
+"""Room for the rest of a JSON or multipart body beside the image."""
+_MOST_VALUES = 64
+"""Most values in a JSON body, and fields of a form."""
+_CHARSETS = (b"utf-8", b"utf8", b"us-ascii", b"iso-8859-1")
+"""Accepted in a multipart body. Python has codecs that take seconds for a text of 64 KiB."""
+MODEL = "model"
+"""The query parameter that names the model."""
+_DEFAULTS = CaptionOptions(attention=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionCall:
+    """A parsed request."""
+
+    image: bytes
+    options: CaptionOptions
+    model: str = ""
+    """The name of the model; "" for the default."""
+
+    def size_of(self) -> int:
+        """Its size in bytes."""
+        return len(self.image)
+
+
+async def read_request(request: Request, max_image_bytes: int, max_body_bytes: int) -> CaptionCall:
+    """The image and the options of a request. Raises an `ImageError`, `OptionsError` or `RequestError`."""
+    given = parse_options(
+        (name, text) for name, text in request.query_params.multi_items() if name not in (TIMEOUT, MODEL)
+    )
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise RequestError("a compressed body is not accepted (content-encoding)", "content-encoding")
+    kind = request.headers.get("content-type", _RAW[1]).partition(";")[0].strip().lower()
+    if kind == "multipart/form-data":
+        image, more = await _read_multipart(request, max_image_bytes)
+    elif kind == "application/json":
+        most = min(max_image_bytes * 4 // 3 + _EXTRA_BYTES, max_body_bytes)
+        body = await read_body(request, most, max_image_bytes)
+        if len(body) <= _EXTRA_BYTES:
+            image, more = _parse_json(body)
+        else:
+            image, more = await off_loop(_parse_json, body)
+    elif kind.startswith(_RAW):
+        image, more = bytes(await read_body(request, max_image_bytes, max_image_bytes)), {}
+    else:
+        raise RequestError(
+            f"the body is an image, multipart/form-data or application/json, not {clip(kind, 100)}",
+            "content-type",
+        )
+    options = merge_options(_DEFAULTS, given | more)
+    assert options  # there are defaults
+    return CaptionCall(image, options, request.query_params.get(MODEL, ""))
+
+
+def parse_options(fields: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Options from pairs of name and text. Raises `OptionsError`, also for one that is given twice."""
+    values: dict[str, Any] = {}
+    for name, text in fields:
+        if name in values:
+            raise OptionsError(f"{name} is given more than once", name)
+        spec = OPTION_SPECS.get(name)
+        if spec is None:
+            known = ", ".join(OPTION_SPECS)
+            raise OptionsError(f"unknown option {clip(name, 100)!r}; options are {known}", clip(name, 100))
+        try:
+            values[name] = spec.parse(text)
+        except ValueError:
+            raise OptionsError(f"{name} cannot be {clip(text, 100)!r}", name) from None
+    return values
+
+
+async def _chunks(request: Request, max_bytes: int, max_image_bytes: int) -> AsyncGenerator[bytes]:
+    """The body as it arrives. Raises `ImageTooLargeError` after `max_bytes`."""
+    too_large = ImageTooLargeError(
+        f"the request is larger than the limit of {max_image_bytes} bytes for an image (max_image_bytes)"
+    )
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and (len(length) > 18 or int(length) > max_bytes):
+        raise too_large
+    received = 0
+    async for chunk in request.stream():
+        received += len(chunk)
+        if received > max_bytes:
+            raise too_large
+        yield chunk
+
+
+async def read_body(request: Request, max_bytes: int, max_image_bytes: int) -> bytearray:
+    body = bytearray()
+    async for chunk in _chunks(request, max_bytes, max_image_bytes):
+        body += chunk
+    return body
+
+
+async def _read_multipart(request: Request, max_image_bytes: int) -> tuple[bytes, dict[str, Any]]:
+    _, parameters = parse_options_header(request.headers["content-type"])
+    if parameters.get(b"charset", _CHARSETS[0]).lower() not in _CHARSETS:
+        raise RequestError("the charset of a multipart body must be utf-8", "content-type")
+    chunks = _chunks(request, max_image_bytes + _EXTRA_BYTES, max_image_bytes)
+    parser = MultiPartParser(
+        request.headers, chunks, max_files=1, max_fields=_MOST_VALUES, max_part_size=_EXTRA_BYTES
+    )
+    parser.spool_max_size = max_image_bytes + 2 * _EXTRA_BYTES  # never on disk
+    try:
+        form = await parser.parse()
+    except MultiPartException as error:
+        raise RequestError(f"the multipart body is malformed: {clip(error.message)}", "body") from error
+    try:
+        upload = form.get("image")
+        if not isinstance(upload, UploadFile):
+            raise RequestError("the multipart body has no file in a field called image", "image")
+        texts = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+        return await upload.read(), parse_options(texts)
+    finally:
+        await form.close()
+
+
+def _parse_json(body: bytearray) -> tuple[bytes, dict[str, Any]]:
+    parsed = parse_json(body, _MOST_VALUES, _EXTRA_BYTES)
+    record = parsed.record
+    if not isinstance(record, dict) or not isinstance(record.get("image"), str):
+        raise RequestError('the JSON body must be {"image": BASE64, "options": {...}}', "image")
+    if unknown := set(record) - {"image", "options"}:
+        raise RequestError(f"the JSON body has an unknown field {clip(min(unknown), 100)!r}", "body")
+    options = {} if record.get("options") is None else record["options"]
+    if not isinstance(options, dict):
+        raise RequestError("options must be an object", "options")
+    if len(parsed.long_texts) > parsed.is_long(record["image"]):
+        raise RequestError("the longest text of a JSON body must be the image, alone", "image")
+    return parsed.image(record["image"], "image"), options

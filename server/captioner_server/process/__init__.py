@@ -1,0 +1,1 @@
+"""The process of the server: its variables, open files and memory."""
