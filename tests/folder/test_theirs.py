@@ -139,6 +139,14 @@ def test_embedding_leaves_the_file_what_it_was(root, embed, capsys) -> None:
     assert DESCRIPTION in tags(photo) and len(list(root.glob("[!.]*"))) == 1
 
 
+@pytest.mark.parametrize(("format", "name"), [("JPEG", "b.heic"), ("PNG", "b.JPG"), ("WebP", "b.jpg")])
+def test_a_photo_of_another_format_than_its_name_says_is_written_into(root, embed, format, name) -> None:
+    """As messengers send them."""
+    (root / name).write_bytes(make_image(2, format=format))
+    assert embed() == 0
+    assert DESCRIPTION in tags(root / name)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="modes and links")
 def test_photos_that_may_not_be_changed_are_named(root, embed, capsys) -> None:
     for name in ("b.jpg", "c.jpg"):

@@ -22,8 +22,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from captioner.errors import RuntimeMissingError
+from captioner.images.suffixes import PICTURES
 
 _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,8}")
+_BY_CONTENT = frozenset(f".{one}" for one in PICTURES)
+"""Suffixes that are left out, as they may be wrong: exiftool then goes by the content. RAW needs its own."""
 
 
 class ExifToolError(Exception):
@@ -83,7 +86,8 @@ class ExifTool:
         if self._process is None or self._process.poll() is not None:
             self._start()
         assert self._place is not None
-        path = Path(self._place.name, f"photo{suffix if _SUFFIX.fullmatch(suffix) else ''}")
+        kept = _SUFFIX.fullmatch(suffix) and suffix.lower() not in _BY_CONTENT
+        path = Path(self._place.name, f"photo{suffix if kept else ''}")
         for left in path.parent.iterdir():
             left.unlink()
         if content is not None:
