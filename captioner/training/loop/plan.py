@@ -174,6 +174,18 @@ def warnings(options: TrainOptions, examples: Sequence[Example]) -> list[str]:
     return found
 
 
+def leaked(train: Sequence[Example], val: Sequence[Example]) -> str | None:
+    """A warning if photos to validate on are also learnt, by their content; else None. Reads all photos."""
+    learnt = {example.digest for example in train if not example.retained}
+    both = [example.image.name for example in val if example.digest in learnt]
+    if not both:
+        return None
+    return (
+        f"{len(both)} of {counted(len(val), 'photo')} to validate on (as {both[0]}) are photos to train on,"
+        " too: scores will be too high"
+    )
+
+
 def unlearnt(stage: StageOptions, losses: Sequence[float]) -> str | None:
     """A warning if the losses of a stage's epochs show that it learnt nothing; else None."""
     if len(losses) < 2 or "self_critical" in stage.objectives or losses[-1] < 0.98 * losses[0]:

@@ -21,7 +21,7 @@ from captioner.training.data.examples import Example, check_names, load_examples
 from captioner.training.data.left_out import LeftOut
 from captioner.training.loop.calibrate import Said, calibrate
 from captioner.training.loop.losses import Losses, forward
-from captioner.training.loop.plan import described, planned, unlearnt, warnings
+from captioner.training.loop.plan import described, leaked, planned, unlearnt, warnings
 from captioner.training.loop.report import (
     in_words,
     losses_in_words,
@@ -123,6 +123,8 @@ class Trainer:
             self._restore(saved)
         for text in warnings(options, self.train_examples):
             progress.note(text)
+        if leak := leaked(self.train_examples, self.val_examples):
+            progress.note(leak)
 
     def run(self) -> list[dict[str, Any]]:
         """Train to the end. Returns the history, a record an epoch, and of each mean of runs."""

@@ -18,7 +18,7 @@ from captioner.nn.model import ModelOptions
 from captioner.options import CaptionOptions
 from captioner.training.config.options import AUTO, StageOptions, TrainOptions
 from captioner.training.data.examples import Example, load_examples
-from captioner.training.loop.plan import described, planned, unlearnt, warnings
+from captioner.training.loop.plan import described, leaked, planned, unlearnt, warnings
 from captioner.training.loop.trainer import Trainer
 from captioner.training.objectives.bag_of_words import BagOfWords, BagOfWordsOptions
 from captioner.training.objectives.self_critical import SelfCriticalOptions
@@ -144,6 +144,17 @@ def test_what_will_not_learn_is_said(data: Path, cache: Path, tmp_path: Path) ->
     assert first.startswith("stage words: 200 of about 2 steps are warm-up, so it will hardly learn")
     assert "about 2 steps are too few for an average of the weights with ema_decay 0.999" in second
     assert last.startswith("stage words: the loss hardly fell, from 2.8")
+
+
+def test_photos_that_are_learnt_and_validated_on_are_counted(examples: list[Example]) -> None:
+    """Whatever their names."""
+    train, val = examples[:12], examples[12:]
+    assert leaked(train, val) is None
+    text = leaked(train, [*val, *train[:2]])
+    assert text is not None
+    assert text.startswith(f"2 of 14 photos to validate on (as {train[0].image.name}) are")
+    kept = [dataclasses.replace(example, retained=True) for example in train]
+    assert leaked(kept, [*val, *train[:2]]) is None
 
 
 def test_the_steps_of_a_reward_follow_its_samples(data: Path, cache: Path, tmp_path: Path) -> None:
