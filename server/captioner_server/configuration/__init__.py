@@ -1,1 +1,1 @@
-"""What a server is told: its settings, and where their values come from."""
+"""The settings of a server, and where their values come from."""

@@ -1,1 +1,1 @@
-"""What the API says of itself: its description, as a page too, and hints for who is lost."""
+"""The description of the API, also as a page, and hints for calls of unknown paths."""

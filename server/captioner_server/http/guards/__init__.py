@@ -1,1 +1,1 @@
-"""What stands before all calls: against pages of other sites, and requests that lie about themselves."""
+"""Checks before every call: the length of its body, the name of the server, and the page that calls."""

@@ -1,4 +1,4 @@
-"""What stands before all HTTP calls, against requests that lie about themselves and pages of other sites.
+"""Checks before every HTTP call: the length of its body, the name of the server, and the page that calls.
 
 A page of another site cannot read the answer to a call that it makes from a visitor's browser (cross-site
 request forgery), but could make a server on the visitor's own machine work for it. If its host name is

@@ -1,1 +1,1 @@
-"""What people open in a browser: the page, galleries, and how their files are sent."""
+"""Pages for a browser: the demo, galleries, and the files of both."""
