@@ -157,7 +157,7 @@ const captionerGallery = (() => {
       if (event.key === "PageUp" || event.key === "PageDown") {
         event.preventDefault();
         move(event.key === "PageUp" ? -1 : 1);
-      } else if (!review.handleKey(event) && event.key !== "/" && !desk.handleKey(event) && event.key !== "Escape" && opened?.error === null)
+      } else if (!review.handleKey(event) && event.key !== "/" && !desk.handleKey(event) && event.key !== "Escape" && !find(".view").hidden)
         view.handleKey(event);
     } else if (!desk.handleKey(event) && event.key === "Enter" && event.target === query && desk.chosen.length) {
       event.preventDefault();
