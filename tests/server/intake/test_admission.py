@@ -5,6 +5,7 @@ import math
 from contextlib import AbstractAsyncContextManager, ExitStack
 
 import pytest
+from support.virtual_time import Clock
 
 from captioner_server.errors import BusyError, RequestError
 from captioner_server.intake.images import AdmittedImages
@@ -116,13 +117,15 @@ async def wait_for(
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Images that have not been decoded after 20 ms are slow."""
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """By which places are charged, and images slow that have not been decoded after 20 ms."""
+    clock = Clock()
+    monkeypatch.setattr("captioner_server.intake.bulk.time", clock)
     monkeypatch.setattr("captioner_server.intake.bulk._SLOW_S", (0.02, 0.02))
+    return clock
 
 
-@pytest.mark.usefixtures("quick")
-def test_images_that_take_long_to_decode_do_not_keep_the_places_of_others() -> None:
+def test_images_that_take_long_to_decode_do_not_keep_the_places_of_others(clock: Clock) -> None:
     async def run() -> None:
         admission, done = AdmittedImages(64, 4, lambda: 0.001), list[str]()
         slow = [  # twice as many callers as places
@@ -141,11 +144,10 @@ def test_images_that_take_long_to_decode_do_not_keep_the_places_of_others() -> N
         await asyncio.gather(*slow, return_exceptions=True)
         assert admission.inside == 0 and admission.idle
 
-    asyncio.run(run())
+    clock.run(run())
 
 
-@pytest.mark.usefixtures("quick")
-def test_a_caller_has_a_bounded_number_of_images_set_aside() -> None:
+def test_a_caller_has_a_bounded_number_of_images_set_aside(clock: Clock) -> None:
     async def run() -> None:
         admission = AdmittedImages(100, 4, lambda: 0.001)
         tasks: list[asyncio.Task[None]] = []
@@ -173,11 +175,10 @@ def test_a_caller_has_a_bounded_number_of_images_set_aside() -> None:
         await asyncio.gather(reader, *tasks, return_exceptions=True)
         assert admission.inside == 0 and admission.idle
 
-    asyncio.run(run())
+    clock.run(run())
 
 
-@pytest.mark.usefixtures("quick")
-def test_no_more_images_are_set_aside_than_the_house_holds() -> None:
+def test_no_more_images_are_set_aside_than_the_house_holds(clock: Clock) -> None:
     async def run() -> None:
         admission, done = AdmittedImages(4, 4, lambda: 0.001), list[str]()
         tasks = [
@@ -194,10 +195,10 @@ def test_no_more_images_are_set_aside_than_the_house_holds() -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
         assert admission.inside == 0
 
-    asyncio.run(run())
+    clock.run(run())
 
 
-def test_places_are_charged_by_how_long_they_are_held() -> None:
+def test_places_are_charged_by_how_long_they_are_held(clock: Clock) -> None:
     async def run() -> None:
         admission, done = AdmittedImages(4, 4, lambda: 0.0005), list[str]()
 
@@ -219,4 +220,4 @@ def test_places_are_charged_by_how_long_they_are_held() -> None:
             task.cancel()
         await asyncio.gather(*long, return_exceptions=True)
 
-    asyncio.run(run())
+    clock.run(run())
