@@ -1,4 +1,4 @@
-"""Time that passes only while everybody waits for it: a busy machine changes nothing, and sleeping takes none."""
+"""Time that passes only while everybody waits for it: a busy machine changes nothing, and waiting is free."""
 
 from __future__ import annotations
 

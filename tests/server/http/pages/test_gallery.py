@@ -2,7 +2,9 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+from PIL import Image
 from support.browser import find_axe, take_screenshot, violations
 from support.page import CAT, COFFEE, open_at, say_of, wait_for_caption, wait_out, words
 
@@ -26,6 +28,7 @@ def test_many_photos_become_a_gallery(browser, server, tmp_path):
         page.locator(".query").fill("coffee")
         page.locator(".card").click()
         coffee = say_of(server.model, COFFEE, alternatives=3)
+        page.locator(".word").first.wait_for()
         assert words(page) == [word.text for word in coffee.words]
         page.keyboard.press("PageUp")
         page.locator(".status.bad").wait_for()
@@ -98,6 +101,7 @@ def test_photos_join_those_on_the_page_until_they_are_removed(browser, server):
         page.keyboard.press("Escape")
         question.wait_for(state="hidden")
         page.locator(".back").click()
+        page.locator(".gallery").wait_for()
         assert page.locator(".card").count() == 4
 
         page.locator(".clear").click()
@@ -138,6 +142,84 @@ def test_captions_are_edited_approved_and_undone_on_the_page(browser, server):
             page.locator("[data-format=json]").click()
         record = json.loads(Path(download.value.path()).read_text())
         assert record["caption"] == "my own tiger" and "words" not in record
+
+
+class Held:
+    """Requests of a page that wait until they are released."""
+
+    def __init__(self, page: Any, pattern: str) -> None:
+        self.routes: list[Any] | None = []
+        page.route(pattern, self._hold)
+
+    def _hold(self, route: Any) -> None:
+        route.continue_() if self.routes is None else self.routes.append(route)
+
+    def release(self) -> None:
+        routes, self.routes = self.routes, None
+        for route in routes or ():
+            route.continue_()
+
+
+def press_at_once(page, *keys: str) -> None:
+    """Before the page does anything that it does later."""
+    page.evaluate(
+        """(keys) => keys.forEach((key) =>
+            document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true })))""",
+        keys,
+    )
+
+
+def test_keys_that_are_pressed_at_once_are_for_one_photo_after_the_other(browser, server):
+    with open_at(browser, server) as page:
+        page.set_input_files(".files", [CAT, COFFEE])
+        page.get_by_text("2 of 2 photos captioned").wait_for()
+        page.locator(".card").first.click()
+        wait_for_caption(page)
+        press_at_once(page, "a", "a")
+        assert page.locator(".file-name").text_content() == "coffee.jpg"
+        press_at_once(page, "u")
+        assert page.locator(".review-state").text_content() == ""
+        press_at_once(page, "PageUp", "r", "u", "u")
+        assert page.locator(".file-name").text_content() == "cat.jpg"
+        assert page.locator(".review-state").text_content() == ""
+        press_at_once(page, "a", "2")
+        page.locator(".back").click()
+        assert page.locator(".card .status").all_text_contents() == ["approved", "edited"]
+        page.go_back()
+        page.locator(".single").wait_for()
+        assert page.locator(".file-name").text_content() == "coffee.jpg"
+
+
+def test_a_photo_that_waits_shows_nothing_of_the_one_before(browser, server, tmp_path):
+    Image.open(CAT).save(tmp_path / "cat.NEF", "TIFF")  # of which the server makes a picture first
+    with open_at(browser, server) as page:
+        page.set_input_files(".files", CAT)
+        wait_for_caption(page)
+        held = Held(page, "**/v1/*")
+        page.set_input_files(".files", tmp_path / "cat.NEF")
+        page.get_by_text("Captioning cat.NEF").wait_for()
+        assert words(page) == []
+        page.set_input_files(".files", [COFFEE, COFFEE])
+        page.locator(".card").first.click()
+        wait_for_caption(page)
+        press_at_once(page, "PageDown", "PageDown", "1")
+        assert page.locator(".file-name").text_content() == "coffee.jpg"
+        assert page.locator(".review-state").text_content() == "" and words(page) == []
+        held.release()
+        wait_for_caption(page)
+        coffee = say_of(server.model, COFFEE, alternatives=3)
+        assert words(page) == [word.text for word in coffee.words]
+
+
+def test_a_photo_that_comes_before_the_page_knows_the_model_has_alternatives_too(browser, server):
+    with open_at(browser, server) as page:
+        held = Held(page, "**/v1/model")
+        page.reload()
+        page.set_input_files(".files", CAT)
+        page.get_by_text("Captioning cat.jpg").wait_for()
+        held.release()
+        wait_for_caption(page)
+        assert page.locator(".others li").count() == 3
 
 
 def test_leaving_a_gallery_that_was_not_downloaded_asks(browser, server):

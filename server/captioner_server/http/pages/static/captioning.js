@@ -1,6 +1,7 @@
 // Captions one photo: word by word, or quietly with a thumbnail. A photo is {name, blob, url} and gets {size, result,
-// thumbnail}; what this browser cannot show is replaced by the picture that the server decoded.
-function createCaptioning({ api, tell, options, limits }) {
+// thumbnail}; what this browser cannot show is replaced by the picture that the server decoded. `options` and `limits`
+// are known once what `ready` promises has come.
+function createCaptioning({ api, tell, options, limits, ready }) {
   const THUMBNAIL = 400;
 
   async function sizeOf(url) {
@@ -14,6 +15,7 @@ function createCaptioning({ api, tell, options, limits }) {
 
   // The size of a photo, and a picture of it that this browser shows.
   async function prepare(photo, signal) {
+    await ready();
     photo.size = await sizeOf(photo.url);
     if (photo.size) return;
     const picture = await api.picture(await small(photo), { signal, tell }).catch((error) => {

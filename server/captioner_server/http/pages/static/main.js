@@ -6,7 +6,7 @@
   const single = find(".single"), gallery = find(".gallery"), status = find(".status");
   const AT_ONCE = 2;
   const photos = [];
-  let others = 0, stopped = null, opened = null, limits = {}, run = new AbortController();
+  let others = 0, stopped = null, opened = null, limits = {}, learned = null, run = new AbortController();
 
   // `retry` says whether the button to try again is of use.
   function say(message, { bad = false, retry = false } = {}) {
@@ -29,14 +29,14 @@
       desk.update();
     },
   });
-  const captioning = createCaptioning({ api, tell: say, options: () => settings.options(limits), limits: () => limits });
+  const captioning = createCaptioning({ api, tell: say, options: () => settings.options(limits), limits: () => limits, ready: () => learned });
   const decisions = createDecisions({
     keeper: { entries: [], keep: () => {} },
     onChange: (change) => {
       const touched = desk.receive(change);
       for (const photo of touched) photo.saved = false;
       if (opened) say(find(".told").textContent);
-      if (change.undone && touched.length === 1 && opened && touched[0] !== opened) location.hash = touched[0].number;
+      if (change.undone && touched.length === 1 && opened && touched[0] !== opened) go(touched[0].number);
       showDecision();
       toggleTools();
     },
@@ -85,8 +85,14 @@
   // One photo.
 
   function show(photo, payload, options) {
-    find(".view").setAttribute("aria-busy", String(!photo.result));
+    find(".view").setAttribute("aria-busy", String(!photo.result && !photo.error));
     view.show({ ...payload, url: photo.url }, options);
+  }
+
+  // A photo that has no caption yet.
+  function showEmpty(photo) {
+    show(photo, makePayload({ caption: "", words: [] }, photo.size ?? { width: 4, height: 3 }, given, false));
+    find(".detail").textContent = "";
   }
 
   function showDecision() {
@@ -113,10 +119,7 @@
     say(`Captioning ${photo.name}…`);
     await captioning.prepare(photo, signal);
     const start = (words) => ({ caption: words.map((word) => word.text).join(" "), words });
-    if (opened === photo) {
-      show(photo, makePayload(start([]), photo.size, given, false));
-      find(".detail").textContent = "";
-    }
+    if (opened === photo) showEmpty(photo);
     await captioning.aloud(photo, signal, (words) => {
       say(`Captioning ${photo.name}…`);
       if (opened === photo) show(photo, makePayload(start(words), photo.size, given, false), { word: words.length - 1 });
@@ -139,11 +142,11 @@
     toggleTools();
     if (photo.result) {
       showResult(photo);
-      say("");
-    } else if (photo.error) {
-      view.show({ ...makePayload({ caption: "", words: [] }, { width: 4, height: 3 }, given, false), url: photo.url });
-      say(photo.error, { bad: true, retry: photo.retry });
-    } else if (!photo.working) {
+      return say("");
+    }
+    showEmpty(photo);
+    if (photo.error) say(photo.error, { bad: true, retry: photo.retry });
+    else if (!photo.working) {
       const error = await work(photo, captionOpened);
       if (error && opened === photo) say(`${photo.name}: ${error.message}`, { bad: true, retry: true });
       if (error) stopped = error;
@@ -195,7 +198,7 @@
   function tryAgain() {
     if (document.activeElement === again) status.focus(); // the button goes
     for (const photo of photos) if (photo.retry) photo.error = null;
-    if (!photos.length) return learnModel();
+    if (!photos.length) return learned = learnModel();
     if (opened && !opened.result) return open(opened);
     return photos.length > 1 ? captionAll() : null;
   }
@@ -271,7 +274,13 @@
 
   function move(by) {
     const next = photos[photos.indexOf(opened) + by];
-    if (next && opened) location.hash = next.number;
+    if (next && opened) go(next.number);
+  }
+
+  // Unlike a new `location.hash`, which is followed later: keys that are pressed meanwhile are for the next photo.
+  function go(place) {
+    history.pushState(null, "", `#${place}`);
+    followHash();
   }
 
   function followHash() {
@@ -407,7 +416,7 @@
     saveFile(`${lines.join("\n")}\n`, "captions.jsonl", "application/jsonl");
   }
   find(".settings-open").addEventListener("click", settings.open);
-  find(".back").addEventListener("click", () => { location.hash = ""; });
+  find(".back").addEventListener("click", () => go(""));
   find(".photo-before").addEventListener("click", () => move(-1));
   find(".photo-after").addEventListener("click", () => move(1));
   addEventListener("hashchange", followHash);
@@ -435,5 +444,5 @@
   again.addEventListener("click", tryAgain);
   addEventListener("online", () => again.hidden || tryAgain());
   toggleTools();
-  learnModel();
+  learned = learnModel();
 })();
