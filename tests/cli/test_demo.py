@@ -107,7 +107,10 @@ def test_a_gallery_that_keeps_decisions_by_itself(tiny_bundle, tmp_path):
             assert kept() == [earlier]
             read = httpx.get(url, headers={"host": "evil.example"}, timeout=PATIENCE_S)
             assert read.status_code == 403
-            assert httpx.get(f"{url}gallery.files/../../corrections.jsonl").status_code == 404
+            assert (
+                httpx.get(f"{url}gallery.files/../../corrections.jsonl", timeout=PATIENCE_S).status_code
+                == 404
+            )
         finally:
             process.terminate()
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from support.models import FakeModel
-from support.patience import PATIENCE_S, wait_until
+from support.patience import PATIENCE_S, free_port, wait_until
 from support.serving import RunningServer, make_image, serve
 
 from captioner.errors import (
@@ -157,8 +157,7 @@ def test_a_server_that_is_starting_is_waited_for() -> None:
 
 
 def test_a_server_that_is_not_there_yet_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as reserved:
-        port = reserved.getsockname()[1]
+    port = free_port()
     calls = (
         lambda: client.caption(make_image(1)).text,
         lambda: client.caption([make_image(1)])[0].text,
@@ -177,7 +176,7 @@ def test_a_server_that_is_not_there_yet_is_waited_for(caplog: pytest.LogCaptureF
 
 
 def test_a_wait_that_was_in_vain_says_what_for() -> None:
-    for options in (ClientOptions(timeout_s=1.2, max_attempts=2), ClientOptions(wait_s=0.6, max_attempts=2)):
+    for options in (ClientOptions(timeout_s=3, max_attempts=2), ClientOptions(wait_s=0.6, max_attempts=2)):
         with (
             CaptionClient("127.0.0.1:1", options) as client,
             pytest.raises(ServerUnavailableError, match=r"no server answers at 127\.0\.0\.1:1"),
@@ -285,10 +284,16 @@ def test_generators_may_outlive_their_client(monkeypatch: pytest.MonkeyPatch) ->
 def test_calls_take_turns_over_several_servers() -> None:
     with serve(FakeModel()) as one, serve(FakeModel()) as two:
         with CaptionClient([one.address, two.address]) as client:
+
+            def captioned() -> list[float]:
+                return [server.metric("images_total", outcome="ok") for server in (one, two)]
+
+            wait_until(lambda: client.caption(make_image(0)) and all(captioned()), "both are connected")
+            before = captioned()
             for number in range(10):
                 client.caption(make_image(number))
-        for server in (one, two):
-            assert server.metric("images_total", outcome="ok") >= 3
+        for count, earlier in zip(captioned(), before, strict=True):
+            assert count - earlier >= 3
 
 
 def test_a_batch_outlives_the_server_that_it_went_to() -> None:

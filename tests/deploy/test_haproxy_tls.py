@@ -111,4 +111,7 @@ def test_a_renewed_certificate_is_read_on_reload(front: Front) -> None:
     assert front.shown("h2")[0].split() != renewed.split()
     front.process.send_signal(signal.SIGUSR2)
     wait_until(lambda: front.shown("h2")[0].split() == renewed.split())
-    assert httpx.get(f"https://{front.address}/v1/model", verify=front.context).status_code == 200
+    assert (
+        httpx.get(f"https://{front.address}/v1/model", verify=front.context, timeout=PATIENCE_S).status_code
+        == 200
+    )

@@ -226,8 +226,12 @@ def test_it_talks_over_http_on_this_machine(photos, tiny_bundle) -> None:
             assert asyncio.run(talk()).structured_content["caption"]
             body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
             accept = {"accept": "application/json, text/event-stream"}
-            rebound = httpx.post(url, json=body, headers={**accept, "host": "evil.example"})
-            foreign = httpx.post(url, json=body, headers={**accept, "origin": "https://evil.example"})
+            rebound = httpx.post(
+                url, json=body, headers={**accept, "host": "evil.example"}, timeout=PATIENCE_S
+            )
+            foreign = httpx.post(
+                url, json=body, headers={**accept, "origin": "https://evil.example"}, timeout=PATIENCE_S
+            )
             assert rebound.status_code in (400, 403, 421) and foreign.status_code in (400, 403)
         finally:
             server.terminate()

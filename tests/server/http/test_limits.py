@@ -51,6 +51,7 @@ def test_streams_are_limited():
         assert http.post("/v1/caption:stream", content=IMAGE, headers=OCTETS).status_code == 429
         model.hold.set()
         assert waiting.result(PATIENCE_S).status_code == 200
+        wait_until(lambda: not server.server.door.streams)  # it ends when its answer has been sent
         assert http.post("/v1/caption:stream", content=IMAGE, headers=OCTETS).status_code == 200
 
 
@@ -62,7 +63,7 @@ def test_a_deadline_ends_the_wait():
         wait_until(lambda: len(model.batches) == 2)  # the warm-up and this
         decoded = server.metric("decode_seconds_count")
         second = server.start(post_later(server, "/v1/caption?timeout_s=1"))
-        wait_until(lambda: server.metric("decode_seconds_count") > decoded)
+        wait_until(lambda: server.metric("decode_seconds_count") > decoded or second.done())
         time.sleep(1.1)
         model.hold.set()
         assert first.result(PATIENCE_S).status_code == 200

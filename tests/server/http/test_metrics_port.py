@@ -7,6 +7,7 @@ import httpx
 import pytest
 from support.http_serving import IMAGE, OCTETS, serve_http
 from support.models import FakeModel
+from support.patience import PATIENCE_S
 from support.serving import serve
 
 from captioner_server.errors import ServerStartError
@@ -20,15 +21,17 @@ def url():
 
 def test_metrics_are_on_loopback_unless_told_otherwise(url) -> None:
     assert url.startswith("http://127.0.0.1:")
-    answer = httpx.get(url)
+    answer = httpx.get(url, timeout=PATIENCE_S)
     assert answer.headers["content-type"].startswith("text/plain; version=")
     assert "captioner_serving 1.0" in answer.text
     with serve(FakeModel(), metrics_port=0, metrics_host="::1") as server:
-        assert httpx.get(server.server.metrics_url).status_code == 200
+        assert httpx.get(server.server.metrics_url, timeout=PATIENCE_S).status_code == 200
 
 
 def test_prometheus_may_ask_for_open_metrics(url) -> None:
-    answer = httpx.get(url, headers={"accept": "application/openmetrics-text;version=1.0.0"})
+    answer = httpx.get(
+        url, headers={"accept": "application/openmetrics-text;version=1.0.0"}, timeout=PATIENCE_S
+    )
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     assert answer.text.endswith("# EOF\n")
 
@@ -37,13 +40,13 @@ def test_prometheus_may_ask_for_open_metrics(url) -> None:
     ("host", "status"), [("localhost:9090", 200), ("127.0.0.1", 200), ("evil.example", 403)]
 )
 def test_on_loopback_they_answer_to_names_of_this_machine(url, host, status) -> None:
-    assert httpx.get(url, headers={"host": host}).status_code == status
+    assert httpx.get(url, headers={"host": host}, timeout=PATIENCE_S).status_code == status
 
 
 def test_elsewhere_they_answer_to_any_name() -> None:
     with serve(FakeModel(), metrics_port=0, metrics_host="0.0.0.0") as server:
         local = server.server.metrics_url.replace("0.0.0.0", "127.0.0.1")
-        assert httpx.get(local, headers={"host": "captioner-1:9090"}).status_code == 200
+        assert httpx.get(local, headers={"host": "captioner-1:9090"}, timeout=PATIENCE_S).status_code == 200
 
 
 @pytest.mark.parametrize(("options", "shown"), [({}, False), ({"metrics_callers": True}, True)])
@@ -55,7 +58,7 @@ def test_names_of_tokens_are_shown_only_if_that_is_set(tmp_path, options, shown)
     ):
         headers = {**OCTETS, "authorization": "Bearer a-token"}
         assert http.post("/v1/caption", content=IMAGE, headers=headers).status_code == 200
-        assert ("alice-of-acme" in httpx.get(server.server.metrics_url).text) is shown
+        assert ("alice-of-acme" in httpx.get(server.server.metrics_url, timeout=PATIENCE_S).text) is shown
 
 
 def test_unfinished_requests_take_no_threads(url) -> None:
@@ -64,7 +67,7 @@ def test_unfinished_requests_take_no_threads(url) -> None:
     held = [socket.create_connection((place.host, place.port)) for _ in range(50)]
     for one in held:
         one.sendall(b"GET /metrics HTTP/1.1\r\nX: a")
-    assert httpx.get(url).status_code == 200
+    assert httpx.get(url, timeout=PATIENCE_S).status_code == 200
     assert threading.active_count() - before < 10
     for one in held:
         one.close()

@@ -2,10 +2,10 @@
 
 import asyncio
 import json
-import time
 
 import pytest
 from support.http_serving import IMAGE, connect, expected
+from support.virtual_time import Clock
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from captioner_server.http.port import protocol
@@ -68,44 +68,53 @@ def test_a_body_that_hardly_costs_anything_is_parsed_in_large_pieces(http, http_
     assert max(pieces) >= 4096
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    """By which pieces take time."""
+    clock = Clock()
+    monkeypatch.setattr(protocol, "time", clock)
+    return clock
+
+
 class Costly:
     """A connection whose pieces take so long, and whose bytes end with its last piece."""
 
-    def __init__(self, name: str, piece_s: float, count: int, fed: list[str]) -> None:
+    def __init__(self, clock: Clock, name: str, piece_s: float, count: int, fed: list[str]) -> None:
         self.loop, self.waits, self.parsed_s = asyncio.get_running_loop(), False, 0.0
-        self._name, self._piece_s, self._left, self._fed = name, piece_s, count, fed
+        self._clock, self._name, self._piece_s, self._left, self._fed = clock, name, piece_s, count, fed
 
     def feed(self) -> bool:
-        time.sleep(self._piece_s)
+        self._clock.now_s += self._piece_s
         self._fed.append(self._name)
         self._left -= 1
         return self._left > 0
 
 
-def test_connections_take_turns_by_the_time_that_their_pieces_take():
+def test_connections_take_turns_by_the_time_that_their_pieces_take(clock):
     async def run() -> list[str]:
         fed: list[str] = []
         feeder = protocol._Feeder()
-        for one in (Costly("dear", 0.05, 20, fed), Costly("cheap", 0, 3, fed), Costly("dear", 0.05, 20, fed)):
-            feeder.add(one)
+        for name, piece_s, count in (("dear", 0.05, 20), ("cheap", 0, 3), ("dear", 0.05, 20)):
+            feeder.add(Costly(clock, name, piece_s, count, fed))
         while len(fed) < 43:
             await asyncio.sleep(0.01)
         return fed
 
-    fed = asyncio.run(run())
+    fed = clock.run(run())
     assert fed[:5].count("cheap") == 3  # before anybody's second costly piece
 
 
-def test_the_event_loop_has_time_for_others_while_more_arrives_than_can_be_parsed():
+def test_the_event_loop_has_time_for_others_while_more_arrives_than_can_be_parsed(clock):
     async def run() -> int:
         fed: list[str] = []
         feeder = protocol._Feeder()
-        feeder.add(Costly("dear", 0.02, 1000, fed))
+        feeder.add(Costly(clock, "dear", 0.02, 1000, fed))
         while not fed:
             await asyncio.sleep(0)
         before = len(fed)
         for _ in range(100):
+            clock.now_s += 0.001  # which others take
             await asyncio.sleep(0)
         return len(fed) - before
 
-    assert asyncio.run(run()) < 50  # instead of 100
+    assert clock.run(run()) < 50  # instead of 100

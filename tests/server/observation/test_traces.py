@@ -84,7 +84,10 @@ def test_a_batch_of_several_calls_links_to_each(collector) -> None:
     with serve_traced(model, collector) as server, grpc.insecure_channel(server.address) as channel:
         stub = CaptionServiceStub(channel)
         model.hold.clear()
-        calls = [stub.Caption.future(pb.CaptionRequest(image=make_image(n))) for n in range(5)]
+        begun = len(model.batches)
+        calls = [stub.Caption.future(pb.CaptionRequest(image=make_image(0)))]
+        wait_until(lambda: len(model.batches) > begun)  # else the first two may share a batch
+        calls += [stub.Caption.future(pb.CaptionRequest(image=make_image(n))) for n in range(1, 5)]
         wait_until(lambda: server.metric("waiting_images") == 4)
         model.hold.set()
         assert all(call.result() for call in calls)

@@ -1,6 +1,8 @@
 """One photo, the camera, the token, looks and accessibility of the page at /."""
 
 import json
+import threading
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -38,11 +40,14 @@ def test_a_photo_is_captioned_word_by_word_and_then_searched(browser, server):
 def test_words_appear_while_others_are_decoded(browser):
     model = FakeModel()
     with serve(model, http_port=0, decode_workers=1) as server, open_at(browser, server) as page:
-        model.image_s = 0.4
-        page.set_input_files(".files", CAT)
-        page.locator(".word").nth(1).wait_for()
-        assert page.locator(".downloads").is_hidden()
-        model.image_s = 0
+        read = threading.Semaphore(1)  # the model stops after its second word
+        model.first_word_read = SimpleNamespace(wait=read.acquire)
+        try:
+            page.set_input_files(".files", CAT)
+            page.locator(".word").nth(1).wait_for()
+            assert page.locator(".downloads").is_hidden()
+        finally:
+            read.release(100)
         wait_for_caption(page)
 
 
