@@ -262,7 +262,15 @@ def test_who_would_wait_past_the_deadline_is_refused_before_the_image_is_decoded
         assert server.metric("decode_seconds_count") == 21
         model.hold.set()
         assert all(future.result(PATIENCE_S).caption.text for future in waiting)
-        assert call(request, timeout=2.5).caption.text
+
+        def answered() -> bool:
+            try:
+                return bool(call(request, timeout=2.5).caption.text)
+            except grpc.RpcError as error:  # a busy machine may take longer
+                assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+                return False
+
+        wait_until(answered)
 
 
 def test_only_callers_with_the_token_come_in(tmp_path) -> None:

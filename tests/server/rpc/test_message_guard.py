@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.models import FakeModel
-from support.patience import PATIENCE_S
+from support.patience import PATIENCE_S, wait_until
 from support.serving import RunningServer, make_image, serve
 
 from captioner.v1 import captioner_pb2
@@ -76,6 +76,7 @@ def test_an_attack_is_refused_in_a_short_message_and_a_short_log_line(
         GRPCInferenceServiceStub(channel).ModelInfer(request, timeout=PATIENCE_S)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT, caught.value.details()
     assert len(caught.value.details()) < 600
+    wait_until(lambda: "call" in caplog.messages)  # after its answer has been sent
     assert all(len(str(record.__dict__.get("fields"))) < 1500 for record in caplog.records)
 
 
