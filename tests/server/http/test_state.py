@@ -75,9 +75,8 @@ def test_requests_for_what_is_not_there_are_logged(http_server, http, caplog):
     caplog.set_level("INFO", "captioner_server.calls")
     before = http_server.metric("calls_total", method="unknown", code="NOT_FOUND")
 
-    def logged(
-        answer,
-    ):  # a call is logged once its answer is sent: a caller can be faster, also in a test before
+    def logged(answer):
+        """The fields of an answer's call, which is logged once the answer is sent."""
         own = answer.headers["x-request-id"]
         return wait_until(
             lambda: next((one.fields for one in caplog.records if one.fields["request_id"] == own), None)
