@@ -1,11 +1,14 @@
 // Which photos are shown, and in what order.
 
+// Marks that people may leave out. Those of other scripts make other letters: vowels of Hindi, が of か.
+const ACCENTS = /([\p{Script=Latin}\p{Script=Greek}\p{Script=Cyrillic}\p{Script=Arabic}\p{Script=Hebrew}])\p{M}+/gu;
+
 // Letters as people type them: small, without accents.
 function fold(text) {
-  return text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
+  return text.normalize("NFKD").replace(ACCENTS, "$1").normalize("NFC").toLowerCase();
 }
 
-const WORD = /[\p{L}\p{N}]+(?:['’][\p{L}]+)*/gu;
+const WORD = /[\p{L}\p{N}][\p{L}\p{M}\p{N}]*(?:['’][\p{L}\p{M}]+)*/gu;
 
 // `small` are the words that name nothing; the others are those of captioner/words/forms.py.
 function createSearch({ small, compounds, stems, bases, kinds }) {
@@ -54,7 +57,7 @@ function createSearch({ small, compounds, stems, bases, kinds }) {
   function index(photo, said) {
     photo.haystack = fold(`${said ?? ""} ${photo.error ?? ""}`).replace(/\s+/g, " ");
     photo.names = fold(photo.name);
-    photo.bases = new Map(wordsOf(fold(said ?? "")).map(([word]) => [baseOf(word), word]));
+    photo.bases = new Map(wordsOf(said ?? "").map(([word, start, end]) => [baseOf(word), said.slice(start, end).toLowerCase()]));
     vocabulary = null;
   }
 
@@ -63,8 +66,8 @@ function createSearch({ small, compounds, stems, bases, kinds }) {
   function pattern(letters, whole) {
     const plain = letters.replace(/[.*+?^${}()|[\]\\\/]/g, "\\$&");
     if (UNDIVIDED.test(letters)) return plain;
-    const begin = /^\p{L}/u.test(letters) ? "(?<!\\p{L})" : /^\p{N}/u.test(letters) ? "(?<!\\p{N})" : "";
-    return `${begin}${plain}${whole && /[\p{L}\p{N}]$/u.test(letters) ? "(?![\\p{L}\\p{N}])" : ""}`;
+    const begin = /^\p{L}/u.test(letters) ? "(?<![\\p{L}\\p{M}])" : /^\p{N}/u.test(letters) ? "(?<!\\p{N})" : "";
+    return `${begin}${plain}${whole && /[\p{L}\p{N}]$/u.test(letters) ? "(?![\\p{L}\\p{M}\\p{N}])" : ""}`;
   }
 
   // The terms of a query: {without, bases, test, mark, whole}. Words that name nothing count in quotes only.
