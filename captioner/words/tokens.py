@@ -21,8 +21,15 @@ _SHARE = 0.1
 def tokenize(text: str) -> list[str]:
     """The lower-cased words of a caption without punctuation, as used in training. Composed and decomposed
     letters are equal."""
-    composed = text if text.isascii() else unicodedata.normalize("NFC", text)
-    return [word.replace("’", "'") for word in _WORD.findall(composed.lower())]
+    return [word.replace("’", "'") for word in _WORD.findall(lowered(text))]
+
+
+def lowered(text: str) -> str:
+    """Text in lower case, its letters composed."""
+    if text.isascii():
+        return text.lower()
+    # `str.lower` makes "i" and a dot of the Turkish capital, so that "İki" and "iki" would be two words.
+    return unicodedata.normalize("NFC", text.lower().replace("i\N{COMBINING DOT ABOVE}", "i"))
 
 
 def is_undivided(word: str) -> bool:
