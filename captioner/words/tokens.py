@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import unicodedata
 from collections.abc import Iterable
 
@@ -35,6 +36,12 @@ def lowered(text: str) -> str:
 def is_undivided(word: str) -> bool:
     """Whether a word has letters of a script that does not write words apart: it may be a whole clause."""
     return not word.isascii() and _RUN.search(word) is not None
+
+
+def join_undivided(words: Iterable[str]) -> list[str]:
+    """The words, neighbours of such scripts joined as they are written: a program may have divided them."""
+    groups = itertools.groupby(words, is_undivided)
+    return [word for joins, group in groups for word in (["".join(group)] if joins else group)]
 
 
 def find_unspaced(captions: Iterable[str]) -> str | None:

@@ -215,6 +215,7 @@ def test_words_of_any_language_are_found_marked_and_listed_as_they_are_written(b
         "ガラスの上",
         "kırmızı ışık",
         "فَتاةٌ",
+        "一 只 黑 狗",
     )
     code = """([captions, query]) => {
         const search = createSearch(JSON.parse(forms.textContent));
@@ -236,6 +237,8 @@ def test_words_of_any_language_are_found_marked_and_listed_as_they_are_written(b
             ("เด็ก", [3], ["เด็ก"]),
             ("ガラス", [4], ["ガラス"]),
             ("カラス", [], []),
+            ("黑狗", [7], ["黑 狗"]),
+            ('"只 黑"', [7], ["只 黑"]),
             ("فتاة", [6], ["فَتاةٌ"]),
         ):
             assert page.evaluate(code, [captions, query])[:2] == [found, marks], query

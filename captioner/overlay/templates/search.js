@@ -61,11 +61,13 @@ function createSearch({ small, compounds, stems, bases, kinds }) {
     vocabulary = null;
   }
 
+  const escape = (letters) => letters.replace(/[.*+?^${}()|[\]\\\/]/g, "\\$&");
+
   // Letters at the start of words, so that "dog" finds "doggy" but not "hotdogs", and anywhere in scripts that do
-  // not divide words.
+  // not divide words, however somebody has divided them.
   function pattern(letters, whole) {
-    const plain = letters.replace(/[.*+?^${}()|[\]\\\/]/g, "\\$&");
-    if (UNDIVIDED.test(letters)) return plain;
+    if (UNDIVIDED.test(letters)) return [...letters.replace(/\s/g, "")].map(escape).join("\\s*");
+    const plain = escape(letters);
     const begin = /^\p{L}/u.test(letters) ? "(?<![\\p{L}\\p{M}])" : /^\p{N}/u.test(letters) ? "(?<!\\p{N})" : "";
     return `${begin}${plain}${whole && /[\p{L}\p{N}]$/u.test(letters) ? "(?![\\p{L}\\p{M}\\p{N}])" : ""}`;
   }
@@ -76,8 +78,8 @@ function createSearch({ small, compounds, stems, bases, kinds }) {
     const terms = [], plainWords = [];
     const add = (text, whole, without) => {
       const mark = pattern(text, whole), expression = new RegExp(mark, "u");
-      const base = whole ? null : baseOf(text);
-      const all = whole ? [] : [base, ...kinds[base] ?? []].filter((one) => vocabulary.has(one));
+      const base = baseOf(text);
+      const all = whole || UNDIVIDED.test(text) ? [] : [base, ...kinds[base] ?? []].filter((one) => vocabulary.has(one));
       const says = (photo) => all.length ? all.some((one) => photo.bases.has(one)) : expression.test(photo.haystack) && !lettersIn(photo.haystack, mark, whole).next().done;
       const test = (photo) => says(photo) || expression.test(photo.names);
       terms.push({ without, bases: all, test, mark, whole, small: !whole && smallWords.has(text) });
