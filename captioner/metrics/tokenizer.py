@@ -12,11 +12,16 @@ import unicodedata
 
 import regex
 
+from captioner.words.tokens import lowered
+
 PUNCTUATION = frozenset(["''", '"', "'", "``", "`", "?", "!", ",", ":", ";"])
 """Dropped, as are rows of periods and dashes. Brackets are not: the list of the COCO code has "-LRB-", but
 what it meets is "-lrb-"."""
 
-_OTHER_PUNCTUATION = frozenset("।॥。、，！？：；・،؟؛¿¡")
+_OTHER_PUNCTUATION = regex.compile(
+    r"[\p{P}--\p{Script=Common}] | [\p{P}&&[\u3000-\u303F\uFF00-\uFFEF]] | [।॥・،؟؛¿¡]",
+    regex.VERSION1 | regex.VERBOSE,
+)
 """Dropped too: marks of other scripts, which the code of COCO keeps."""
 
 _UNKNOWN = regex.compile(
@@ -103,7 +108,7 @@ def tokenize(text: str) -> list[str]:
             continue
         easy = _EASY.match(text, position)
         end = easy.end() if easy else _longest(text, position)
-        token = text[position:end].lower()
+        token = lowered(text[position:end])
         if token.strip(".-") and token not in PUNCTUATION and not _is_dropped(token):
             tokens += _SPLIT.get(token) or [_WRITTEN.get(token, token)]
         position = end
@@ -112,7 +117,7 @@ def tokenize(text: str) -> list[str]:
 
 def _is_dropped(token: str) -> bool:
     """Whether a token is no word outside ASCII."""
-    return not token.isascii() and (token in _OTHER_PUNCTUATION or bool(_UNKNOWN.fullmatch(token)))
+    return not token.isascii() and any(kind.fullmatch(token) for kind in (_OTHER_PUNCTUATION, _UNKNOWN))
 
 
 def _longest(text: str, position: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from captioner.words.plurals import plurals
-from captioner.words.tokens import tokenize
+from captioner.words.tokens import lowered, tokenize
 
 PAD, START, END, UNKNOWN = "<pad>", "<start>", "<end>", "<unk>"
 SPECIAL = (PAD, START, END, UNKNOWN)
@@ -47,7 +47,7 @@ class Vocabulary:
 
     def forms(self, word: str) -> tuple[int, ...]:
         """The known ids of a word and its English plurals."""
-        word = word.lower()
+        word = lowered(word)
         forms = (word, *plurals(word))
         return tuple(self._ids[form] for form in forms if self._ids.get(form, 0) >= len(SPECIAL))
 

@@ -17,6 +17,10 @@ _FALLBACKS = (
     "Arial.ttf",
     "NotoSansCJK-Regular.ttc",
     "msyh.ttc",
+    "malgun.ttf",
+    "Nirmala.ttf",
+    "Nirmala.ttc",
+    "LeelawUI.ttf",
     "Arial Unicode.ttf",
 )
 _MISSING = "\uffff"  # a noncharacter: every font draws its box for a missing letter
@@ -53,7 +57,7 @@ def _load(name: str | None, size: int) -> Font | None:
 def font_for(text: str, size: int) -> Font:
     """The built-in font at `size` pixels, or a system font that has letters it lacks."""
     best, fewest = None, len(text) + 1
-    for name in (None, *_FALLBACKS):
+    for name in (None, *_FALLBACKS, *_noto_fonts(text)):
         font = _load(name, size)
         missing = fewest if font is None else _count_missing(font, text)
         if missing < fewest:
@@ -62,6 +66,12 @@ def font_for(text: str, size: int) -> Font:
             break
     assert best is not None  # the built-in font is always there
     return best
+
+
+def _noto_fonts(text: str) -> list[str]:
+    """The fonts of Noto for the scripts of a text: most have one of their own."""
+    scripts = {unicodedata.name(letter, "").partition(" ")[0] for letter in text if letter.isalpha()}
+    return sorted(f"NotoSans{script.title()}-Regular.ttf" for script in scripts)
 
 
 def _count_missing(font: Font, text: str) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from captioner.retrieval.query import Query
 from captioner.words.forms import base, joined, kinds
-from captioner.words.tokens import is_undivided, tokenize
+from captioner.words.tokens import is_undivided, join_undivided, tokenize
 
 _KIND_WEIGHT, _OTHER_WEIGHT = 0.6, 0.5
 _LENGTH_SHARE = 0.4
@@ -44,11 +44,11 @@ class CaptionIndex:
 
     def __init__(self, photos: Iterable[CaptionText]) -> None:
         self._photos = list(photos)
-        self._tokens = [tokenize(photo.caption) for photo in self._photos]
+        self._tokens = [join_undivided(tokenize(photo.caption)) for photo in self._photos]
         self._weights: dict[str, dict[int, float]] = defaultdict(dict)
         """Weight of a base in a photo, by base and number of the photo."""
         for number, photo in enumerate(self._photos):
-            for word in (word for other in photo.others for word in joined(tokenize(other))):
+            for word in (word for other in photo.others for word in joined(join_undivided(tokenize(other)))):
                 self._weights[base(word)][number] = _OTHER_WEIGHT
             for word in joined(self._tokens[number]):
                 self._weights[base(word)][number] = 1.0

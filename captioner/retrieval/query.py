@@ -9,7 +9,7 @@ from typing import Self
 from captioner.errors import OptionsError
 from captioner.words.english import is_function_word
 from captioner.words.forms import base, joined
-from captioner.words.tokens import tokenize
+from captioner.words.tokens import join_undivided, tokenize
 
 _TERM = re.compile(r'(-?)(?:"([^"]*)"?|(\S+))')
 
@@ -38,7 +38,7 @@ class Query:
         for minus, quoted, plain in _TERM.findall(text):
             found = tokenize(quoted or plain)
             if quoted and found:
-                (without_phrases if minus else phrases).append(tuple(found))
+                (without_phrases if minus else phrases).append(tuple(join_undivided(found)))
             elif minus:
                 without.update(map(base, found))
             else:

@@ -54,7 +54,8 @@ class Lesson:
                 raise DataError(f"{corrections}: the caption of {image.name} has no words: {clip(wordless)}")
         files, photos = ImageFiles([folder]), list_images(folder)
         places, faults = files.places(image.name for image in corrected)
-        left_out = LeftOut(len(corrected) + len(photos), DAMAGED_SHARE, _LOG.warning)
+        most = f"{DAMAGED_SHARE:.0%}: take the corrections of photos that are gone out of {corrections}"
+        left_out = LeftOut(len(corrected) + len(photos), DAMAGED_SHARE, _LOG.warning, most)
         left_out.add(f"{name}: {fault}" for name, fault in faults.items())
         left_out.check()
         corrected = [image for image in corrected if image.name in places]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import unicodedata
 from collections.abc import Iterable
 
@@ -21,13 +22,26 @@ _SHARE = 0.1
 def tokenize(text: str) -> list[str]:
     """The lower-cased words of a caption without punctuation, as used in training. Composed and decomposed
     letters are equal."""
-    composed = text if text.isascii() else unicodedata.normalize("NFC", text)
-    return [word.replace("’", "'") for word in _WORD.findall(composed.lower())]
+    return [word.replace("’", "'") for word in _WORD.findall(lowered(text))]
+
+
+def lowered(text: str) -> str:
+    """Text in lower case, its letters composed."""
+    if text.isascii():
+        return text.lower()
+    # `str.lower` makes "i" and a dot of the Turkish capital, so that "İki" and "iki" would be two words.
+    return unicodedata.normalize("NFC", text.lower().replace("i\N{COMBINING DOT ABOVE}", "i"))
 
 
 def is_undivided(word: str) -> bool:
     """Whether a word has letters of a script that does not write words apart: it may be a whole clause."""
     return not word.isascii() and _RUN.search(word) is not None
+
+
+def join_undivided(words: Iterable[str]) -> list[str]:
+    """The words, neighbours of such scripts joined as they are written: a program may have divided them."""
+    groups = itertools.groupby(words, is_undivided)
+    return [word for joins, group in groups for word in (["".join(group)] if joins else group)]
 
 
 def find_unspaced(captions: Iterable[str]) -> str | None:

@@ -130,6 +130,18 @@ def test_words_are_found_where_they_are_not_divided(words, names, tmp_path, caps
     assert found(capsys) == names
 
 
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [("狗", ["a.png", "b.png"]), ("黑狗", ["a.png"]), ('"只 黑狗"', ["a.png"]), ('狗 -"一只"', ["b.png"])],
+)
+def test_it_does_not_matter_how_words_were_divided(words, names, tmp_path, capsys):
+    for name, text in (("a", "一 只 黑 狗"), ("b", "两只狗在草地上")):
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{name}.png")
+        (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8")
+    assert main(["search", str(tmp_path), words]) == 0
+    assert sorted(found(capsys)) == names
+
+
 def test_a_text_file_that_cannot_be_read_is_named(tmp_path, capsys):
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     (tmp_path / "a.txt").write_text("ein schwarzes Viereck für alle", encoding="latin-1")

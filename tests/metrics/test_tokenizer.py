@@ -55,10 +55,19 @@ def test_what_stanford_does_not_know_is_dropped(text: str, tokens: str) -> None:
         ("एक बिल्ली मेज पर बैठी है।", "एक बिल्ली मेज पर बैठी है"),
         ("ஒரு பூனை மேசையில்", "ஒரு பூனை மேசையில்"),
         ("¿un nin\u0303o?", "un ni\u00f1o"),
+        ("İki kız I\u0307stanbul’da", "iki kız istanbul da"),
     ],
 )
 def test_words_of_other_scripts_keep_their_marks(text: str, tokens: str) -> None:
     assert tokenize(text) == tokens.split()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["ایک بلی میز پر ہے۔", "一只 猫 （ 黑色 ） 「 在 」 桌子 上 。", "ውሻ ነው ።", "կատու է ։", "ကြောင် ။"],
+)
+def test_marks_of_other_scripts_are_dropped(text: str) -> None:
+    assert [word for word in tokenize(text) if not any(map(str.isalpha, word))] == []
 
 
 @given(st.text())

@@ -81,9 +81,20 @@ def test_words_are_held_back_until_the_noun_is_known(said: str, expected: str) -
 
 
 @pytest.mark.parametrize(
-    ("words", "language"), [("a an the", "en"), ("a the", None), ("an the", None), ("a an az", None)]
+    ("words", "language"),
+    [
+        ("a an the", "en"),
+        ("a the", None),
+        ("an the", None),
+        ("a an az", None),
+        ("a an the los angeles", "en"),
+        ("a an the dog an der wand ein hund", None),
+        ("a an the dog un chien dans la rue", None),
+    ],
 )
-def test_a_vocabulary_is_english_when_it_has_all_articles(words: str, language: str | None) -> None:
+def test_a_vocabulary_is_english_when_it_has_all_articles_and_no_other_language(
+    words: str, language: str | None
+) -> None:
     assert articles.language_of(words.split()) == language
 
 

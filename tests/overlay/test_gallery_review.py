@@ -206,6 +206,46 @@ def test_compounds_are_found_as_in_python(browser, gallery):
         assert page.evaluate(code, [captions, '"dog"'])[0] == [0, 2]
 
 
+def test_words_of_any_language_are_found_marked_and_listed_as_they_are_written(browser, gallery):
+    captions = (
+        "ein Mädchen läuft",
+        "एक काला कुत्ता",
+        "एक लड़की की गेंद",
+        "เด็ก สอง คน",
+        "ガラスの上",
+        "kırmızı ışık",
+        "فَتاةٌ",
+        "一 只 黑 狗",
+    )
+    code = """([captions, query]) => {
+        const search = createSearch(JSON.parse(forms.textContent));
+        const photos = captions.map((text, number) => ({ name: "", number, error: null, text }));
+        for (const photo of photos) search.index(photo, photo.text);
+        const marked = photos.flatMap((photo) => search.mark(photo.text, query, photos));
+        return [
+            search.find(photos, query).photos.map((photo) => photo.number),
+            marked.filter((node) => node.tagName).map((node) => node.textContent),
+            search.keywords(photos).map(([, word]) => word),
+        ];
+    }"""
+    with open_page(browser, gallery) as page:
+        for query, found, marks in (
+            ("madchen", [0], ["Mädchen"]),
+            ("कुत्ता", [1], ["कुत्ता"]),
+            ("का", [1], ["का"]),  # nothing of लड़की, which has other vowels
+            ("की", [2], ["की"]),
+            ("เด็ก", [3], ["เด็ก"]),
+            ("ガラス", [4], ["ガラス"]),
+            ("カラス", [], []),
+            ("黑狗", [7], ["黑 狗"]),
+            ('"只 黑"', [7], ["只 黑"]),
+            ("فتاة", [6], ["فَتاةٌ"]),
+        ):
+            assert page.evaluate(code, [captions, query])[:2] == [found, marks], query
+        keywords = page.evaluate(code, [captions, ""])[2]
+    assert {"mädchen", "läuft", "कुत्ता", "लड़की", "เด็ก", "ガラスの上", "kırmızı", "فَتاةٌ"} <= {*keywords}
+
+
 def read_words(name: str) -> str:
     return (resources.files("captioner.words") / name).read_text(encoding="utf-8")
 

@@ -1,17 +1,20 @@
 """Figures of every style: against stored pictures, at odd shapes, with odd texts."""
 
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from fontTools.fontBuilder import FontBuilder
+from fontTools.pens.ttGlyphPen import TTGlyphPen
 from PIL import Image, ImageFilter
 from support.captions import HOSTILE_TEXTS, blob, make_caption
 
 from captioner.errors import DataError, ImageUnreadableError, OptionsError
 from captioner.overlay.figure import choose_grid
 from captioner.overlay.styles import ANIMATION, PAGE, PICTURE, STYLES, find_style
-from captioner.overlay.text import clean
+from captioner.overlay.text import clean, font_for
 from captioner.results import Caption, Word
 from captioner_client import render_overlay
 
@@ -158,3 +161,32 @@ def test_clean_text_is_one_line_that_can_be_written(text):
 def test_a_white_photo_has_an_edge():
     figure = render_overlay(Image.new("RGB", (300, 200), "white"), make_caption(), "contour", width=800)
     assert (np.asarray(figure.convert("L")) < 240).sum(axis=1).max() > 400  # hairlines along a row of panels
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="says where Linux has its fonts")
+def test_letters_are_drawn_with_the_font_of_their_script(tmp_path, monkeypatch):
+    path = tmp_path / "fonts" / "noto" / "NotoSansDevanagari-Regular.ttf"
+    path.parent.mkdir(parents=True)
+    _save_font(path, "कत")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_DIRS", str(tmp_path))
+    assert font_for("कत", 23).getname()[0] == "Two letters"
+
+
+def _save_font(path: Path, letters: str) -> None:
+    """Write a font that draws boxes for these letters."""
+    pen = TTGlyphPen(None)
+    for move, place in ((pen.moveTo, (0, 0)), (pen.lineTo, (0, 500)), (pen.lineTo, (500, 500))):
+        move(place)
+    pen.closePath()
+    names = [".notdef", *(f"uni{ord(letter):04X}" for letter in letters)]
+    font = FontBuilder(1000, isTTF=True)
+    font.setupGlyphOrder(names)
+    font.setupCharacterMap({ord(letter): name for letter, name in zip(letters, names[1:], strict=True)})
+    font.setupGlyf({name: TTGlyphPen(None).glyph() if name == ".notdef" else pen.glyph() for name in names})
+    font.setupHorizontalMetrics(dict.fromkeys(names, (600, 0)))
+    font.setupHorizontalHeader(ascent=800, descent=-200)
+    font.setupNameTable({"familyName": "Two letters", "styleName": "Regular"})
+    font.setupOS2()
+    font.setupPost()
+    font.save(path)

@@ -77,7 +77,9 @@ def test_few_corrected_photos_may_be_missing(
     assert "left out: no.png: the image no.png is in none" in caplog.text
     for names in (["no.png"], ["00.png", *map(str, range(10))]):
         given = corrections(tmp_path / "c.jsonl", dict.fromkeys(names, "a red thing"))
-        with pytest.raises(DataError, match=r"none of the photos|10 of 41 photos are missing"):
+        with pytest.raises(
+            DataError, match=r"none of the photos|10 of 41 photos are missing .*more than 5%: "
+        ):
             Lesson.read(data / "images", given)
 
 
@@ -256,6 +258,7 @@ def test_what_is_not_there_is_said_at_once(
         ([str(data / "images"), str(given), "--name", "a\0b"], "cannot be the name of a model"),
         ([str(data / "images"), str(given), "--name", ".."], "cannot be the name of a model"),
         ([str(data / "images"), str(given), "--name", "default"], "there is an installed model default"),
+        ([str(data / "images"), str(given), "-o", str(given / "model")], f"cannot write {given / 'model'}: "),
     ):
         assert main(["teach", *arguments]) == 2
         assert reason in capsys.readouterr().err

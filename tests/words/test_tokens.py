@@ -17,6 +17,7 @@ from captioner.words.tokens import find_unspaced, tokenize
         ("نِشانه یک گُربه", ["نِشانه", "یک", "گُربه"]),
         ("می\u200cروم", ["می\u200cروم"]),
         ("고양이가 테이블 위에", ["고양이가", "테이블", "위에"]),
+        ("İki kız I\u0307stanbul’da", ["iki", "kız", "istanbul'da"]),
     ],
 )
 def test_a_word_keeps_its_marks(text: str, words: list[str]) -> None:

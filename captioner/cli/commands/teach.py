@@ -104,6 +104,7 @@ def run(args: argparse.Namespace) -> int:
 
     import torch
 
+    from captioner.files.destination import writing
     from captioner.teaching.lesson import Lesson
     from captioner.teaching.teach import teach
     from captioner.training.device import torch_device
@@ -111,14 +112,15 @@ def run(args: argparse.Namespace) -> int:
     if request.threads is not None:
         torch.set_num_threads(request.threads)
     lesson = Lesson.read(request.folder, request.corrections)
-    taught = teach(
-        lesson,
-        request.output,
-        start=request.model,
-        name=request.name,
-        device=str(torch_device(request.device)),
-        force=request.force,
-    )
+    with writing(request.output):
+        taught = teach(
+            lesson,
+            request.output,
+            start=request.model,
+            name=request.name,
+            device=str(torch_device(request.device)),
+            force=request.force,
+        )
     report(lesson, taught)
     if taught.harm and not request.force:
         raise DataError(f"the model was not kept: {'; '.join(taught.harm)}; --force keeps it as it is")

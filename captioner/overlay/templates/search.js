@@ -1,11 +1,14 @@
 // Which photos are shown, and in what order.
 
+// Marks that people may leave out. Those of other scripts make other letters: vowels of Hindi, が of か.
+const ACCENTS = /([\p{Script=Latin}\p{Script=Greek}\p{Script=Cyrillic}\p{Script=Arabic}\p{Script=Hebrew}])\p{M}+/gu;
+
 // Letters as people type them: small, without accents.
 function fold(text) {
-  return text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
+  return text.normalize("NFKD").replace(ACCENTS, "$1").normalize("NFC").toLowerCase();
 }
 
-const WORD = /[\p{L}\p{N}]+(?:['’][\p{L}]+)*/gu;
+const WORD = /[\p{L}\p{N}][\p{L}\p{M}\p{N}]*(?:['’][\p{L}\p{M}]+)*/gu;
 
 // `small` are the words that name nothing; the others are those of captioner/words/forms.py.
 function createSearch({ small, compounds, stems, bases, kinds }) {
@@ -54,17 +57,19 @@ function createSearch({ small, compounds, stems, bases, kinds }) {
   function index(photo, said) {
     photo.haystack = fold(`${said ?? ""} ${photo.error ?? ""}`).replace(/\s+/g, " ");
     photo.names = fold(photo.name);
-    photo.bases = new Map(wordsOf(fold(said ?? "")).map(([word]) => [baseOf(word), word]));
+    photo.bases = new Map(wordsOf(said ?? "").map(([word, start, end]) => [baseOf(word), said.slice(start, end).toLowerCase()]));
     vocabulary = null;
   }
 
+  const escape = (letters) => letters.replace(/[.*+?^${}()|[\]\\\/]/g, "\\$&");
+
   // Letters at the start of words, so that "dog" finds "doggy" but not "hotdogs", and anywhere in scripts that do
-  // not divide words.
+  // not divide words, however somebody has divided them.
   function pattern(letters, whole) {
-    const plain = letters.replace(/[.*+?^${}()|[\]\\\/]/g, "\\$&");
-    if (UNDIVIDED.test(letters)) return plain;
-    const begin = /^\p{L}/u.test(letters) ? "(?<!\\p{L})" : /^\p{N}/u.test(letters) ? "(?<!\\p{N})" : "";
-    return `${begin}${plain}${whole && /[\p{L}\p{N}]$/u.test(letters) ? "(?![\\p{L}\\p{N}])" : ""}`;
+    if (UNDIVIDED.test(letters)) return [...letters.replace(/\s/g, "")].map(escape).join("\\s*");
+    const plain = escape(letters);
+    const begin = /^\p{L}/u.test(letters) ? "(?<![\\p{L}\\p{M}])" : /^\p{N}/u.test(letters) ? "(?<!\\p{N})" : "";
+    return `${begin}${plain}${whole && /[\p{L}\p{N}]$/u.test(letters) ? "(?![\\p{L}\\p{M}\\p{N}])" : ""}`;
   }
 
   // The terms of a query: {without, bases, test, mark, whole}. Words that name nothing count in quotes only.
@@ -73,8 +78,8 @@ function createSearch({ small, compounds, stems, bases, kinds }) {
     const terms = [], plainWords = [];
     const add = (text, whole, without) => {
       const mark = pattern(text, whole), expression = new RegExp(mark, "u");
-      const base = whole ? null : baseOf(text);
-      const all = whole ? [] : [base, ...kinds[base] ?? []].filter((one) => vocabulary.has(one));
+      const base = baseOf(text);
+      const all = whole || UNDIVIDED.test(text) ? [] : [base, ...kinds[base] ?? []].filter((one) => vocabulary.has(one));
       const says = (photo) => all.length ? all.some((one) => photo.bases.has(one)) : expression.test(photo.haystack) && !lettersIn(photo.haystack, mark, whole).next().done;
       const test = (photo) => says(photo) || expression.test(photo.names);
       terms.push({ without, bases: all, test, mark, whole, small: !whole && smallWords.has(text) });

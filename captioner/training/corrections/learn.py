@@ -104,7 +104,7 @@ def learn(
                 model.letterbox,
             )
 
-    left_out = LeftOut(len(examples), options.damaged_share, progress.note)
+    left_out = LeftOut(len(examples), options.damaged_share, progress.note, f"{options.damaged_share:.0%}")
     there = left_out.there(examples)
     examples, maps = left_out.usable(there, features(there))
     corrected = [example for example in examples if not example.retained]

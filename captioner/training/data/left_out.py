@@ -15,10 +15,11 @@ MOST_NAMED = 5
 class LeftOut:
     """The photos that a run cannot use."""
 
-    def __init__(self, photos: int, share: float, note: Callable[[str], None]) -> None:
+    def __init__(self, photos: int, share: float, note: Callable[[str], None], most: str = "") -> None:
         """`photos` is the number of all, `share` that of them that may be left out; those that are, are named
-        to `note`."""
+        to `note`. `most` says how many these are, by default as an option of training."""
         self._photos, self._share, self._note = photos, share, note
+        self._most = most or f"damaged_share = {share:g} allows"
         self._faults: list[str] = []
 
     def add(self, faults: Iterable[str]) -> None:
@@ -35,7 +36,7 @@ class LeftOut:
         if len(self._faults) > self._share * self._photos:
             raise DataError(
                 f"{len(self._faults)} of {self._photos} photos are missing or damaged, more than"
-                f" damaged_share = {self._share:g} allows; the first is {self._faults[0]}"
+                f" {self._most}; the first is {self._faults[0]}"
             )
 
     def there(self, examples: Iterable[Example]) -> list[Example]:
