@@ -142,8 +142,8 @@ def _package(name: str) -> str:
 
 
 def _chosen_name() -> str | None:
-    """The chosen model as `choose` noted it; None for the embedded one. Users of services, who chose none, may
-    have no home, /dev/null, or that of another user, which they may not enter."""
+    """The chosen model as `choose` noted it; None for the embedded one. Users of services, who chose none,
+    may have no home, /dev/null, or that of another user, which they may not enter."""
     try:
         choice = _choice()
         if not os.path.exists(choice):  # noqa: PTH110 (False also where it may not be reached)
@@ -161,7 +161,8 @@ def _choice() -> Path:
 
 
 def _home() -> Path:
-    """The user's folder for captioner, as the system has it. Raises `OutputError` for a user without a home."""
+    """The user's folder for captioner, as the system has it. Raises `OutputError` for a user without a
+    home."""
     if given := os.environ.get("CAPTIONER_HOME"):
         return Path(given)
     try:
