@@ -104,6 +104,8 @@ class Fetch:
                 if len(content) > self._max_bytes:
                     raise ImageTooLargeError(f"more bytes than the limit of {self._max_bytes} (max_bytes)")
             self._left_s()  # what the watchdog has cut is not the whole
+            if response.length:  # `read1` does not say it
+                raise ImageUnreadableError("cannot be fetched: the connection ended before the whole arrived")
             return bytes(content), url
         finally:
             watchdog.cancel()
@@ -169,8 +171,8 @@ def _public_addresses(host: str, port: int) -> list[str]:
 
 _GLOBAL = ipaddress.ip_network("2000::/3")
 """The IPv6 addresses that may be public."""
-_SPECIAL = tuple(map(ipaddress.ip_network, ("3fff::/20", "192.0.0.0/24")))
-"""Not public, which not every version of Python knows."""
+_SPECIAL = tuple(map(ipaddress.ip_network, ("3fff::/20", "192.0.0.0/24", "168.63.129.16/32")))
+"""Not public, which not every version of Python knows. At the last, machines of Azure get their settings."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 

@@ -26,9 +26,10 @@ ARCHIVE_KINDS = {
 
 _NOT_PHOTOS = frozenset(
     "@eadir #recycle @recycle #snapshot @recently-snapshot @tmp @sharesnap @sharebin @transcode "  # noqa: SIM905
-    "$recycle.bin recycler lost+found __macosx".split()
+    "$recycle.bin recycler lost+found __macosx files_trashbin files_versions".split()
 ) | {"system volume information", "network trash folder", "temporary items"}
 _NOT_PHOTOS_SUFFIXES = (".lrdata",)
+_NOT_PHOTOS_PREFIXES = ("appdata_oc",)  # of Nextcloud, with the number of the server
 
 
 def is_archive(name: str) -> bool:
@@ -38,9 +39,10 @@ def is_archive(name: str) -> bool:
 
 def holds_no_photos(folder: str) -> bool:
     """Whether a folder of this name holds what programs made of photos or put aside: thumbnails, previews,
-    trash and snapshots of network drives, systems and Lightroom."""
+    trash and snapshots of network drives, Nextcloud, systems and Lightroom."""
     name = folder.casefold()
-    return name in _NOT_PHOTOS or name.endswith(_NOT_PHOTOS_SUFFIXES)
+    ends = name.startswith(_NOT_PHOTOS_PREFIXES) or name.endswith(_NOT_PHOTOS_SUFFIXES)
+    return ends or name in _NOT_PHOTOS
 
 
 GALLERY_MARKER = "captioner-gallery.txt"

@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from captioner.errors import BundleError, OutputError, clip
@@ -23,7 +24,8 @@ GROUP = "captioner.models"
 
 
 def taught_folder() -> Path:
-    """Where `captioner teach` keeps models: a folder of the user, or `$CAPTIONER_HOME`/models."""
+    """Where `captioner teach` keeps models: a folder of the user, or `$CAPTIONER_HOME`/models. Raises
+    `OutputError` for a user without a home."""
     return _home() / "models"
 
 
@@ -44,10 +46,9 @@ def provided_models() -> dict[str, Path]:
 def installed_models() -> dict[str, Path]:
     """The folder of each model by its name: those that packages bring, and then those that were taught."""
     found = provided_models()
-    taught = taught_folder()
-    if taught.is_dir():
-        for folder in sorted(taught.iterdir()):
-            if (folder / MANIFEST).is_file():
+    with suppress(OutputError, OSError):  # no such folder, or one that this user may not read
+        for folder in sorted(taught_folder().iterdir()):
+            if os.path.isfile(folder / MANIFEST):  # noqa: PTH113 (False also where it may not be reached)
                 found.setdefault(folder.name, folder)
     return found
 
@@ -141,26 +142,34 @@ def _package(name: str) -> str:
 
 
 def _chosen_name() -> str | None:
-    """The chosen model as `choose` noted it; None for the embedded one."""
+    """The chosen model as `choose` noted it; None for the embedded one. Users of services, who chose none,
+    may have no home, /dev/null, or that of another user, which they may not enter."""
     try:
-        return os.fsdecode(_choice().read_bytes()).removesuffix("\n")
-    except FileNotFoundError:
+        choice = _choice()
+        if not os.path.exists(choice):  # noqa: PTH110 (False also where it may not be reached)
+            return None
+        return os.fsdecode(choice.read_bytes()).removesuffix("\n")
+    except OutputError:
         return None
     except OSError as error:
-        raise BundleError(f"cannot read {_choice()}: {error}") from None
+        raise BundleError(f"cannot read {choice}: {error}") from None
 
 
 def _choice() -> Path:
-    """The file that names the chosen model."""
+    """The file that names the chosen model. Raises `OutputError` for a user without a home."""
     return _home() / "model"
 
 
 def _home() -> Path:
-    """The user's folder for captioner, as the system has it."""
+    """The user's folder for captioner, as the system has it. Raises `OutputError` for a user without a
+    home."""
     if given := os.environ.get("CAPTIONER_HOME"):
         return Path(given)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "captioner"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Application Support" / "captioner"
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "captioner"
+    try:
+        if sys.platform == "win32":
+            return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "captioner"
+        if sys.platform == "darwin":
+            return Path.home() / "Library" / "Application Support" / "captioner"
+        return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "captioner"
+    except RuntimeError:
+        raise OutputError("this user has no home: name a folder for models in CAPTIONER_HOME") from None

@@ -42,6 +42,7 @@ class AsyncCaptionClient:
         self._servers = ", ".join(self._addresses)
         self._settings = options or ClientOptions()
         self._channel: grpc.aio.Channel | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = asyncio.Lock()
         self._closed = False
         token = self._settings.token
@@ -244,6 +245,9 @@ class AsyncCaptionClient:
         if self._closed:
             raise ServerError("the client is closed")
         check_process()
+        self._loop = self._loop or asyncio.get_running_loop()
+        if self._loop is not asyncio.get_running_loop():
+            raise ServerError("this client has been used on another event loop: make one for each")
         if self._channel is None:  # made here, because it belongs to the running event loop
             try:
                 async with asyncio.timeout(timeout_s), self._opening:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 import threading
+import weakref
 from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import Any, Literal, Self, TypeVar, overload
@@ -31,16 +32,31 @@ class _Loop:
     def __init__(self) -> None:
         self.process = os.getpid()
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="captioner-client", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="captioner-client", daemon=True)
         self._thread.start()
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+    def end(self, client: AsyncCaptionClient, *, wait: bool) -> None:
+        """End everything on it, so that no thread waits for a loop that has stopped, and its thread."""
+        if self.process != os.getpid():  # the thread and the connections are those of the other process
+            return
+        self.start(self._end(client))
+        if wait:
+            self._thread.join()
+
+    def _run(self) -> None:
+        self._loop.run_forever()
         self._loop.close()
+
+    async def _end(self, client: AsyncCaptionClient) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await client.close()
+        self._loop.stop()
 
 
 class CaptionClient(ModelDescription):
@@ -58,6 +74,7 @@ class CaptionClient(ModelDescription):
         self._lock = threading.RLock()  # the garbage collector may end a generator while it is held
         self._closed = False
         self._started: _Loop | None = None
+        self._dropped: weakref.finalize[..., CaptionClient] | None = None
 
     def __reduce__(self) -> tuple[type[CaptionClient], tuple[Any, ...]]:
         """A pickled client connects anew, for instance in a process that is started by spawn."""
@@ -71,16 +88,16 @@ class CaptionClient(ModelDescription):
 
     def close(self) -> None:
         """Close the connections. Later calls, and those open in other threads, raise a `ServerError`."""
-        if self._is_forked:  # the connections are those of the process that opened them
+        if self._is_forked:  # no lock, which a thread of the other process may hold
             self._closed = True
             return
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-        if self._started is not None:
-            self._started.start(self._end()).result()
-            self._started.close()
+        if self._started is not None and self._dropped is not None:
+            self._dropped.detach()
+            self._started.end(self._client, wait=True)
 
     @property
     def _is_forked(self) -> bool:
@@ -191,21 +208,17 @@ class CaptionClient(ModelDescription):
         """The model that the server serves, and the server's limits."""
         return self._run(self._client.get_model(timeout_s=timeout_s))
 
-    async def _end(self) -> None:
-        """End everything on the loop, so that no thread waits for a loop that has stopped."""
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._client.close()
-
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         try:
             check_process()  # before the lock, which a thread of the other process may hold
             with self._lock:  # what starts before `close` is a task that `close` ends
                 if self._closed:
                     raise ServerError("the client is closed")
-                self._started = self._started or _Loop()
+                if self._started is None:
+                    self._started = _Loop()
+                    # Programs that close no client have no more threads and files than they have clients.
+                    self._dropped = weakref.finalize(self, self._started.end, self._client, wait=False)
+                    self._dropped.atexit = False
                 future = self._started.start(work)
         except ServerError:
             work.close()

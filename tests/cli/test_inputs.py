@@ -175,6 +175,7 @@ def test_redirects_lead_nowhere_else(web, path, reason) -> None:
             "http://169.254.169.254/",
         ),
         *("http://[::ffff:127.0.0.1]/", "http://0.0.0.0/", "http://224.0.0.1/", "http://[fe80::1]/"),
+        "http://168.63.129.16/machine?comp=goalstate",
         *("http://[64:ff9b::7f00:1]/", "http://[64:ff9b:1::a00:1]/", "http://[2002:a9fe:a9fe::1]/"),
         *("http://[::127.0.0.1]/", "http://[fec0::1]/", "http://[2001:0:7f00:1::]/", "http://192.0.0.8/"),
     ],
@@ -296,6 +297,18 @@ def test_a_fetch_can_be_stopped(monkeypatch, scheme) -> None:
             one.stop()
             with pytest.raises(ImageError):
                 running.result(PATIENCE_S)
+
+
+def test_a_fetch_that_is_cut_short_is_an_error(monkeypatch) -> None:
+    monkeypatch.setattr("captioner.images.fetch._is_public", lambda _: True)
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(fetch, f"http://127.0.0.1:{listener.getsockname()[1]}/", 10**6)
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(1000)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n" + bytes(500))
+        with pytest.raises(ImageError, match="the connection ended before the whole arrived"):
+            running.result(5)
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 64, "\u3002.com"])

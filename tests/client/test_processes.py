@@ -1,20 +1,23 @@
 """Clients beside what their process does: forks, pickles, and the proxy of a company."""
 
+import asyncio
+import gc
 import os
 import pickle
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.models import FakeModel
-from support.patience import PATIENCE_S
+from support.patience import PATIENCE_S, wait_until
 from support.processes import child_environment
 from support.serving import RunningServer, make_image, serve
 
-from captioner_client import CaptionClient, ClientOptions
+from captioner_client import AsyncCaptionClient, CaptionClient, ClientOptions, ServerError
 
 _FORK = """
 import os, signal, sys
@@ -79,6 +82,23 @@ def test_a_forked_process_gets_captions_or_an_error(server: RunningServer, befor
         assert in_child.startswith("ServerError this process was forked from one that had used a client")
         assert "spawn" in in_child
     assert before not in ("used", "iterating") or in_parent  # the parent goes on
+
+
+def test_clients_that_are_not_closed_leave_nothing_behind(server: RunningServer) -> None:
+    def is_ended() -> bool:
+        gc.collect()
+        return not any(thread.name == "captioner-client" for thread in threading.enumerate())
+
+    for _ in range(3):
+        assert CaptionClient(server.address).caption(make_image(1)).text
+    wait_until(is_ended)
+
+
+def test_a_client_used_on_two_event_loops_says_so(server: RunningServer) -> None:
+    client = AsyncCaptionClient(server.address)
+    assert asyncio.run(client.caption(make_image(1))).text
+    with pytest.raises(ServerError, match="used on another event loop: make one for each"):
+        asyncio.run(client.caption(make_image(1)))
 
 
 def test_a_pickled_client_connects_anew(server: RunningServer) -> None:

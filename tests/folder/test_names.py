@@ -61,7 +61,8 @@ def test_the_photo_of_such_a_name_is_found_again(tmp_path, batch, tiny_bundle, c
 
 
 def test_folders_of_thumbnails_and_trash_are_skipped(tmp_path, batch) -> None:
-    odd = ("@eaDir/a.jpg/SYNOPHOTO_THUMB_XL.jpg", "#recycle/b.jpg", "$RECYCLE.BIN/c.jpg", "x.lrdata/d.jpg")
+    odd = ["@eaDir/a.jpg/SYNOPHOTO_THUMB_XL.jpg", "#recycle/b.jpg", "$RECYCLE.BIN/c.jpg", "x.lrdata/d.jpg"]
+    odd += ["files_versions/e.jpg", "appdata_oc1ab/preview/f.jpg"]
     root = fill(tmp_path / "photos", "a.jpg", "#party/e.jpg", "b@home.jpg", *odd)
     for flags in ((), ("--hidden",)):
         assert batch(root, "-o", tmp_path / "c.csv", "--overwrite", *flags) == 0

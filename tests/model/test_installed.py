@@ -14,7 +14,7 @@ from captioner.captioner import Captioner
 from captioner.cli.main import main
 from captioner.errors import BundleError
 from captioner.model.bundle import DEFAULT, Bundle
-from captioner.model.installed import choose, chosen, installed_models, model_folder
+from captioner.model.installed import choose, chosen, installed_models, model_folder, provided_models
 
 
 @pytest.fixture
@@ -124,6 +124,42 @@ def test_what_is_not_there_is_refused(
     listed, said = capsys.readouterr()
     assert listed.startswith("default\t") and "\tused" not in listed
     assert said.startswith("captioner: the model mine, chosen with captioner model use, is gone")
+
+
+@pytest.mark.parametrize("home", [None, "/dev/null"])
+def test_a_user_without_a_home_has_the_models_of_packages(
+    home: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Users of containers and services."""
+    for name in ("CAPTIONER_HOME", "XDG_DATA_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # the system does not know the user
+    if home:
+        monkeypatch.setenv("HOME", home)
+    assert chosen() is None
+    assert installed_models() == provided_models()
+    assert main(["model", "list"]) == 0
+    assert "\tused" in capsys.readouterr().out
+    assert main(["model", "use", "default"]) == 2
+    [said] = capsys.readouterr().err.splitlines()
+    assert ("cannot write" if home else "CAPTIONER_HOME") in said
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders have no such rights")
+def test_the_home_of_another_user_has_no_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As sudo and containers leave it in HOME."""
+    home = tmp_path / "other"
+    home.mkdir(mode=0)
+    monkeypatch.delenv("CAPTIONER_HOME")
+    monkeypatch.setenv("XDG_DATA_HOME", str(home))
+    expected, user = provided_models(), os.geteuid()
+    try:
+        if user == 0:
+            os.seteuid(65534)
+        assert chosen() is None
+        assert installed_models() == expected
+    finally:
+        os.seteuid(user)
 
 
 def test_only_taught_models_are_removed(

@@ -44,6 +44,13 @@ def test_nobody_is_sent_to_another_address(http, path):
     assert f"it is GET {path.rstrip('/').removesuffix('%2f')}" in answer.json()["error"]["message"]
 
 
+def test_calls_that_change_models_say_how_models_are_named(http):
+    for call in ("POST /api/pull", "POST /api/create", "DELETE /api/delete", "POST /api/blobs/sha256:1"):
+        answer = http.request(*call.split())
+        assert answer.status_code == 404
+        assert "models are named when the server starts" in answer.json()["error"]
+
+
 def test_so_many_files_are_sent_at_once(http, monkeypatch):
     monkeypatch.setattr(static_file, "MOST_AT_ONCE", 0)
     answer = http.get("/page.js")

@@ -28,6 +28,13 @@ def test_a_raw_image_is_captioned(http_server, http, kind):
     assert "compute" in answer.headers["server-timing"]
 
 
+def test_json_that_does_not_say_so_is_told_how(http):
+    for kind in ({"content-type": "application/x-www-form-urlencoded"}, {}):  # of curl, and of no program
+        answer = http.post("/v1/caption", content=b' {"image": ""}', headers=kind)
+        assert answer.status_code == 400
+        assert "send Content-Type: application/json" in answer.json()["error"]["message"]
+
+
 def test_query_parameters_are_options(http_server, http):
     query = {"attention": "true", "alternatives": 2, "beam_size": 4, "max_words": 3, "attention_size": "4x5"}
     answer = http.post("/v1/caption", params=query, content=IMAGE, headers=OCTETS).json()

@@ -22,6 +22,10 @@ _ELSEWHERE = {
     "metrics": "metrics have a port of their own (--metrics-port)",
     "v2": "the Open Inference Protocol is answered over gRPC",
     "pull": "models are named when the server starts (--model NAME=BUNDLE), not pulled",
+    **dict.fromkeys(
+        ("blobs", "copy", "create", "delete", "push"),
+        "models are named when the server starts (--model NAME=BUNDLE), and no call changes them",
+    ),
     "embeddings": "captioner has no embeddings",
     "embed": "captioner has no embeddings",
 }
