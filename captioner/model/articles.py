@@ -9,22 +9,19 @@ import dataclasses
 from collections.abc import Container, Iterable, Iterator, Sequence
 
 from captioner.results import Word
-from captioner.words.english import ARTICLES
+from captioner.words.english import ARTICLES, FOREIGN
 from captioner.words.nouns import agreed, is_settled
 
 ENGLISH = "en"
 """The `language` in the bundle.json of models whose articles are corrected."""
-_OTHERS = frozenset(
-    """auf avec az con dans das der det egy ein eine een el het il jest les los med mit một na och og sur
-    trên uma un una une und""".split()  # noqa: SIM905
-)
-"""Frequent words of other languages that have a word "a" or "an", which must stay as it is: "an der Wand"."""
 
 
 def language_of(words: Container[str]) -> str | None:
     """The language of a vocabulary, if it is known to be English, and only English."""
-    has_articles = all(word in words for word in (*ARTICLES, "the"))
-    return ENGLISH if has_articles and sum(word in words for word in _OTHERS) < 2 else None
+    if not all(word in words for word in (*ARTICLES, "the")):
+        return None
+    # One may be a name. Others must keep their words "a" and "an", as in "an der Wand".
+    return ENGLISH if sum(word in words for word in FOREIGN) < 2 else None
 
 
 def corrected(words: Sequence[str]) -> list[str]:

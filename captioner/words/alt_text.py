@@ -1,7 +1,8 @@
 """Captions as alt text for screen readers.
 
 Alt text starts with the content, not with "a photo of". It is one short sentence, because listeners cannot
-skim it, and does not guess the gender of people.
+skim it, and does not guess the gender of people. Captions in other languages keep their words: "man" and
+"her" mean other things in German.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from captioner.words.english import NEUTRAL, UNFINISHED
+from captioner.words.english import NEUTRAL, NOT_ENGLISH, UNFINISHED
 
 MAX_LENGTH = 125
 """Characters, the full stop included; some screen readers break longer texts."""
@@ -20,6 +21,7 @@ _OPENING = re.compile(
     re.IGNORECASE,
 )
 """Openings without content: "a photo of a dog", "there is a dog", "a close up of a dog"."""
+_NOT_ENGLISH = re.compile(NOT_ENGLISH, re.IGNORECASE)
 _GENDERED = re.compile(rf"\b(?:{'|'.join(sorted(NEUTRAL, key=len, reverse=True))})\b", re.IGNORECASE)
 _HERS = re.compile(
     r"\bher(?=$|[.,]|\s+(?:in|on|at|with|while|from|to|by|near|and|as|up|down|off)\b)", re.IGNORECASE
@@ -48,21 +50,29 @@ def without_opening(text: str) -> str:
 
 def alt_text(caption: str) -> str:
     """A caption as alt text of at most `MAX_LENGTH` characters."""
-    text = _HERS.sub("them", " ".join(without_opening(caption).split()))
-    text = _GENDERED.sub(lambda found: NEUTRAL.get(found[0].lower(), found[0]), text)
-    for pair, both in _PAIRS:
-        text = pair.sub(both, text)
-    text = _SEVERAL.sub("", text)
+    text = " ".join(without_opening(caption).split())
+    if not _NOT_ENGLISH.search(text):
+        text = _neutral(text)
     text = text.rstrip(". ")
     if len(text) >= MAX_LENGTH:
         text = _DANGLING.sub("", text[: MAX_LENGTH - 1].rpartition(" ")[0] or text[: MAX_LENGTH - 1])
     return f"{text[:1].upper()}{text[1:]}{'.' if text[-1:].isalnum() else ''}"
 
 
+def _neutral(text: str) -> str:
+    """English text that does not tell the gender of people."""
+    text = _HERS.sub("them", text)
+    text = _GENDERED.sub(lambda found: NEUTRAL.get(found[0].lower(), found[0]), text)
+    for pair, both in _PAIRS:
+        text = pair.sub(both, text)
+    return _SEVERAL.sub("", text)
+
+
 def alt_text_rules() -> dict[str, Any]:
     """The rules of `alt_text` as JSON, with patterns that Python and JavaScript read alike."""
     return {
         "opening": _OPENING.pattern,
+        "foreign": NOT_ENGLISH,
         "neutral": NEUTRAL,
         "hers": _HERS.pattern,
         "pairs": [[pair.pattern, together] for pair, together in (*_PAIRS, (_SEVERAL, ""))],

@@ -39,6 +39,23 @@ articles and determiners, conjunctions, forms of "be", and the prepositions that
 MEN = frozenset("man men boy boys guy guys male males gentleman gentlemen".split())  # noqa: SIM905
 WOMEN = frozenset("woman women girl girls lady ladies female females".split())  # noqa: SIM905
 
+FOREIGN = frozenset(
+    """auf der einem einen einer eine eines ein mit sieht sind steht und zwei
+    een het naast twee zijn
+    avec dans deux sont un une
+    hombre junto mujer perro una
+    cachorro homem mulher uma
+    della donna uomo
+    det ett och og
+    az egy jest""".split()  # noqa: SIM905
+)
+"""Frequent words of other languages that are no English words."""
+_FOREIGN_BESIDE_ANOTHER = "con de del des du el en het il la le les los met og para per sur"
+_OTHERS = "|".join(_FOREIGN_BESIDE_ANOTHER.split())
+NOT_ENGLISH = rf"\b(?:{'|'.join(sorted(FOREIGN))})\b|\b(?:{_OTHERS})\b.*\b(?:{_OTHERS})\b"
+"""A pattern that is found in most captions in other languages of Latin letters, and in no English ones: a
+word of `FOREIGN`, or two that occur in names ("a street in La Paz"). Python and JavaScript read it alike."""
+
 NEUTRAL = {
     **dict.fromkeys(("man", "woman", "guy", "lady", "gentleman", "male", "female"), "person"),
     **dict.fromkeys(("men", "women", "guys", "ladies", "gentlemen", "males", "females"), "people"),

@@ -38,6 +38,13 @@ def test_wording(options, expected) -> None:
         ("a few women on a bench", "A few people on a bench."),
         ("a herd of cows by a people", "A herd of cows by people."),
         ("a man and woman walking", "Two people walking."),
+        (
+            "ein mann sieht auf den see, man geht hin und her",
+            "Ein mann sieht auf den see, man geht hin und her.",
+        ),
+        ("een man met zijn hond", "Een man met zijn hond."),
+        ("en man og her hund", "En man og her hund."),
+        ("a man in la paz", "A person in la paz."),
         ("a bu\u017finessman in a park", "A bu\u017finessman in a park."),  # s in another case
     ],
 )

@@ -228,6 +228,7 @@ def test_alt_text_is_worded_as_in_python(browser, server):
         "two people and a person in front of " + "a very long wall and " * 8,
         "a view of",
         "a women and a few young men",
+        "ein hund neben einem mann, hin und her",
     ]
     with open_at(browser, server) as page:
         worded = page.evaluate(

@@ -1,13 +1,16 @@
 // Captions as alt text, by the rules of captioner/words/alt_text.py, which are in the settings.
-function createAltText({ opening, neutral, hers, pairs, dangling, longest }) {
+function createAltText({ opening, foreign, neutral, hers, pairs, dangling, longest }) {
   const words = Object.keys(neutral).sort((a, b) => b.length - a.length).join("|");
   const gendered = new RegExp(`\\b(?:${words})\\b`, "gi"), start = new RegExp(`^${opening}`, "i");
+  const notEnglish = new RegExp(foreign, "i");
   const folding = pairs.map(([pattern, together]) => [new RegExp(pattern, "g"), together]);
   return (caption) => {
     let text = caption.split(/\s+/).filter(Boolean).join(" ");
     for (let found; (found = text.match(start)) && found[0].length < text.length;) text = text.slice(found[0].length);
-    text = text.replace(new RegExp(hers, "gi"), "them").replace(gendered, (word) => neutral[word.toLowerCase()]);
-    for (const [pattern, together] of folding) text = text.replace(pattern, together);
+    if (!notEnglish.test(text)) {
+      text = text.replace(new RegExp(hers, "gi"), "them").replace(gendered, (word) => neutral[word.toLowerCase()]);
+      for (const [pattern, together] of folding) text = text.replace(pattern, together);
+    }
     text = text.replace(/[. ]+$/, "");
     if (text.length >= longest) {
       const cut = text.slice(0, longest - 1);
