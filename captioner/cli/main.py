@@ -23,12 +23,13 @@ from typing import Any, NoReturn
 
 import captioner
 from captioner.cli.arguments.values import named
-from captioner.cli.output import INTERRUPTED, printable
+from captioner.cli.output import INTERRUPTED
 from captioner.cli.signals import ending_orderly, ignoring_hangups
 from captioner.cli.version_refusals import refusal
 from captioner.errors import CaptionerError, OutputError, RuntimeMissingError, clip, how_to_install
 from captioner.images.suffixes import PICTURES, RAW
 from captioner.images.urls import is_data_url, is_url
+from captioner.printable import printable
 
 COMMANDS = {
     "caption": "caption images",

@@ -20,8 +20,9 @@ from captioner.cli.arguments.caption_options import caption_options
 from captioner.cli.arguments.inputs import Inputs, add_input_arguments
 from captioner.cli.arguments.model import LocalModel, ServedModel, add_caption_arguments, chosen_model
 from captioner.cli.arguments.text import add_style_argument
-from captioner.cli.output import printable, report_failure
+from captioner.cli.output import report_failure
 from captioner.errors import CaptionerError, LowConfidenceError, OptionsError
+from captioner.printable import printable
 
 if TYPE_CHECKING:
     from captioner.options import CaptionOptions

@@ -12,7 +12,8 @@ from captioner.cli.arguments.model import LocalModel
 from captioner.cli.commands.batch.names import read_list
 from captioner.cli.commands.batch.request import Request
 from captioner.cli.commands.batch.wording import make_transform
-from captioner.cli.output import INTERRUPTED, printable
+from captioner.cli.output import INTERRUPTED
+from captioner.printable import printable
 
 if TYPE_CHECKING:
     from captioner.folder.cluster.run import RayOptions, RayRun
