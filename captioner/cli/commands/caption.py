@@ -58,10 +58,10 @@ class Request:
                 raise OptionsError("--show is for the terminal, not for --output", "output")
             if output.suffix.lower() in _JSON_SUFFIXES:
                 form = "json"
-        if args.min_confidence is not None and not 0 <= args.min_confidence <= 1:
-            raise OptionsError(
-                f"--min-confidence must be from 0 to 1, got {args.min_confidence}", "min_confidence"
-            )
+        if args.min_confidence is not None:
+            from captioner.folder.confidence import check_minimum
+
+            check_minimum(args.min_confidence)
         return cls(
             inputs=Inputs.read(args),
             model=chosen_model(args, draws=args.show),
