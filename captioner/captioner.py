@@ -234,10 +234,13 @@ class Captioner(ModelDescription):
         return self.preparation.load(image)
 
     def caption_pixels(
-        self, pixels: Pixels, options: CaptionOptions | Sequence[CaptionOptions] | None = None
+        self,
+        pixels: Pixels,
+        options: CaptionOptions | Sequence[CaptionOptions] | None = None,
+        encoded: OnnxStepper | None = None,
     ) -> list[Caption]:
         """Caption a batch as `preprocess` makes them, uint8 (batch, size, size, channels), all with the same
-        options or each with its own.
+        options or each with its own. `encoded` is what `encode` makes of them, if that has been called.
 
         Raises `ModelOutputError` if the model computes no finite numbers for one of the images.
         """
@@ -248,7 +251,8 @@ class Captioner(ModelDescription):
             resolved = [self._resolve(options)] * len(pixels)
         else:
             resolved = [self._resolve(one) for one in options]
-        encoded = self._encode(pixels, masks).with_heads([one.attention_head for one in resolved])
+        encoded = self._encode(pixels, masks) if encoded is None else encoded
+        encoded = encoded.with_heads([one.attention_head for one in resolved])
         include = [[self.bundle.vocabulary.forms(word) for word in one.include] for one in resolved]
         with stage("search"):
             misfits = self._misfits if any(include) else None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from captioner.cli.main import COMMANDS
+from captioner.cli.parser import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "examples" / "README.md"])

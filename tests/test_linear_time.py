@@ -10,7 +10,7 @@ import pytest
 
 from captioner.errors import ImageError
 from captioner.folder.outputs.coco import _number
-from captioner.folder.outputs.xmp import DESCRIPTION, _others
+from captioner.folder.outputs.xmp.tags import DESCRIPTION, _others
 from captioner.images.opening import open_image
 from captioner.metrics.tokenizer import tokenize
 

@@ -1,1 +1,1 @@
-"""The command line: `main` finds and runs a command of `commands`; the rest is what they share."""
+"""The command line: `main` runs a command of `commands`, found by `parser`; the rest is what they share."""

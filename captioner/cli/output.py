@@ -1,13 +1,11 @@
-"""What all commands print and return. Lines stay intact, whatever characters file names contain."""
+"""What all commands return after Ctrl-C, and how they report an image that failed."""
 
 from __future__ import annotations
 
 import sys
 
 from captioner.errors import CaptionerError
-from captioner.printable import counted, printable
-
-__all__ = ["INTERRUPTED", "counted", "printable", "report_failure"]
+from captioner.printable import printable
 
 INTERRUPTED = 128 + 2
 """Exit status after Ctrl-C, as shells have it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -17,10 +16,10 @@ from captioner.export.graphs import decoder_graph, encoder_graph
 from captioner.export.int8.add import add_int8, check_number
 from captioner.export.int8.smoothing import smooth
 from captioner.export.parity import Parity, check_parity
-from captioner.export.release import measure
+from captioner.export.release import Release, measure
 from captioner.files.destination import writing
 from captioner.files.whole_folder import folder_aside, publish_folder
-from captioner.images.opening import load_pixels
+from captioner.images.preparation import Preparation
 from captioner.metrics.tables import label
 from captioner.model import bundle as bundles
 from captioner.model.articles import language_of
@@ -69,7 +68,7 @@ def export_bundle(
     if folder.exists():
         raise DataError(f"{folder} exists already; a bundle is written to a new folder")
     if int8_photos:
-        check_number(int8_photos)
+        check_number(len(int8_photos))
     model, vocabulary, options, contents = load_model(checkpoint)
     if checklist_weight is not None:
         options = with_checklist(model, options, checklist_weight)
@@ -78,8 +77,9 @@ def export_bundle(
     except ValueError as error:
         raise DataError(str(error)) from None
     if int8_photos:
-        pixels = partial(load_pixels, size=options.model.image_size, letterbox=model.letterbox)
-        smooth(model, list(preprocess_all(pixels, int8_photos)))
+        prepare = Preparation(options.model.image_size, model.letterbox).load
+        calibration = preprocess_all(prepare, int8_photos)
+        smooth(model, calibration)
     _round(model)
     vocabulary = put_named_words_last(model, vocabulary)
     name = name or options.name
@@ -88,31 +88,45 @@ def export_bundle(
     with folder_aside(folder.parent) as aside:
         place = aside / "bundle"
         place.mkdir()
-        (place / bundles.ENCODER).write_bytes(encoder_graph(model).SerializeToString(deterministic=True))
-        (place / bundles.DECODER).write_bytes(decoder_graph(model).SerializeToString(deterministic=True))
-        vocabulary.save(place / bundles.WORDS)
+        _write_graphs(place, model, vocabulary)
         manifest = {"name": name, **_manifest(model, vocabulary, options, search_options, avoided)}
-        recorded = contents.get("scores", {}) if scores is None else scores
-        confidence, table = contents.get("confidence"), _table(recorded)
         card = card or _card(name, options)
-        (place / bundles.CARD).write_text(card, encoding="utf-8")
-        bundles.write_manifest(place, manifest)
+        stated = _recorded(contents, scores)
+        _write_texts(place, manifest, card, stated)
         captioner = Captioner.load(place, device="cpu")
         parity = check_parity(model, captioner, images)
         if evaluate is not None:
-            release = measure(captioner, options.data, evaluate)
-            recorded = {**release.scores, **(scores or {})}
-            confidence, table = release.confidence or confidence, release.table
-        manifest["scores"] = recorded
-        if confidence:
-            manifest["confidence"] = confidence
-        (place / bundles.CARD).write_text(card.replace(TABLE, table), encoding="utf-8")
-        bundles.write_manifest(place, manifest)
+            measured = measure(captioner, options.data, evaluate)
+            stated = Release(
+                {**measured.scores, **(scores or {})},
+                measured.confidence or stated.confidence,
+                measured.table,
+            )
+            _write_texts(place, manifest, card, stated)
         if int8_photos:
-            add_int8(place, int8_photos)
+            add_int8(place, calibration)
         with writing(folder):
             publish_folder(place, folder)
     return parity
+
+
+def _recorded(contents: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]] | None) -> Release:
+    """What a checkpoint states, with other `scores` if they are given."""
+    scores = contents.get("scores", {}) if scores is None else scores
+    return Release(scores, contents.get("confidence"), _table(scores))
+
+
+def _write_graphs(place: Path, model: CaptionModel, vocabulary: Vocabulary) -> None:
+    for name, graph in ((bundles.ENCODER, encoder_graph), (bundles.DECODER, decoder_graph)):
+        (place / name).write_bytes(graph(model).SerializeToString(deterministic=True))
+    vocabulary.save(place / bundles.WORDS)
+
+
+def _write_texts(place: Path, manifest: Mapping[str, Any], card: str, stated: Release) -> None:
+    """Write the manifest and the model card, with what the bundle states."""
+    confidence = {"confidence": stated.confidence} if stated.confidence else {}
+    (place / bundles.CARD).write_text(card.replace(TABLE, stated.table), encoding="utf-8")
+    bundles.write_manifest(place, {**manifest, "scores": stated.scores, **confidence})
 
 
 def _manifest(

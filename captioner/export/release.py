@@ -28,9 +28,9 @@ BATCH = 32
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The measurements of a bundle."""
+    """What a bundle states of its quality."""
 
-    scores: dict[str, dict[str, float]]
+    scores: Mapping[str, Mapping[str, float]]
     """By the name of the data set; shares times 100."""
     confidence: Mapping[str, Any] | None
     """The calibration; None if there are too few images."""
@@ -83,9 +83,12 @@ def say_all(captioner: Captioner, examples: Sequence[Example]) -> tuple[list[Exa
 
 def _say(captioner: Captioner, pixels: Sequence[Pixels]) -> list[Said]:
     together = np.stack(pixels)
-    captions = captioner.caption_pixels(together, CaptionOptions(attention=False))
-    certain = captioner.encode(together).certainty
-    return [Said(one.text, one.log_prob, known) for one, known in zip(captions, certain, strict=True)]
+    encoded = captioner.encode(together)
+    captions = captioner.caption_pixels(together, CaptionOptions(attention=False), encoded)
+    return [
+        Said(one.text, one.log_prob, certainty)
+        for one, certainty in zip(captions, encoded.certainty, strict=True)
+    ]
 
 
 def _score(examples: Sequence[Example], captions: Mapping[str, str]) -> Scores | NamingScores:

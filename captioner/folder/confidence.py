@@ -10,6 +10,12 @@ from captioner.errors import OptionsError
 from captioner.model.calibration import Calibration
 
 
+def check_minimum(minimum: float) -> None:
+    """Raise `OptionsError` for a least confidence that is no probability."""
+    if not 0 <= minimum <= 1:
+        raise OptionsError(f"--min-confidence must be from 0 to 1, got {minimum}", "min_confidence")
+
+
 @dataclass(frozen=True, slots=True)
 class ConfidenceFilter:
     """Replaces captions of low confidence with an error. Raises `OptionsError` for a threshold out of
@@ -20,8 +26,7 @@ class ConfidenceFilter:
     minimum: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.minimum <= 1:
-            raise OptionsError(f"--min-confidence must be from 0 to 1, got {self.minimum}", "min_confidence")
+        check_minimum(self.minimum)
 
     @classmethod
     def of(cls, calibration: Calibration | None, minimum: float) -> Self:

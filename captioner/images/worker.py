@@ -1,4 +1,4 @@
-"""A process that decodes images for another: started, limited and, if need be, killed by `workers`.
+"""A process that decodes images for another: started, limited and, if need be, killed by `worker_process`.
 
 The process and its parent communicate over a socket and share a file in memory: the first part holds the
 pixels, the rest holds the image file. For each image the parent sends the length of the image file; the
@@ -57,7 +57,7 @@ def main() -> None:
     _lower_priority(given["niceness"])
     with socket.socket(fileno=given["socket"]) as parent:
         parent.sendall(REPLY.pack(READY, 0))
-        while request := _receive(parent, REQUEST.size):
+        while request := receive(parent, REQUEST.size):
             (length,) = REQUEST.unpack(request)
             status, message = _answer(preparation, given["memory"], length, given["max_cpu_s"])
             parent.sendall(REPLY.pack(status, len(message)) + message)
@@ -118,8 +118,8 @@ def _lower_priority(niceness: int) -> None:
             Path("/proc/self/autogroup").write_text(str(niceness))
 
 
-def _receive(source: socket.socket, count: int) -> bytes:
-    """Exactly `count` bytes; none at the end of the socket."""
+def receive(source: socket.socket, count: int) -> bytes:
+    """Exactly `count` bytes; none at the end of the socket. Raises `OSError`."""
     found = b""
     while len(found) < count:
         part = source.recv(count - len(found))

@@ -168,12 +168,8 @@ class AsyncCaptionClient:
             try:
                 async for event in call:
                     begun = True
-                    item: Word | Caption
                     with reading_answer(self._servers):
-                        if event.HasField("word"):
-                            item = word_from_proto(event.word)
-                        else:
-                            item = caption_from_proto(event.caption, image)
+                        item = _read_event(event, image)
                     yield item
                 return
             except grpc.aio.AioRpcError as error:
@@ -259,6 +255,13 @@ class AsyncCaptionClient:
                 await self._channel.close(None)
                 raise ServerError("the client is closed")
         return captioner_pb2_grpc.CaptionServiceStub(self._channel)
+
+
+def _read_event(event: pb.StreamCaptionResponse, image: ImageInput) -> Word | Caption:
+    """A word of the caption of `image`, or the caption."""
+    if event.HasField("word"):
+        return word_from_proto(event.word)
+    return caption_from_proto(event.caption, image)
 
 
 def _message(options: CaptionOptions | None) -> pb.CaptionOptions | None:

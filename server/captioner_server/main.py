@@ -64,38 +64,16 @@ async def _run(
             writer.drain(0.5)
         os._exit(status)  # model threads may go on computing for a long time
 
-    signalled = asyncio.Event()
-
-    def on_signal(number: int) -> None:
-        if signalled.is_set():
-            _log("ended", signal=number)
-            end(128 + number)
-        signalled.set()
-
     loop = asyncio.get_running_loop()
     say_once_without_files(loop)
-    # From the start, as SIGHUP ends a process that does not handle it.
-    hung_up = asyncio.Event()
-    loop.add_signal_handler(signal.SIGHUP, hung_up.set)
-    for number in signals:
-        loop.add_signal_handler(number, on_signal, number)
-    # The program that starts this one may have blocked them.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP, *signals})
+    signalled, hung_up = _handle_signals(loop, signals, end)  # from the start: SIGHUP would end the process
     server = CaptionServer(options, gallery)
     if writer is not None:
         server.metrics.log_lines_dropped.set_function(lambda: writer.dropped)
     port = await server.start()
-    unix = options.host.startswith("unix:")
-    tokens = server.door.tokens
-    safety = {"tls": options.tls_certificate is not None, "tokens": 0 if tokens is None else len(tokens)}
-    _log("listening", address=options.address if unix else f"{options.host}:{port}", **safety)
-    if server.http_url:
-        _log("http", url=server.http_url)
-    if server.metrics_url:
-        _log("metrics", url=server.metrics_url)
-    reloader = Reloader(
-        sources, server.models, server.metrics
-    )  # records the state of the files before they are loaded
+    _log_addresses(server, options, port)
+    # Before the models are loaded, as it records the state of their files.
+    reloader = Reloader(sources, server.models, server.metrics)
     opening = asyncio.create_task(_open(server, sources, options))
     stopping = asyncio.create_task(signalled.wait())
     try:
@@ -123,6 +101,41 @@ async def _run(
         raise
     finally:
         at_end()
+
+
+def _handle_signals(
+    loop: asyncio.AbstractEventLoop, signals: Collection[int], end: Callable[[int], None]
+) -> tuple[asyncio.Event, asyncio.Event]:
+    """The events of the first of `signals`, and of SIGHUP. A second of `signals` calls `end` with the exit
+    status."""
+    signalled, hung_up = asyncio.Event(), asyncio.Event()
+
+    def on_signal(number: int) -> None:
+        if signalled.is_set():
+            _log("ended", signal=number)
+            end(128 + number)
+        signalled.set()
+
+    loop.add_signal_handler(signal.SIGHUP, hung_up.set)
+    for number in signals:
+        loop.add_signal_handler(number, on_signal, number)
+    # The program that starts this one may have blocked them.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP, *signals})
+    return signalled, hung_up
+
+
+def _log_addresses(server: CaptionServer, options: ServerOptions, port: int) -> None:
+    tokens = server.door.tokens
+    _log(
+        "listening",
+        address=options.address if options.host.startswith("unix:") else f"{options.host}:{port}",
+        tls=options.tls_certificate is not None,
+        tokens=0 if tokens is None else len(tokens),
+    )
+    if server.http_url:
+        _log("http", url=server.http_url)
+    if server.metrics_url:
+        _log("metrics", url=server.metrics_url)
 
 
 async def _open(server: CaptionServer, sources: Sequence[ModelSource], options: ServerOptions) -> None:

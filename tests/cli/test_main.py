@@ -13,7 +13,9 @@ import pytest
 
 import captioner
 from captioner.cli import main as command_line
-from captioner.cli.main import COMMANDS, main
+from captioner.cli import parser
+from captioner.cli.main import main
+from captioner.cli.parser import COMMANDS
 from captioner.cli.version_refusals import refusal
 
 PHOTO = str(Path(__file__).parents[2] / "examples" / "cat.jpg")
@@ -79,7 +81,7 @@ def test_a_missing_package_names_the_extra(monkeypatch, capsys) -> None:
     def run(arguments: list[str]) -> int:
         raise ModuleNotFoundError("No module named 'torch'", name="torch.nn")
 
-    monkeypatch.setattr(command_line, "_module", lambda name: type("M", (), {"add_parser": run, "run": run}))
+    monkeypatch.setattr(parser, "load_command", lambda name: type("M", (), {"add_parser": run, "run": run}))
     assert main(["train"]) == 2
     assert (
         capsys.readouterr().err
@@ -369,7 +371,7 @@ from captioner.cli import main
 def parse(*_):
     os.kill(os.getpid(), signal.SIGHUP)
     sys.exit(7)
-main._parse = parse
+main.parse = parse
 main.main(["serve"])
 """
     assert run_python(code).returncode == 7

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from captioner.cli.main import _build_parser
+from captioner.cli.parser import build_parser
 from captioner_server.configuration.config import resolve
 from captioner_server.configuration.process_options import ProcessOptions
 from captioner_server.options import ServerOptions
@@ -143,7 +143,7 @@ def test_the_ray_job_runs_a_command_that_fits_its_workers() -> None:
     command, _, rest = RAY_JOB["spec"]["entrypoint"].partition(" || ")
     assert rest == "test $? -eq 1"
     program, *arguments = command.split()
-    args = _build_parser({"batch"})[0].parse_args(arguments)
+    args = build_parser({"batch"})[0].parse_args(arguments)
     assert (program, args.command, args.engine) == ("captioner", "batch", "ray")
     [workers] = RAY_JOB["spec"]["rayClusterSpec"]["workerGroupSpecs"]
     [container] = workers["template"]["spec"]["containers"]

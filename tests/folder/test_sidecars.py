@@ -17,8 +17,8 @@ from support.serving import make_image
 from captioner.cli.main import main
 from captioner.errors import OptionsError
 from captioner.folder.outputs import OutputOptions, make_output
-from captioner.folder.outputs.exiftool import ExifTool, ExifToolError
-from captioner.folder.outputs.xmp import DESCRIPTION
+from captioner.folder.outputs.xmp.exiftool import ExifTool, ExifToolError
+from captioner.folder.outputs.xmp.tags import DESCRIPTION
 
 needs_exiftool = pytest.mark.skipif(shutil.which("exiftool") is None, reason="needs the program exiftool")
 
@@ -146,7 +146,7 @@ def test_exiftool_starts_beside_other_threads() -> None:
     program = """
 import os, time
 os.register_at_fork(after_in_child=lambda: time.sleep(600))
-from captioner.folder.outputs.exiftool import ExifTool
+from captioner.folder.outputs.xmp.exiftool import ExifTool
 tool = ExifTool()
 assert b"a dog" in tool.set_tags(None, ".xmp", {"XMP-dc:Description": "a dog"})
 tool.close()
@@ -178,7 +178,7 @@ def test_exiftool_is_started_again_and_says_what_failed(monkeypatch) -> None:
 def test_exiftool_ends_with_the_program_that_is_killed() -> None:
     program = """
 import os, signal
-from captioner.folder.outputs.exiftool import ExifTool
+from captioner.folder.outputs.xmp.exiftool import ExifTool
 tool = ExifTool()
 tool.set_tags(None, ".xmp", {"XMP-dc:Description": "a dog"})
 print(tool._process.pid, flush=True)

@@ -303,8 +303,8 @@ def test_overwrite_writes_what_is_gone(root, batch, beside) -> None:
 @pytest.mark.parametrize("beside", [False, True])
 def test_what_earlier_versions_wrote_is_ours(root, batch, tmp_path, monkeypatch, beside, keywords) -> None:
     """Their states have the digest of the text, letters for tags, and the digest of the keywords."""
-    from captioner.folder.outputs import xmp
-    from captioner.folder.outputs.own_metadata import Written
+    from captioner.folder.outputs.xmp import output as xmp
+    from captioner.folder.outputs.xmp.written import Written
 
     def before(places: dict[str, Written]) -> bytes:
         [one] = places.values()

@@ -27,7 +27,8 @@ from captioner.images.formats import ALL_FORMATS, SAFE_FORMATS, parse_formats
 from captioner.images.letterbox import Letterbox
 from captioner.images.limits import ImageLimits
 from captioner.images.preparation import Preparation
-from captioner.images.workers import DecodeWorkers, PreemptedError, WorkersError
+from captioner.images.worker_process import PreemptedError, WorkersError
+from captioner.images.workers import DecodeWorkers
 
 PHOTOS = sorted((Path(__file__).parents[2] / "examples").glob("*.jpg"))
 LIMITS = ImageLimits(max_memory=200 * 2**20, formats=SAFE_FORMATS)
@@ -252,7 +253,7 @@ def test_processes_that_do_not_start_are_not_the_fault_of_an_image(monkeypatch: 
         os.kill(pids(workers)[0], signal.SIGKILL)
         with pytest.raises(WorkersError, match="was killed while it started"):
             workers.warm_up()
-        monkeypatch.setattr("captioner.images.workers._START_S", 0.001)
+        monkeypatch.setattr("captioner.images.worker_process._START_S", 0.001)
         with pytest.raises(WorkersError, match="has not started within"):
             workers.warm_up()
         with pytest.raises(WorkersError, match="has not started within"):

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from captioner.options import CaptionOptions
-from captioner_server.http.dialects.facts import Facts
+from captioner_server.http.dialects.answer.facts import Facts
 from support.models import FakeModel
 from support.patience import PATIENCE_S
 from support.serving import RunningServer, make_image, serve

@@ -146,7 +146,7 @@ def test_the_bundle_says_what_validation_heard(trained: Trainer, photos: Path, t
     assert model.letterbox == BOX == captioner.bundle.letterbox
     heard, _ = validate(
         model,
-        trained.val_cache,
+        trained.val_features,
         trained.val_examples,
         vocabulary,
         trained.options.frozen_segments,

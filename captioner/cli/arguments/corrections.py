@@ -6,7 +6,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from captioner.cli.output import printable
+from captioner.printable import printable
 
 _NAME = "corrections.jsonl"
 DEFAULT = f"{_NAME} in FOLDER, or beside the captions"

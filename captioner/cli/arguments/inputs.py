@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from captioner.cli.arguments.model import image_limits
-from captioner.cli.output import printable
 from captioner.errors import DataError, ImageError, ImageUnreadableError
 from captioner.images.suffixes import is_archive
 from captioner.images.urls import is_data_url, is_url
 from captioner.options import MAX_INCLUDE
+from captioner.printable import printable
 
 if TYPE_CHECKING:
     from captioner.images.limits import ImageLimits

@@ -1,4 +1,4 @@
 """The commands, one module or folder each: it adds its parser, reads its flags, calls the library and prints.
 
-`captioner.cli.main` lists them, and imports only the one asked for.
+`captioner.cli.parser` lists them, and imports only the one asked for.
 """

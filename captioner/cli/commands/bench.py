@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from captioner.cli.arguments.caption_options import add_search_arguments, caption_options
 from captioner.cli.arguments.model import LocalModel, add_local_arguments, local_model
-from captioner.cli.output import printable
 from captioner.errors import OptionsError
+from captioner.printable import printable
 
 if TYPE_CHECKING:
     from captioner.captioner import Captioner

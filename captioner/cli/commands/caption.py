@@ -20,8 +20,9 @@ from captioner.cli.arguments.caption_options import caption_options
 from captioner.cli.arguments.inputs import Inputs, add_input_arguments
 from captioner.cli.arguments.model import LocalModel, ServedModel, add_caption_arguments, chosen_model
 from captioner.cli.arguments.text import add_style_argument
-from captioner.cli.output import printable, report_failure
+from captioner.cli.output import report_failure
 from captioner.errors import CaptionerError, LowConfidenceError, OptionsError
+from captioner.printable import printable
 
 if TYPE_CHECKING:
     from captioner.options import CaptionOptions
@@ -57,10 +58,10 @@ class Request:
                 raise OptionsError("--show is for the terminal, not for --output", "output")
             if output.suffix.lower() in _JSON_SUFFIXES:
                 form = "json"
-        if args.min_confidence is not None and not 0 <= args.min_confidence <= 1:
-            raise OptionsError(
-                f"--min-confidence must be from 0 to 1, got {args.min_confidence}", "min_confidence"
-            )
+        if args.min_confidence is not None:
+            from captioner.folder.confidence import check_minimum
+
+            check_minimum(args.min_confidence)
         return cls(
             inputs=Inputs.read(args),
             model=chosen_model(args, draws=args.show),

@@ -26,8 +26,9 @@ from captioner.cli.commands.batch.outputs import (
     unused_corrections,
 )
 from captioner.cli.commands.batch.wording import make_transform
-from captioner.cli.output import counted, printable, report_failure
+from captioner.cli.output import report_failure
 from captioner.errors import DataError, OptionsError
+from captioner.printable import counted, printable
 
 if TYPE_CHECKING:
     from captioner.options import CaptionOptions

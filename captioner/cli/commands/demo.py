@@ -19,9 +19,9 @@ from captioner.cli.arguments.caption_options import with_alternatives
 from captioner.cli.arguments.corrections import DEFAULT, corrections_of
 from captioner.cli.arguments.inputs import add_root_argument
 from captioner.cli.arguments.model import LocalModel, add_device_argument, add_model_argument
-from captioner.cli.output import printable
 from captioner.errors import OptionsError
 from captioner.model.installed import used_model
+from captioner.printable import printable
 
 if TYPE_CHECKING:
     from captioner.images.limits import ImageLimits

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from captioner.cli.arguments.caption_options import add_search_arguments, caption_options
-from captioner.cli.output import printable
 from captioner.errors import DataError
 from captioner.options import BUNDLE_OPTIONS, CaptionOptions
+from captioner.printable import printable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

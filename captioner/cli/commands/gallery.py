@@ -21,9 +21,10 @@ from captioner.cli.arguments.model import (
     chosen_model,
     image_limits,
 )
-from captioner.cli.output import printable, report_failure
+from captioner.cli.output import report_failure
 from captioner.errors import CaptionerError, DataError, ImageUnreadableError, OptionsError
 from captioner.images.suffixes import is_archive
+from captioner.printable import printable
 
 if TYPE_CHECKING:
     from captioner.images.limits import ImageLimits

@@ -10,9 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from captioner.cli.output import printable
 from captioner.errors import BundleError
 from captioner.options import BUNDLE_OPTIONS
+from captioner.printable import printable
 
 if TYPE_CHECKING:
     from captioner.model.bundle import Bundle

@@ -14,11 +14,12 @@ from urllib.parse import urlsplit
 from captioner.cli.arguments.caption_options import caption_options, with_alternatives
 from captioner.cli.arguments.inputs import Inputs, add_input_arguments
 from captioner.cli.arguments.model import LocalModel, ServedModel, add_caption_arguments, chosen_model
-from captioner.cli.output import printable, report_failure
+from captioner.cli.output import report_failure
 from captioner.errors import CaptionerError, ImageError, OptionsError, OutputError
 from captioner.files.destination import writing
 from captioner.images.urls import is_url
 from captioner.options import MAX_WORDS
+from captioner.printable import printable
 
 if TYPE_CHECKING:
     from captioner.images.sources import ImageInput

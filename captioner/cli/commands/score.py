@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from captioner.cli.arguments.values import given_flags
-from captioner.cli.output import counted, printable
 from captioner.cli.table import print_table
 from captioner.errors import OptionsError, how_to_install
+from captioner.printable import counted, printable
 
 if TYPE_CHECKING:
     from captioner.metrics import Comparison, Meteor, Scores

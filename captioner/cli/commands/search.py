@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from captioner.cli.arguments.corrections import DEFAULT, found_corrections
 from captioner.cli.arguments.values import positive
-from captioner.cli.output import counted, printable
 from captioner.errors import CaptionerError, DataError, OptionsError
 from captioner.images.suffixes import PICTURES, RAW
+from captioner.printable import counted, printable
 
 if TYPE_CHECKING:
     from captioner.retrieval import CaptionText

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from captioner.cli.arguments.model import add_device_argument, add_model_argument, add_threads_argument
-from captioner.cli.output import printable
 from captioner.cli.table import print_table
 from captioner.errors import DataError
+from captioner.printable import printable
 
 if TYPE_CHECKING:
     from captioner.teaching.effects import Effect

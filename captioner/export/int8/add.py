@@ -4,7 +4,7 @@ corrected biases, and a record of the effect of quantisation."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from captioner.captioner import Captioner, Pixels, preprocess_all
+from captioner.captioner import Captioner, Pixels
 from captioner.errors import DataError
 from captioner.export.int8.bias_correction import correct_biases
 from captioner.export.int8.quantizer import Quantizer, session
 from captioner.export.int8.ranges import Array, Range, widen
-from captioner.images.sources import ImageInput
 from captioner.model import bundle as bundles
 from captioner.model.graphs.decoder import OnnxStepper
 from captioner.model.search import search
@@ -47,19 +46,19 @@ class Int8Record:
     """Share of the words of these captions that are also the most likely ones in INT8."""
 
 
-def check_number(photos: Sequence[ImageInput]) -> None:
+def check_number(photos: int) -> None:
     """Raise `DataError` for fewer than `LEAST_PHOTOS` photos."""
-    if len(photos) < LEAST_PHOTOS:
-        raise DataError(f"INT8 graphs need at least {LEAST_PHOTOS} calibration photos, got {len(photos)}")
+    if photos < LEAST_PHOTOS:
+        raise DataError(f"INT8 graphs need at least {LEAST_PHOTOS} calibration photos, got {photos}")
 
 
-def add_int8(folder: Path, photos: Sequence[ImageInput]) -> Int8Record:
-    """Add INT8 graphs to the bundle `folder`, and the record to its manifest.
+def add_int8(folder: Path, pixels: Pixels) -> Int8Record:
+    """Add INT8 graphs to the bundle `folder`, and the record to its manifest. `pixels` are calibration
+    photos, prepared for this model, uint8 (photos, size, size, channels).
 
-    Raises `DataError` for fewer than `LEAST_PHOTOS` photos, and for one that is none."""
-    check_number(photos)
+    Raises `DataError` for fewer than `LEAST_PHOTOS` photos."""
+    check_number(len(pixels))
     exact = Captioner.load(folder, device="cpu", precision="float32")
-    pixels = preprocess_all(exact.preprocess, photos)
     held_out = max(2, len(pixels) // 4)
     calibration, test = pixels[:-held_out], pixels[-held_out:]
     encoder, cosine, share = _encoder(exact, calibration, test)

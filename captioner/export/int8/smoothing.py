@@ -12,11 +12,10 @@ them. The function of the network stays the same, except that `ByteLinear` weigh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -43,9 +42,9 @@ class _Place(NamedTuple):
 
 
 @torch.no_grad()
-def smooth(model: CaptionModel, pixels: Sequence[Pixels]) -> None:
-    """Smooth the encoder of `model`, by its activations on photos, uint8 (size, size, 3 or more) each, if it
-    has CLIP's."""
+def smooth(model: CaptionModel, pixels: Pixels) -> None:
+    """Smooth the encoder of `model`, by its activations on photos, uint8 (photos, size, size, 3 or more), if
+    it has CLIP's."""
     parts = list(model.encoder.backbone.modules())
     encoder = next((part for part in parts if isinstance(part, ClipEncoder)), None)
     space = next((part for part in parts if isinstance(part, TextSpace)), None)
@@ -54,7 +53,7 @@ def smooth(model: CaptionModel, pixels: Sequence[Pixels]) -> None:
     places = list(_places(model, encoder, space))
     with _measuring(place.readers[-1] for place in places) as largest:
         for start in range(0, len(pixels), _BATCH):
-            part = torch.from_numpy(np.stack(pixels[start : start + _BATCH])[..., :3].copy())
+            part = torch.from_numpy(pixels[start : start + _BATCH, ..., :3].copy())
             model.encoder.outputs(model.encoder.inputs(part), 0, 3)
     for place in places:
         factors = _factors(largest[place.readers[-1]], place)

@@ -50,7 +50,9 @@ FORMATS = {
     ),
     "txt": Format(output="sidecar.SidecarOutput", takes=("replace_existing",)),
     "caption": Format(output="sidecar.CaptionOutput", takes=("replace_existing",)),
-    "xmp": Format(output="xmp.XmpOutput", takes=("keywords", "hierarchy", "embed", "replace_existing")),
+    "xmp": Format(
+        output="xmp.output.XmpOutput", takes=("keywords", "hierarchy", "embed", "replace_existing")
+    ),
 }
 _FLAGS = {
     "keywords": "--keywords",
@@ -149,7 +151,7 @@ def _make_one(path: Path, options: OutputOptions, name: str) -> Output:
         if FORMATS[name].file:
             raise OptionsError(f"{name} holds neither words nor alternatives; jsonl and parquet do")
         raise OptionsError(f".{name} files hold the caption alone; jsonl and parquet hold more")
-    module, _, kind = FORMATS[name].output.partition(".")
+    module, _, kind = FORMATS[name].output.rpartition(".")
     output: Output = getattr(importlib.import_module(f"{__name__}.{module}"), kind)(path, options)
     return output
 

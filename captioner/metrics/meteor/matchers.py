@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
 
 from captioner.metrics.meteor.alignment import Match
 from captioner.metrics.meteor.resources import Phrase, Stemmer, Synonyms
@@ -58,10 +59,9 @@ def _paraphrases(
     words: Words, others: Words, table: Mapping[Phrase, Sequence[Phrase]]
 ) -> Iterator[tuple[int, int, int, int]]:
     """(start, length) of a phrase in `words` and of its paraphrase in `others`."""
-    for start in range(len(words)):
-        for end in range(start + 1, len(words) + 1):
-            for paraphrase in table.get(tuple(words[start:end]), ()):
-                length = len(paraphrase)
-                for other_start in range(len(others) - length + 1):
-                    if tuple(others[other_start : other_start + length]) == paraphrase:
-                        yield start, end - start, other_start, length
+    for start, end in combinations(range(len(words) + 1), 2):
+        for paraphrase in table.get(tuple(words[start:end]), ()):
+            length = len(paraphrase)
+            for other_start in range(len(others) - length + 1):
+                if tuple(others[other_start : other_start + length]) == paraphrase:
+                    yield start, end - start, other_start, length

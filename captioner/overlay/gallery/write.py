@@ -90,18 +90,7 @@ def write_gallery(
             check_page(page, overwrite=overwrite)  # again: making entries takes long
             content = _page(name or "Photos", files.name, chunks, saves_to).encode()
             sync_folder(partial)
-            try:
-                if files.exists():
-                    files.rename(old)
-                partial.rename(files)
-                with replacing(page) as file:  # which makes the renames durable too
-                    file.write(content)
-            except BaseException:
-                if old.exists():
-                    if files.exists():
-                        files.rename(partial)
-                    old.rename(files)
-                raise
+            _put_in_place(page, content, partial, old)
     except OSError as error:
         raise OptionsError(f"cannot write {page}: {error.strerror or error}", "output") from error
     return GallerySummary(page, len(rows), failed)
@@ -124,6 +113,24 @@ def check_page(page: Path, *, overwrite: bool = False) -> None:
             f"{page} is there already, and no earlier run of this command wrote it; --overwrite replaces it",
             "output",
         )
+
+
+def _put_in_place(page: Path, content: bytes, partial: Path, old: Path) -> None:
+    """Write a page, with `partial` as its folder; the folder that it had is moved to `old`, and back if this
+    fails."""
+    files = page.with_suffix(".files")
+    try:
+        if files.exists():
+            files.rename(old)
+        partial.rename(files)
+        with replacing(page) as file:  # which makes the renames durable too
+            file.write(content)
+    except BaseException:
+        if old.exists():
+            if files.exists():
+                files.rename(partial)
+            old.rename(files)
+        raise
 
 
 def _owner(files: Path) -> str | None:

@@ -129,6 +129,8 @@ def pad(captions: Sequence[Sequence[Sequence[int]]]) -> Tensor:
 
 @dataclass(frozen=True)
 class Batch:
+    """What a step learns from: views of some images, and their captions."""
+
     images: Tensor
     """int64 (batch,): which examples."""
     views: Tensor

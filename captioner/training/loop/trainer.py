@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import operator
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,10 @@ from torch import Tensor
 from captioner.errors import DataError
 from captioner.training.config.options import StageOptions, TrainOptions
 from captioner.training.data.batches import Batch
-from captioner.training.data.cache import FeatureCache, build_cache
-from captioner.training.data.examples import Example, check_names, load_examples
-from captioner.training.data.left_out import LeftOut
 from captioner.training.loop.calibrate import Said, calibrate
 from captioner.training.loop.losses import Losses, forward
-from captioner.training.loop.plan import described, leaked, planned, unlearnt, warnings
+from captioner.training.loop.plan import leaked, unlearnt, warnings
+from captioner.training.loop.prepare import prepare
 from captioner.training.loop.report import (
     in_words,
     losses_in_words,
@@ -38,14 +35,6 @@ from captioner.training.progress import Progress, duration
 from captioner.training.run import Run
 from captioner.training.weights import checkpoint
 from captioner.training.weights.averages import MovingAverage, Soup, copy_weights
-from captioner.training.weights.build import build_model
-from captioner.training.weights.start import Start
-
-UNTAUGHT = (
-    "is taken as it was before captions of photos or kinds of pictures were corrected, because training "
-    "changes what these corrections rest on; captioner teach adds them again"
-)
-"""What a run says of a start that was taught."""
 
 
 def computes_in_bfloat16(device: torch.device) -> bool:
@@ -71,29 +60,17 @@ class Trainer:
         checkpoint_every_s: float = 60.0,
     ) -> None:
         """Raises `DataError` for data that cannot be used and for a folder of another run."""
-        start, options = _read_start(options, data_root, progress)
-        self.train_examples = load_examples(options.data, data_root, "train")
-        self.val_examples = load_examples(options.data, data_root, "val")
-        check_names([*self.train_examples, *self.val_examples])
-        options = planned(options, self.train_examples, start.search if start else None)
-        about_data = described(options, self.train_examples, self.val_examples)
-        torch.manual_seed(options.seed)
-        built = build_model(options, self.train_examples, start, progress.note)
-        self.options, self.vocabulary, self.added = built.options, built.vocabulary, built.added
-        for text in about_data:
-            progress.note(text)
-        self.model = built.model.to(device)
+        prepared = prepare(options, data_root, device, progress)
+        self.options, self.vocabulary, self.added = prepared.options, prepared.vocabulary, prepared.added
+        self.model, self.confidence = prepared.model, prepared.confidence
         self.device, self.progress = device, progress
-        self.in_bfloat16 = options.precision == "bfloat16" and computes_in_bfloat16(device)
-        if options.precision == "bfloat16" and not self.in_bfloat16:
-            progress.note("this processor does not compute in bfloat16; the run computes in float32")
+        self.in_bfloat16 = self._can_be_in_bfloat16()
         self.data_root, self.cache_folder = data_root, cache
         self.checkpoint_every_s = checkpoint_every_s
-        words = label_words(self.train_examples, self.vocabulary)
-        if not words and any(stage.label_words_only for stage in options.stages):
+        words = label_words(prepared.train, self.vocabulary)
+        if not words and any(stage.label_words_only for stage in self.options.stages):
             raise DataError("label_words_only needs photos with labels")
         self.label_words = torch.tensor(words, device=device)
-        self.confidence: Mapping[str, Any] | None = start.confidence if start else None
         self.history: list[dict[str, Any]] = []
         self.stage = self.epoch = self.batch = 0
         self.spent_s = 0.0
@@ -104,24 +81,18 @@ class Trainer:
         """Whether no epoch was better than the model that the run started from, once that is known."""
         self.clock = Clock()
         self.folder = RunFolder(folder)
-        photos = len(self.train_examples) + len(self.val_examples)
-        left_out = LeftOut(photos, options.damaged_share, progress.note)
-        train, val = left_out.there(self.train_examples), left_out.there(self.val_examples)
-        left_out.check()  # before features, which take long
-        self.train_examples, self.cache = left_out.usable(
-            train, self._cache(train, "training", options.crops)
-        )
-        self.val_examples, self.val_cache = left_out.usable(val, self._cache(val, "validation"))
+        photos = prepared.photos(cache, device, progress)
+        self.train_examples, self.features, self.val_examples, self.val_features = photos
         self.data_digest = digest_of(self.train_examples, self.val_examples)
         saved = self._find_position()
         if not saved:
             self._fit_label_classes()
-        self.ema = MovingAverage(self.model, options.ema_decay)
+        self.ema = MovingAverage(self.model, self.options.ema_decay)
         self.soup = Soup(self.model)
         self.losses, self.optimizer = self._prepared_stage()
         if saved:
             self._restore(saved)
-        for text in warnings(options, self.train_examples):
+        for text in warnings(self.options, self.train_examples):
             progress.note(text)
         if leak := leaked(self.train_examples, self.val_examples):
             progress.note(leak)
@@ -150,6 +121,13 @@ class Trainer:
                 "no epoch captions the validation images better than the model that the run started from"
             )
         return self.history
+
+    def _can_be_in_bfloat16(self) -> bool:
+        wanted = self.options.precision == "bfloat16"
+        can = computes_in_bfloat16(self.device)
+        if wanted and not can:
+            self.progress.note("this processor does not compute in bfloat16; the run computes in float32")
+        return wanted and can
 
     @property
     def current(self) -> StageOptions:
@@ -246,7 +224,7 @@ class Trainer:
         steps later."""
         self.model.train()
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.in_bfloat16):
-            step = forward(self.losses.run, self.cache, batch)
+            step = forward(self.losses.run, self.features, batch)
             loss, parts = self.losses.loss(step)
         if not loss.requires_grad:
             names = ", ".join(self.losses)
@@ -279,7 +257,7 @@ class Trainer:
         """If this is the time: when the first stage begins from which on the encoder stays as it is."""
         if self.added and self.stage == self.options.first_frozen_stage:
             segments = self.options.frozen_segments
-            features = Deepest(self.cache, self.model.encoder, segments, self.device)
+            features = Deepest(self.features, self.model.encoder, segments, self.device)
             fit_classes(
                 self.added, self.model, self.train_examples, features, self.options.seed, self.progress
             )
@@ -304,7 +282,7 @@ class Trainer:
             cache=self.cache_folder,
             device=self.device,
             progress=self.progress,
-            features=self.cache,
+            features=self.features,
         )
 
     def _continue_from(self, values: Mapping[str, Tensor]) -> None:
@@ -338,7 +316,7 @@ class Trainer:
     def _caption_validation(self) -> tuple[list[Said], dict[str, dict[str, float]]]:
         return validate(
             self.model,
-            self.val_cache,
+            self.val_features,
             self.val_examples,
             self.vocabulary,
             self.options.frozen_segments,
@@ -404,36 +382,3 @@ class Trainer:
             torch.set_rng_state(saved["random"].cpu())
             if self.device.type == "cuda":
                 torch.cuda.set_rng_state_all([state.cpu() for state in saved["cuda_random"]])
-
-    def _cache(self, examples: Sequence[Example], what: str, crops: int = 0) -> FeatureCache:
-        """The features of images that can be read."""
-        model = self.options.model
-        self.model.eval()
-        with self.progress.task(f"features of {what} images", len(examples), 0) as tell:
-            return build_cache(
-                self.cache_folder,
-                self.model.encoder,
-                model.encoder,
-                model.image_size,
-                self.options.frozen_segments,
-                examples,
-                self.device,
-                lambda done, _total: tell(done, ""),
-                self.model.letterbox,
-                crops,
-            )
-
-
-def _read_start(
-    options: TrainOptions, data_root: Path, progress: Progress
-) -> tuple[Start | None, TrainOptions]:
-    """What the run starts from, and the options with its architecture."""
-    if options.start:
-        start = Start.read(options.start, data_root)
-        if start.lacks_corrections:
-            progress.note(f"{options.start} {UNTAUGHT}")
-        model = start.architecture(options.model, options.model_sets)
-        return start, dataclasses.replace(options, model=model)
-    if options.model.bonus.label_classes:
-        raise DataError("[model.bonus] label_classes: the run chooses them; set [label_classes]")
-    return None, options

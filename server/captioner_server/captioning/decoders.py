@@ -8,7 +8,8 @@ from functools import partial
 
 from captioner.errors import DecodingInterruptedError
 from captioner.images.preparation import Preparation
-from captioner.images.workers import DecodeWorkers, PreemptedError, WorkersError
+from captioner.images.worker_process import PreemptedError, WorkersError
+from captioner.images.workers import DecodeWorkers
 from captioner.protocol import Pixels
 from captioner_server.errors import BusyError
 from captioner_server.intake.ticket import Ticket

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import io
-import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
-from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
@@ -19,21 +17,19 @@ from captioner.images.formats import HEAD_BYTES, detect_format
 from captioner.options import CaptionOptions
 from captioner.protocol import PixelModel, Pixels
 from captioner.results import Caption, Word
+from captioner_server.captioning.answers import AnswerWatch
 from captioner_server.captioning.batcher import Batcher
 from captioner_server.captioning.compute import Computed
 from captioner_server.captioning.decoders import Decoders
 from captioner_server.captioning.supervisor import Condition, Supervisor
+from captioner_server.captioning.words import WordStreams
 from captioner_server.errors import BusyError, DeadlineError
 from captioner_server.intake.images import AdmittedImages
 from captioner_server.intake.ticket import Ticket
-from captioner_server.intake.turns import TurnPool
 from captioner_server.observation.call import current_call
 from captioner_server.observation.metrics import Metrics
-from captioner_server.observation.tracing import begin_image, begin_wait, image_stage
+from captioner_server.observation.tracing import begin_image, image_stage
 from captioner_server.options import ServerOptions
-
-if TYPE_CHECKING:
-    from captioner_server.observation.spans import WaitSpans
 
 _STALLED_BATCHES = 4
 _RETRY_AFTER_S = 1.0
@@ -68,11 +64,9 @@ class HostedModel:
             lambda: self._decoders.image_s,
             options.max_wait_s,
         )
-        self._streamers = TurnPool(options.stream_workers, "stream")
+        self._words = WordStreams(model, options.stream_workers, metrics)
+        self._answers = AnswerWatch()
         self._worker: asyncio.Task[None] | None = None
-        self._in_work = 0
-        self._unanswered_since_s: float | None = None  # since when images come and none is answered
-        self._left_s = 0.0  # when an image last left without an answer
 
     def start(self) -> None:
         self._worker = asyncio.create_task(self._batcher.run())
@@ -99,7 +93,7 @@ class HostedModel:
         if self._worker:
             self._worker.cancel()
         self._batcher.close()
-        self._streamers.close()
+        self._words.close()
         self._decoders.close()
 
     async def warm_up(self) -> None:
@@ -114,7 +108,7 @@ class HostedModel:
             await loop.run_in_executor(None, self.model.caption_pixels, batch, defaults)
             self._batcher.learn(size, time.monotonic() - started)
         greedy = self.resolve(CaptionOptions(beam_size=1))
-        async for _ in self._words(Ticket(), pixels, greedy, lambda: None):
+        async for _ in self._words.untimed(Ticket(), pixels, greedy):
             pass
 
     def resolve(self, options: CaptionOptions) -> CaptionOptions:
@@ -193,7 +187,7 @@ class HostedModel:
         """The words of an admitted image as they are decoded, then the caption."""
         with self._counted(image):
             pixels = await self._decode(ticket, image)
-            async with aclosing(self._timed_words(ticket, pixels, options)) as items:
+            async with aclosing(self._words.timed(ticket, pixels, options)) as items:
                 async for item in items:
                     yield item
 
@@ -205,7 +199,7 @@ class HostedModel:
         with self._counted(image):
             pixels = await self._decode(ticket, image)
             greedy = dataclasses.replace(options, beam_size=1, alternatives=0, include=())
-            async with aclosing(self._timed_words(ticket, pixels, greedy)) as items:
+            async with aclosing(self._words.timed(ticket, pixels, greedy)) as items:
                 async for item in items:
                     if isinstance(item, Word) or greedy == options:
                         yield item
@@ -218,31 +212,6 @@ class HostedModel:
         call.add(computed.queue_s, computed.compute_s, computed.batch_size)
         self._metrics.count_share(call.token, computed.compute_s / computed.batch_size)
         return computed
-
-    async def _timed_words(
-        self, ticket: Ticket, pixels: Pixels, options: CaptionOptions
-    ) -> AsyncGenerator[Word | Caption]:
-        call = current_call.get()
-        submitted = started = time.monotonic()
-        trace = begin_wait()
-
-        def begin() -> None:
-            nonlocal started
-            started = time.monotonic()
-            if trace:
-                trace.begin_compute()
-
-        try:
-            async with aclosing(self._words(ticket, pixels, options, begin, trace)) as items:
-                async for item in items:
-                    yield item
-        finally:
-            if trace:
-                trace.end()
-        compute_s = time.monotonic() - started
-        call.seconds["queue"] += started - submitted
-        call.seconds["compute"] += compute_s
-        self._metrics.count_share(call.token, compute_s)
 
     def _cost(self, options: CaptionOptions) -> float:
         """Cost of a search, in units of the default search."""
@@ -275,58 +244,18 @@ class HostedModel:
         """Whether images are in work and none has been answered for `stalled_s`, or for the time of several
         batches where the model is slow."""
         batch_s = self._options.max_batch_size * self._image_s()
-        limit_s, now = max(self._options.stalled_s, _STALLED_BATCHES * batch_s), time.monotonic()
-        if not self._in_work and now - self._left_s > limit_s:
-            self._unanswered_since_s = None  # nobody comes any more: let others try
-        return self._unanswered_since_s is not None and now - self._unanswered_since_s > limit_s
+        return self._answers.stalled(max(self._options.stalled_s, _STALLED_BATCHES * batch_s))
 
     def _image_s(self) -> float:
         """Time per image under load: that of decoding or of the model, whichever is slower."""
         return max(self._batcher.image_s, self._decoders.image_s)
-
-    async def _words(
-        self,
-        ticket: Ticket,
-        pixels: Pixels,
-        options: CaptionOptions,
-        begin: Callable[[], None],
-        trace: WaitSpans | None = None,
-    ) -> AsyncGenerator[Word | Caption]:
-        """`begin` is called when the work starts. A slow reader does not hold it up: words are buffered."""
-        loop = asyncio.get_running_loop()
-        items: asyncio.Queue[Word | Caption | None] = asyncio.Queue()  # never more than max_words + 2
-        gone = threading.Event()
-
-        def produce() -> None:
-            loop.call_soon_threadsafe(begin)
-            for item in self.model.stream_pixels(pixels, options):
-                if gone.is_set():
-                    return
-                loop.call_soon_threadsafe(items.put_nowait, item)
-
-        async def produce_in_turn() -> None:
-            work = trace.observing(produce) if trace else produce
-            try:
-                await self._streamers.run(ticket, work, ticket.cost)
-            finally:
-                items.put_nowait(None)
-
-        producer = asyncio.create_task(produce_in_turn())
-        try:
-            while (item := await items.get()) is not None:
-                yield item
-            await producer  # raises what went wrong in there
-        finally:
-            gone.set()
-            producer.cancel()
 
     @contextmanager
     def _counted(self, image: bytes) -> Iterator[None]:
         call = current_call.get()
         call.images += 1
         call.image_bytes += len(image)
-        self._in_work += 1
-        self._unanswered_since_s = self._unanswered_since_s or time.monotonic()
+        self._answers.begin()
         trace = begin_image()
         outcome = "internal"
         try:
@@ -339,10 +268,7 @@ class HostedModel:
             outcome = "cancelled"
             raise
         finally:
-            self._in_work -= 1
-            self._left_s = time.monotonic()
-            if outcome not in _NO_ANSWERS:
-                self._unanswered_since_s = self._left_s if self._in_work else None
+            self._answers.end(answered=outcome not in _NO_ANSWERS)
             call.failed += outcome != "ok"
             self._metrics.images.labels(outcome).inc()
             if trace:

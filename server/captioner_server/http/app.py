@@ -20,7 +20,7 @@ from captioner_server.http.caption import CaptionCalls
 from captioner_server.http.description.docs_page import POLICY, docs_page
 from captioner_server.http.description.hints import hint
 from captioner_server.http.description.openapi import calls_of, describe_api
-from captioner_server.http.dialects.ollama import show_error
+from captioner_server.http.dialects.ollama import ollama_error
 from captioner_server.http.dialects.operations import dialect_operations
 from captioner_server.http.endpoint import Endpoint, Operation, peer_of
 from captioner_server.http.errors import error_response, error_to_json
@@ -115,7 +115,7 @@ def _not_found(known: Sequence[str], journal: Journal) -> Callable[[Request, Exc
         content = error_to_json(missing)
         if path.startswith("/v1/"):  # OpenAI's clients look there too
             content["error"] |= {"type": "invalid_request_error", "param": None}
-        response = show_error(missing) if path.startswith("/api/") else error_response(missing, content)
+        response = ollama_error(missing) if path.startswith("/api/") else error_response(missing, content)
         response.status_code = status
         response.headers["X-Request-Id"] = call.request_id
         if isinstance(error, HTTPException) and error.headers:

@@ -10,6 +10,8 @@ from captioner_server.errors import NotServingError
 
 
 class Phase(Enum):
+    """What a server does now; the value says why it accepts no calls."""
+
     STARTING = "the server is still loading its model"
     SERVING = ""
     FAILING = "the model fails on every batch"

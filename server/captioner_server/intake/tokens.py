@@ -172,6 +172,8 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Token:
+    """The token of a caller, and what the caller may use at once."""
+
     secret: bytes
     limits: Limits
 

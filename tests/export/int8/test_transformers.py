@@ -49,14 +49,14 @@ def test_smoothing_leaves_the_function_as_it_is(pixels: np.ndarray, monkeypatch)
     before = cells(model, pixels)
     slopes = model.encoder.backbone.segments[0].blocks[0].slope.clone()
     monkeypatch.setattr("captioner.export.int8.smoothing.round_to_bytes", lambda weight: None)
-    smooth(model, list(pixels))
+    smooth(model, pixels)
     torch.testing.assert_close(cells(model, pixels), before, rtol=1e-3, atol=1e-4)
     assert not torch.allclose(model.encoder.backbone.segments[0].blocks[0].slope, slopes)
 
 
 def test_weights_are_stored_in_bytes_and_read_back(pixels: np.ndarray) -> None:
     model = make()
-    smooth(model, list(pixels))
+    smooth(model, pixels)
     _round(model)
     graph = encoder_graph(model)
     content = graph.SerializeToString()
@@ -71,7 +71,7 @@ def test_weights_are_stored_in_bytes_and_read_back(pixels: np.ndarray) -> None:
 
 def test_int8_shares_the_bytes_and_says_nearly_the_same(pixels: np.ndarray) -> None:
     model = make()
-    smooth(model, list(pixels))
+    smooth(model, pixels)
     _round(model)
     graph = encoder_graph(model).SerializeToString()
     exact, rounded = session(graph), quantized(graph, pixels)

@@ -25,32 +25,31 @@ from captioner.folder.cluster.locks import hold
 from captioner.folder.cluster.parts import PartFolder
 from captioner.folder.cluster.shards import Shard
 from captioner.folder.items import Found
-from captioner.folder.outputs.options import unchanged
 from captioner.folder.stores import open_filesystem
-from captioner.images.limits import DEFAULT_LIMITS
 from captioner.options import CaptionOptions
 
 parquet = pytest.importorskip("pyarrow.parquet")
 
 WITHOUT_A_MODEL = """
 import sys
+from captioner.folder.cluster.actor import Job
 from captioner.folder.cluster.run import RayRun
 from captioner.options import CaptionOptions
-with RayRun(*sys.argv[1:], bundle="/gone", model="a@b", options=CaptionOptions(attention=False)) as run:
+uri, out = sys.argv[1:]
+job = Job(uri=uri, out=out, bundle="/gone", options=CaptionOptions(attention=False))
+with RayRun(job, model="a@b") as run:
     list(run)
 """
 
 
 def test_an_actor_with_a_model_that_letterboxes(tmp_path: Path, letterboxed_bundle: Path) -> None:
     """Its maps differ in size from photo to photo."""
-    from captioner.folder.cluster.run import Job, RayOptions, ShardCaptioner
+    from captioner.folder.cluster.actor import Job, ShardCaptioner
 
     for name, size in (("tall.png", (20, 60)), ("wide.png", (60, 20))):
         Image.new("RGB", size, "teal").save(tmp_path / name)
     options, out = CaptionOptions(attention=True), tmp_path / "out"
-    job = Job(
-        str(tmp_path), str(out), str(letterboxed_bundle), options, DEFAULT_LIMITS, RayOptions(), unchanged
-    )
+    job = Job(uri=str(tmp_path), out=str(out), bundle=str(letterboxed_bundle), options=options)
     PartFolder(str(out)).create()
     found = (Found("tall.png", b"tall.png", "1-1"), Found("wide.png", b"wide.png", "1-1"))
     [done] = ShardCaptioner(job)({"shard": np.array([Shard("part.parquet", found).to_json()])})["problem"]
@@ -239,7 +238,8 @@ def test_ray_starts_here_reports_no_usage_and_its_messages_go_to_stderr(
 
 
 def test_a_run_says_when_nodes_have_gone(monkeypatch) -> None:
-    from captioner.folder.cluster import run as ray_run
+    from captioner.folder.cluster import capacity
+    from captioner.folder.cluster.options import RayOptions
 
     cluster, said, asked = {"CPU": 4.0, "GPU": 2.0}, [], threading.Event()
 
@@ -253,9 +253,9 @@ def test_a_run_says_when_nodes_have_gone(monkeypatch) -> None:
             asked.clear()
             assert asked.wait(PATIENCE_S)
 
-    monkeypatch.setattr(ray_run, "_WATCH_S", 0.01)
-    settings = ray_run.RayOptions(cpus_per_actor=2, gpus_per_actor=0.5)
-    with ray_run.watching(Ray(), 2, settings, said.append):
+    monkeypatch.setattr(capacity, "_WATCH_S", 0.01)
+    settings = RayOptions(cpus_per_actor=2, gpus_per_actor=0.5)
+    with capacity.watching(Ray(), 2, settings, said.append):
         for cpus in (4, 64, 3, 3, 4, 0):
             cluster["CPU"] = cpus
             wait()

@@ -36,8 +36,8 @@ def test_few_are_named_and_left_out(spoilt: Path, data: Path, cache: Path, tmp_p
     whole = squares.trainer(squares.options(), tmp_path / "whole", data, cache)
     names = [example.image.name for example in whole.train_examples]
     for row in (0, 5, 20):
-        here = trainer.cache.maps(torch.tensor([row]), torch.tensor([0]), trainer.device)
-        there = whole.cache.maps(torch.tensor([names.index(left[row])]), torch.tensor([0]), whole.device)
+        here = trainer.features.maps(torch.tensor([row]), torch.tensor([0]), trainer.device)
+        there = whole.features.maps(torch.tensor([names.index(left[row])]), torch.tensor([0]), whole.device)
         assert torch.equal(here[0], there[0])
     again = squares.trainer(options, tmp_path / "again", spoilt, cache)  # from the stored features
     assert [example.image.name for example in again.train_examples] == left
@@ -61,7 +61,7 @@ def test_photos_of_all_splits_count_together(
     squares.trainer(squares.options(damaged_share=0.14), tmp_path / "run", spoilt, cache)  # 1 of 6, 3 of 24
     for name in range(0, 10, 2):
         (spoilt / "images" / f"{name:02}.png").unlink()
-    monkeypatch.setattr("captioner.training.loop.trainer.build_cache", None)  # no features are computed
+    monkeypatch.setattr("captioner.training.loop.prepare.build_cache", None)  # no features are computed
     progress = squares.Silent()
     with pytest.raises(DataError, match="7 of 30 photos are missing"):
         squares.trainer(

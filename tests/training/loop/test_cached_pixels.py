@@ -44,7 +44,7 @@ def test_the_model_sees_disturbed_pixels_and_its_teachers_do_not(
     run = trainer.losses.run
     plain = dataclasses.replace(run, stage=dataclasses.replace(run.stage, disturbed=0.0))
     batch = trainer.losses.batches(0)[0]
-    seen, as_it_is = forward(run, trainer.cache, batch), forward(plain, trainer.cache, batch)
+    seen, as_it_is = forward(run, trainer.features, batch), forward(plain, trainer.features, batch)
     assert torch.equal(seen.features[0], as_it_is.features[0])
     assert not torch.allclose(seen.outputs[-1], as_it_is.outputs[-1], rtol=1e-3)
     trainer.run()

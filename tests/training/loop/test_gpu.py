@@ -50,7 +50,7 @@ def test_a_step_reads_nothing_from_the_device(data: Path, cache: Path, tmp_path:
     trainer = squares.trainer(options, tmp_path, data, cache)
     run = dataclasses.replace(trainer.losses.run, device=META, model=trainer.model.to(META))
     losses = Losses(run, 0)
-    loss, told = losses.loss(forward(run, trainer.cache, losses.batches(0)[0]))
+    loss, told = losses.loss(forward(run, trainer.features, losses.batches(0)[0]))
     loss.backward()
     assert set(told) == {*OBJECTIVES, "bag_of_words"}
     norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), 1.0)

@@ -324,7 +324,7 @@ def test_new_words_are_learnt_with_the_bonus_that_a_search_will_give_them(
     trainer = squares.trainer(options, tmp_path / "run", root, cache)
     assert set(trainer.current.objectives) == {"label_likelihood", "bag_of_words"}
     trainer.model.eval()
-    step = forward(trainer.losses.run, trainer.cache, trainer.losses.batches(0)[0])
+    step = forward(trainer.losses.run, trainer.features, trainer.losses.batches(0)[0])
     learnt = trainer.losses["label_likelihood"]
     with_bonus = step.model.decoder.as_searched(step.logits, step.tokens, step.memory, step.state)
     assert not torch.equal(with_bonus, step.logits)

@@ -66,7 +66,7 @@ def test_the_start_loses_nothing_and_a_changed_model_does(root: Path, cache: Pat
     assert not rewarded.applies_to(NAMED) and retained.applies_to(NAMED) and not retained.applies_to(PHOTOS)
 
     def loss() -> float:
-        return float(retained.loss(forward(trainer.losses.run, trainer.cache, batches[NAMED])))
+        return float(retained.loss(forward(trainer.losses.run, trainer.features, batches[NAMED])))
 
     with torch.no_grad():
         assert loss() == pytest.approx(0, abs=1e-4)
@@ -97,10 +97,10 @@ def test_photos_without_labels_keep_their_captions_while_new_words_are_learnt(
     assert set(batches) == {NAMED, RETAINED}  # what is kept is not learnt
     loss = trainer.losses["caption_retention"].loss
     with torch.no_grad():
-        step = forward(trainer.losses.run, trainer.cache, batches[RETAINED])
+        step = forward(trainer.losses.run, trainer.features, batches[RETAINED])
         before = float(loss(step))
         trainer.model.decoder.embedding.bias[trainer.vocabulary.words.index("zebra")] += 9
-        assert float(loss(forward(trainer.losses.run, trainer.cache, batches[RETAINED]))) > before + 1
+        assert float(loss(forward(trainer.losses.run, trainer.features, batches[RETAINED]))) > before + 1
 
 
 def test_frozen_detection_keeps_the_encoder() -> None:

@@ -57,11 +57,11 @@ def test_the_pretrained_encoder_loses_nothing_and_a_changed_one_does(
     batch = trainer.losses.batches(0)[0]
     retention = trainer.losses["class_retention"]
     with torch.no_grad():
-        as_it_was = retention.loss(forward(trainer.losses.run, trainer.cache, batch))
+        as_it_was = retention.loss(forward(trainer.losses.run, trainer.features, batch))
         assert float(as_it_was) < 0.2  # half precision, and photos mirrored after instead of before
         for parameter in trainer.model.encoder.backbone.segments[-1].parameters():
             parameter.mul_(0.8)
-        changed = retention.loss(forward(trainer.losses.run, trainer.cache, batch))
+        changed = retention.loss(forward(trainer.losses.run, trainer.features, batch))
     assert float(changed) > 2 * float(as_it_was)
     trainer.run()
 
@@ -94,7 +94,7 @@ def test_nothing_waits_for_a_gpu(
     run = dataclasses.replace(trainer.losses.run, device=meta, model=trainer.model.to(meta))
     losses = Losses(run, 0)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # there is none for meta
-    loss, told = losses.loss(forward(run, trainer.cache, losses.batches(0)[0]))
+    loss, told = losses.loss(forward(run, trainer.features, losses.batches(0)[0]))
     loss.backward()
     assert set(told) == {"cross_entropy", "class_retention", "bag_of_words", "pointing"}
 

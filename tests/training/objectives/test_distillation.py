@@ -101,7 +101,7 @@ def test_the_error_of_the_grid_and_the_divergence_of_the_classes_count(
 
     def loss() -> float:
         with torch.no_grad():
-            step = forward(run, trainer.cache, batch)
+            step = forward(run, trainer.features, batch)
             step.logits.zero_()  # all words cost the same each time
             return float(objective.loss(step))
 

@@ -173,7 +173,7 @@ def test_a_grid_learns_to_foretell(data: Path, cache: Path, tmp_path: Path) -> N
         as_it_is = torch.zeros_like(images)
         learnt = trainer.losses["feature_distillation"]
         with torch.no_grad():
-            grid = trainer.model.encoder(trainer.cache.maps(images, as_it_is, CPU)[0])
+            grid = trainer.model.encoder(trainer.features.maps(images, as_it_is, CPU)[0])
             return float(learnt.reader(grid, (4, 4), learnt.features.take(images, as_it_is)))
 
     whole, parts = tmp_path / "whole", tmp_path / "parts"

@@ -73,12 +73,12 @@ def test_only_names_of_classes_that_are_seen_count(data: Path, cache: Path, tmp_
 
     def loss(sure: float) -> Tensor:
         objective.options = dataclasses.replace(objective.options, sure=sure)
-        return objective.loss(forward(run, trainer.cache, batch))
+        return objective.loss(forward(run, trainer.features, batch))
 
     assert float(loss(0.9).detach()) == 0
     make_certain(trainer.model, zebra)
     trainer.model.eval()
-    step = forward(run, trainer.cache, batch)
+    step = forward(run, trainer.features, batch)
     # The zebra is everywhere, so that an even map would be best.
     cells = step.model.evidence.seen(step.attention)[step.targets == zebra]
     expected = -cells.log().mean()
@@ -91,7 +91,7 @@ def test_the_evidence_learns_nothing_from_it(data: Path, cache: Path, tmp_path: 
     trainer = squares.trainer(options(), tmp_path, data, cache)
     make_certain(trainer.model, trainer.vocabulary.encode("zebra")[0])
     batch = next(b for b in trainer.losses.batches(0) if b.captions.shape[1] > 1)
-    trainer.losses["pointing"].loss(forward(trainer.losses.run, trainer.cache, batch)).backward()
+    trainer.losses["pointing"].loss(forward(trainer.losses.run, trainer.features, batch)).backward()
     learns = {name for name, p in trainer.model.named_parameters() if p.grad is not None and p.grad.any()}
     assert any(name.startswith("decoder.attention.") for name in learns)
     assert not any("evidence" in name for name in learns)

@@ -12,14 +12,17 @@ from captioner.cli.arguments.model import LocalModel
 from captioner.cli.commands.batch.names import read_list
 from captioner.cli.commands.batch.request import Request
 from captioner.cli.commands.batch.wording import make_transform
-from captioner.cli.output import INTERRUPTED, printable
+from captioner.cli.output import INTERRUPTED
+from captioner.printable import printable
 
 if TYPE_CHECKING:
-    from captioner.folder.cluster.run import RayOptions, RayRun
+    from captioner.folder.cluster.options import RayOptions
+    from captioner.folder.cluster.run import RayRun
 
 
 def caption_on_cluster(request: Request, ray: RayOptions) -> int:
     """Caption what is new; the exit status."""
+    from captioner.folder.cluster.actor import Job
     from captioner.folder.cluster.run import RayRun
     from captioner.model.calibration import Calibration
     from captioner.trial import load_bundle
@@ -28,18 +31,21 @@ def caption_on_cluster(request: Request, ray: RayOptions) -> int:
     folder = request.model.bundle
     bundle = load_bundle(folder)
     say = _say_nothing if request.quiet else _say
-    run = RayRun(
-        request.sources[0] if request.sources else ".",
-        request.output,
+    job = Job(
+        uri=request.sources[0] if request.sources else ".",
+        out=request.output,
         bundle=None if folder is None else str(folder.absolute()),
-        model=bundle.identity,
         options=request.options,
-        selection=request.selection,
-        names=read_list(request),
         limits=request.limits,
         ray=ray,
-        wording=repr((request.text, request.min_confidence)),
         transform=make_transform(request, Calibration.of(bundle.manifest)),
+    )
+    run = RayRun(
+        job,
+        model=bundle.identity,
+        selection=request.selection,
+        names=read_list(request),
+        wording=repr((request.text, request.min_confidence)),
         retry_failed=request.retry_failed,
         overwrite=request.overwrite,
         report=say,

@@ -22,8 +22,9 @@ from captioner.cli.commands.batch.outputs import (
 )
 from captioner.cli.commands.batch.request import Request
 from captioner.cli.commands.batch.wording import make_transform
-from captioner.cli.output import INTERRUPTED, counted
+from captioner.cli.output import INTERRUPTED
 from captioner.errors import OptionsError
+from captioner.printable import counted
 
 if TYPE_CHECKING:
     from captioner.cli.commands.batch.progress import BatchProgress

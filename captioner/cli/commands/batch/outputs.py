@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from captioner.cli.arguments.corrections import say_unused
-from captioner.cli.output import counted, printable, report_failure
+from captioner.cli.output import report_failure
+from captioner.printable import counted, printable
 
 if TYPE_CHECKING:
     from captioner.folder.corrections import Corrections

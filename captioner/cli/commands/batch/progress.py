@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from captioner.cli.output import counted, printable
 from captioner.errors import LowConfidenceError
 from captioner.folder.items import FolderResult
+from captioner.printable import counted, printable
 
 LINE_EVERY_S = 10.0
 FIRST_BATCH_S = 0.05

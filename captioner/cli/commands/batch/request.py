@@ -15,7 +15,7 @@ from captioner.errors import OptionsError
 from captioner.images.urls import is_url
 
 if TYPE_CHECKING:
-    from captioner.folder.cluster.run import RayOptions
+    from captioner.folder.cluster.options import RayOptions
     from captioner.folder.sources.selection import Selection
     from captioner.images.limits import ImageLimits
     from captioner.options import CaptionOptions
@@ -146,7 +146,7 @@ def _check_ray(args: argparse.Namespace) -> None:
 
 
 def _ray_options(args: argparse.Namespace) -> RayOptions:
-    from captioner.folder.cluster.run import RayOptions
+    from captioner.folder.cluster.options import RayOptions
 
     given = given_flags(args, (*_RAY_OPTIONS, "batch_size"))
     values: dict[str, Any] = {_RAY_FIELDS.get(name, name): getattr(args, name) for name, _ in given}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from captioner.cli.arguments.model import add_device_argument, add_precision_argument
 from captioner.cli.commands.doctor.section import Section, attempt
-from captioner.cli.output import printable
+from captioner.printable import printable
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

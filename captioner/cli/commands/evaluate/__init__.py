@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +36,9 @@ from captioner.errors import CaptionerError, DataError, ImageError, ImageUnreada
 if TYPE_CHECKING:
     from captioner.images.limits import ImageLimits
     from captioner.options import CaptionOptions
+    from captioner.protocol import ImageCaptioner
     from captioner.references.files import ImageFiles
+    from captioner.references.image import CaptionedImage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,14 +109,9 @@ def run(args: argparse.Namespace) -> int:
 
 def evaluate(request: Request) -> int:
     """Caption and score the images, and print the scores; the exit status."""
-    from rich.console import Console
-    from rich.progress import track
-
-    from captioner.files.destination import replacing
     from captioner.metrics import evaluate_captions
     from captioner.references import read_references
     from captioner.references.files import ImageFiles
-    from captioner.surrogates import to_unicode
 
     images = read_references(request.references, request.split)
     files = ImageFiles(request.places, request.limits)
@@ -121,35 +119,10 @@ def evaluate(request: Request) -> int:
     for fault in faults.values():
         raise DataError(f"{len(faults)} of {len(images)} photos cannot be found; the first: {fault}")
     tests = AttentionTests(request.tests, images)
-    captions: dict[str, str] = {}
-    lines = []
-    failed = 0
     with request.model.open() as captioner:
         tests.start(captioner)
         meteor = load_meteor(request.meteor_data) if request.meteor else False
-        console = Console(stderr=True)
-        outcomes = track(
-            captioner.caption_each((_read(files, image.name) for image in images), request.options),
-            "captioning",
-            total=len(images),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        try:
-            for image, caption in zip(images, outcomes, strict=True):
-                if isinstance(caption, CaptionerError):
-                    failed += 1
-                    report_failure(image.name, caption)
-                    continue
-                captions[image.name] = caption.text
-                record = caption.to_dict(image.name, words=False, alternatives=False)
-                lines.append(json.dumps(to_unicode(record)) + "\n")
-                tests.add(image, caption)
-        finally:
-            if request.output and lines:  # also those before an error or Ctrl-C
-                with replacing(request.output) as file:
-                    file.write("".join(lines).encode())
+        captions, failed = _caption(request, captioner, images, files, tests)
     if failed:
         raise DataError(f"{failed} of {len(images)} photos cannot be captioned")
     objects = {image.name: image.objects for image in images}
@@ -166,6 +139,48 @@ def evaluate(request: Request) -> int:
         print_scores(scores, as_json=False)
         print_results(found)
     return 0
+
+
+def _caption(
+    request: Request,
+    captioner: ImageCaptioner,
+    images: Sequence[CaptionedImage],
+    files: ImageFiles,
+    tests: AttentionTests,
+) -> tuple[dict[str, str], int]:
+    """The captions by the names of the images, and how many images failed, which are reported."""
+    from rich.console import Console
+    from rich.progress import track
+
+    from captioner.files.destination import replacing
+    from captioner.surrogates import to_unicode
+
+    console = Console(stderr=True)
+    outcomes = track(
+        captioner.caption_each((_read(files, image.name) for image in images), request.options),
+        "captioning",
+        total=len(images),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    captions: dict[str, str] = {}
+    lines, failed = [], 0
+    try:
+        for image, caption in zip(images, outcomes, strict=True):
+            if isinstance(caption, CaptionerError):
+                failed += 1
+                report_failure(image.name, caption)
+                continue
+            captions[image.name] = caption.text
+            record = caption.to_dict(image.name, words=False, alternatives=False)
+            lines.append(json.dumps(to_unicode(record)) + "\n")
+            tests.add(image, caption)
+    finally:
+        if request.output and lines:  # also those before an error or Ctrl-C
+            with replacing(request.output) as file:
+                file.write("".join(lines).encode())
+    return captions, failed
 
 
 def _read(files: ImageFiles, name: str) -> bytes | ImageError:

@@ -1,5 +1,5 @@
 """The protocols of Ollama and OpenAI, so that programs which speak them get captions.
 
-A request becomes a `Question` (`question.py`), its caption a `Reply` (`reply.py`); `ollama.py`, `chat.py` and
-`responses.py` read and write the forms of the protocols.
+`ollama` and `openai` read requests and write answers in the form of their protocol. What is between the two
+is the same for all: a request becomes a `Question` (`question`), and its caption a `Reply` (`answer`).
 """

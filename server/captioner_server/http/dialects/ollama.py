@@ -14,10 +14,9 @@ from captioner import __version__
 from captioner.errors import CaptionerError
 from captioner.model.info import ModelInfo
 from captioner_server.errors import RequestError, message_of
-from captioner_server.http.dialects.question import (
+from captioner_server.http.dialects.answer.reply import JSON, Reply
+from captioner_server.http.dialects.question.fields import (
     NO_IMAGE,
-    Question,
-    Questions,
     asked_last,
     check_formats,
     check_prompt,
@@ -25,7 +24,8 @@ from captioner_server.http.dialects.question import (
     stops_of,
     take,
 )
-from captioner_server.http.dialects.reply import JSON, Reply
+from captioner_server.http.dialects.question.question import Question
+from captioner_server.http.dialects.question.questions import Questions
 from captioner_server.http.errors import error_response
 from captioner_server.intake.ticket import Ticket
 
@@ -157,7 +157,7 @@ class Ollama:
         }
 
 
-def show_error(error: CaptionerError) -> Response:
+def ollama_error(error: CaptionerError) -> Response:
     """An error as Ollama sends it."""
     return error_response(error, {"error": message_of(error)})
 

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from captioner.errors import clip
 from captioner.words.alt_text import alt_text
 from captioner.words.english import FUNCTION_WORDS
 from captioner_server.errors import RequestError
-from captioner_server.http.dialects.constraints import (
+from captioner_server.http.dialects.answer.facts import Facts
+from captioner_server.http.dialects.answer.schema.constraints import (
     FOLLOWED,
     NOT_FOLLOWED,
     number_fault,
     size_fault,
     text_fault,
 )
-from captioner_server.http.dialects.descriptions import asks_for_unknown, schema_described
-from captioner_server.http.dialects.facts import Facts, Keyword
-from captioner_server.http.dialects.field_names import (
-    Words,
+from captioner_server.http.dialects.answer.schema.descriptions import asks_for_unknown
+from captioner_server.http.dialects.answer.schema.field_names import (
     is_alt_text,
     is_caption,
     is_confidence,
@@ -27,9 +26,9 @@ from captioner_server.http.dialects.field_names import (
     is_keyword,
     is_keywords,
     is_synonyms,
-    is_whole,
     words_of,
 )
+from captioner_server.http.dialects.answer.schema.place import Place, Unmet
 
 T = TypeVar("T")
 
@@ -38,52 +37,14 @@ _MOST_STEPS = 50_000
 """What is looked at for one answer: references make a short schema unfold without end."""
 _SCHEMA_STEPS = 10
 """Those of a schema; a choice, a name and a letter of a reference is one."""
-_LONGEST_NAME = 100
-"""Characters of a field's name in errors."""
 _NOTHING = object()
-
-
-class Unmet(Exception):
-    """A field that cannot be filled; the text says which and why."""
-
-
-class _Place(NamedTuple):
-    """A field, or an entry of a list, that gets a value."""
-
-    path: str = ""
-    """For errors; "" is the answer itself."""
-    words: Words = ()
-    """Those of its name, or of the list that it is an entry of."""
-    keyword: Keyword | None = None
-    """What the entry of a list that it is in is for."""
-    is_entry: bool = False
-    """Whether it is such an entry itself."""
-    depth: int = 0
-
-    @property
-    def shown(self) -> str:
-        return self.path or "it"
-
-    def field(self, name: str) -> _Place:
-        """That of a field of an object here."""
-        shown = name[:_LONGEST_NAME]
-        words = words_of(name) if is_whole(self.words) else ("?",)
-        path = f"{self.path}.{shown}" if self.path else shown
-        return _Place(path, words, self.keyword, depth=self.depth + 1)
-
-    def entry(self, keyword: Keyword | None) -> _Place:
-        """That of an entry of a list here."""
-        return _Place(f"{self.path}[]", self.words, keyword, keyword is not None, self.depth + 1)
-
-    def deeper(self) -> _Place:
-        return self._replace(depth=self.depth + 1)
 
 
 def fill_schema(schema: Any, facts: Facts, field: str = "format") -> Any:
     """A value that the schema allows. Raises `RequestError`, about the `field` of the request that holds the
     schema, if it asks for more than is known."""
     try:
-        return _Filler(schema, facts).value(schema, _Place())
+        return _Filler(schema, facts).value(schema, Place())
     except Unmet as error:
         what = "the arguments of the function" if field == "tools" else "the format"
         more = "; response_format asks without a function" if field == "tools" else ""
@@ -95,26 +56,12 @@ def fill_schema(schema: Any, facts: Facts, field: str = "format") -> Any:
         raise RequestError("the format has too many brackets within each other", field) from None
 
 
-def schema_of(example: Any) -> Any:
-    """The schema that an example of an answer stands for, none of whose fields is required."""
-    if isinstance(example, dict):
-        if isinstance(example.get("properties"), dict):
-            return example  # a schema already
-        return {"type": "object", "properties": {name: schema_of(value) for name, value in example.items()}}
-    if isinstance(example, list):
-        return {"type": "array", "items": schema_of(example[0]) if example else {"type": "string"}}
-    if isinstance(example, str):
-        return schema_described(example)
-    kinds = {bool: "boolean", int: "number", float: "number"}
-    return {"type": kinds.get(type(example), "null")}
-
-
 class _Filler:
     def __init__(self, root: Any, facts: Facts) -> None:
         self._root, self._facts = root, facts
         self._steps = 0
 
-    def value(self, schema: Any, place: _Place) -> Any:
+    def value(self, schema: Any, place: Place) -> Any:
         self._spend(_SCHEMA_STEPS)
         if schema is True:
             schema = {}
@@ -149,7 +96,7 @@ class _Filler:
         if self._steps > _MOST_STEPS:
             raise Unmet("it is too large")
 
-    def _combined(self, schema: dict[str, Any], combined: str, place: _Place) -> Any:
+    def _combined(self, schema: dict[str, Any], combined: str, place: Place) -> Any:
         """The value of a schema that stands for others, or names values."""
         given = schema[combined]
         beside = set(schema) & FOLLOWED - {combined}
@@ -174,7 +121,7 @@ class _Filler:
             raise Unmet(f"{clip(str(reference), 50)} is not in it")
         return found
 
-    def _first(self, options: Any, place: _Place) -> Any:
+    def _first(self, options: Any, place: Place) -> Any:
         """The value of the first of some schemas that can be filled."""
         reason = Unmet(f"{place.shown} has no option that can be met")
         for option in options if isinstance(options, list) else []:
@@ -184,7 +131,7 @@ class _Filler:
                 reason = error
         raise reason
 
-    def _choice(self, choices: Any, place: _Place) -> Any:
+    def _choice(self, choices: Any, place: Place) -> Any:
         words = [place.keyword] if place.keyword else self._facts.keywords
         choices = choices if isinstance(choices, list) else []
         self._spend(len(choices) * max(1, len(words)))
@@ -193,7 +140,7 @@ class _Filler:
                 return choice
         raise Unmet(f"no keyword of this photo is a choice for {place.shown}")
 
-    def _object(self, schema: Any, place: _Place) -> dict[str, Any]:
+    def _object(self, schema: Any, place: Place) -> dict[str, Any]:
         fields, needed = schema.get("properties", {}), schema.get("required", [])
         lists_names = isinstance(needed, list) and all(isinstance(name, str) for name in needed)
         if not isinstance(fields, dict) or not lists_names:
@@ -215,7 +162,7 @@ class _Filler:
             raise Unmet(f"it does not say what {_listed(record)} is of")
         return record
 
-    def _array(self, schema: Any, place: _Place) -> list[Any]:
+    def _array(self, schema: Any, place: Place) -> list[Any]:
         items = schema.get("items", {"type": "string"})
         found: list[Any]
         if place.keyword:
@@ -241,7 +188,7 @@ class _Filler:
             raise Unmet(f"{place.shown} would have an item twice")
         return _checked(found, place, size_fault(len(found), schema, "Items"))
 
-    def _entries(self, items: Any, place: _Place, schema: dict[str, Any]) -> list[Any]:
+    def _entries(self, items: Any, place: Place, schema: dict[str, Any]) -> list[Any]:
         """An entry for each keyword that the schema of entries allows, and for more general words as far as
         the list must be longer."""
         least = schema.get("minItems", 0)
@@ -259,7 +206,7 @@ class _Filler:
             raise reason
         return found
 
-    def _text(self, schema: dict[str, Any], place: _Place) -> str:
+    def _text(self, schema: dict[str, Any], place: Place) -> str:
         most = schema.get("maxLength")
         most = most if isinstance(most, int) and most >= 0 else None
         if keyword := place.keyword:
@@ -277,7 +224,7 @@ class _Filler:
             raise _unknown(place, "string")
         return _checked(text, place, text_fault(text, schema))
 
-    def _confidence(self, schema: Any, place: _Place) -> float:
+    def _confidence(self, schema: Any, place: Place) -> float:
         keyword = place.keyword
         chance = keyword.probability if keyword else self._facts.confidence
         if chance is None or not is_confidence(place.words, entry=keyword is not None):
@@ -289,7 +236,7 @@ class _Filler:
         return _checked(value, place, number_fault(value, schema))
 
 
-def _kind_of(schema: dict[str, Any], place: _Place) -> str:
+def _kind_of(schema: dict[str, Any], place: Place) -> str:
     """The type of a schema that does not say it."""
     if "properties" in schema:
         return "object"
@@ -316,7 +263,7 @@ def _shortened(
     return text if words else whole
 
 
-def _unknown(place: _Place, kind: str) -> Unmet:
+def _unknown(place: Place, kind: str) -> Unmet:
     return Unmet(f"nothing is known for {place.shown} ({clip(kind, 50)})")
 
 
@@ -324,7 +271,7 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(clip(name, 50) for name in list(names)[:3])
 
 
-def _checked(value: T, place: _Place, fault: str) -> T:
+def _checked(value: T, place: Place, fault: str) -> T:
     """The value, if there is no fault in it. Raises `Unmet`."""
     if fault:
         raise Unmet(f"{place.shown} {fault}")

@@ -3,8 +3,8 @@
 import pytest
 
 from captioner_server.errors import RequestError
-from captioner_server.http.dialects.facts import Facts, Keyword
-from captioner_server.http.dialects.schema import fill_schema
+from captioner_server.http.dialects.answer.facts import Facts, Keyword
+from captioner_server.http.dialects.answer.schema.fill import fill_schema
 
 FACTS = Facts("a woman with a hot dog", 0.5, (Keyword("woman", 0.75), Keyword("hot dog", 0.25)))
 ALT = "A person with a hot dog."

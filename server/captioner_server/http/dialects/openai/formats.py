@@ -1,16 +1,16 @@
-"""Functions that a request of OpenAI's protocol says must be called (tools, tool_choice).
+"""The form that an answer must have: a format, or the arguments of a function (tools, tool_choice).
 
-Nothing is known that would tell whether to call one, so only a function that must be called is.
+Nothing is known that would tell whether to call a function, so only one that must be called is.
 """
 
 from __future__ import annotations
 
-import random
 from typing import Any, NamedTuple
 
 from captioner.errors import clip
 from captioner_server.errors import RequestError
-from captioner_server.http.dialects.question import take
+from captioner_server.http.dialects.answer.reply import JSON
+from captioner_server.http.dialects.question.fields import take
 
 
 class Function(NamedTuple):
@@ -50,8 +50,22 @@ def forced_function(record: dict[str, Any]) -> Function | None:
     return Function(name, parameters)
 
 
-def new_id(prefix: str) -> str:
-    return f"{prefix}{random.getrandbits(96):024x}"
+def answer_format_of(format: Any) -> Any:
+    """The format of an answer: None, "json" or a schema. Raises `RequestError`."""
+    if format is None or (isinstance(format, dict) and format.get("type") == "text"):
+        return None
+    if not isinstance(format, dict):
+        raise RequestError("the format of the answer must be an object", "response_format")
+    if format.get("type") == "json_object":
+        return _schema_in(format)  # as llama.cpp and others accept it
+    if format.get("type") == "json_schema":
+        return _schema_in(format.get("json_schema", format))
+    return format  # a schema itself, as Ollama accepts it under this name
+
+
+def _schema_in(described: Any) -> Any:
+    schema = described.get("schema") if isinstance(described, dict) else None
+    return schema or JSON
 
 
 def _forced(choice: Any, names: list[str]) -> list[str]:

@@ -12,10 +12,11 @@ from typing import Any
 from captioner.results import Caption
 from captioner.surrogates import escape_surrogates
 from captioner_server.errors import RequestError
-from captioner_server.http.dialects import prompt as prompts
-from captioner_server.http.dialects.facts import Facts
-from captioner_server.http.dialects.schema import fill_schema, schema_of
-from captioner_server.http.dialects.shapes import keys_in, shape_in
+from captioner_server.http.dialects.answer.facts import Facts
+from captioner_server.http.dialects.answer.prompt import wording
+from captioner_server.http.dialects.answer.prompt.shapes import keys_in, shape_in
+from captioner_server.http.dialects.answer.schema.examples import schema_of
+from captioner_server.http.dialects.answer.schema.fill import fill_schema
 
 JSON = "json"
 """The format of JSON of any shape."""
@@ -48,7 +49,7 @@ class Reply:
 
 def is_json(prompt: str, format: Any) -> bool:
     """Whether the answer is JSON, which stays whole."""
-    return format is not None or prompts.asks_for_json(prompt)
+    return format is not None or wording.asks_for_json(prompt)
 
 
 def before(text: str, stops: Sequence[str]) -> str:
@@ -62,17 +63,17 @@ def text_of(caption: Caption, prompt: str, format: Any, field: str = "format") -
     facts = Facts.of(caption)
     if isinstance(format, (dict, bool)):
         return _dump(fill_schema(format, facts, field), field)
-    if format == JSON or prompts.asks_for_json(prompt):
+    if format == JSON or wording.asks_for_json(prompt):
         return _dump(_any_json(facts, prompt), field)
-    is_alt_text = prompts.asks_for_alt_text(prompt)
+    is_alt_text = wording.asks_for_alt_text(prompt)
     sentence = facts.alt_text if is_alt_text else facts.caption
-    if not prompts.asks_for_keywords(prompt):
+    if not wording.asks_for_keywords(prompt):
         return sentence
-    if prompts.asks_for_hashtags(prompt):
+    if wording.asks_for_hashtags(prompt):
         keywords = " ".join(keyword.hashtag for keyword in facts.keywords)
     else:
         keywords = ", ".join(keyword.text for keyword in facts.keywords)
-    if is_alt_text or prompts.asks_for_sentence(prompt):
+    if is_alt_text or wording.asks_for_sentence(prompt):
         return f"{sentence}\n\n{keywords}" if keywords else sentence
     return keywords
 
@@ -87,7 +88,7 @@ def _any_json(facts: Facts, prompt: str) -> Any:
             with suppress(RequestError, RecursionError):
                 return fill_schema(schema_of(shape), facts)
     keywords = [keyword.text for keyword in facts.keywords]
-    if prompts.asks_for_json_list(prompt):
+    if wording.asks_for_json_list(prompt):
         return keywords
     labels = [{"name": one.text, "confidence": round(one.probability, 4)} for one in facts.keywords]
     return {"caption": facts.caption, "keywords": keywords, "labels": labels}

@@ -6,8 +6,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from captioner_server.errors import RequestError
-from captioner_server.http.dialects.facts import Facts, Keyword
-from captioner_server.http.dialects.schema import fill_schema
+from captioner_server.http.dialects.answer.facts import Facts, Keyword
+from captioner_server.http.dialects.answer.schema.fill import fill_schema
 
 FACTS = Facts("a dog on a beach", 0.5, (Keyword("dog", 0.75), Keyword("beach", 0.25)))
 NAMES = st.sampled_from(

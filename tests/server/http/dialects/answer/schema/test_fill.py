@@ -1,15 +1,14 @@
-"""What prompts and JSON schemas ask for, and how it is told."""
+"""Which schemas are filled, and with what."""
 
 import json
-import sys
 
 import pytest
 
 from captioner.results import Caption, Word
 from captioner_server.errors import RequestError
-from captioner_server.http.dialects.facts import Facts
-from captioner_server.http.dialects.reply import Reply, text_of
-from captioner_server.http.dialects.schema import fill_schema
+from captioner_server.http.dialects.answer.facts import Facts
+from captioner_server.http.dialects.answer.reply import text_of
+from captioner_server.http.dialects.answer.schema.fill import fill_schema
 
 WORDS = (("a", -0.01), ("black", -0.2), ("dog", -0.1), ("on", -0.1), ("a", -0.1), ("beach", -0.5))
 CAPTION = Caption("a black dog on a beach", -1.0, tuple(Word(*one) for one in WORDS), confidence=0.625)
@@ -147,35 +146,11 @@ def test_a_caption_that_is_an_example_is_no_description(example) -> None:
     assert told == {"caption": CAPTION.text, "tags": KEYWORDS}
 
 
-def test_answers_are_json_in_utf_8() -> None:
-    assert text_of(CAPTION, "", {"const": "\ud800 é"}) == '"\\ud800 é"'
-    assert text_of(CAPTION, 'JSON: {"caption\ud800": "a"}', None) == f'{{"caption\\ud800": "{CAPTION.text}"}}'
-    for number in (float("nan"), float("-inf")):
-        with pytest.raises(RequestError, match="not finite"):
-            text_of(CAPTION, "", record(caption={"const": number}))
-
-
-def test_answers_have_few_brackets_within_each_other() -> None:
-    deep: list = []
-    for _ in range(sys.getrecursionlimit()):
-        deep = [deep]
-    for schema in ({"const": deep}, {"$ref": deep}):
-        with pytest.raises(RequestError, match="too many brackets"):
-            text_of(CAPTION, "", schema)
-    shape = '{"a":' * 900 + "1" + "}" * 900
-    assert json.loads(text_of(CAPTION, f"JSON: {shape}", None))["caption"] == CAPTION.text
-
-
 def test_confidences_of_labels_are_those_of_their_words() -> None:
     [dog] = [
         one for one in fill_schema(listed(record(label=TEXT, score=CHANCE)), FACTS) if one["label"] == "dog"
     ]
     assert dog["score"] == 0.9048
-
-
-@pytest.mark.parametrize("text", ["a dog", " a  dog\n", "", '{"a": "b c"}'])
-def test_pieces_make_up_the_text(text) -> None:
-    assert "".join(Reply(text, 1, 1, {}).pieces) == text
 
 
 @pytest.mark.parametrize(

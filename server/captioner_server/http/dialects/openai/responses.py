@@ -10,17 +10,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from captioner_server.errors import RequestError
-from captioner_server.http.dialects.openai import answer_format_of, events, image_and_texts
-from captioner_server.http.dialects.question import (
-    Question,
-    Questions,
+from captioner_server.http.dialects.answer.reply import Reply
+from captioner_server.http.dialects.openai.answers import events, new_id
+from captioner_server.http.dialects.openai.formats import answer_format_of, forced_function
+from captioner_server.http.dialects.openai.messages import image_and_texts
+from captioner_server.http.dialects.question.fields import (
     check_formats,
     check_prompt,
     most_tokens_of,
     take,
 )
-from captioner_server.http.dialects.reply import Reply
-from captioner_server.http.dialects.tools import forced_function, new_id
+from captioner_server.http.dialects.question.question import Question
+from captioner_server.http.dialects.question.questions import Questions
 from captioner_server.intake.ticket import Ticket
 
 _Event = tuple[str, dict[str, Any]]

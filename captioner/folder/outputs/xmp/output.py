@@ -9,46 +9,33 @@ from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
 from captioner.errors import ImageError, OptionsError
 from captioner.files.partial import Partial
 from captioner.folder.items import digest_of
-from captioner.folder.outputs.exiftool import ExifTool, ExifToolError
 from captioner.folder.outputs.options import OutputOptions, Record
-from captioner.folder.outputs.own_metadata import BESIDE, WITHIN, Written, join_places, read_places
 from captioner.folder.outputs.sidecar import SidecarOutput, whole
+from captioner.folder.outputs.xmp.exiftool import ExifTool, ExifToolError
+from captioner.folder.outputs.xmp.tags import (
+    READ,
+    SIDECAR_FOR,
+    Changes,
+    choose,
+    is_marked,
+    keywords_of_record,
+    one_line,
+    text_digest,
+    without_ours,
+    writer_mark,
+)
+from captioner.folder.outputs.xmp.written import BESIDE, WITHIN, Written, join_places, read_places
 from captioner.folder.sources.files import read_stamped, stamp_of
 from captioner.folder.state import Entry, State
 from captioner.images.suffixes import PICTURES, RAW
-from captioner.words.keywords import hierarchy_of, keywords_of
-from captioner.words.tokens import tokenize
 
-DESCRIPTION, ALT_TEXT = "XMP-dc:Description", "XMP-iptcCore:AltTextAccessibility"
-KEYWORDS, WRITER = "XMP-dc:Subject", "XMP-photoshop:CaptionWriter"
-_OTHER_DESCRIPTIONS = ("IPTC:Caption-Abstract", "IFD0:ImageDescription", "XMP-tiff:ImageDescription")
-_OTHER_KEYWORDS = ("IPTC:Keywords",)
-"""Tags in which other programs store the description and the keywords."""
-_PATHS = {"XMP-lr:HierarchicalSubject": "|", "XMP-digiKam:TagsList": "/"}
-"""Tags of keywords with what they are kinds of, and what is between them."""
-_OF = "XMP-photoshop:SidecarForExtension"
-_READ = (
-    *(DESCRIPTION, f"{DESCRIPTION}-en*", ALT_TEXT, f"{ALT_TEXT}-en*", KEYWORDS, WRITER, _OF),
-    *(*_OTHER_DESCRIPTIONS, *_OTHER_KEYWORDS, *_PATHS),
-)
-_OF_CAMERAS = re.compile(
-    r"((olympus|konica|minolta|samsung|sony|kodak|casio|hp|default)?[\w ]*(digital (still )?camera|dsc)|"
-    r"sony dsc|exif_jpeg\w*|dcim[\\/].*|jpeg|default|screenshot|processed with \w+)?",
-    re.IGNORECASE,
-)
-"""What cameras write as a description of every photo."""
-_MOST_OF_CAMERAS = 200
-"""Characters of it. `_OF_CAMERAS` takes time with the square of the length."""
-_MARK = re.compile(r"(?:^|; )captioner \S+$")
-"""Names captioner and its model as the writer of a description, after the writers that a person named."""
 _MAX_BYTES = 2**40
 _INTENT = "writing"
 """The entry of the state that says what was last to be written."""
@@ -105,8 +92,8 @@ class XmpOutput(SidecarOutput):
 
     def _asked(self, text: str, record: Record) -> bytes:
         """The digest of all that is to be written for a photo."""
-        keywords = list(_keywords(record, text)) if self._options.keywords else None
-        return _digest(json.dumps([text, keywords, self._options.hierarchy, _mark(record)]))
+        keywords = list(keywords_of_record(record, text)) if self._options.keywords else None
+        return text_digest(json.dumps([text, keywords, self._options.hierarchy, writer_mark(record)]))
 
     def _is_done(self, target: PurePath, before: Written, asked: bytes) -> bool:
         """Whether all that is asked for was written, and is still there as far as can be told without reading
@@ -122,7 +109,7 @@ class XmpOutput(SidecarOutput):
         return not self._options.embed or before.stamp == stamp_of(place.stat())
 
     def digest(self, record: Record) -> bytes:
-        return _digest(one_line(record["caption"]))
+        return text_digest(one_line(record["caption"]))
 
     def _find_photo(self, name: str) -> PurePath:
         """The photo below the folder: a link is to stay a link, and its photo takes the caption."""
@@ -154,7 +141,7 @@ class XmpOutput(SidecarOutput):
                 content = folder.read(own.with_suffix(self.suffix).name)
                 if content is None:
                     return False
-                extension = self._tool.get_tags(content, self.suffix, [_OF]).get(_OF)
+                extension = self._tool.get_tags(content, self.suffix, [SIDECAR_FOR]).get(SIDECAR_FOR)
                 if extension:
                     return str(extension).lower() == own.suffix[1:].lower()
                 # Of several photos of one name, also in capitals, none says which one it belongs to.
@@ -186,14 +173,14 @@ class XmpOutput(SidecarOutput):
             before = places.get(WITHIN if self._options.embed else BESIDE, Written())
             before = _intended(entry.name, found, state) or before
             content = found if self._options.embed else whole(found)
-            tags = {} if content is None else self._tool.get_tags(content, target.suffix, _READ)
+            tags = {} if content is None else self._tool.get_tags(content, target.suffix, READ)
             photo = {} if self._options.embed else self._tags_of_photo(entry.name)
-            photo = _without_ours(photo, places.get(WITHIN, Written()))
+            photo = without_ours(photo, places.get(WITHIN, Written()))
             is_same = before.asked == asked != b"" and not state.overwrite
-            changes: dict[str, str | list[str]] = {}
+            changes: Changes = {}
             written = before
             if not (is_same and self._is_as_left(tags, before)):
-                changes, written = self._choose(tags, photo, text, record, before)
+                changes, written = choose(tags, photo, text, record, before, self._options)
             if changes:
                 changed = self._tool.set_tags(content, target.suffix, changes)
                 partial = Partial(folder, target.name)
@@ -215,8 +202,8 @@ class XmpOutput(SidecarOutput):
         """Whether a photo has some of what we wrote: a person took the rest away, and it is not to return."""
         if not self._options.embed or (before.kept and self._options.replace_existing):
             return False
-        is_marked = "w" in before.tags and _MARK.search(str(tags.get(WRITER, ""))) is not None
-        return is_marked or _without_ours(tags, before) != tags
+        has_mark = "w" in before.tags and is_marked(tags)
+        return has_mark or without_ours(tags, before) != tags
 
     def _tags_of_photo(self, name: str) -> Mapping[str, Any]:
         """What is embedded in the photo beside the file, where it can be read."""
@@ -224,66 +211,9 @@ class XmpOutput(SidecarOutput):
             return {}
         try:
             content, _ = read_stamped(self._options.root / name, _MAX_BYTES)
-            return self._tool.get_tags(content, PurePath(name).suffix, _READ)
+            return self._tool.get_tags(content, PurePath(name).suffix, READ)
         except (ImageError, ExifToolError):
             return {}
-
-    def _choose(
-        self, tags: Mapping[str, Any], photo: Mapping[str, Any], text: str, record: Record, before: Written
-    ) -> tuple[dict[str, str | list[str]], Written]:
-        """The tags to write, and what is ours then. `tags` are those of the file, `photo` those of the photo
-        where the file is beside it."""
-        changes: dict[str, str | list[str]] = {}
-        ours = ""
-        for letter, tag in (("d", DESCRIPTION), ("a", ALT_TEXT)):
-            value = str(tags.get(tag, ""))
-            is_ours = bool(value) and letter in before.tags and _digest(value) == before.digest
-            if not text:
-                if is_ours:
-                    changes[f"{tag}-x-default"] = ""
-                continue
-            others = [] if is_ours else [value, *_others(tag, tags), *_others(tag, photo), photo.get(tag, "")]
-            if self._options.replace_existing or not any(str(other).strip() for other in others):
-                ours += letter
-                if value != text:
-                    changes[f"{tag}-x-default"] = text
-        is_same = bool(text) and _digest(text) == before.digest
-        wanted = _keywords(record, text)
-        keywords = self._choose_keywords(tags, photo, wanted, before, changes, is_same=is_same)
-        ours += "k" if keywords else ""
-        ours += _choose_writer(tags, record if "d" in ours else {}, before, changes)
-        return changes, Written(_digest(text), ours, keywords, bool(text) and not {"d", "a"} <= set(ours))
-
-    def _choose_keywords(
-        self,
-        tags: Mapping[str, Any],
-        photo: Mapping[str, Any],
-        wanted: Sequence[str],
-        before: Written,
-        changes: dict[str, str | list[str]],
-        *,
-        is_same: bool,
-    ) -> bytes:
-        """Adds the tags to write to `changes`. Returns the digest of the keywords that are ours then. Those
-        of a caption that we wrote go with it; `is_same` says whether it stays."""
-        found = _listed(tags, KEYWORDS)
-        others = [tags.get(tag) for tag in (*_OTHER_KEYWORDS, *_PATHS)]
-        others += [photo.get(tag) for tag in (KEYWORDS, *_OTHER_KEYWORDS, *_PATHS)]
-        is_free = not found and not any(others)
-        are_ours = _are_ours(found, tags, before)
-        if not (are_ours or (wanted and self._options.keywords and is_free)):
-            return b""
-        if are_ours and not self._options.keywords and is_same:  # nothing was asked about them
-            return _digest("\n".join(found))
-        if found != list(wanted):
-            changes[KEYWORDS] = list(wanted) or [""]
-        for tag, slash in _PATHS.items():
-            paths = _listed(tags, tag)
-            if not paths or paths == _paths(found, slash):  # ours too
-                new = _paths(wanted, slash) if self._options.hierarchy else []
-                if paths != new:
-                    changes[tag] = new or [""]
-        return _digest("\n".join(wanted)) if wanted else b""
 
 
 def _intend(name: str, content: bytes, written: Written, state: State) -> None:
@@ -309,87 +239,6 @@ def _has_content(place: Path) -> bool:
         return False
     with place.open("rb") as file:
         return file.read(1) not in (b"", b"\0")
-
-
-def _keywords(record: Record, text: str) -> Sequence[str]:
-    """Those of the photo, or of a caption that a person wrote."""
-    return (record.get("keywords") or keywords_of(text)) if text else []
-
-
-def _are_ours(keywords: Sequence[str], tags: Mapping[str, Any], before: Written) -> bool:
-    """Whether an earlier run wrote these keywords."""
-    if not keywords or "k" not in before.tags:
-        return False
-    if before.keywords:
-        return _digest("\n".join(keywords)) == before.keywords
-    # Older states do not say; then they were words of the caption.
-    texts = [str(tags.get(tag, "")) for tag in (DESCRIPTION, ALT_TEXT)]
-    return any(_digest(text) == before.digest and set(keywords) <= set(tokenize(text)) for text in texts)
-
-
-def _listed(tags: Mapping[str, Any], tag: str) -> list[str]:
-    value = tags.get(tag, [])
-    return [str(one) for one in (value if isinstance(value, list) else [value])]
-
-
-def _paths(keywords: Iterable[str], slash: str) -> list[str]:
-    return [slash.join(hierarchy_of(keyword)) for keyword in keywords]
-
-
-def _choose_writer(
-    tags: Mapping[str, Any], record: Record, before: Written, changes: dict[str, str | list[str]]
-) -> str:
-    """Marks the description of a machine as one. `record` is empty if the description is not ours. Adds the
-    tags to write to `changes`. Returns "w" if it marks one."""
-    value = str(tags.get(WRITER, ""))
-    plain = _MARK.sub("", value) if "w" in before.tags else value
-    mark = _mark(record)
-    wanted = "; ".join(part for part in (plain, mark) if part)
-    if wanted != value:
-        changes[WRITER] = wanted
-    return "w" if mark else ""
-
-
-def _mark(record: Record) -> str:
-    """Names the machine that wrote a caption; nothing for a person who corrected it."""
-    is_of_machine = "caption" in record and "log_prob" in record
-    return f"captioner {record.get('model') or 'unknown'}" if is_of_machine else ""
-
-
-def _without_ours(tags: Mapping[str, Any], ours: Written) -> dict[str, Any]:
-    """The tags of a photo that we did not embed."""
-    left = dict(tags)
-    for letter, tag in (("d", DESCRIPTION), ("a", ALT_TEXT)):
-        if letter in ours.tags and _digest(str(tags.get(tag, ""))) == ours.digest:
-            left.pop(tag, None)
-    keywords = _listed(tags, KEYWORDS)
-    if _are_ours(keywords, tags, ours):
-        del left[KEYWORDS]
-        for tag, slash in _PATHS.items():
-            if _listed(tags, tag) == _paths(keywords, slash):
-                left.pop(tag, None)
-    return left
-
-
-def _others(tag: str, tags: Mapping[str, Any]) -> list[str]:
-    """Texts of people that a text in `tag` would hide."""
-    texts = [str(value) for name, value in tags.items() if name.startswith(f"{tag}-en")]
-    if tag == DESCRIPTION:
-        texts += [str(tags.get(name, "")) for name in _OTHER_DESCRIPTIONS]
-    return [text for text in texts if not _is_of_camera(text.strip())]
-
-
-def _is_of_camera(text: str) -> bool:
-    return len(text) <= _MOST_OF_CAMERAS and _OF_CAMERAS.fullmatch(text) is not None
-
-
-def one_line(caption: str) -> str:
-    """A caption as XMP holds it."""
-    return " ".join(caption.split())
-
-
-def _digest(text: str) -> bytes:
-    return digest_of(text.encode("utf-8", "surrogatepass"))
 
 
 def _reason(error: Exception) -> str:

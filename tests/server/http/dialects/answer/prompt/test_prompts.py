@@ -5,8 +5,8 @@ import json
 import pytest
 
 from captioner.results import Caption, Word
-from captioner_server.http.dialects.facts import Facts
-from captioner_server.http.dialects.reply import text_of
+from captioner_server.http.dialects.answer.facts import Facts
+from captioner_server.http.dialects.answer.reply import text_of
 
 WORDS = (("a", -0.01), ("black", -0.2), ("dog", -0.1), ("on", -0.1), ("a", -0.1), ("beach", -0.5))
 CAPTION = Caption("a black dog on a beach", -1.0, tuple(Word(*one) for one in WORDS), confidence=0.625)

@@ -1,18 +1,15 @@
-"""What the description of a field asks for beside its name: in a schema, or in an example of an answer.
-
-A description counts where it asks for what is never known, such as a number or the text in the photo.
-"""
+"""Descriptions of fields that ask for what is never known, such as a number or the text in the photo."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from captioner_server.http.dialects.prompt import asks_for_alt_text, asks_for_sentence
+from captioner_server.http.dialects.answer.prompt.wording import asks_for_alt_text, asks_for_sentence
 
 _ANY_CASE = re.IGNORECASE
-_MOST_READ = 500
-"""Characters of a description."""
+MOST_READ = 500
+"""Characters of a description that are read."""
 _PHOTO = r"(?:image|photo|picture|document|page|receipt|screenshot|scan|sign|label)"
 _NUMBER = r"\bhow many\b|(?<!\ba )\b(?:number|count) of (?!words|characters|letters)|^\W*\d+\W*$"
 _YES_NO = (
@@ -26,28 +23,18 @@ _WRITTEN = (
     r"|\blicen[cs]e plate(?: number)?\W*$"
 )
 _NOT_KNOWN = re.compile(f"{_NUMBER}|{_YES_NO}|{_WRITTEN}", _ANY_CASE)
-_DESCRIBES = re.compile(rf"\W*(?:\w+\W+){{0,2}}?(?:{_NUMBER}|{_YES_NO}|{_WRITTEN})", _ANY_CASE)
+_BEGINS = re.compile(rf"\W*(?:\w+\W+){{0,2}}?(?:{_NUMBER}|{_YES_NO}|{_WRITTEN})", _ANY_CASE)
 """At the beginning of an example that is a description: captions may have the same words further on."""
-_TYPES = {
-    "array": re.compile(r'^\W*(?:an? )?(?:json )?(?:array|list)\b|^\W*\w+\[\]|"type": ?"array"', _ANY_CASE),
-    "number": re.compile(
-        r"^\W*(?:an? )?(?:integer|int|float)\b|^\W*number\b|^\W*a number\W*$|\bsingle (?:int|float)\b",
-        _ANY_CASE,
-    ),
-    "boolean": re.compile(r"^\W*(?:an? )?bool(?:ean)?\b|\bmust be true or false\b", _ANY_CASE),
-}
 
 
 def asks_for_unknown(description: Any) -> bool:
     """Whether it asks for a number, yes or no, or the text in the photo, and for no sentence about it."""
     if not isinstance(description, str):
         return False
-    text = description[:_MOST_READ]
+    text = description[:MOST_READ]
     return bool(_NOT_KNOWN.search(text)) and not (asks_for_sentence(text) or asks_for_alt_text(text))
 
 
-def schema_described(text: str) -> dict[str, Any]:
-    """The schema of what a text in an example stands for: "array of strings", "yes or no", "a caption"."""
-    described = text[:_MOST_READ]
-    kind = next((kind for kind, words in _TYPES.items() if words.search(described)), "string")
-    return {"type": kind, "description": described if _DESCRIBES.match(described) else ""}
+def begins_with_unknown(text: str) -> bool:
+    """Whether a text begins by asking for that: then it describes a value, and is no example of one."""
+    return _BEGINS.match(text) is not None

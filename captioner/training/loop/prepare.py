@@ -1,0 +1,116 @@
+"""What a run trains, and on what: from its options to a model, and photos with their features."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from captioner.errors import DataError
+from captioner.model.vocabulary import Vocabulary
+from captioner.nn.model import CaptionModel
+from captioner.training.config.options import TrainOptions
+from captioner.training.data.cache import FeatureCache, build_cache
+from captioner.training.data.examples import Example, check_names, load_examples
+from captioner.training.data.left_out import LeftOut
+from captioner.training.loop.plan import described, planned
+from captioner.training.progress import Progress
+from captioner.training.weights.build import build_model
+from captioner.training.weights.start import Start
+
+UNTAUGHT = (
+    "is taken as it was before captions of photos or kinds of pictures were corrected, because training "
+    "changes what these corrections rest on; captioner teach adds them again"
+)
+"""What a run says of a start that was taught."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model that is not trained yet, and its data."""
+
+    options: TrainOptions
+    """Nothing in them is left open."""
+    model: CaptionModel
+    vocabulary: Vocabulary
+    added: tuple[str, ...]
+    """The words of labels whose classes are new and not fitted yet."""
+    confidence: Mapping[str, Any] | None
+    """The calibration of the model that the run starts from."""
+    train: Sequence[Example]
+    val: Sequence[Example]
+
+    def photos(
+        self, cache: Path, device: torch.device, progress: Progress
+    ) -> tuple[list[Example], FeatureCache, list[Example], FeatureCache]:
+        """The examples to train on whose photos can be used, and their features; those to validate on, and
+        theirs. What is missing in the folder `cache` is computed. Raises `DataError` if too few can be used.
+        """
+        options = self.options
+        left_out = LeftOut(len(self.train) + len(self.val), options.damaged_share, progress.note)
+        train, val = left_out.there(self.train), left_out.there(self.val)
+        left_out.check()  # before features, which take long
+        features = self._features(train, "training", options.crops, cache, device, progress)
+        train, features = left_out.usable(train, features)
+        val_features = self._features(val, "validation", 0, cache, device, progress)
+        return train, features, *left_out.usable(val, val_features)
+
+    def _features(
+        self,
+        examples: Sequence[Example],
+        what: str,
+        crops: int,
+        cache: Path,
+        device: torch.device,
+        progress: Progress,
+    ) -> FeatureCache:
+        self.model.eval()
+        with progress.task(f"features of {what} images", len(examples), 0) as tell:
+            return build_cache(
+                cache,
+                self.model.encoder,
+                self.options.model.encoder,
+                self.options.model.image_size,
+                self.options.frozen_segments,
+                examples,
+                device,
+                lambda done, _total: tell(done, ""),
+                self.model.letterbox,
+                crops,
+            )
+
+
+def prepare(options: TrainOptions, data_root: Path, device: torch.device, progress: Progress) -> Prepared:
+    """Read the start and the data, whose paths are relative to `data_root`, and make the model on `device`.
+    `progress` is told what the user should know. Raises `DataError` for data that cannot be used."""
+    start, options = _read_start(options, data_root, progress)
+    train, val = (load_examples(options.data, data_root, split) for split in ("train", "val"))
+    check_names([*train, *val])
+    options = planned(options, train, start.search if start else None)
+    about_data = described(options, train, val)
+    torch.manual_seed(options.seed)
+    built = build_model(options, train, start, progress.note)
+    for text in about_data:
+        progress.note(text)
+    confidence = start.confidence if start else None
+    model = built.model.to(device)
+    return Prepared(built.options, model, built.vocabulary, built.added, confidence, train, val)
+
+
+def _read_start(
+    options: TrainOptions, data_root: Path, progress: Progress
+) -> tuple[Start | None, TrainOptions]:
+    """What the run starts from, and the options with its architecture."""
+    if options.start:
+        start = Start.read(options.start, data_root)
+        if start.lacks_corrections:
+            progress.note(f"{options.start} {UNTAUGHT}")
+        model = start.architecture(options.model, options.model_sets)
+        return start, dataclasses.replace(options, model=model)
+    if options.model.bonus.label_classes:
+        raise DataError("[model.bonus] label_classes: the run chooses them; set [label_classes]")
+    return None, options

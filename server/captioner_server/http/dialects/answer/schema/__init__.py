@@ -1,0 +1,1 @@
+"""JSON schemas, filled with what is known of a photo by the names of their fields."""
