@@ -295,7 +295,7 @@ def test_a_gpu_is_chosen_by_number(monkeypatch) -> None:
         torch_device("cuda:2")
 
 
-@pytest.mark.parametrize("when", ["trainer.Trainer._train_batch", "trainer.load_examples"])
+@pytest.mark.parametrize("when", ["trainer.Trainer._train_batch", "prepare.load_examples"])
 @pytest.mark.parametrize("signal", [KeyboardInterrupt(), SystemExit(143)])
 def test_an_interrupted_run_says_what_is_kept(when, signal, data, tmp_path, monkeypatch, capsys) -> None:
     def interrupt(*_: object) -> None:
