@@ -74,7 +74,7 @@ class CaptionClient(ModelDescription):
         self._lock = threading.RLock()  # the garbage collector may end a generator while it is held
         self._closed = False
         self._started: _Loop | None = None
-        self._dropped: weakref.finalize[..., CaptionClient] | None = None
+        self._dropped: Any = None  # a `weakref.finalize`, which takes no parameters at run time
 
     def __reduce__(self) -> tuple[type[CaptionClient], tuple[Any, ...]]:
         """A pickled client connects anew, for instance in a process that is started by spawn."""
@@ -95,7 +95,7 @@ class CaptionClient(ModelDescription):
             if self._closed:
                 return
             self._closed = True
-        if self._started is not None and self._dropped is not None:
+        if self._started is not None:
             self._dropped.detach()
             self._started.end(self._client, wait=True)
 
