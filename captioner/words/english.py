@@ -49,12 +49,12 @@ FOREIGN = frozenset(
     det ett och og
     az egy jest""".split()  # noqa: SIM905
 )
-"""Frequent words of other languages that are no English words."""
-_FOREIGN_BESIDE_ANOTHER = "con de del des du el en het il la le les los met og para per sur"
-_OTHERS = "|".join(_FOREIGN_BESIDE_ANOTHER.split())
-NOT_ENGLISH = rf"\b(?:{'|'.join(sorted(FOREIGN))})\b|\b(?:{_OTHERS})\b.*\b(?:{_OTHERS})\b"
-"""A pattern that is found in most captions in other languages of Latin letters, and in no English ones: a
-word of `FOREIGN`, or two that occur in names ("a street in La Paz"). Python and JavaScript read it alike."""
+"""Frequent words of other languages that are not English words."""
+_IN_NAMES = r"\b(?:con|de|del|des|du|el|en|il|la|le|les|los|met|para|per|sur)\b"
+"""Other such words, of which English captions have one in names: "a street in La Paz"."""
+NOT_ENGLISH = rf"\b(?:{'|'.join(sorted(FOREIGN))})\b|{_IN_NAMES}.*{_IN_NAMES}"
+"""Matches most captions in other languages with Latin letters, and hardly any English caption: a word of
+`FOREIGN`, or two words that names have. Python and JavaScript read this pattern alike."""
 
 NEUTRAL = {
     **dict.fromkeys(("man", "woman", "guy", "lady", "gentleman", "male", "female"), "person"),

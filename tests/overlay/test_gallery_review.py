@@ -18,6 +18,19 @@ from captioner.overlay.gallery import write_gallery
 from captioner.retrieval import CaptionIndex, CaptionText
 from captioner.words.forms import base
 
+SEARCH = """([captions, query]) => {
+    const search = createSearch(JSON.parse(forms.textContent));
+    const photos = captions.map((text, number) => ({ name: "", number, error: null, text }));
+    for (const photo of photos) search.index(photo, photo.text);
+    const marked = photos.flatMap((photo) => search.mark(photo.text, query, photos));
+    return [
+        search.find(photos, query).photos.map((photo) => photo.number),
+        marked.filter((node) => node.tagName).map((node) => node.textContent),
+        search.keywords(photos).map(([, word]) => word),
+    ];
+}"""
+"""For captions and a query: the numbers of the captions found, the words marked, and the keywords."""
+
 
 def save(page, kind: str, folder: Path) -> Path:
     """The file that the download menu makes."""
@@ -181,16 +194,6 @@ def test_words_have_the_same_forms_as_in_python(browser, gallery):
 def test_compounds_are_found_as_in_python(browser, gallery):
     captions = ("a hot dog on a plate", "two hot dogs", "a teddy bear and a dog", "a bear", "hot coffee")
     index = CaptionIndex(CaptionText(str(number), text) for number, text in enumerate(captions))
-    code = """([captions, query]) => {
-        const search = createSearch(JSON.parse(forms.textContent));
-        const photos = captions.map((text, number) => ({ name: "", number, error: null, text }));
-        for (const photo of photos) search.index(photo, photo.text);
-        const marked = photos.flatMap((photo) => search.mark(photo.text, query, photos));
-        return [
-            search.find(photos, query).photos.map((photo) => photo.number),
-            marked.filter((node) => node.tagName).map((node) => node.textContent),
-        ];
-    }"""
     with open_page(browser, gallery) as page:
         for query, marks in (
             ("dog", ["dog"]),
@@ -199,11 +202,11 @@ def test_compounds_are_found_as_in_python(browser, gallery):
             ("hotdogs", ["hot dog", "hot dogs"]),
             ("teddy", ["teddy bear"]),
         ):
-            found, marked = page.evaluate(code, [captions, query])
+            found, marked, _ = page.evaluate(SEARCH, [captions, query])
             assert marked == marks, query
             assert found == sorted(int(one.photo.image) for one in index.find(query)), query
-        assert page.evaluate(code, [captions[:2], "dog"]) == [[], []]  # nor by its letters
-        assert page.evaluate(code, [captions, '"dog"'])[0] == [0, 2]
+        assert page.evaluate(SEARCH, [captions[:2], "dog"])[:2] == [[], []]  # nor by its letters
+        assert page.evaluate(SEARCH, [captions, '"dog"'])[0] == [0, 2]
 
 
 def test_words_of_any_language_are_found_marked_and_listed_as_they_are_written(browser, gallery):
@@ -217,17 +220,6 @@ def test_words_of_any_language_are_found_marked_and_listed_as_they_are_written(b
         "فَتاةٌ",
         "一 只 黑 狗",
     )
-    code = """([captions, query]) => {
-        const search = createSearch(JSON.parse(forms.textContent));
-        const photos = captions.map((text, number) => ({ name: "", number, error: null, text }));
-        for (const photo of photos) search.index(photo, photo.text);
-        const marked = photos.flatMap((photo) => search.mark(photo.text, query, photos));
-        return [
-            search.find(photos, query).photos.map((photo) => photo.number),
-            marked.filter((node) => node.tagName).map((node) => node.textContent),
-            search.keywords(photos).map(([, word]) => word),
-        ];
-    }"""
     with open_page(browser, gallery) as page:
         for query, found, marks in (
             ("madchen", [0], ["Mädchen"]),
@@ -241,8 +233,8 @@ def test_words_of_any_language_are_found_marked_and_listed_as_they_are_written(b
             ('"只 黑"', [7], ["只 黑"]),
             ("فتاة", [6], ["فَتاةٌ"]),
         ):
-            assert page.evaluate(code, [captions, query])[:2] == [found, marks], query
-        keywords = page.evaluate(code, [captions, ""])[2]
+            assert page.evaluate(SEARCH, [captions, query])[:2] == [found, marks], query
+        keywords = page.evaluate(SEARCH, [captions, ""])[2]
     assert {"mädchen", "läuft", "कुत्ता", "लड़की", "เด็ก", "ガラスの上", "kırmızı", "فَتاةٌ"} <= {*keywords}
 
 

@@ -30,7 +30,8 @@ from captioner.results import Caption, error_to_dict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What each actor is told. Paths become absolute, as actors have another current folder."""
+    """What each actor needs to caption its share of the images. Paths are made absolute, because an actor
+    runs in another current folder."""
 
     uri: str
     out: str

@@ -86,7 +86,7 @@ class Prepared:
 
 def prepare(options: TrainOptions, data_root: Path, device: torch.device, progress: Progress) -> Prepared:
     """Read the start and the data, whose paths are relative to `data_root`, and make the model on `device`.
-    `progress` is told what the user should know. Raises `DataError` for data that cannot be used."""
+    `progress` receives the notes for the user. Raises `DataError` for data that cannot be used."""
     start, options = _read_start(options, data_root, progress)
     train, val = (load_examples(options.data, data_root, split) for split in ("train", "val"))
     check_names([*train, *val])

@@ -68,9 +68,10 @@ async def read_request(request: Request, max_image_bytes: int, max_body_bytes: i
             image, more = await off_loop(_parse_json, body)
     elif kind.startswith(_RAW):
         image, more = bytes(await read_body(request, max_image_bytes, max_image_bytes)), {}
-        if image[:99].lstrip().startswith(b"{"):  # as curl sends it unless it is told more
-            how = "send Content-Type: application/json with it"
-            raise RequestError(f"the body is JSON: {how}", "content-type")
+        if image[:99].lstrip().startswith(b"{"):  # curl -d sends JSON as a form by default
+            raise RequestError(
+                "the body is JSON: send Content-Type: application/json with it", "content-type"
+            )
     else:
         raise RequestError(
             f"the body is an image, multipart/form-data or application/json, not {clip(kind, 100)}",
