@@ -39,7 +39,8 @@ class _Loop:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def end(self, client: AsyncCaptionClient, *, wait: bool) -> None:
-        """End everything on it, so that no thread waits for a loop that has stopped, and its thread."""
+        """End all calls, so that no thread waits for a loop that has stopped; then close `client` and end the
+        thread of this loop. `wait` waits for that."""
         if self.process != os.getpid():  # the thread and the connections are those of the other process
             return
         self.start(self._end(client))
@@ -55,8 +56,10 @@ class _Loop:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await client.close()
-        self._loop.stop()
+        try:
+            await client.close()
+        finally:  # or `end` would wait for ever
+            self._loop.stop()
 
 
 class CaptionClient(ModelDescription):
