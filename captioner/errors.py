@@ -10,6 +10,8 @@ import copy
 from collections.abc import Sequence
 from typing import Any, Self
 
+from captioner.printable import printable
+
 REJECTED = "rejected"
 """The status of a caption that a person rejected; also its error code, which does not count as a failure."""
 _MAX_QUOTED = 200
@@ -31,7 +33,7 @@ def how_to_install(extra: str) -> str:
 
 
 class CaptionerError(Exception):
-    """Base class of errors that a user can cause or must act on. The message is one line."""
+    """Base class of errors that a user can cause or must act on. The message is one line and printable."""
 
     code = "internal"
     exit_status = 1
@@ -40,7 +42,10 @@ class CaptionerError(Exception):
     @property
     def reason(self) -> str:
         """The message, for those who name the image themselves."""
-        return super().__str__()
+        return printable(super().__str__())
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 class ImageError(CaptionerError):
@@ -60,7 +65,8 @@ class ImageError(CaptionerError):
     """There too: what became of all images, the caption or the error of each."""
 
     def __str__(self) -> str:
-        return f"{self.image}: {self.reason}" if self.names_image and self.image is not None else self.reason
+        names_it = self.names_image and self.image is not None
+        return f"{printable(str(self.image))}: {self.reason}" if names_it else self.reason
 
     def among(self, outcomes: Sequence[Any], index: int) -> Self:
         """This error as that of one of several images, named in the message."""

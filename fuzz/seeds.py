@@ -44,6 +44,7 @@ def main() -> None:
     save("captions", "jsonl", b'{"image": "a.jpg", "captions": ["a dog"]}\n')
     save("captions", "flickr8k", b"a.jpg#0\ta dog\na.jpg#1\ta cat\n")
     save("captions", "csv", b"image,caption\na.jpg,a dog\n")
+    save("captions", "csv_lines", b'"image\nof a dog",caption\na.jpg,"a dog\nruns"\n')
     coco = (
         b'{"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": [{"image_id": 1, "caption": "a dog"}]}'
     )

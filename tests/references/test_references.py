@@ -313,6 +313,18 @@ def test_csv_with_a_column_twice_is_refused(first: str, column: str, tmp_path: P
     assert read_references(path)[0].captions == ("a dog",)
 
 
+def test_what_an_error_quotes_of_a_file_stays_on_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('"pictures\nand\x1b[31m",caption\na.jpg,a dog\n')
+    with pytest.raises(DataError) as raised:
+        read_references(path)
+    assert r"names pictures\nand\x1b[31m, caption" in str(raised.value)
+    path.write_text('image,caption,split\n"a\nb.jpg",a dog,train\n"a\nb.jpg",a cat,val\n')
+    with pytest.raises(DataError) as raised:
+        read_references(path)
+    assert r"a\nb.jpg is in two splits" in str(raised.value)
+
+
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_spreadsheets_separate_columns_in_several_ways(separator: str, tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
