@@ -1,6 +1,6 @@
 """Feed mutations of the corpus to what reads files and messages of strangers.
 
-    python fuzz/run.py --seconds 60                  # a minute over all targets, as CI does
+    python fuzz/run.py --seconds 60 --seed 1         # a minute over all targets, as CI does
     python fuzz/run.py --seconds 28800 --target images --keep out/fuzz   # a night, with what it finds kept
 
 Atheris (libFuzzer) guides the mutations by coverage. A target that lets an error out, hangs for 20 s or takes
@@ -24,13 +24,15 @@ _FUZZ = "--fuzz"
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=int, default=60, help="for all targets together (default: 60)")
+    parser.add_argument("--seed", type=int, default=0, help="of the mutations (default: others each time)")
     parser.add_argument("--target", choices=NAMES, action="append", help="default: all")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where inputs of interest stay")
     args = parser.parse_args()
     targets = args.target or NAMES
     with tempfile.TemporaryDirectory() as temporary:
         keep = (args.keep or Path(temporary)).resolve()
-        failed = [name for name in targets if not run(name, max(1, args.seconds // len(targets)), keep)]
+        seconds = max(1, args.seconds // len(targets))
+        failed = [name for name in targets if not run(name, seconds, args.seed, keep)]
         for path in sorted(keep.glob("*/crash-*")) if failed else ():
             print(f"{path}: {path.read_bytes()[:2000]!r}")
     print(
@@ -39,12 +41,12 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def run(name: str, seconds: int, keep: Path) -> bool:
+def run(name: str, seconds: int, seed: int, keep: Path) -> bool:
     found = keep / name
     found.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, __file__, _FUZZ, name, str(found), str(ROOT / "corpus" / name)]
-    command += [f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=2048", "-max_len=65536"]
-    command += [f"-artifact_prefix={found}/", "-print_final_stats=1", "-verbosity=0"]
+    command += [f"-seed={seed}", f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=2048"]
+    command += ["-max_len=65536", f"-artifact_prefix={found}/", "-print_final_stats=1", "-verbosity=0"]
     print(f"=== {name}, {seconds} s", flush=True)
     # Atheris ends a process without cleaning up: what it leaves goes into a folder that is deleted here.
     with tempfile.TemporaryDirectory() as temporary:
