@@ -19,6 +19,7 @@ from captioner_client.errors import (
     ServerBusyError,
     ServerError,
     ServerUnavailableError,
+    broken_off,
     from_batch_error,
     from_rpc_error,
     is_reset,
@@ -192,9 +193,11 @@ class Batch:
             early = ServerUnavailableError(f"{self._servers}: the server ended the batch too early")
             self._outcomes.put_nowait(None if complete else early)
         except grpc.aio.AioRpcError as error:
-            if error.details() == _BROKEN_WRITE or is_reset(error):
+            if error.details() == _BROKEN_WRITE:
                 ended = ServerUnavailableError(f"{self._servers}: the server ended the call")
                 self._outcomes.put_nowait(ended)
+            elif is_reset(error):  # also for one that a proxy finds too large: it may count all of its images
+                self._outcomes.put_nowait(broken_off(error, self._servers))
             else:
                 self._outcomes.put_nowait(from_rpc_error(error, self._servers, self._settings.timeout_s))
         except asyncio.CancelledError:

@@ -83,6 +83,8 @@ _HINTS = {
     "Socket closed": "does it use TLS?",
 }
 """What is likely wrong where gRPC says this of a connection that could not be opened."""
+_TOO_LARGE = "http2 header with status: 413"
+_PROXY = "a proxy before the server"
 
 
 @contextmanager
@@ -104,6 +106,13 @@ def is_reset(error: grpc.aio.AioRpcError) -> bool:
     return "x-request-id" not in trailers
 
 
+def broken_off(error: grpc.aio.AioRpcError, servers: str) -> ServerUnavailableError:
+    """The error for a call to `servers`, addresses, that was reset."""
+    message = error.details() or error.code().name
+    hint = f" ({_PROXY} limits how large requests are)" if _TOO_LARGE in message else ""
+    return ServerUnavailableError(f"{servers}: the call was broken off: {message}{hint}")
+
+
 def from_rpc_error(error: grpc.aio.AioRpcError, servers: str, timeout_s: float) -> CaptionerError:
     """The typed error for a failed call to `servers`, addresses, which were given `timeout_s`."""
     message = error.details() or error.code().name
@@ -116,7 +125,9 @@ def from_rpc_error(error: grpc.aio.AioRpcError, servers: str, timeout_s: float) 
             return ServerError(f"{servers}: the answer is larger than this client takes")
         return ImageTooLargeError("the image is larger than the server takes")
     if is_reset(error):
-        return ServerUnavailableError(f"{servers}: the call was broken off: {message}")
+        if _TOO_LARGE in message:
+            return ImageTooLargeError(f"{servers}: the image is larger than {_PROXY} takes")
+        return broken_off(error, servers)
     kind = _BY_STATUS.get(error.code(), ServerError)
     if kind is ServerError:
         message = f"{servers}: {error.code().name}: {message}"

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import grpc
@@ -33,7 +34,7 @@ from captioner_server.rpc.inference_servicer import InferenceServicer
 from captioner_server.rpc.interceptor import CallInterceptor
 from captioner_server.rpc.reflect import add_reflection
 from captioner_server.rpc.servicer import CaptionServicer
-from captioner_server.tls import server_credentials
+from captioner_server.tls import server_context, server_credentials
 
 if TYPE_CHECKING:
     from captioner_server.observation.spans import Tracing
@@ -80,14 +81,15 @@ class CaptionServer:
         self._pictures = Pictures(options)
         if options.http_port is not None:
             app = make_app(self.models, self._pictures, options, self.door, journal, gallery)
-            self._http = HttpServer(app, options.host, options.http_port, options, tls=True)
+            tls = partial(server_context, options, self._unusable_certificate.set)
+            self._http = HttpServer(app, options.host, options.http_port, options, tls=tls)
         self.metrics_url: str | None = None
         """Where the metrics are after the start; None without them."""
         self._metrics_http: HttpServer | None = None
         if options.metrics_port is not None:
             metrics_app = make_metrics_app(self.metrics.registry, options.metrics_host)
             self._metrics_http = HttpServer(
-                metrics_app, options.metrics_host, options.metrics_port, options, tls=False, serves="metrics"
+                metrics_app, options.metrics_host, options.metrics_port, options, serves="metrics"
             )
         self._server = grpc.aio.server(interceptors=[interceptor], options=_channel_options(options))
         captioner_pb2_grpc.add_CaptionServiceServicer_to_server(

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----\s.*?-----END CERTIFICATE-----", re.DOTALL)
+_KEY = re.compile(rb"-----BEGIN ([A-Z ]*)PRIVATE KEY-----\s.*?-----END \1PRIVATE KEY-----", re.DOTALL)
 _KEY_TYPES = tuple(
     map(
         bytes.fromhex,
@@ -35,12 +36,14 @@ _KEY_TYPES = tuple(
 and then every handshake fails."""
 
 
-def server_credentials(
-    options: ServerOptions, report: Callable[[bool], None] = lambda unusable: None
-) -> grpc.ServerCredentials | None:
-    """The credentials of the server; None for plaintext. Renewed files are read by themselves: `report` then
-    gets True if they cannot be used, else False. Raises `ServerStartError` for files that cannot be used, and
-    for plaintext where it is not allowed."""
+Report = Callable[[bool], None]
+"""Gets True if renewed files cannot be used, else False."""
+
+
+def server_credentials(options: ServerOptions, report: Report) -> grpc.ServerCredentials | None:
+    """The credentials of the server; None for plaintext. Renewed files are read by themselves, and then
+    reported. Raises `ServerStartError` for files that cannot be used, and for plaintext where it is not
+    allowed."""
     if options.tls_certificate is None or options.tls_key is None:
         if not (options.insecure or is_local(options.host)):
             raise ServerStartError(
@@ -59,11 +62,12 @@ def server_credentials(
     return grpc.dynamic_ssl_server_credentials(files.configuration(), fetch, mutual)
 
 
-def server_context(options: ServerOptions) -> ssl.SSLContext | None:
-    """The TLS context for HTTP; None for plaintext. Raises `ServerStartError` for unusable files."""
+def server_context(options: ServerOptions, report: Report) -> ssl.SSLContext | None:
+    """The TLS context for HTTP; None for plaintext. Renewed files are read by themselves, and then reported.
+    Raises `ServerStartError` for unusable files."""
     if options.tls_certificate is None or options.tls_key is None:
         return None
-    files = _Files(options.tls_certificate, options.tls_key, options.tls_client_ca)
+    files = _Files(options.tls_certificate, options.tls_key, options.tls_client_ca, report)
     context = current = files.context()
     mutual, since = options.tls_client_ca is not None, 0.0
 
@@ -99,7 +103,7 @@ class _Files:
         certificate: Path,
         key: Path,
         client_ca: Path | None,
-        report: Callable[[bool], None] = lambda unusable: None,
+        report: Report,
     ) -> None:
         self._certificate, self._key, self._client_ca = certificate, key, client_ca
         self._report = report
@@ -117,7 +121,7 @@ class _Files:
         try:
             context.load_cert_chain(self._certificate, self._key, password="")
         except (OSError, ssl.SSLError) as error:
-            reason = getattr(error, "reason", None) or error.strerror
+            reason = self._what_is_wrong() or getattr(error, "reason", None) or error.strerror
             names = f"{self._certificate} and {self._key}"
             raise ServerStartError(f"cannot use {names} as certificate and key: {reason}") from None
         if not _is_usable(read_file(self._certificate) or b""):
@@ -134,6 +138,17 @@ class _Files:
                 reason = getattr(error, "reason", None) or error.strerror
                 raise ServerStartError(f"cannot use {self._client_ca}: {reason}") from None
         return context
+
+    def _what_is_wrong(self) -> str:
+        """What OpenSSL does not say of a certificate and a key that it cannot read; "" where it does."""
+        certificate, key, _ = self._read()
+        if not _CERTIFICATE.search(certificate or b""):
+            return f"{self._certificate.name} has no certificate in PEM"
+        found = _KEY.search(key or b"")
+        if not found:
+            return f"{self._key.name} has no key in PEM"
+        encrypted = b"ENCRYPTED" in found[0]
+        return f"{self._key.name} is encrypted, and no password is asked for" if encrypted else ""
 
     def configuration(self) -> grpc.ServerCertificateConfiguration:
         """The content of the files for gRPC."""

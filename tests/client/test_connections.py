@@ -12,9 +12,11 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import grpc
 import pytest
 from support.models import FakeModel
 from support.patience import PATIENCE_S, free_port, wait_until
@@ -22,6 +24,7 @@ from support.serving import RunningServer, make_image, serve
 
 from captioner.errors import (
     CaptionerError,
+    ImageTooLargeError,
     ImageUnreadableError,
     OptionsError,
 )
@@ -37,6 +40,7 @@ from captioner_client import (
     ServerUnavailableError,
 )
 from captioner_client.channel import make_target, parse_addresses
+from captioner_client.errors import broken_off
 
 
 def test_deadlines_are_kept() -> None:
@@ -98,6 +102,36 @@ def test_what_listens_but_speaks_something_else_is_asked_about() -> None:
             pytest.raises(ServerUnavailableError, match=r"does it use TLS\?\)"),
         ):
             client.get_model()
+
+
+def refuse(listening: socket.socket) -> None:
+    """Answer every call on a connection with the HTTP status 413, as a proxy does whose limit it exceeds."""
+    connection, _ = listening.accept()
+    with suppress(OSError), connection, connection.makefile("rb") as stream:
+        stream.read(24)  # the preface of HTTP/2
+        connection.sendall(b"\0\0\0\4\0\0\0\0\0")  # settings
+        while len(head := stream.read(9)) == 9:
+            stream.read(int.from_bytes(head[:3]))
+            if head[3] == 1:  # headers: they, and the stream, end with `:status: 413`
+                connection.sendall(b"\0\0\5\1\5" + head[5:] + b"\x08\x03413")
+
+
+def test_a_proxy_that_takes_no_large_requests_is_told_from_a_server_that_is_gone() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        # gRPC closes the connection later than its client.
+        threading.Thread(target=refuse, args=(listening,), daemon=True).start()
+        with CaptionClient(f"127.0.0.1:{listening.getsockname()[1]}") as client:
+            with pytest.raises(ImageTooLargeError, match="a proxy"):
+                client.caption(make_image(1))
+            with pytest.raises(ImageTooLargeError, match="a proxy"):
+                list(client.stream(make_image(1)))
+
+
+def test_a_batch_that_a_proxy_breaks_off_says_why() -> None:
+    """It is sent again: the limit may be for all its images."""
+    said = "Received http2 header with status: 413"
+    error = grpc.aio.AioRpcError(grpc.StatusCode.UNKNOWN, grpc.aio.Metadata(), grpc.aio.Metadata(), said)
+    assert f"broken off: {said} (a proxy" in str(broken_off(error, "captions.example:50051"))
 
 
 def test_looking_up_a_name_counts_in_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -282,6 +282,51 @@ def test_files_that_do_not_fit_are_one_line(authority: Authority) -> None:
         ServerOptions(tls_client_ca=authority.roots)
 
 
+def damage(certificate: bytes, key: bytes) -> dict[str, tuple[bytes, bytes]]:
+    """Pairs that cannot be used, by what is said of them."""
+    opened = serialization.load_pem_private_key(key, None)
+    pkcs8, old = serialization.PrivateFormat.PKCS8, serialization.PrivateFormat.TraditionalOpenSSL
+    form, password = serialization.Encoding.PEM, serialization.BestAvailableEncryption(b"password")
+    return {
+        "is encrypted": (certificate, opened.private_bytes(form, pkcs8, password)),
+        "is encrypted, and no": (certificate, opened.private_bytes(form, old, password)),
+        "server.pem has no certificate": (certificate[:-30], key),
+        "server.pem has no certificate in": (key, certificate),
+        "server.pem has no": (b"", b""),
+        "server.key has no key": (certificate, b""),
+        "server.key has no key in": (certificate, key[:-10]),
+    }
+
+
+def test_what_is_wrong_with_a_certificate_or_key_is_said(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate, key = authority.issue("server")
+    good = certificate.read_bytes(), key.read_bytes()
+    with serve(None, tls_certificate=certificate, tls_key=key) as server:
+        for reason, pair in damage(*good).items():
+            for path, content in zip((certificate, key), pair, strict=True):
+                path.write_bytes(content)
+            with (
+                pytest.raises(ServerStartError, match=reason),
+                serve(None, tls_certificate=certificate, tls_key=key),
+            ):
+                pass
+            assert shown_certificate(server.address) == good[0].decode()
+            assert reason in caplog.records[-1].fields["reason"]
+
+
+def test_files_that_cannot_be_used_are_told_where_only_http_is_called(authority: Authority) -> None:
+    certificate, key = authority.issue("server")
+    good = certificate.read_bytes()
+    with serve(None, http_port=0, tls_certificate=certificate, tls_key=key) as server:
+        address = server.server.http_url.removeprefix("https://")
+        for content, unusable in ((b"", 1), (good, 0)):
+            certificate.write_bytes(content)
+            assert shown_certificate(address) == good.decode()
+            assert server.metric("unusable_files", file="certificate") == unusable
+
+
 def self_signed(folder: Path, key: Any) -> tuple[Path, Path]:
     """A certificate of a key for localhost, and the file of the key."""
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])

@@ -13,16 +13,20 @@ class AnswerWatch:
         self._unanswered_since_s: float | None = None
         self._left_s = 0.0
         """When an image last left, answered or not."""
+        self._withdrawn = False
+        """Whether that was because its caller has gone."""
 
     def begin(self) -> None:
         """Work on an image begins."""
+        now = time.monotonic()
+        since_s = self._unanswered_since_s
+        self._unanswered_since_s = now if since_s is None else since_s + now - self._now(now)
         self._in_work += 1
-        self._unanswered_since_s = self._unanswered_since_s or time.monotonic()
 
-    def end(self, *, answered: bool) -> None:
-        """Work on an image has ended."""
+    def end(self, *, answered: bool, withdrawn: bool = False) -> None:
+        """Work on an image has ended; `withdrawn`, as its caller has gone."""
         self._in_work -= 1
-        self._left_s = time.monotonic()
+        self._left_s, self._withdrawn = time.monotonic(), withdrawn
         if answered:
             self._unanswered_since_s = self._left_s if self._in_work else None
 
@@ -31,4 +35,8 @@ class AnswerWatch:
         now = time.monotonic()
         if not self._in_work and now - self._left_s > limit_s:
             self._unanswered_since_s = None  # nobody comes any more: let others try
-        return self._unanswered_since_s is not None and now - self._unanswered_since_s > limit_s
+        return self._unanswered_since_s is not None and self._now(now) - self._unanswered_since_s > limit_s
+
+    def _now(self, now: float) -> float:
+        """Until when images have waited: the pause after one that was withdrawn says nothing."""
+        return now if self._in_work or not self._withdrawn else self._left_s

@@ -268,7 +268,7 @@ class HostedModel:
             outcome = "cancelled"
             raise
         finally:
-            self._answers.end(answered=outcome not in _NO_ANSWERS)
+            self._answers.end(answered=outcome not in _NO_ANSWERS, withdrawn=outcome == "cancelled")
             call.failed += outcome != "ok"
             self._metrics.images.labels(outcome).inc()
             if trace:

@@ -75,11 +75,16 @@ def test_a_json_body_is_captioned(http_server, http):
 
 @pytest.mark.parametrize("more", [b"", bytes(30_000)], ids=["short", "long"])
 @pytest.mark.parametrize(
-    "form", ["data:image/png;base64,{}", "DATA:;base64,{}", "{lines}", "data:,;base64,{lines}"]
+    "form",
+    [
+        *("data:image/png;base64,{}", "DATA:;base64,{}", "{lines}", "data:,;base64,{lines}"),
+        *(" data:image/png;base64, {}", "{indented}"),
+    ],
 )
 def test_base64_in_json_may_have_lines_or_be_a_data_url(http_server, http, form, more):
     encoded = base64.encodebytes(IMAGE + more).decode()
-    text = form.format(encoded.replace("\n", ""), lines=encoded.replace("\n", "\r\n"))
+    lines, indented = encoded.replace("\n", "\r\n"), encoded.replace("\n", "\n \t")
+    text = form.format(encoded.replace("\n", ""), lines=lines, indented=indented)
     answer = http.post("/v1/caption", json={"image": text})
     if ",;" in form:  # the data begin at the first comma, and are not in base64
         assert answer.json()["error"]["message"] == "image is not base64"

@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import gzip
 import json
 import socket
 import threading
@@ -56,6 +57,15 @@ def test_a_json_body_takes_no_more_memory_than_its_size_and_that_of_the_image(st
             assert tracemalloc.get_traced_memory()[1] < 4 * size
         finally:
             tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/caption", "/api/generate", "/api/show", "/v1/chat/completions", "/v1/responses"]
+)
+def test_compressed_bodies_are_refused_by_every_call(http, path):
+    headers = {**JSON, "content-encoding": "gzip"}
+    answer = http.post(path, content=gzip.compress(b'{"image": "QUJD"}'), headers=headers)
+    assert answer.status_code == 400 and "a compressed body is not accepted" in answer.text
 
 
 @pytest.mark.parametrize(

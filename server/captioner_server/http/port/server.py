@@ -6,9 +6,9 @@ import asyncio
 import logging
 import re
 import socket
-from collections.abc import Iterator
+import ssl
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from urllib.parse import unquote
 
 import uvicorn
@@ -17,7 +17,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from captioner_server.errors import ServerStartError
 from captioner_server.http.port.protocol import MAX_HEAD_BYTES, bounded_protocol
 from captioner_server.options import ServerOptions
-from captioner_server.tls import server_context
 
 _ABSOLUTE = re.compile(rb"https?://([^/]*)(/.*)?", re.IGNORECASE | re.DOTALL)
 
@@ -26,12 +25,19 @@ class HttpServer:
     """`start` listens; `stop` closes the port and open connections."""
 
     def __init__(
-        self, app: ASGIApp, host: str, port: int, options: ServerOptions, *, tls: bool, serves: str = "HTTP"
+        self,
+        app: ASGIApp,
+        host: str,
+        port: int,
+        options: ServerOptions,
+        *,
+        tls: Callable[[], ssl.SSLContext | None] = lambda: None,
+        serves: str = "HTTP",
     ) -> None:
-        """`port` 0 takes a free one. With `tls`, callers use HTTPS if the options name a certificate.
+        """`port` 0 takes a free one. Callers use HTTPS if `tls`, which the start asks, has a context for it.
         `serves` says in errors what is served."""
         self._host, self._port, self._serves = host, port, serves
-        self._context = partial(server_context, options) if tls else None
+        self._tls = tls
         self._config = uvicorn.Config(
             _OriginForm(app),
             http=bounded_protocol(options.stream_idle_s),
@@ -53,7 +59,7 @@ class HttpServer:
         # The server has its own logs.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self._config.load()
-        self._config.ssl = self._context() if self._context else None
+        self._config.ssl = self._tls()
         listening = _listen(self._host, self._port, self._serves)
         self._serving = asyncio.create_task(self._server.serve([listening]))
         while not self._server.started:

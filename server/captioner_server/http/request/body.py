@@ -54,8 +54,6 @@ async def read_request(request: Request, max_image_bytes: int, max_body_bytes: i
     given = parse_options(
         (name, text) for name, text in request.query_params.multi_items() if name not in (TIMEOUT, MODEL)
     )
-    if request.headers.get("content-encoding", "identity") != "identity":
-        raise RequestError("a compressed body is not accepted (content-encoding)", "content-encoding")
     kind = request.headers.get("content-type", _RAW[1]).partition(";")[0].strip().lower()
     if kind == "multipart/form-data":
         image, more = await _read_multipart(request, max_image_bytes)
@@ -100,7 +98,10 @@ def parse_options(fields: Iterable[tuple[str, str]]) -> dict[str, Any]:
 
 
 async def _chunks(request: Request, max_bytes: int, max_image_bytes: int) -> AsyncGenerator[bytes]:
-    """The body as it arrives. Raises `ImageTooLargeError` after `max_bytes`."""
+    """The body as it arrives. Raises `ImageTooLargeError` after `max_bytes`, and `RequestError` for one that
+    is compressed."""
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise RequestError("a compressed body is not accepted (content-encoding)", "content-encoding")
     too_large = ImageTooLargeError(
         f"the request is larger than the limit of {max_image_bytes} bytes for an image (max_image_bytes)"
     )

@@ -27,8 +27,10 @@ _ESCAPES = {
     rb"\u002F": b"/",
     rb"\u003d": b"=",
     rb"\u003D": b"=",
+    b" ": b"",
+    rb"\t": b"",
 }
-"""What encoders of JSON write for characters of base64, and between its lines."""
+"""What encoders of JSON write for characters of base64, and what may stand between these."""
 _HEADER_BYTES = 256
 """Most bytes before the comma of a data URL."""
 
@@ -122,7 +124,7 @@ def _is_escaped(body: bytearray, start: int, quote: int) -> bool:
 
 
 def _unescaped(body: bytearray, start: int, end: int) -> memoryview:
-    if body.find(b"\\", start, end) < 0:
+    if body.find(b"\\", start, end) < 0 and body.find(b" ", start, end) < 0:
         return memoryview(body)[start:end]
     text = bytes(memoryview(body)[start:end])
     for escape, plain in _ESCAPES.items():

@@ -38,7 +38,7 @@ class ChatCompletions:
         messages = take(record, "messages", list, [])
         if not all(isinstance(message, dict) for message in messages):
             raise RequestError("each message must be an object", "messages")
-        if take(record, "n", int, 1) != 1:
+        if record.get("n") not in (None, 1):
             raise RequestError("n must be 1", "n")
         check_formats(record, "response_format")
         function = forced_function(record)

@@ -189,6 +189,13 @@ def test_a_lightroom_plug_in_gets_the_fields_of_its_schema(http, http_server, ca
     }
 
 
+@pytest.mark.parametrize("number", [1, 1.0, None])
+def test_one_answer_may_be_asked_for(http, caption, number) -> None:
+    """Some encoders of JSON write 1.0 for 1."""
+    answer = http.post("/v1/chat/completions", json={"messages": asking("a"), "n": number}).json()
+    assert answer["choices"][0]["message"]["content"] == caption
+
+
 @pytest.mark.parametrize(
     ("request_", "kind", "reason"),
     [
