@@ -20,7 +20,7 @@ class AnswerWatch:
         """Work on an image begins."""
         now = time.monotonic()
         since_s = self._unanswered_since_s
-        self._unanswered_since_s = now if since_s is None else since_s + now - self._now(now)
+        self._unanswered_since_s = now if since_s is None else since_s + self._pause_s(now)
         self._in_work += 1
 
     def end(self, *, answered: bool, withdrawn: bool = False) -> None:
@@ -35,8 +35,9 @@ class AnswerWatch:
         now = time.monotonic()
         if not self._in_work and now - self._left_s > limit_s:
             self._unanswered_since_s = None  # nobody comes any more: let others try
-        return self._unanswered_since_s is not None and self._now(now) - self._unanswered_since_s > limit_s
+        since_s = self._unanswered_since_s
+        return since_s is not None and now - self._pause_s(now) - since_s > limit_s
 
-    def _now(self, now: float) -> float:
-        """Until when images have waited: the pause after one that was withdrawn says nothing."""
-        return now if self._in_work or not self._withdrawn else self._left_s
+    def _pause_s(self, now: float) -> float:
+        """How long nobody has waited since the last image was withdrawn, which says nothing of the model."""
+        return 0.0 if self._in_work or not self._withdrawn else now - self._left_s
