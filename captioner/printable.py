@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 
+from captioner.words.tokens import joiners
+
 _SHORT = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
 _INVISIBLE = (
     *(range(0x034F, 0x0350), range(0x115F, 0x1161), range(0x17B4, 0x17B6), range(0x180B, 0x1810)),
@@ -19,11 +21,14 @@ _CONTROLS_AS_BYTES = range(0xDC80, 0xDCA0)
 def printable(text: str) -> str:
     r"""`text` with what a terminal does not show as itself written as \t, \n, \r, \xNN, \uNNNN or \UNNNNNNNN:
     control and format characters (such as those that reverse the direction), line separators, and what is
-    invisible.
+    invisible. Joiners stay where their script needs them.
 
     A name then cannot break a line into two, add a column, look like another, or send commands to a terminal.
     """
-    return text if text.isascii() and text.isprintable() else "".join(map(_escape, text))
+    if text.isascii() and text.isprintable():
+        return text
+    kept = joiners(text)
+    return "".join(one if place in kept else _escape(one) for place, one in enumerate(text))
 
 
 def counted(count: int, noun: str) -> str:

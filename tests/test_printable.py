@@ -17,6 +17,8 @@ from captioner.printable import printable
         ("a\u2028b\x85\xad", r"a\u2028b\x85\xad"),
         ("\U000e0041\u3164\ufe0f\u034f", r"\U000e0041\u3164\ufe0f\u034f"),
         ("\x9b31m \udc9b31m \udce9", "\\x9b31m \\x9b31m \udce9"),
+        ("a\u200cb a\u200d", r"a\u200cb a\u200d"),
+        ("می\u200cرود क्\u200dया ශ්\u200dරී র\u200d্যাব", "می\u200cرود क्\u200dया ශ්\u200dරී র\u200d্যাব"),
         ("ünï 猫 🐈 हिन्दी e\u0301", "ünï 猫 🐈 हिन्दी e\u0301"),
     ],
 )

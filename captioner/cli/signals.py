@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from captioner.errors import CaptionerError
+
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _APART_S = 1.0
 """Signals that follow another sooner are one with it: Ctrl-C pressed twice, or SIGTERM and SIGHUP when a
@@ -75,6 +77,12 @@ def ending_orderly() -> Iterator[None]:
         signal.signal(each, end)
     try:
         yield
+    except (CaptionerError, OSError):  # why it could not end orderly
+        raise
+    except Exception:
+        if ending is None:
+            raise
+        raise ending from None  # code in C makes errors of its own of it: NumPy's imports an ImportError
     finally:
         sys.unraisablehook = report
         for each, handler in before.items():

@@ -61,18 +61,20 @@ def export_bundle(
     confidence are those of its captions. `card` is the text of the model card, in which a table of the scores
     takes the place of `TABLE`; by default it holds what the checkpoint knows.
 
-    Raises `DataError` for a bad checkpoint, a model that has diverged, an existing folder or phrases of
-    unknown words, `ParityError` if the graphs differ from the network. The bundle appears whole or not at
-    all.
+    Raises `DataError` for a bad checkpoint, a model that has diverged, an existing folder, a name that a
+    bundle cannot have or phrases of unknown words, `ParityError` if the graphs differ from the network. The
+    bundle appears whole or not at all.
     """
     if folder.exists():
         raise DataError(f"{folder} exists already; a bundle is written to a new folder")
     if int8_photos:
         check_number(len(int8_photos))
     model, vocabulary, options, contents = load_model(checkpoint)
+    name = name or options.name
     if checklist_weight is not None:
         options = with_checklist(model, options, checklist_weight)
     try:
+        bundles.check_name(name)
         bundles.avoided_phrases(avoided, vocabulary, None)
     except ValueError as error:
         raise DataError(str(error)) from None
@@ -82,7 +84,6 @@ def export_bundle(
         smooth(model, calibration)
     _round(model)
     vocabulary = put_named_words_last(model, vocabulary)
-    name = name or options.name
     search_options = (decoding or CaptionOptions()).resolve(options.search)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder_aside(folder.parent) as aside:

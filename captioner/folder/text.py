@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from captioner.errors import OptionsError
-from captioner.words.alt_text import alt_text, without_opening
+from captioner.words.alt_text import alt_text, sentence, without_opening
 from captioner.words.english import NEUTRAL
 
 STYLES = ("caption", "alt")
@@ -28,7 +28,7 @@ class TextOptions:
     capitalize: bool = False
     """Capitalize the first letter."""
     sentence: bool = False
-    """Capitalize the first letter and end with a full stop."""
+    """Capitalize the first letter and end with the full stop of the script."""
     template: str = "{caption}"
     """Text with the fields {caption}, {name}, {stem} and {folder} of the image."""
     prefix: str = ""
@@ -55,10 +55,10 @@ class TextOptions:
             text = alt_text(text)
         elif self.drop_openings:
             text = without_opening(text)
-        if self.capitalize or self.sentence:
+        if self.sentence:
+            text = sentence(text)
+        elif self.capitalize:
             text = text[:1].upper() + text[1:]
-        if self.sentence and text[-1:].isalnum():
-            text += "."
         path = PurePosixPath(name)
         folder = path.parent.name
         text = self.template.format(caption=text, name=path.name, stem=path.stem, folder=folder)

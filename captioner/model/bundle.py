@@ -25,9 +25,10 @@ from captioner.model.bundle_files import DEFAULT as DEFAULT
 from captioner.model.bundle_files import DEFAULT_NAME, MANIFEST, read_bundle_file
 from captioner.model.graphs.check import check_graph
 from captioner.model.graphs.precision import FLOAT32, INT8
-from captioner.model.vocabulary import Vocabulary
+from captioner.model.vocabulary import MAX_LETTERS, Vocabulary
 from captioner.options import CaptionOptions
 from captioner.words.english import ARTICLES
+from captioner.words.tokens import joiners
 
 FORMATS = (1, 2)
 """That are read. A decoder of format 1 does not find the best continuations itself."""
@@ -41,8 +42,8 @@ ENCODER_INT8, DECODER_INT8 = "encoder.int8.onnx", "decoder.int8.onnx"
 INT8_FILES = (ENCODER_INT8, DECODER_INT8)
 """In a bundle with both precisions, from format 2 on."""
 MAX_CELLS, MAX_IMAGE_SIZE = 256, 8192
-MAX_WORDS_KNOWN, MAX_TEXT, MAX_EVENT = 1_000_000, 100, 1000
-"""Words of a vocabulary; characters of a word or a name, and of what confidence is the probability of."""
+MAX_WORDS_KNOWN, MAX_EVENT = 1_000_000, 1000
+"""Words of a vocabulary; characters of what confidence is the probability of."""
 MAX_HEADS_SAID, MAX_PARAMETERS = 10_000, 2**63
 MAX_AVOIDED, MAX_AVOIDED_WORDS = 1000, 8
 """Phrases that captions avoid, and words of one."""
@@ -155,11 +156,18 @@ def _words(content: bytes) -> list[str]:
     return words
 
 
-def _check_text(what: str, text: object, most: int = MAX_TEXT) -> None:
+def check_name(name: str) -> None:
+    """Raise `ValueError` for what cannot be the name of a bundle."""
+    _check_text("name", name)
+
+
+def _check_text(what: str, text: object, most: int = MAX_LETTERS) -> None:
     """Clients and terminals get it: protobuf holds no surrogates, and a line no control characters."""
     if not isinstance(text, str):
         raise ValueError(f"the {what} must be a string, got {clip(repr(text), 60)}")
-    if not text or len(text) > most or not text.isprintable():
+    needed = joiners(text)
+    shown = all(letter.isprintable() or place in needed for place, letter in enumerate(text))
+    if not text or len(text) > most or not shown:
         reason = f"is empty, longer than {most} characters, or has control characters"
         raise ValueError(f"{what} {reason}: {clip(ascii(text), 60)}")
 

@@ -10,7 +10,6 @@ import difflib
 import importlib.metadata
 import importlib.util
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from captioner.errors import BundleError, OutputError, clip
 from captioner.files.destination import replacing
+from captioner.files.whole_folder import folder_aside
 from captioner.model.bundle_files import DEFAULT, DEFAULT_NAME, MANIFEST
 
 GROUP = "captioner.models"
@@ -129,7 +129,8 @@ def remove(name: str) -> bool:
     if was_chosen:
         choose(DEFAULT_NAME)
     try:
-        shutil.rmtree(folder)
+        with folder_aside(folder.parent) as aside:  # a kill leaves no half of it in the list of models
+            folder.rename(aside / folder.name)
     except OSError as error:
         raise OutputError(f"cannot delete {folder}: {error.strerror or error}") from None
     return was_chosen

@@ -11,6 +11,8 @@ from captioner.words.tokens import lowered, tokenize
 
 PAD, START, END, UNKNOWN = "<pad>", "<start>", "<end>", "<unk>"
 SPECIAL = (PAD, START, END, UNKNOWN)
+MAX_LETTERS = 100
+"""Longest word."""
 
 
 class Vocabulary:
@@ -30,9 +32,11 @@ class Vocabulary:
 
     @classmethod
     def build(cls, captions: Iterable[str], min_count: int) -> Vocabulary:
-        """The words that occur at least `min_count` times, most frequent first, ties by spelling."""
+        """The words that occur at least `min_count` times, most frequent first, ties by spelling; none that
+        are too long for a bundle."""
         counts = Counter(word for caption in captions for word in tokenize(caption))
-        kept = sorted((word for word, n in counts.items() if n >= min_count), key=lambda w: (-counts[w], w))
+        known = (word for word, n in counts.items() if n >= min_count and len(word) <= MAX_LETTERS)
+        kept = sorted(known, key=lambda w: (-counts[w], w))
         return cls([*SPECIAL, *kept])
 
     def save(self, path: Path) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import regex
+
 from captioner.words.english import NEUTRAL, NOT_ENGLISH, UNFINISHED
 
 MAX_LENGTH = 125
@@ -40,6 +42,14 @@ _SEVERAL = re.compile(r"\ban? (?=(?:(?!few )\w+ )?(?:people|children)\b)")
 """An article before several, which a model that says "a women" leaves behind."""
 _DANGLING = re.compile(rf"(?:\s+(?:{'|'.join((*UNFINISHED, 'on', 'by', 'over', 'next'))}))+$")
 
+_STOPS = {
+    r"[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}ー]$": "。",
+    r"[\p{Script=Devanagari}\p{Script=Bengali}\p{Script=Gurmukhi}\p{Script=Oriya}]$": "।",
+    r"[\p{Script=Thai}\p{Script=Lao}]$": "",
+    r"[\p{L}\p{M}\p{N}]$": ".",
+}
+"""The full stops after texts that end so; the first pattern that fits counts."""
+
 
 def without_opening(text: str) -> str:
     """A caption without openings such as "there is" and "a photo of"."""
@@ -56,7 +66,13 @@ def alt_text(caption: str) -> str:
     text = text.rstrip(". ")
     if len(text) >= MAX_LENGTH:
         text = _DANGLING.sub("", text[: MAX_LENGTH - 1].rpartition(" ")[0] or text[: MAX_LENGTH - 1])
-    return f"{text[:1].upper()}{text[1:]}{'.' if text[-1:].isalnum() else ''}"
+    return sentence(text)
+
+
+def sentence(text: str) -> str:
+    """A text with a capital and the full stop of its script, unless it ends with punctuation."""
+    stop = next((stop for ending, stop in _STOPS.items() if regex.search(ending, text)), "")
+    return f"{text[:1].upper()}{text[1:]}{stop}"
 
 
 def _neutral(text: str) -> str:
@@ -77,5 +93,6 @@ def alt_text_rules() -> dict[str, Any]:
         "hers": _HERS.pattern,
         "pairs": [[pair.pattern, together] for pair, together in (*_PAIRS, (_SEVERAL, ""))],
         "dangling": _DANGLING.pattern,
+        "stops": [*_STOPS.items()],
         "longest": MAX_LENGTH,
     }

@@ -12,6 +12,14 @@ import regex
 # and joiners belong to the letter before them (UAX 29): `re` would split most words of Hindi at their vowels.
 _WORD = regex.compile(r"[^\W_]+(?:['’·״-][^\W_]+)*")
 
+# Joiners that change how letters are written: after and before a virama (Hindi, Sinhala, Bengali), and
+# between letters that would be connected (Persian). Elsewhere they show nothing.
+_JOINER = regex.compile(
+    r"(?<=\p{ccc=virama})[\u200c\u200d]|(?<=\p{L})\u200d(?=\p{ccc=virama})"
+    r"|(?<=[\p{Arabic}\p{M}])\u200c(?=\p{Arabic})"
+)
+_ANY_JOINER = regex.compile(rf"({_JOINER.pattern})|[\u200c\u200d]")
+
 # Han, kana, and the scripts of Southeast Asia (Thai, Lao, Khmer, Burmese): words are not written apart.
 _RUN = regex.compile(r"(?P<east>[\p{Han}\p{Hiragana}\p{Katakana}ー]+)|\p{Line_Break=Complex_Context}+")
 _LONGEST_EAST, _LONGEST = 4, 10
@@ -26,11 +34,17 @@ def tokenize(text: str) -> list[str]:
 
 
 def lowered(text: str) -> str:
-    """Text in lower case, its letters composed."""
+    """Text in lower case, its letters composed, without joiners that join nothing."""
     if text.isascii():
         return text.lower()
     # `str.lower` makes "i" and a dot of the Turkish capital, so that "İki" and "iki" would be two words.
-    return unicodedata.normalize("NFC", text.lower().replace("i\N{COMBINING DOT ABOVE}", "i"))
+    lower = unicodedata.normalize("NFC", text.lower().replace("i\N{COMBINING DOT ABOVE}", "i"))
+    return _ANY_JOINER.sub(r"\1", lower)
+
+
+def joiners(text: str) -> set[int]:
+    """Where a text has the joiners that its script needs, which are no control characters there."""
+    return set() if text.isascii() else {found.start() for found in _JOINER.finditer(text)}
 
 
 def is_undivided(word: str) -> bool:

@@ -217,6 +217,51 @@ def test_a_signal_in_the_callback_of_a_weak_reference_ends_the_command(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has other signals")
+@pytest.mark.parametrize(("number", "status"), [("SIGTERM", 143), ("SIGINT", 130)])
+def test_a_signal_of_which_an_import_makes_an_error_of_its_own_ends_the_command(
+    number: str, status: int
+) -> None:
+    code = f"""if 1:
+        import sys
+        from signal import *
+        from captioner.cli.commands import caption
+        from captioner.cli.main import main
+
+        def run(args):
+            try:
+                raise_signal({number})
+            except BaseException:  # as PyCapsule_Import does, with which NumPy is imported
+                raise ImportError("PyCapsule_Import could not import module")
+
+        signal(SIGINT, default_int_handler)
+        caption.run = run
+        sys.exit(main(["caption", "x.jpg"]))"""
+    done = run_python(code)
+    assert done.returncode == status and not done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has other signals")
+def test_a_command_that_could_not_end_orderly_says_why() -> None:
+    code = """if 1:
+        import sys
+        from signal import *
+        from captioner.cli.commands import caption
+        from captioner.cli.main import main
+        from captioner.errors import OutputError
+
+        def run(args):
+            try:
+                raise_signal(SIGTERM)
+            finally:
+                raise OutputError("cannot write the last batch")
+
+        caption.run = run
+        sys.exit(main(["caption", "x.jpg"]))"""
+    done = run_python(code)
+    assert (done.returncode, done.stderr) == (2, "captioner: cannot write the last batch\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has other signals")
 def test_an_ignored_signal_stays_ignored() -> None:
     code = """if 1:
         import sys

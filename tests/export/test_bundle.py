@@ -217,6 +217,16 @@ def test_a_model_that_has_diverged_is_not_exported(saved: Path, tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["last.pt"]
 
 
+@pytest.mark.parametrize("name", ["x" * 101, "x\ny"])
+def test_a_name_that_a_bundle_cannot_have_is_refused_at_once(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.delattr("captioner.export.bundle._write_graphs")
+    with pytest.raises(DataError, match=r"^name is empty, longer than 100 characters, or has control char"):
+        export_bundle(saved, tmp_path / "bundle", name=name)
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_folder_that_exists_is_not_written_over(saved: Path, exported: Path) -> None:
     before = (exported / "bundle.json").read_bytes()
     with pytest.raises(DataError, match="exists already"):

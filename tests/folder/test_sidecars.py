@@ -155,6 +155,14 @@ tool.close()
 
 
 @needs_exiftool
+def test_joiners_of_a_script_are_written_and_control_characters_are_not() -> None:
+    tool = ExifTool()
+    content = tool.set_tags(None, ".xmp", {DESCRIPTION: "سگ می\u200cدود\x1b\u202e a\u200db"})
+    assert tool.get_tags(content, ".xmp", [DESCRIPTION])[DESCRIPTION] == "سگ می\u200cدود a b"
+    tool.close()
+
+
+@needs_exiftool
 def test_exiftool_is_started_again_and_says_what_failed(monkeypatch) -> None:
     tool = ExifTool()
     content = tool.set_tags(None, ".xmp", {DESCRIPTION: "a dog"})

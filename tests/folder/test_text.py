@@ -53,6 +53,28 @@ def test_alt_text(caption, expected) -> None:
     assert Caption(caption, -1.0).alt_text == expected
 
 
+@pytest.mark.parametrize(
+    ("caption", "expected"),
+    [
+        ("एक काला कुत्ता है", "एक काला कुत्ता है।"),  # ends with the sign of a vowel
+        ("दो कुत्ते हैं।", "दो कुत्ते हैं।"),
+        ("ছেলেটি মাঠে", "ছেলেটি মাঠে।"),
+        ("கடற்கரையில் ஒரு நாய்", "கடற்கரையில் ஒரு நாய்."),
+        ("เด็ก สอง คน เล่น น้ำ", "เด็ก สอง คน เล่น น้ำ"),  # has no full stops
+        ("一 只 黑 狗", "一 只 黑 狗。"),
+        ("黒い 犬 と ボール", "黒い 犬 と ボール。"),
+        ("개 두 마리", "개 두 마리."),
+        ("chó mực", "Chó mực."),
+        ("a cafe\N{COMBINING ACUTE ACCENT}", "A cafe\N{COMBINING ACUTE ACCENT}."),
+        ("kennel 5", "Kennel 5."),
+        ("", ""),
+    ],
+)
+def test_sentences_end_as_in_their_script(caption, expected) -> None:
+    assert TextOptions(sentence=True).apply(caption, "x") == expected
+    assert TextOptions(style="alt").apply(caption, "x") == expected
+
+
 def test_alt_text_is_short_and_ends_well() -> None:
     text = TextOptions(style="alt").apply("a dog and " * 40, "x")
     assert len(text) <= 125 and text.endswith(" a dog.")

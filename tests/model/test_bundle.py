@@ -232,6 +232,17 @@ def test_a_vocabulary_that_is_not_one(copy: Path, words: str) -> None:
     assert "malformed" in refusal(copy)
 
 
+def test_words_have_the_joiners_that_their_script_needs(copy: Path) -> None:
+    words = (copy / "vocabulary.txt").read_text().splitlines()
+    for word, is_right in (("می\u200cرود", True), ("ශ්\u200dරී", True), ("a\u200db", False)):
+        (copy / "vocabulary.txt").write_text("\n".join([*words[:-1], word]))
+        renew(copy)
+        if is_right:
+            assert Bundle.load(copy).vocabulary.words[-1] == word
+        else:
+            assert "malformed" in refusal(copy)
+
+
 def test_a_vocabulary_that_is_not_text(copy: Path) -> None:
     (copy / "vocabulary.txt").write_bytes(b"<pad>\n\xff\xfe\n")
     renew(copy)

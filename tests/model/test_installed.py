@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -183,3 +184,28 @@ def test_only_taught_models_are_removed(
     assert main(["model", "remove", "mine"]) == 0
     assert capsys.readouterr().err == "captioner: mine was removed; default is used from now on\n"
     assert chosen() is None and not mine.exists()
+
+
+def test_a_model_whose_removal_was_killed_is_gone_and_the_next_removal_takes_what_is_left(
+    tiny_bundle: Path, user_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = taught(tiny_bundle, user_folder, "mine")
+    taught(tiny_bundle, user_folder, "other")
+    code = """if 1:
+        import os, sys
+        from captioner.cli.main import main
+        unlinked = []
+
+        def kill_at_second(event, args):
+            if event == "os.remove":
+                unlinked.append(args)
+                if len(unlinked) == 2:
+                    os._exit(9)
+
+        sys.addaudithook(kill_at_second)
+        main(["model", "remove", "mine"])"""
+    environment = {**os.environ, "CAPTIONER_HOME": str(user_folder)}
+    assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 9
+    assert "mine" not in installed_models() and not folder.exists()
+    assert main(["model", "remove", "other"]) == 0
+    assert not any((user_folder / "models").iterdir())

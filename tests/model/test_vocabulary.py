@@ -29,3 +29,8 @@ KNOWN = Vocabulary([*SPECIAL, *WORDS.split()])
 )
 def test_forms_of_a_word(word: str, forms: set[str]) -> None:
     assert {KNOWN.words[number] for number in KNOWN.forms(word)} == forms
+
+
+def test_words_that_no_bundle_can_hold_are_left_out() -> None:
+    longest = "a" * 100
+    assert Vocabulary.build([f"{longest} {longest}a dog"], 1).words == (*SPECIAL, longest, "dog")

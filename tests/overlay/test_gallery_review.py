@@ -159,6 +159,17 @@ def test_find_and_replace_over_all_captions(browser, gallery):
         assert captions_shown(page)[0] == TEXTS[0]
 
 
+def test_words_are_replaced_whole_in_any_script(browser, photo, tmp_path):
+    photo.save(tmp_path / "0.jpg")
+    record = {"image": "0.jpg", "caption": "दो बसें और बस", "words": []}
+    write_gallery([record], tmp_path / "out.html", tmp_path)
+    with open_page(browser, tmp_path / "out.html") as page:
+        page.get_by_role("button", name="Find and replace").click()
+        page.locator(".find-text").fill("बस")
+        page.locator(".replace-text").fill("गाड़ी")
+        assert page.locator(".replacer-samples").text_content() == "दो बसें और गाड़ी"
+
+
 def test_queries_with_words_left_out_and_phrases(browser, gallery):
     with open_page(browser, gallery) as page:
         for query, found in (
@@ -219,6 +230,8 @@ def test_words_of_any_language_are_found_marked_and_listed_as_they_are_written(b
         "kırmızı ışık",
         "فَتاةٌ",
         "一 只 黑 狗",
+        "कोना",
+        "می\N{ZERO WIDTH NON-JOINER}رود",
     )
     with open_page(browser, gallery) as page:
         for query, found, marks in (
@@ -232,10 +245,13 @@ def test_words_of_any_language_are_found_marked_and_listed_as_they_are_written(b
             ("黑狗", [7], ["黑 狗"]),
             ('"只 黑"', [7], ["只 黑"]),
             ("فتاة", [6], ["فَتاةٌ"]),
+            ('"को"', [], []),  # the beginning of कोना
+            ("می\N{ZERO WIDTH NON-JOINER}رود", [9], ["می\N{ZERO WIDTH NON-JOINER}رود"]),
         ):
             assert page.evaluate(SEARCH, [captions, query])[:2] == [found, marks], query
         keywords = page.evaluate(SEARCH, [captions, ""])[2]
     assert {"mädchen", "läuft", "कुत्ता", "लड़की", "เด็ก", "ガラスの上", "kırmızı", "فَتاةٌ"} <= {*keywords}
+    assert "می\N{ZERO WIDTH NON-JOINER}رود" in keywords
 
 
 def read_words(name: str) -> str:

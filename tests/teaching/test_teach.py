@@ -256,6 +256,7 @@ def test_what_is_not_there_is_said_at_once(
         ([str(data / "images"), str(tmp_path / "no.jsonl")], "there is no file"),
         ([str(data / "images"), str(given), "--name", "a/b"], "cannot be the name of a model"),
         ([str(data / "images"), str(given), "--name", "a\0b"], "cannot be the name of a model"),
+        ([str(data / "images"), str(given), "--name", "x" * 101], "cannot be the name of a model"),
         ([str(data / "images"), str(given), "--name", ".."], "cannot be the name of a model"),
         ([str(data / "images"), str(given), "--name", "default"], "there is an installed model default"),
         ([str(data / "images"), str(given), "-o", str(given / "model")], f"cannot write {given / 'model'}: "),

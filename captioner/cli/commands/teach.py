@@ -71,10 +71,14 @@ class Request:
     @classmethod
     def read(cls, args: argparse.Namespace) -> Request:
         """Raises `DataError` for what is not there, or is there already."""
-        from captioner.model.bundle import DEFAULT
+        from captioner.model.bundle import DEFAULT, check_name
         from captioner.model.installed import installed_models, provided_models, taught_folder, used_model
 
-        if not args.name.strip(". ") or Path(args.name).name != args.name or not args.name.isprintable():
+        try:
+            check_name(args.name)
+        except ValueError as error:
+            raise DataError(f"--name: {args.name!r} cannot be the name of a model: {error}") from None
+        if not args.name.strip(". ") or Path(args.name).name != args.name:
             raise DataError(f"--name: {args.name!r} cannot be the name of a model")
         if args.name in provided_models():
             raise DataError(f"--name: there is an installed model {args.name}; choose another name")

@@ -6,7 +6,7 @@ function createReplacer(dialog, { shown, all, saidOf, onReplace }) {
 
   function replaced(text) {
     const letters = from.value.trim().replace(/[.*+?^${}()|[\]\\\/]/g, "\\$&").replace(/\s+/g, "\\s+");
-    const pattern = new RegExp(`(?<![\\p{L}\\p{N}])${letters}(?![\\p{L}\\p{N}])`, "giu");
+    const pattern = new RegExp(`(?<![\\p{L}\\p{M}\\p{N}])${letters}(?![\\p{L}\\p{M}\\p{N}])`, "giu");
     const initial = (word) => word.slice(0, 1);
     const put = (found) => {
       const upper = initial(found) !== initial(found).toLowerCase() && found !== from.value.trim();

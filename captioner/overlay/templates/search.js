@@ -8,14 +8,14 @@ function fold(text) {
   return text.normalize("NFKD").replace(ACCENTS, "$1").normalize("NFC").toLowerCase();
 }
 
-const WORD = /[\p{L}\p{N}][\p{L}\p{M}\p{N}]*(?:['’][\p{L}\p{M}]+)*/gu;
+const WORD = /[\p{L}\p{N}][\p{L}\p{M}\p{N}\p{Join_Control}]*(?:['’][\p{L}\p{M}]+)*/gu;
 
 // `small` are the words that name nothing; the others are those of captioner/words/forms.py.
 function createSearch({ small, compounds, stems, bases, kinds }) {
   const smallWords = new Set(small), known = new Map(Object.entries(bases)), together = new Set(compounds);
   const longest = Math.max(...compounds.map((compound) => compound.split(" ").length));
   const rules = stems.map(([pattern, ending]) => [new RegExp(`^${pattern}$`, "u"), ending]);
-  const UNDIVIDED = /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}]/u;
+  const UNDIVIDED = /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}\p{Script=Myanmar}]/u;
   const TERM = /(-?)(?:"([^"]*)"?|(\S+))/g;
   let vocabulary = null;
 
@@ -69,7 +69,7 @@ function createSearch({ small, compounds, stems, bases, kinds }) {
     if (UNDIVIDED.test(letters)) return [...letters.replace(/\s/g, "")].map(escape).join("\\s*");
     const plain = escape(letters);
     const begin = /^\p{L}/u.test(letters) ? "(?<![\\p{L}\\p{M}])" : /^\p{N}/u.test(letters) ? "(?<!\\p{N})" : "";
-    return `${begin}${plain}${whole && /[\p{L}\p{N}]$/u.test(letters) ? "(?![\\p{L}\\p{M}\\p{N}])" : ""}`;
+    return `${begin}${plain}${whole && /[\p{L}\p{M}\p{N}]$/u.test(letters) ? "(?![\\p{L}\\p{M}\\p{N}])" : ""}`;
   }
 
   // The terms of a query: {without, bases, test, mark, whole}. Words that name nothing count in quotes only.

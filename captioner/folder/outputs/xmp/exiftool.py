@@ -23,6 +23,7 @@ from typing import IO, Any
 
 from captioner.errors import RuntimeMissingError
 from captioner.images.suffixes import PICTURES
+from captioner.words.tokens import joiners
 
 _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,8}")
 _BY_CONTENT = frozenset(f".{one}" for one in PICTURES)
@@ -127,7 +128,10 @@ class ExifTool:
 
 def _one_line(value: str) -> str:
     """A value without control characters, which neither a line of arguments nor XMP can hold."""
-    kept = "".join(letter if letter.isprintable() else " " for letter in value)
+    needed = joiners(value)
+    kept = "".join(
+        letter if letter.isprintable() or place in needed else " " for place, letter in enumerate(value)
+    )
     return " ".join(kept.encode("utf-8", "replace").decode().split())
 
 

@@ -229,6 +229,10 @@ def test_alt_text_is_worded_as_in_python(browser, server):
         "a view of",
         "a women and a few young men",
         "ein hund neben einem mann, hin und her",
+        "एक काला कुत्ता है",
+        "เด็ก สอง คน เล่น น้ำ",
+        "黒い 犬 と ボール",
+        "கடற்கரையில் ஒரு நாய்",
     ]
     with open_at(browser, server) as page:
         worded = page.evaluate(

@@ -1,8 +1,9 @@
 // Captions as alt text, by the rules of captioner/words/alt_text.py, which are in the settings.
-function createAltText({ opening, foreign, neutral, hers, pairs, dangling, longest }) {
+function createAltText({ opening, foreign, neutral, hers, pairs, dangling, stops, longest }) {
   const words = Object.keys(neutral).sort((a, b) => b.length - a.length).join("|");
   const gendered = new RegExp(`\\b(?:${words})\\b`, "gi"), start = new RegExp(`^${opening}`, "i");
   const notEnglish = new RegExp(foreign, "i");
+  const ends = stops.map(([ending, stop]) => [new RegExp(ending, "u"), stop]);
   const folding = pairs.map(([pattern, together]) => [new RegExp(pattern, "g"), together]);
   return (caption) => {
     let text = caption.split(/\s+/).filter(Boolean).join(" ");
@@ -16,6 +17,7 @@ function createAltText({ opening, foreign, neutral, hers, pairs, dangling, longe
       const cut = text.slice(0, longest - 1);
       text = (cut.replace(/ [^ ]*$/, "") || cut).replace(new RegExp(dangling), "");
     }
-    return text.slice(0, 1).toUpperCase() + text.slice(1) + (/[\p{L}\p{N}]$/u.test(text) ? "." : "");
+    const [, stop] = ends.find(([ending]) => ending.test(text)) ?? [null, ""];
+    return text.slice(0, 1).toUpperCase() + text.slice(1) + stop;
   };
 }
