@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 
-from captioner.words.tokens import joiners
-
 _SHORT = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
 _INVISIBLE = (
     *(range(0x034F, 0x0350), range(0x115F, 0x1161), range(0x17B4, 0x17B6), range(0x180B, 0x1810)),
@@ -27,6 +25,8 @@ def printable(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
+    from captioner.words.tokens import joiners  # loads a package that errors in ASCII do without
+
     kept = joiners(text)
     return "".join(one if place in kept else _escape(one) for place, one in enumerate(text))
 

@@ -60,7 +60,8 @@ def model_folder(name: str, models: Mapping[str, Path] | None = None) -> Path:
     models = installed_models() if models is None else models
     if name in models or is_path(name):
         return models.get(name, Path(name))
-    raise BundleError(f"there is no model {clip(name)}; {instead_of(name, models)}")
+    said = clip(name) or "''"
+    raise BundleError(f"there is no model {said}; {instead_of(name, models)}")
 
 
 def instead_of(name: str, models: Mapping[str, Path]) -> str:

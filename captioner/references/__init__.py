@@ -119,12 +119,12 @@ def _check_divided(path: Path, images: list[CaptionedImage]) -> None:
 def _assign_splits(
     images: list[CaptionedImage], split_lists: Mapping[str, str | Path]
 ) -> list[CaptionedImage]:
-    splits = {
-        name.strip(): split
-        for split, path in split_lists.items()
-        for name in read_text(Path(path)).split("\n")
-        if name.strip()
-    }
+    splits: dict[str, str] = {}
+    for split, path in split_lists.items():
+        names = [name.strip() for name in read_text(Path(path)).split("\n") if name.strip()]
+        if not names:
+            raise DataError(f"{path}: names no image")
+        splits |= dict.fromkeys(names, split)
     missing = splits.keys() - {image.name for image in images}
     if missing:
         of_lists = f"{counted(len(missing), 'image')} of the split lists"

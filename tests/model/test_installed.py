@@ -174,6 +174,7 @@ def test_only_taught_models_are_removed(
         (str(tiny_bundle), "is a folder"),
         ("..", "is a folder"),
         ("nope", "there is no model nope"),
+        ("", "there is no model ''; installed are"),
     ):
         assert main(["model", "remove", name]) == 2
         assert reason in capsys.readouterr().err

@@ -208,6 +208,9 @@ def test_flickr8k_tokens_with_lists_of_splits(tmp_path: Path) -> None:
     listed.write_text("z.jpg\n")
     with pytest.raises(DataError, match=r"1 image of the split lists without captions, such as z\.jpg"):
         read_references(path, "test", split_lists={"test": listed})
+    listed.write_text("\n")
+    with pytest.raises(DataError, match=r"test\.txt: names no image"):
+        read_references(path, "test", split_lists={"test": listed})
 
 
 def one(**changes: object) -> dict[str, object]:
