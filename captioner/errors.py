@@ -7,7 +7,8 @@ stable word for JSON). Any other exception is a defect of this project.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from captioner.printable import printable
@@ -24,6 +25,13 @@ def clip(text: object, limit: int = _MAX_QUOTED) -> str:
     """
     whole = text if isinstance(text, str) else repr(text)
     return whole if len(whole) <= limit else f"{whole[:limit]}... ({len(whole)} characters)"
+
+
+def did_you_mean(name: str, known: Iterable[str], similarity: float = 0.6) -> str:
+    """The end of a message about a name that is not `known`: the one of them that it is most like, if it has
+    at least this `similarity` (of 1) with it."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=similarity)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def how_to_install(extra: str) -> str:

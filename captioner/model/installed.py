@@ -6,7 +6,6 @@ PACKAGE:FOLDER, where the bundle is in the package. No code of such a package ru
 
 from __future__ import annotations
 
-import difflib
 import importlib.metadata
 import importlib.util
 import os
@@ -15,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from captioner.errors import BundleError, OutputError, clip
+from captioner.errors import BundleError, OutputError, clip, did_you_mean
 from captioner.files.destination import replacing
 from captioner.files.whole_folder import folder_aside
 from captioner.model.bundle_files import DEFAULT, DEFAULT_NAME, MANIFEST
@@ -66,8 +65,7 @@ def model_folder(name: str, models: Mapping[str, Path] | None = None) -> Path:
 
 def instead_of(name: str, models: Mapping[str, Path]) -> str:
     """Which models there are, and which of them a misspelt `name` may mean."""
-    close = "".join(f"; did you mean {each}?" for each in difflib.get_close_matches(name, models, n=1))
-    return f"installed are {', '.join(models)} (captioner model list){close}"
+    return f"installed are {', '.join(models)} (captioner model list){did_you_mean(name, models)}"
 
 
 def is_path(name: str) -> bool:

@@ -182,7 +182,11 @@ def test_what_cannot_be_trained_is_refused_at_once(data, tmp_path, capsys, argum
 
 @pytest.mark.parametrize(
     ("config", "reason"),
-    [("nowhere.toml", "there is no configuration"), ("captions.json", "not valid TOML")],
+    [
+        ("nowhere.toml", "there is no configuration"),
+        ("defualt", "; did you mean default?"),
+        ("captions.json", "not valid TOML"),
+    ],
 )
 def test_a_configuration_that_is_none(data, tmp_path, capsys, config, reason) -> None:
     assert train(data, tmp_path, config=config) == 2

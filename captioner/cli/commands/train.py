@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import captioner
 from captioner.cli.arguments.model import add_device_argument, add_threads_argument
 from captioner.configuration import read_toml
-from captioner.errors import DataError
+from captioner.errors import DataError, did_you_mean
 
 if TYPE_CHECKING:
     from captioner.training.config.options import TrainOptions
@@ -142,8 +142,8 @@ def _train(request: Request, options: TrainOptions, folder: Path) -> None:
     progress.note(f"{held}: {shlex.join(['captioner', 'export', str(kept), '-o', 'BUNDLE', *release])}")
 
 
-def _recipes() -> str:
-    return ", ".join(sorted(path.stem for path in RECIPES.glob("*.toml")))
+def _recipes() -> list[str]:
+    return sorted(path.stem for path in RECIPES.glob("*.toml"))
 
 
 def _config(args: argparse.Namespace) -> Path:
@@ -151,7 +151,11 @@ def _config(args: argparse.Namespace) -> Path:
     given, recipe = Path(args.config), RECIPES / f"{args.config}.toml"
     config = recipe if recipe.exists() and not given.is_file() else given
     if not config.exists():
-        raise DataError(f"there is no configuration {given}; included recipes are {_recipes()}")
+        recipes = _recipes()
+        raise DataError(
+            f"there is no configuration {given}; included recipes are {', '.join(recipes)}"
+            f"{did_you_mean(given.stem, recipes)}"
+        )
     read_toml(config)
     if args.data_root is not None and not args.data_root.is_dir():
         raise DataError(f"--data-root: there is no folder {args.data_root}")

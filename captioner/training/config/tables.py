@@ -7,13 +7,12 @@ and needs hooks for each message and for numbers that stand for tables (the weig
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from captioner.configuration import MOST_DEEP, parse_toml
-from captioner.errors import DataError, clip
+from captioner.errors import DataError, clip, did_you_mean
 
 T = TypeVar("T")
 _KINDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
@@ -24,9 +23,7 @@ class UnknownOptionError(DataError):
 
     def __init__(self, path: str, name: str, known: Iterable[str]) -> None:
         self.path, self.name = path, name
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        super().__init__(f"{path}: unknown option{hint}")
+        super().__init__(f"{path}: unknown option{did_you_mean(name, known)}")
 
 
 def build(cls: type[T], values: Any, path: str = "") -> T:

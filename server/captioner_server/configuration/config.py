@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from captioner.configuration import below, read_toml
-from captioner.errors import DataError, OptionsError
+from captioner.errors import DataError, OptionsError, did_you_mean
 from captioner_server.captioning.model_source import relative_to
 from captioner_server.configuration.settings import GROUPS, SETTINGS
 
@@ -79,8 +78,8 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     known = {setting.variable for setting in SETTINGS.values()}
     remarks = []
     for name in sorted(environment):
-        if name.startswith(_PREFIX) and name not in known and (nearest := _nearest(name, known, 0.9)):
-            remarks.append(f"{name} is not a setting; did you mean {nearest}?")
+        if name.startswith(_PREFIX) and name not in known and (hint := did_you_mean(name, known, 0.9)):
+            remarks.append(f"{name} is not a setting{hint}")
     return remarks
 
 
@@ -105,8 +104,7 @@ def _from_file(file: Path) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in keys.items():
         if key not in SETTINGS:
-            nearest = _nearest(key.replace("-", "_"), SETTINGS, 0.6)
-            hint = f"; did you mean {nearest}?" if nearest else ""
+            hint = did_you_mean(key.replace("-", "_"), SETTINGS)
             raise OptionsError(f"{file}: {key} is not a setting{hint}", "config")
         values[key] = _relative_to(file, SETTINGS[key].from_toml(value, f"{file}: {key}"))
     return values
@@ -116,10 +114,6 @@ def _relative_to(file: Path, value: Any) -> Any:
     if isinstance(value, tuple):  # models
         return tuple(relative_to(file.parent, item) for item in value)
     return below(file.parent, value) if isinstance(value, Path) else value
-
-
-def _nearest(name: str, known: Iterable[str], cutoff: float) -> str:
-    return next(iter(difflib.get_close_matches(name, list(known), 1, cutoff)), "")
 
 
 def _toml(value: Any) -> str:
