@@ -94,20 +94,24 @@ def is_folder(place: str | Path) -> bool:
     return str(place).endswith(("/", os.sep)) or os.path.isdir(place)  # noqa: PTH112 (names that are too long)
 
 
+def format_by_name(place: str | Path) -> str | None:
+    """The format that the suffix of the output implies; None if it implies none."""
+    suffix = Path(place).suffix.lower().removeprefix(".")
+    return next((name for name, one in FORMATS.items() if suffix and suffix in (name, one.suffix)), None)
+
+
 def choose_format(place: str | Path, name: str | None = None) -> str:
     """The requested format, or the one implied by the suffix of the output; for a folder without one, txt."""
     path = Path(place)
-    suffix = path.suffix.lower().removeprefix(".")
-    by_suffix = {one.suffix: known for known, one in FORMATS.items() if one.suffix}
-    chosen = name or by_suffix.get(suffix, suffix)
+    chosen = name or format_by_name(place)
     if name is None and is_folder(place):
-        return chosen if chosen in FORMATS else "txt"
-    if name is None and chosen in FORMATS and not FORMATS[chosen].file:
+        return chosen or "txt"
+    if name is None and chosen and not FORMATS[chosen].file:
         raise OptionsError(
             f"{chosen} writes a file for each photo, not {path.name}: give a folder and the format {chosen}",
             "output",
         )
-    if chosen not in FORMATS:
+    if chosen is None or chosen not in FORMATS:
         why = f"got {name!r}" if name else f"the name {path.name!r} implies none; a folder ends with /"
         raise OptionsError(f"the format must be one of {', '.join(FORMATS)}: {why}", "format")
     return chosen

@@ -301,6 +301,7 @@ def test_object_stores_over_ray(photos, tmp_path, ray_batch, batch) -> None:
         (("--tls",), "--tls needs --server"),
         (("--device", "cuda"), "--device is not for --engine ray: --gpus-per-actor says"),
         (("--format", "csv"), "--engine ray writes parquet, not csv"),
+        (("-o", "captions.jsonl"), "--engine ray writes parquet, not jsonl"),
         (("--cpus-per-actor", "0"), "--cpus-per-actor must be above 0"),
         (("--gpus-per-actor", "1.5"), "--gpus-per-actor must be 0 to 1 or a whole number"),
         (("--files-from", "nothing.txt"), "--files-from: nothing.txt: No such file"),

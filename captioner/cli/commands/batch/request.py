@@ -137,10 +137,13 @@ def _check_here(args: argparse.Namespace) -> None:
 
 
 def _check_ray(args: argparse.Namespace) -> None:
+    from captioner.folder.outputs import format_by_name
+
     for name, flag in given_flags(args, _NOT_OF_RAY):
         raise OptionsError(f"{flag} is not for --engine ray: {_NOT_OF_RAY[name]}", name)
-    if args.format not in (None, "parquet"):
-        raise OptionsError(f"--engine ray writes parquet, not {args.format}", "format")
+    chosen = args.format or format_by_name(args.output)
+    if chosen not in (None, "parquet"):
+        raise OptionsError(f"--engine ray writes parquet, not {chosen}", "format")
     if len(args.sources) > 1 or not (args.sources or args.files_from):
         raise OptionsError("--engine ray takes one FOLDER", "sources")
 
