@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 import captioner
-from captioner.cli.arguments.values import named
+from captioner.cli.arguments.values import named, number, whole
 from captioner.printable import printable
 
 COMMANDS = {
@@ -144,11 +144,13 @@ def build_parser(
 
 
 class _Parser(argparse.ArgumentParser):
-    """No path is an empty name."""
+    """No path is an empty name, and what is no number is said as elsewhere."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.register("type", Path, lambda text: Path(named(text)))
+        self.register("type", int, whole)
+        self.register("type", float, number)
 
 
 def print_completion(shell: str) -> int:

@@ -326,6 +326,12 @@ def test_export_has_no_flag_that_a_bundle_cannot_hold(capsys: pytest.CaptureFixt
         ),
         (["caption", "--files-from", "-"], "captioner caption", "captioner batch --files-from LIST"),
         (["batch", ".", "-o", "a.jsonl", "--json"], "captioner batch", "-o OUT.jsonl writes JSON"),
+        (["caption", "x", "--timeout-s", "1m"], "captioner caption", "expected a number, got '1m'"),
+        (["overlay", "x", "--width", "20px"], "captioner overlay", "expected a whole number, got '20px'"),
+        (["bench", "--batch-sizes", "1", "x.jpg"], "captioner bench", "expected a whole number, got 'x.jpg'"),
+        (["serve", "--max-wait-s", "1m"], "captioner serve", "expected a number, got '1m'"),
+        (["mcp", ".", "--http-port", "-1"], "captioner mcp", "expected a port, 0 to 65535, got '-1'"),
+        (["demo", "--port", "99999"], "captioner demo", "expected a port, 0 to 65535, got '99999'"),
         ([], "captioner [-h]", "no command given"),
     ],
 )

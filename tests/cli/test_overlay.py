@@ -101,7 +101,11 @@ def test_the_photo_may_come_from_standard_input(run, tmp_path, monkeypatch):
         ((CAT, "-o", "out.png", "--style", "nice"), 2, "style must be one of"),
         ((CAT, "-o", "out.png", "--style", "alt"), 2, "captioner caption --style alt prints alt text"),
         ((CAT, "-o", "out.gif", "--style", "matrix"), 2, "style must be one of"),
-        ((CAT, "-o", "out.html", "--style", "contour"), 2, "style must be one of"),
+        (
+            (CAT, "-o", "out.html", "--style", "contour"),
+            2,
+            "one of panels, spotlight for pages, got 'contour'",
+        ),
         ((CAT, "-o", "out.png", "--colormap", "jet"), 2, "colormap must be one of"),
         ((CAT, "-o", "out.png", "--alpha", "7"), 2, "alpha must be"),
         ((CAT, "-o", "out.png", "--words", "64"), 2, "there is no word 64"),

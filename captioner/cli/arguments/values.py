@@ -24,6 +24,29 @@ def named(text: str) -> str:
     return text
 
 
+def whole(text: str) -> int:
+    """A whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r}") from None
+
+
+def number(text: str) -> float:
+    """A number, whole or not."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None
+
+
+def port(text: str) -> int:
+    """The number of a port; 0 takes a free one."""
+    if not text.isdecimal() or not text.isascii() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"expected a port, 0 to 65535, got {text!r}")
+    return int(text)
+
+
 def positive(text: str) -> int:
     """A whole number from 1."""
     if not text.isdecimal() or not text.isascii() or int(text) < 1:

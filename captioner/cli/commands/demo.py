@@ -19,6 +19,7 @@ from captioner.cli.arguments.caption_options import with_alternatives
 from captioner.cli.arguments.corrections import DEFAULT, corrections_of
 from captioner.cli.arguments.inputs import add_root_argument
 from captioner.cli.arguments.model import LocalModel, add_device_argument, add_model_argument
+from captioner.cli.arguments.values import port
 from captioner.errors import OptionsError
 from captioner.model.installed import used_model
 from captioner.printable import printable
@@ -52,7 +53,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_model_argument(parser)
     add_device_argument(parser)
     parser.add_argument(
-        "--port", type=int, default=8080, help="port of the page; 0 takes a free one (default: 8080)"
+        "--port", type=port, default=8080, help="port of the page; 0 takes a free one (default: 8080)"
     )
     parser.add_argument("--no-browser", action="store_true", help="print the address only")
 

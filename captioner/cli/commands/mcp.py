@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from captioner.cli.arguments.caption_options import caption_options
 from captioner.cli.arguments.model import LocalModel, ServedModel, add_caption_arguments, chosen_model
+from captioner.cli.arguments.values import port
 from captioner.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument(
         "--http-port",
-        type=int,
+        type=port,
         metavar="PORT",
         help="listen at http://127.0.0.1:PORT/mcp (streamable HTTP) instead of on stdin; 0 takes a free port",
     )

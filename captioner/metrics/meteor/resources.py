@@ -93,7 +93,9 @@ def read_archive(folder: Path) -> tuple[Synonyms, frozenset[str]]:
             }
             return Synonyms(sets, bases), frozenset(lines("function/english.words"))
     except (OSError, zipfile.BadZipFile, KeyError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: not the archive of METEOR 1.5 ({error})") from None
+        raise DataError(
+            f"{path}: not the archive of METEOR 1.5 ({getattr(error, 'strerror', None) or error})"
+        ) from None
 
 
 def read_paraphrases(folder: Path, known: set[Phrase]) -> dict[Phrase, list[Phrase]]:
@@ -115,7 +117,9 @@ def read_paraphrases(folder: Path, known: set[Phrase]) -> dict[Phrase, list[Phra
                 if target is not None:
                     table.setdefault(source, []).append(target)
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: not METEOR's paraphrase table ({error})") from None
+        raise DataError(
+            f"{path}: not METEOR's paraphrase table ({getattr(error, 'strerror', None) or error})"
+        ) from None
     return table
 
 

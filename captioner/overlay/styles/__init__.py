@@ -39,7 +39,7 @@ def check_style(name: str, medium: str) -> None:
     """Raise `OptionsError` unless there is such a style and it works in the `medium`."""
     known = [each for each, listed in STYLES.items() if medium in listed.media]
     if name not in known:
-        raise OptionsError(f"style must be one of {', '.join(known)}, got {name!r}", "style")
+        raise OptionsError(f"style must be one of {', '.join(known)} for {medium}s, got {name!r}", "style")
 
 
 def find_style(name: str, medium: str) -> Style:
