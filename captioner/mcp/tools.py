@@ -6,7 +6,7 @@ import dataclasses
 import io
 from collections.abc import Callable
 from functools import wraps
-from typing import Annotated, Literal, ParamSpec, TypeVar
+from typing import Annotated, ParamSpec, TypeVar
 
 from mcp.server.mcpserver import Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -17,6 +17,7 @@ from captioner import __version__
 from captioner.errors import CaptionerError
 from captioner.mcp.library import Library, Photo, captioned, failed
 from captioner.overlay.render import render_overlay
+from captioner.overlay.styles import DEFAULT_STYLE, PICTURE, styles_for
 from captioner.results import Caption
 from captioner.surrogates import escape_surrogates
 from captioner.words.keywords import keywords_of
@@ -95,7 +96,7 @@ def make_server(library: Library) -> MCPServer:
     @_told
     def overlay(
         path: PhotoPath,
-        style: Literal["panels", "heatmap", "contour", "spotlight", "matrix"] = "panels",
+        style: Annotated[str, Field(json_schema_extra={"enum": [*styles_for(PICTURE)]})] = DEFAULT_STYLE,
         output: Annotated[str | None, Field(description="path of a new .png file to write it to")] = None,
     ) -> list[Image | str]:
         """A picture of where in the photo the model looked for each word of its caption."""

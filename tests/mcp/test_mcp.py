@@ -19,6 +19,7 @@ from captioner.errors import DataError
 from captioner.mcp.folders import AllowedFolders
 from captioner.mcp.library import Library
 from captioner.options import CaptionOptions
+from captioner.overlay.styles import STYLES
 
 mcp = pytest.importorskip("mcp")
 
@@ -184,17 +185,29 @@ def test_links_within_the_folders_are_followed(photos, tmp_path, tiny_captioner)
         AllowedFolders([photos / "a.png"])
 
 
-def test_tools_say_what_they_do(library) -> None:
+def listed(library: Library):
     from captioner.mcp.tools import make_server
 
     async def talk():
         async with mcp.Client(make_server(library)) as client:
             return (await client.list_tools()).tools
 
-    tools = {tool.name: tool for tool in asyncio.run(talk())}
+    return asyncio.run(talk())
+
+
+def test_tools_say_what_they_do(library) -> None:
+    tools = {tool.name: tool for tool in listed(library)}
     assert set(tools) == {"caption_image", "caption_folder", "search_captions", "overlay"}
     assert all(tool.description and tool.output_schema for name, tool in tools.items() if name != "overlay")
     assert [name for name, tool in tools.items() if not tool.annotations.read_only_hint] == ["overlay"]
+
+
+def test_a_style_that_is_registered_can_be_asked_for(library, photos, monkeypatch) -> None:
+    monkeypatch.setitem(STYLES, "added", STYLES["contour"])
+    [style] = [tool.input_schema["properties"]["style"] for tool in listed(library) if tool.name == "overlay"]
+    assert style["enum"] == [*STYLES] and style["default"] == "panels"
+    told = call(library, "overlay", path="a.png", style="glow")
+    assert told.is_error and "style must be one of panels," in told.content[0].text
 
 
 def command(photos: Path, bundle: Path) -> list[str]:

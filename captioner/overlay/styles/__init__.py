@@ -35,9 +35,14 @@ STYLES = {
 DEFAULT_STYLE = next(iter(STYLES))
 
 
+def styles_for(medium: str) -> list[str]:
+    """The names of the styles that work in the `medium`."""
+    return [name for name, listed in STYLES.items() if medium in listed.media]
+
+
 def check_style(name: str, medium: str) -> None:
     """Raise `OptionsError` unless there is such a style and it works in the `medium`."""
-    known = [each for each, listed in STYLES.items() if medium in listed.media]
+    known = styles_for(medium)
     if name not in known:
         raise OptionsError(f"style must be one of {', '.join(known)} for {medium}s, got {name!r}", "style")
 
