@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from captioner.images.keywords import read_keywords
     from captioner.images.limits import ImageLimits
     from captioner.images.sources import ImageInput
-    from captioner.keywords import KeywordOptions
+    from captioner.keyword_options import KeywordOptions
     from captioner.model.bundle import Bundle
     from captioner.model.calibration import Calibration
     from captioner.model.info import ModelInfo
@@ -67,7 +67,7 @@ _MODULES = {
     "ImageLimits": "images.limits",
     "ImageTooLargeError": "errors",
     "ImageUnreadableError": "errors",
-    "KeywordOptions": "keywords",
+    "KeywordOptions": "keyword_options",
     "LowConfidenceError": "errors",
     "ModelInfo": "model.info",
     "ModelOutputError": "errors",

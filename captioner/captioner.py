@@ -24,7 +24,7 @@ from captioner.images.sources import (
     rereadable,
 )
 from captioner.model.bundle import Bundle
-from captioner.model.captions import CaptionBuilder
+from captioner.model.caption_builder import CaptionBuilder
 from captioner.model.detection import Detection
 from captioner.model.graphs.cache import GraphCache
 from captioner.model.graphs.decoder import OnnxStepper

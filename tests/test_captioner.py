@@ -24,7 +24,7 @@ from captioner import (
     Word,
 )
 from captioner.model.bundle import Bundle, write_manifest
-from captioner.model.captions import CaptionBuilder
+from captioner.model.caption_builder import CaptionBuilder
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PHOTOS = sorted(EXAMPLES.glob("*.jpg"))[:6]

@@ -15,7 +15,7 @@ from captioner.folder.items import Done, Item, Loaded, digest_of
 from captioner.folder.sources.source import Source
 from captioner.images.keywords import read_keywords
 from captioner.images.workers import DecodeWorkers
-from captioner.keywords import KeywordOptions
+from captioner.keyword_options import KeywordOptions
 from captioner.model.calibration import Calibration
 from captioner.model.graphs.precision import FLOAT32
 from captioner.options import CaptionOptions

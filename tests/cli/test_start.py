@@ -29,7 +29,7 @@ NOT_NEEDED = {
     "captioner.folder",
     "captioner.images.fetch",
     "captioner.images.workers",
-    "captioner.keywords",
+    "captioner.keyword_options",
     "captioner.overlay.scene",
     "captioner.protobuf",
     "email.parser",

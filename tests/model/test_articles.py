@@ -22,7 +22,7 @@ from captioner.errors import DataError
 from captioner.metrics.attention import faithfulness
 from captioner.model import articles
 from captioner.model.bundle import MANIFEST, WORDS, Bundle, write_manifest
-from captioner.model.captions import CaptionBuilder
+from captioner.model.caption_builder import CaptionBuilder
 from captioner.model.search.history import Hypothesis
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.references import CaptionedImage

@@ -123,7 +123,7 @@ class Inputs:
     ) -> Iterator[Outcome]:
         from captioner.images.keywords import read_keywords
         from captioner.images.sources import rereadable
-        from captioner.keywords import KeywordOptions
+        from captioner.keyword_options import KeywordOptions
 
         keywords = KeywordOptions(captioner, options)  # type: ignore[arg-type]  # not a server
         for image in images:
