@@ -57,9 +57,8 @@ class DecodeWorkers:
 
         Raises an `ImageError`, also for an image that takes too long or too much memory, or crashes its
         decoder, and `DecodingInterruptedError` if its processes are killed again and again or hardly run;
-        `PreemptedError`
-        once `preempt` returns True, which is called about every 50 ms with the seconds of processor time used
-        so far; `WorkersError` when no process can be started."""
+        `PreemptedError` once `preempt` returns True, which is called about every 50 ms with the seconds of
+        processor time used so far; `WorkersError` when no process can be started."""
         worker = self._idle.get()
         try:
             for _ in range(_TRIES):

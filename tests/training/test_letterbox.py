@@ -19,7 +19,7 @@ from captioner.images.letterbox import Letterbox
 from captioner.images.opening import load_pixels
 from captioner.nn.encoder import GridEncoder, build_backbone
 from captioner.training.data import cache
-from captioner.training.data.cache import FeatureCache, build_cache, trained_outputs
+from captioner.training.data.cache import FeatureCache, FrozenPart, build_cache, trained_outputs
 from captioner.training.data.examples import Example, load_examples
 from captioner.training.loop.trainer import Trainer
 from captioner.training.loop.validation import validate
@@ -52,8 +52,10 @@ def encoder() -> GridEncoder:
 
 
 def build(folder: Path, encoder: GridEncoder, examples: list[Example], **changes) -> FeatureCache:
-    values = {"frozen_segments": 0, "letterbox": BOX, "progress": lambda done, total: None, **changes}
-    return build_cache(folder, encoder, "tiny", squares.SIZE, examples=examples, device=CPU, **values)
+    progress = changes.pop("progress", lambda done, total: None)
+    values = {"segments": 0, "letterbox": BOX, **changes}
+    part = FrozenPart(encoder=encoder, name="tiny", image_size=squares.SIZE, **values)
+    return build_cache(folder, part, examples, CPU, progress)
 
 
 def shown(examples: list[Example], rows: list[int], mirrored: list[int]) -> np.ndarray:
@@ -71,7 +73,7 @@ def test_masks_are_kept_and_mirrored_with_the_photos(
     rows, mirrored = [0, 1, 2, 3, 7, 2], [0, 1, 0, 1, 0, 1]
     expected = shown(examples, rows, mirrored)
     for _ in range(2):  # computed, and as it lies on the disk
-        kept = build(tmp_path, encoder, examples[:8], frozen_segments=frozen)
+        kept = build(tmp_path, encoder, examples[:8], segments=frozen)
         mask = kept.masks(torch.tensor(rows), torch.tensor(mirrored), CPU)
         assert mask is not None and mask.dtype == torch.bool
         np.testing.assert_array_equal(mask.numpy(), BOX.mask(expected).reshape(len(rows), -1))

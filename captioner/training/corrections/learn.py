@@ -23,7 +23,7 @@ from captioner.nn.model import CaptionModel
 from captioner.training.config.options import TrainOptions
 from captioner.training.corrections.prototypes import prototypes
 from captioner.training.data.batches import Batch, epoch_batches, make_groups
-from captioner.training.data.cache import FeatureCache, build_cache, trained_outputs
+from captioner.training.data.cache import FeatureCache, FrozenPart, build_cache, trained_outputs
 from captioner.training.data.examples import Example, load_examples
 from captioner.training.data.left_out import LeftOut
 from captioner.training.objectives.likelihood import log_probs_of
@@ -90,19 +90,15 @@ def learn(
     model = model.to(device).eval()
 
     def features(there: Sequence[Example]) -> FeatureCache:
-        encoder, size = start.model.encoder, start.model.image_size
+        part = FrozenPart(
+            encoder=model.encoder,
+            name=start.model.encoder,
+            segments=options.frozen_segments,
+            image_size=start.model.image_size,
+            letterbox=model.letterbox,
+        )
         with progress.task("features", len(there), 0) as tell:
-            return build_cache(
-                cache,
-                model.encoder,
-                encoder,
-                size,
-                options.frozen_segments,
-                there,
-                device,
-                lambda done, _: tell(done, ""),
-                model.letterbox,
-            )
+            return build_cache(cache, part, there, device, lambda done, _: tell(done, ""))
 
     left_out = LeftOut(len(examples), options.damaged_share, progress.note, f"{options.damaged_share:.0%}")
     there = left_out.there(examples)

@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -77,17 +78,69 @@ class FeatureCache:
         return take(self._masks, self._places(images, views), device)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrozenPart:
+    """What features are computed with: the first segments of an encoder, and the views of a photo."""
+
+    encoder: GridEncoder
+    name: str
+    """The name of the encoder."""
+    segments: int
+    """Features are the outputs of so many segments; of none, they are the pixels."""
+    image_size: int
+    letterbox: Letterbox | None = None
+    crops: int = 0
+    """Parts of each photo that are views, beside the whole."""
+
+    def identity(self) -> dict[str, Any]:
+        """What tells its features from others. Names and defaults stay: caches of earlier runs have them."""
+        told: dict[str, Any] = {
+            "encoder": self.name,
+            "weights": fingerprint(self.encoder.backbone.segments[: self.segments]),
+            "image_size": self.image_size,
+            "stride": self.encoder.stride,
+            "frozen_segments": self.segments,
+        }
+        if self.letterbox is not None:
+            told["letterbox"] = dataclasses.asdict(self.letterbox)
+        if self.crops:
+            told["crops"] = self.crops
+        if self.encoder.colors is not None:
+            told["colors"] = True
+        return told
+
+    def views(self, example: Example) -> np.ndarray | ImageError:
+        """uint8 (views, image_size, image_size, channels), or what is wrong with the photo."""
+        content, size = example.files.read(example.image.name), self.image_size
+        try:
+            found = [load_pixels(content, size, letterbox=self.letterbox)]
+            if self.crops:
+                photo = open_image(content, target=2 * size)
+                for number in range(1, self.crops + 1):
+                    found.append(to_pixels(crop(photo, example.key, number), size, self.letterbox))
+        except ImageError as error:
+            return error
+        return np.stack([view for pixels in found for view in (pixels, pixels[:, ::-1])])
+
+    def blank(self) -> np.ndarray:
+        """Zeros in the shape of `views`."""
+        channels = 3 + (self.letterbox is not None)
+        return np.zeros((2 + 2 * self.crops, self.image_size, self.image_size, channels), dtype=np.uint8)
+
+    def on(self, device: torch.device) -> Callable[[np.ndarray], list[np.ndarray]]:
+        """A function from uint8 (batch, height, width, 3) to maps, float16 (batch, channels, rows, columns),
+        or to the pixels themselves if `segments` is 0."""
+        if self.segments == 0:
+            return lambda pixels: [pixels]
+        return on_pixels(_Segments(self.encoder, self.segments), self.image_size, device)
+
+
 def build_cache(
     folder: Path,
-    encoder: GridEncoder,
-    encoder_name: str,
-    image_size: int,
-    frozen_segments: int,
+    part: FrozenPart,
     examples: Sequence[Example],
     device: torch.device,
     progress: Callable[[int, int], None],
-    letterbox: Letterbox | None = None,
-    crops: int = 0,
 ) -> FeatureCache:
     """Compute what the cache in `folder` lacks; `progress(done, total)` is called after each batch.
 
@@ -95,33 +148,20 @@ def build_cache(
     (`FeatureCache.damaged`). Raises `DataError` for one that is missing, and `OutputError` if there is no
     space for the cache.
     """
-    identity: dict[str, Any] = {
-        "encoder": encoder_name,
-        "weights": fingerprint(encoder.backbone.segments[:frozen_segments]),
-        "image_size": image_size,
-        "stride": encoder.stride,
-        "frozen_segments": frozen_segments,
-    }
-    if letterbox is not None:
-        identity["letterbox"] = dataclasses.asdict(letterbox)
-    if crops:
-        identity["crops"] = crops
-    if encoder.colors is not None:
-        identity["colors"] = True
-    frozen = functools.cache(lambda: _frozen_part(encoder, frozen_segments, image_size, device))
+    maps_of = functools.cache(lambda: part.on(device))
 
-    def compute(part: Sequence[Example]) -> dict[str, np.ndarray]:
-        read = on_threads(lambda example: _views(example, image_size, letterbox, crops), part)
-        blank = np.zeros((2 + 2 * crops, image_size, image_size, 3 + (letterbox is not None)), dtype=np.uint8)
+    def compute(some: Sequence[Example]) -> dict[str, np.ndarray]:
+        read = on_threads(part.views, some)
+        blank = part.blank()
         views = np.concatenate([blank if isinstance(one, ImageError) else one for one in read])
-        found = {} if letterbox is None else {"mask": letterbox.mask(views).reshape(len(views), -1)}
-        found |= {f"stage{number}": each for number, each in enumerate(frozen()(views[..., :3]))}
-        rows = {name: array.reshape(len(part), -1, *array.shape[1:]) for name, array in found.items()}
+        found = {} if part.letterbox is None else {"mask": part.letterbox.mask(views).reshape(len(views), -1)}
+        found |= {f"stage{number}": each for number, each in enumerate(maps_of()(views[..., :3]))}
+        rows = {name: array.reshape(len(some), -1, *array.shape[1:]) for name, array in found.items()}
         return rows | {_DAMAGED: np.array([isinstance(one, ImageError) for one in read])}
 
-    kept = fill(folder, encoder_name, identity, examples, compute, progress, at_once(device))
+    kept = fill(folder, part.name, part.identity(), examples, compute, progress, at_once(device))
     rows = np.flatnonzero(kept.get(_DAMAGED, ())).tolist()
-    damaged = {row: str(_views(examples[row], image_size, letterbox, crops)) for row in rows}
+    damaged = {row: str(part.views(examples[row])) for row in rows}
     maps = place([array for name, array in kept.items() if name not in ("mask", _DAMAGED)], device)
     return FeatureCache(maps, kept.get("mask"), damaged)
 
@@ -227,22 +267,6 @@ def _make_file(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarra
     return array
 
 
-def _views(
-    example: Example, image_size: int, letterbox: Letterbox | None, crops: int
-) -> np.ndarray | ImageError:
-    """uint8 (views, image_size, image_size, channels), or what is wrong with the photo."""
-    content = example.files.read(example.image.name)
-    try:
-        found = [load_pixels(content, image_size, letterbox=letterbox)]
-        if crops:
-            photo = open_image(content, target=2 * image_size)
-            for number in range(1, crops + 1):
-                found.append(to_pixels(crop(photo, example.key, number), image_size, letterbox))
-    except ImageError as error:
-        return error
-    return np.stack([view for pixels in found for view in (pixels, pixels[:, ::-1])])
-
-
 @contextmanager
 def naming(example: Example) -> Iterator[None]:
     """Name the image in errors raised while reading it."""
@@ -260,15 +284,6 @@ def fingerprint(layers: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _frozen_part(
-    encoder: GridEncoder, segments: int, image_size: int, device: torch.device
-) -> Callable[[np.ndarray], list[np.ndarray]]:
-    """A function from uint8 (batch, height, width, 3) to float16 (batch, channels, rows, columns) maps."""
-    if segments == 0:
-        return lambda pixels: [pixels]
-    return on_pixels(_Frozen(encoder, segments), image_size, device)
-
-
 def on_pixels(
     network: nn.Module, image_size: int, device: torch.device
 ) -> Callable[[np.ndarray], list[np.ndarray]]:
@@ -283,7 +298,7 @@ def on_pixels(
     return lambda pixels: session.run(None, {"pixels": pixels})
 
 
-class _Frozen(nn.Module):
+class _Segments(nn.Module):
     def __init__(self, encoder: GridEncoder, segments: int) -> None:
         super().__init__()
         self.encoder, self.segments = encoder, segments

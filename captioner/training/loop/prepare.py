@@ -14,7 +14,7 @@ from captioner.errors import DataError
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.training.config.options import TrainOptions
-from captioner.training.data.cache import FeatureCache, build_cache
+from captioner.training.data.cache import FeatureCache, FrozenPart, build_cache
 from captioner.training.data.examples import Example, check_names, load_examples
 from captioner.training.data.left_out import LeftOut
 from captioner.training.loop.plan import described, planned
@@ -69,19 +69,16 @@ class Prepared:
         progress: Progress,
     ) -> FeatureCache:
         self.model.eval()
+        part = FrozenPart(
+            encoder=self.model.encoder,
+            name=self.options.model.encoder,
+            segments=self.options.frozen_segments,
+            image_size=self.options.model.image_size,
+            letterbox=self.model.letterbox,
+            crops=crops,
+        )
         with progress.task(f"features of {what} images", len(examples), 0) as tell:
-            return build_cache(
-                cache,
-                self.model.encoder,
-                self.options.model.encoder,
-                self.options.model.image_size,
-                self.options.frozen_segments,
-                examples,
-                device,
-                lambda done, _total: tell(done, ""),
-                self.model.letterbox,
-                crops,
-            )
+            return build_cache(cache, part, examples, device, lambda done, _total: tell(done, ""))
 
 
 def prepare(options: TrainOptions, data_root: Path, device: torch.device, progress: Progress) -> Prepared:

@@ -23,7 +23,7 @@ from captioner.nn.encoder import GridEncoder, build_backbone
 from captioner.training.config.options import SourceOptions
 from captioner.training.data import cache
 from captioner.training.data.augment import crop
-from captioner.training.data.cache import FeatureCache, build_cache, fill, trained_outputs
+from captioner.training.data.cache import FeatureCache, FrozenPart, build_cache, fill, trained_outputs
 from captioner.training.data.examples import Example, load_examples
 
 CPU = torch.device("cpu")
@@ -46,9 +46,9 @@ def make_encoder(color_levels: int = 0) -> GridEncoder:
 
 
 def build(folder: Path, encoder: GridEncoder, examples: list[Example], **changes) -> FeatureCache:
-    values = {"encoder_name": "tiny", "image_size": squares.SIZE, "frozen_segments": 0}
-    values |= {"progress": lambda done, total: None, **changes}
-    return build_cache(folder, encoder, examples=examples, device=CPU, **values)
+    progress = changes.pop("progress", lambda done, total: None)
+    values = {"name": "tiny", "image_size": squares.SIZE, "segments": 0, **changes}
+    return build_cache(folder, FrozenPart(encoder=encoder, **values), examples, CPU, progress)
 
 
 def pixels_of(examples: list[Example], rows: list[int], mirrored: list[int]) -> torch.Tensor:
@@ -68,7 +68,7 @@ def test_with_nothing_frozen_the_pixels_are_kept(tmp_path, encoder, examples) ->
 @pytest.mark.parametrize("color_levels", [0, 3])
 def test_frozen_segments_are_as_pytorch_computes_them(tmp_path, examples, color_levels) -> None:
     encoder = make_encoder(color_levels)
-    kept = build(tmp_path, encoder, examples[:5], frozen_segments=3)
+    kept = build(tmp_path, encoder, examples[:5], segments=3)
     rows, mirrored = [4, 1], [1, 0]
     maps = kept.maps(torch.tensor(rows), torch.tensor(mirrored), CPU)
     with torch.inference_mode():
@@ -151,7 +151,7 @@ def test_another_question_is_another_cache(tmp_path, encoder, examples, monkeypa
     build(tmp_path, encoder, examples)
     assert counter.take() == 0
     other = GridEncoder(build_backbone(tiny_cnn.NAME, None), 8, 6).eval()
-    for changes in ({"encoder_name": "other"}, {"image_size": 64}, {"crops": 1}):
+    for changes in ({"name": "other"}, {"image_size": 64}, {"crops": 1}):
         build(tmp_path, encoder, examples, **changes)
         assert counter.take() == 24
     for encoder_of_its_own in (other, make_encoder(color_levels=3)):
@@ -166,10 +166,10 @@ def test_other_weights_of_the_same_encoder_are_another_cache(
 ) -> None:
     monkeypatch.setattr(cache, "pixel_session", lambda frozen, _: _Session(frozen))
     few = examples[:2]
-    build(tmp_path, encoder, few, frozen_segments=2)
+    build(tmp_path, encoder, few, segments=2)
     torch.manual_seed(1)
     other = GridEncoder(build_backbone(tiny_cnn.NAME, None), 16, 6).eval()
-    kept = build(tmp_path, other, few, frozen_segments=2)
+    kept = build(tmp_path, other, few, segments=2)
     [maps] = kept.maps(torch.tensor([0]), torch.tensor([0]), CPU)
     with torch.inference_mode():
         normal = other.backbone.normalize(pixels_of(few, [0], [0]))
