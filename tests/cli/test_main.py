@@ -157,17 +157,30 @@ def test_an_interrupt_is_130(monkeypatch, tiny_bundle: Path) -> None:
     assert main(["caption", "--model", str(tiny_bundle), PHOTO]) == 130
 
 
+def run_caption(code: str) -> subprocess.CompletedProcess[str]:
+    """Run `captioner caption` with the `run` that `code` defines; signals are not ignored."""
+    begin = """if 1:
+        import sys, tempfile, time, weakref
+        from signal import *
+        from captioner.cli.commands import caption
+        from captioner.cli.main import main
+        from captioner.errors import OutputError
+
+        signal(SIGINT, default_int_handler)  # where the tests run, both may be ignored
+        signal(SIGHUP, SIG_DFL)
+    """
+    end = """
+        caption.run = run
+        sys.exit(main(["caption", "x.jpg"]))"""
+    return run_python(begin + code + end)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="has other signals")
 @pytest.mark.parametrize(
     ("signals", "status"), [("SIGTERM, SIGHUP", 143), ("SIGHUP, SIGTERM", 129), ("SIGINT, SIGINT", 130)]
 )
 def test_a_signal_leaves_no_temporary_folder(tmp_path: Path, signals: str, status: int) -> None:
-    code = f"""if 1:
-        import sys, tempfile
-        from signal import *
-        from captioner.cli.commands import caption
-        from captioner.cli.main import main
-
+    done = run_caption(f"""
         class Folder(tempfile.TemporaryDirectory):
             def cleanup(self):
                 raise_signal(second)
@@ -178,11 +191,8 @@ def test_a_signal_leaves_no_temporary_folder(tmp_path: Path, signals: str, statu
                 raise_signal(first)
 
         first, second = {signals}
-        signal(SIGINT, default_int_handler)  # where the tests run, both may be ignored
-        signal(SIGHUP, SIG_DFL)
-        caption.run = run
-        sys.exit(main(["caption", "x.jpg"]))"""
-    assert run_python(code).returncode == status
+    """)
+    assert done.returncode == status
     assert not any(tmp_path.iterdir())
 
 
@@ -192,12 +202,7 @@ def test_a_signal_leaves_no_temporary_folder(tmp_path: Path, signals: str, statu
 def test_a_signal_in_the_callback_of_a_weak_reference_ends_the_command(
     number: str, status: int, seconds: int
 ) -> None:
-    code = f"""if 1:
-        import sys, time, weakref
-        from signal import *
-        from captioner.cli.commands import caption
-        from captioner.cli.main import main
-
+    done = run_caption(f"""
         class Thing:
             pass
 
@@ -208,11 +213,7 @@ def test_a_signal_in_the_callback_of_a_weak_reference_ends_the_command(
             for _ in range({seconds} * 100):
                 time.sleep(0.01)
             return 0
-
-        signal(SIGINT, default_int_handler)
-        caption.run = run
-        sys.exit(main(["caption", "x.jpg"]))"""
-    done = run_python(code)
+    """)
     assert done.returncode == status and not done.stderr
 
 
@@ -221,43 +222,25 @@ def test_a_signal_in_the_callback_of_a_weak_reference_ends_the_command(
 def test_a_signal_of_which_an_import_makes_an_error_of_its_own_ends_the_command(
     number: str, status: int
 ) -> None:
-    code = f"""if 1:
-        import sys
-        from signal import *
-        from captioner.cli.commands import caption
-        from captioner.cli.main import main
-
+    done = run_caption(f"""
         def run(args):
             try:
                 raise_signal({number})
             except BaseException:  # as PyCapsule_Import does, with which NumPy is imported
                 raise ImportError("PyCapsule_Import could not import module")
-
-        signal(SIGINT, default_int_handler)
-        caption.run = run
-        sys.exit(main(["caption", "x.jpg"]))"""
-    done = run_python(code)
+    """)
     assert done.returncode == status and not done.stderr
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has other signals")
 def test_a_command_that_could_not_end_orderly_says_why() -> None:
-    code = """if 1:
-        import sys
-        from signal import *
-        from captioner.cli.commands import caption
-        from captioner.cli.main import main
-        from captioner.errors import OutputError
-
+    done = run_caption("""
         def run(args):
             try:
                 raise_signal(SIGTERM)
             finally:
                 raise OutputError("cannot write the last batch")
-
-        caption.run = run
-        sys.exit(main(["caption", "x.jpg"]))"""
-    done = run_python(code)
+    """)
     assert (done.returncode, done.stderr) == (2, "captioner: cannot write the last batch\n")
 
 
