@@ -25,7 +25,7 @@ def printable(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    from captioner.words.tokens import joiners  # loads a package that errors in ASCII do without
+    from captioner.words.tokens import joiners  # not at start-up: it loads regex
 
     kept = joiners(text)
     return "".join(one if place in kept else _escape(one) for place, one in enumerate(text))

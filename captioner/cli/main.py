@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except CaptionerError as error:
-        print(f"captioner: {printable(str(error))}", file=sys.stderr)
+        print(f"captioner: {error}", file=sys.stderr)
         return error.exit_status
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -96,7 +96,7 @@ def make_server(library: Library) -> MCPServer:
     @_told
     def overlay(
         path: PhotoPath,
-        style: Annotated[str, Field(json_schema_extra={"enum": [*styles_for(PICTURE)]})] = DEFAULT_STYLE,
+        style: Annotated[str, Field(json_schema_extra={"enum": styles_for(PICTURE)})] = DEFAULT_STYLE,
         output: Annotated[str | None, Field(description="path of a new .png file to write it to")] = None,
     ) -> list[Image | str]:
         """A picture of where in the photo the model looked for each word of its caption."""

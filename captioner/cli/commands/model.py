@@ -112,7 +112,7 @@ def _list(as_json: bool) -> int:
             models[str(used)] = used
     except BundleError as error:
         used = None
-        print(f"captioner: {printable(str(error))}", file=sys.stderr)
+        print(f"captioner: {error}", file=sys.stderr)
     if as_json:
         rows = [{"name": name, "folder": str(at), "used": at == used} for name, at in models.items()]
         print(json.dumps(rows, indent=2))
