@@ -85,7 +85,7 @@ def convert(request: ConvertRequest) -> int:
     from captioner.folder.outputs.place import check_no_input
     from captioner.folder.recorded import RecordedEngine, RecordedSource
     from captioner.folder.records import MAX_RECORD_BYTES
-    from captioner.folder.run import FolderRun
+    from captioner.folder.run import FolderRun, RunOptions
 
     for output in output_files(request.output, request.format):
         check_no_input(output, [request.captions, *request.input_files])
@@ -99,9 +99,8 @@ def convert(request: ConvertRequest) -> int:
             RecordedEngine(),
             make_output(request.output, wanted, request.format),
             options,
+            RunOptions(max_bytes=MAX_RECORD_BYTES, overwrite=request.overwrite),
             transform=transform,
-            max_bytes=MAX_RECORD_BYTES,
-            overwrite=request.overwrite,
             listed=corrections.match if corrections else None,
         )
         with run:

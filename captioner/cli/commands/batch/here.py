@@ -98,23 +98,26 @@ def _run_once(
     """Caption what is new; the exit status. A run that watches says nothing when there is nothing new."""
     from captioner.cli.commands.batch.progress import BatchProgress
     from captioner.folder.outputs import make_output
-    from captioner.folder.run import FolderRun
+    from captioner.folder.run import FolderRun, RunOptions
     from captioner.folder.sources.open import open_sources
 
     with open_sources(request.paths, request.selection, names) as sources:
         output = make_output(request.output, wanted, request.format)
+        run_options = RunOptions(
+            max_bytes=request.limits.max_bytes,
+            overwrite=request.overwrite and is_first,
+            retry_failed=request.retry_failed and is_first,
+            may_be_empty=request.watch,
+        )
         run = FolderRun(
             sources,
             engine,
             output,
             request.options,
+            run_options,
             transform=wanted.transform,
-            stop=stop,
-            max_bytes=request.limits.max_bytes,
-            overwrite=request.overwrite and is_first,
-            retry_failed=request.retry_failed and is_first,
-            may_be_empty=request.watch,
             listed=corrections.match if corrections else None,
+            stop=stop,
         )
         with run:
             if not is_first and not run.left and not run.outdated:
