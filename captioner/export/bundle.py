@@ -27,7 +27,7 @@ from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.encoder.clip import ByteLinear, round_to_bytes
 from captioner.nn.model import CaptionModel
 from captioner.options import BUNDLE_OPTIONS, CaptionOptions
-from captioner.training.config.options import TrainOptions
+from captioner.training.config.train_options import TrainOptions
 from captioner.training.weights.checkpoint import load_model
 
 TABLE = "<!-- scores -->"

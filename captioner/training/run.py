@@ -15,7 +15,7 @@ from captioner.model.vocabulary import Vocabulary
 from captioner.nn.attention import drawn_cells
 from captioner.nn.decoder import Tensors
 from captioner.nn.model import CaptionModel
-from captioner.training.config.options import StageOptions, TrainOptions
+from captioner.training.config.train_options import StageOptions, TrainOptions
 from captioner.training.data.batches import Batch, Group, make_groups
 from captioner.training.data.examples import Example
 from captioner.training.data.feature_cache import FeatureCache

@@ -20,7 +20,7 @@ from captioner.errors import DataError
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.encoder.taught import TaughtPhotos
 from captioner.nn.model import CaptionModel
-from captioner.training.config.options import TrainOptions
+from captioner.training.config.train_options import TrainOptions
 from captioner.training.corrections.prototypes import prototypes
 from captioner.training.data.batches import Batch, epoch_batches, make_groups
 from captioner.training.data.examples import Example, load_examples

@@ -13,7 +13,7 @@ import torch
 from captioner.errors import DataError
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
-from captioner.training.config.options import TrainOptions
+from captioner.training.config.train_options import TrainOptions
 from captioner.training.data.examples import Example, check_names, load_examples
 from captioner.training.data.feature_cache import FeatureCache, build_cache
 from captioner.training.data.frozen_part import FrozenPart

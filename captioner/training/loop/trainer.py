@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from captioner.errors import DataError
-from captioner.training.config.options import StageOptions, TrainOptions
+from captioner.training.config.train_options import StageOptions, TrainOptions
 from captioner.training.data.batches import Batch
 from captioner.training.loop.calibrate import Said, calibrate
 from captioner.training.loop.losses import Losses, forward

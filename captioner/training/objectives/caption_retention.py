@@ -17,7 +17,7 @@ from torch import Tensor
 
 from captioner.errors import DataError
 from captioner.nn.model import CaptionModel
-from captioner.training.config.options import ObjectiveOptions, TrainOptions
+from captioner.training.config.train_options import ObjectiveOptions, TrainOptions
 from captioner.training.data.batches import NAMED, RETAINED, Group, make_labelled_groups, make_retained_groups
 from captioner.training.data.frozen_part import trained_outputs
 from captioner.training.objectives.base import Objective

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from captioner.errors import DataError
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
-from captioner.training.config.options import ObjectiveOptions
+from captioner.training.config.train_options import ObjectiveOptions
 from captioner.training.data.frozen_part import trained_outputs
 from captioner.training.objectives.base import Objective, check_classes
 from captioner.training.objectives.likelihood import divergence, mean_of_words

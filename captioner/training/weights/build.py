@@ -13,7 +13,7 @@ from torch import Tensor
 from captioner.errors import DataError
 from captioner.model.vocabulary import SPECIAL, Vocabulary
 from captioner.nn.model import CaptionModel
-from captioner.training.config.options import TrainOptions
+from captioner.training.config.train_options import TrainOptions
 from captioner.training.data.examples import Example
 from captioner.training.names.class_words import ClassWords, caption_counts, class_names
 from captioner.training.names.label_classes import choose_classes

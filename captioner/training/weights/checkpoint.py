@@ -19,7 +19,7 @@ from captioner.model.bundle import CHECKPOINTS
 from captioner.model.vocabulary import Vocabulary
 from captioner.nn.model import CaptionModel
 from captioner.nn.weights import current_name, read_tensors
-from captioner.training.config.options import TrainOptions
+from captioner.training.config.train_options import TrainOptions
 
 FORMAT = 1
 _WEIGHTS = ("model", "ema", "soup")

@@ -20,7 +20,7 @@ from support.disks import filled
 from captioner.errors import DataError, OutputError
 from captioner.images.opening import load_pixels, open_image, to_pixels
 from captioner.nn.encoder import GridEncoder, build_backbone
-from captioner.training.config.options import SourceOptions
+from captioner.training.config.train_options import SourceOptions
 from captioner.training.data import frozen_part, pixel_network, stored_arrays
 from captioner.training.data.augment import crop
 from captioner.training.data.examples import Example, load_examples
