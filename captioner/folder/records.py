@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any
@@ -94,6 +94,14 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
     raise DataError(
         f"{path}: there are no captions in this file; they are in the .jsonl file that captioner batch wrote"
     )
+
+
+def keywords_of_record(record: Mapping[str, Any]) -> Sequence[str]:
+    """Those of the photo, which may be none, or of a caption that a person wrote."""
+    from captioner.words.keywords import keywords_of
+
+    of_machine: Sequence[str] = record.get("keywords", ())
+    return of_machine if of_machine or "log_prob" in record else keywords_of(record["caption"])
 
 
 def _read_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -25,9 +25,9 @@ from captioner.folder.outputs.xmp.tags import (
     Changes,
     choose,
     is_marked,
-    keywords_of_record,
     one_line,
     text_digest,
+    wanted_keywords,
     without_ours,
     writer_mark,
 )
@@ -92,7 +92,7 @@ class XmpOutput(SidecarOutput):
 
     def _asked(self, text: str, record: Record) -> bytes:
         """The digest of all that is to be written for a photo."""
-        keywords = list(keywords_of_record(record, text)) if self._options.keywords else None
+        keywords = list(wanted_keywords(record, text)) if self._options.keywords else None
         return text_digest(json.dumps([text, keywords, self._options.hierarchy, writer_mark(record)]))
 
     def _is_done(self, target: PurePath, before: Written, asked: bytes) -> bool:
