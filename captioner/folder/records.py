@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any
 
-from captioner.errors import DataError
+from captioner.errors import DataError, reason_of
 from captioner.results import Caption
 from captioner.surrogates import image_of
 
@@ -115,7 +115,7 @@ def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
                     text = line.decode("utf-8-sig", "replace")
                     yield _read_line(text, f"line {number} of {path.name}")
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from error
+        raise DataError(f"{path}: {reason_of(error)}") from error
 
 
 def _read_line(line: str, place: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import torch
 from filelock import FileLock
 
 from captioner.cores import available_cores
-from captioner.errors import OutputError
+from captioner.errors import OutputError, reason_of
 from captioner.files.destination import replacing
 from captioner.surrogates import name_bytes
 from captioner.training.data.examples import Example
@@ -113,8 +113,8 @@ def _make_file(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarra
                 os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     except OSError as error:
         path.unlink(missing_ok=True)
-        size = math.prod(shape) * dtype.itemsize
-        raise OutputError(f"cannot write {path}, which takes {size / 1e6:.1f} MB: {error.strerror}") from None
+        size = f"{math.prod(shape) * dtype.itemsize / 1e6:.1f} MB"
+        raise OutputError(f"cannot write {path}, which takes {size}: {reason_of(error)}") from None
     return array
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from captioner.errors import DataError, ImageError
+from captioner.errors import DataError, ImageError, reason_of
 from captioner.images.opening import open_image, to_pixels
 from captioner.training.data.augment import crop_box
 from captioner.training.data.examples import Example
@@ -61,7 +61,7 @@ class FeatureNetwork:
             content = path.read_bytes()
             self._session = ort.InferenceSession(content, providers=providers)
         except OSError as error:
-            raise DataError(f"cannot read the teacher network {path}: {error.strerror}") from None
+            raise DataError(f"cannot read the teacher network {path}: {reason_of(error)}") from None
         except Exception as error:  # ONNX Runtime's have no class in common
             raise DataError(f"{path} is not an ONNX network that can be run: {error}") from None
         self.path, self.name, self.normalization = path, path.stem, normalization

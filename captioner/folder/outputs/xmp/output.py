@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
-from captioner.errors import ImageError, OptionsError
+from captioner.errors import ImageError, OptionsError, reason_of
 from captioner.files.partial import Partial
 from captioner.folder.items import digest_of
 from captioner.folder.outputs.options import OutputOptions, Record
@@ -242,5 +242,5 @@ def _has_content(place: Path) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    lines = str(getattr(error, "strerror", None) or error).strip().splitlines()
+    lines = reason_of(error).strip().splitlines()
     return lines[0].removeprefix("Error: ").partition(" - ")[0] if lines else type(error).__name__
