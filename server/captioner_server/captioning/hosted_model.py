@@ -23,7 +23,7 @@ from captioner_server.captioning.compute import Computed
 from captioner_server.captioning.decoders import Decoders
 from captioner_server.captioning.search_limits import SearchLimits
 from captioner_server.captioning.supervisor import Condition, Supervisor
-from captioner_server.captioning.words import WordStreams
+from captioner_server.captioning.word_streams import WordStreams
 from captioner_server.errors import BusyError, DeadlineError
 from captioner_server.intake.images import AdmittedImages
 from captioner_server.intake.ticket import Ticket
