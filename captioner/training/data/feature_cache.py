@@ -20,7 +20,7 @@ _DAMAGED = "damaged"
 
 
 class FeatureCache:
-    """Stage maps of examples by index. Files are memory-mapped, so that only what is used is in memory."""
+    """Maps of examples by index. Files are memory-mapped, so that only what is used is in memory."""
 
     def __init__(
         self,

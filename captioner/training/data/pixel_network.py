@@ -28,7 +28,9 @@ def on_pixels(
     """
     network = network.to(device).eval()
     if device.type != "cpu":
-        return lambda pixels: [stage.cpu().numpy() for stage in network(torch.from_numpy(pixels).to(device))]
+        return lambda pixels: [
+            output.cpu().numpy() for output in network(torch.from_numpy(pixels).to(device))
+        ]
     session = pixel_session(network, image_size)
     return lambda pixels: session.run(None, {"pixels": pixels})
 
