@@ -18,7 +18,7 @@ from captioner.cli.commands.batch.outputs import (
     output_options,
     read_corrections,
     say_unused_corrections,
-    unused_corrections,
+    unmatched_corrections,
 )
 from captioner.cli.commands.batch.request import Request
 from captioner.cli.commands.batch.wording import make_transform
@@ -125,14 +125,14 @@ def _run_once(
             with BatchProgress(run.total, run.left, quiet=request.quiet) as progress:
                 if is_first:
                     _say_left_out(progress, sources)
-                    for text in unused_corrections(corrections) if corrections else ():
+                    for text in unmatched_corrections(corrections) if corrections else ():
                         progress.say(text)
                     for result in run.failures():
                         progress.say_failure(result, "from an earlier run")
                 for result in run:
                     progress.count(result)
-            failed, left_out = run.count_failed()
-    return _conclude(request, progress, output, run.left, failed, left_out)
+            failed, low_confidence = run.count_failed()
+    return _conclude(request, progress, output, run.left, failed, low_confidence)
 
 
 def _say_left_out(progress: BatchProgress, sources: Sequence[Source]) -> None:
@@ -151,7 +151,7 @@ def _say_left_out(progress: BatchProgress, sources: Sequence[Source]) -> None:
 
 
 def _conclude(
-    request: Request, progress: BatchProgress, output: Output, left: int, failed: int, left_out: int
+    request: Request, progress: BatchProgress, output: Output, left: int, failed: int, low_confidence: int
 ) -> int:
     """Print how the run ended, and write the gallery if all is done; the exit status."""
     if progress.done < left:
@@ -162,7 +162,7 @@ def _conclude(
         return INTERRUPTED
     if kept := getattr(output, "kept", 0):
         progress.say(f"{kept} kept as they were: not written by this command, or edited since")
-    progress.summarize(failed, left_out)
+    progress.summarize(failed, low_confidence)
     if request.gallery and progress.total:
         _write_gallery(request, request.gallery)
     return 1 if failed else 0
