@@ -18,6 +18,7 @@ from captioner.errors import (
     ImageTooLargeError,
     ImageUnreadableError,
     NotAnImageError,
+    reason_of,
 )
 from captioner.images.limits import DEFAULT_LIMITS, ImageLimits
 from captioner.images.urls import is_data_url, is_url, read_data_url
@@ -114,7 +115,7 @@ def open_stream(source: Any, limits: ImageLimits) -> Iterator[IO[bytes]]:
             raise ImageUnreadableError(
                 "is a URL, which only the command line fetches (captioner caption --allow-urls)"
             ) from error
-        raise ImageUnreadableError(getattr(error, "strerror", None) or "not a valid path") from error
+        raise ImageUnreadableError(reason_of(error, "not a valid path")) from error
     with file:
         try:
             status = os.fstat(file.fileno())
@@ -126,7 +127,7 @@ def open_stream(source: Any, limits: ImageLimits) -> Iterator[IO[bytes]]:
                 _check_bytes(len(data), limits)
                 stream = io.BytesIO(data)
         except OSError as error:
-            raise ImageUnreadableError(error.strerror or "cannot be read") from error
+            raise ImageUnreadableError(reason_of(error, "cannot be read")) from error
         yield stream
 
 
@@ -154,7 +155,7 @@ def _read_file_object(file: Any, limits: ImageLimits) -> bytes:
             data += part
             _check_bytes(len(data), limits)
     except (OSError, ValueError) as error:  # ValueError: closed already
-        raise ImageUnreadableError(getattr(error, "strerror", None) or str(error)) from error
+        raise ImageUnreadableError(reason_of(error)) from error
     if part is None:
         raise ImageUnreadableError("the file is open without blocking, and its data have not arrived yet")
     return bytes(data)

@@ -6,7 +6,7 @@ import os
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from pathlib import Path
 
-from captioner.errors import DataError
+from captioner.errors import DataError, reason_of
 
 TEXT_FORMATS = (
     "CSV (in Excel: save as CSV UTF-8), JSON lines, JSON of COCO or Karpathy, Flickr8k tokens, or a folder of"
@@ -27,7 +27,7 @@ def read_text(path: Path, most: int = MAX_BYTES) -> str:
                 raise DataError(f"{path} has {size} bytes, the limit is {most}")
             content = file.read(most + 1) if not size else file.read(size)  # pipes and devices tell no size
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from None
+        raise DataError(f"{path}: {reason_of(error)}") from None
     if len(content) > most:
         raise DataError(f"{path} has more than {most} bytes, the limit")
     encoding = "utf-16" if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig"

@@ -16,7 +16,7 @@ from captioner.configuration import read_toml
 from captioner.errors import DataError, did_you_mean
 
 if TYPE_CHECKING:
-    from captioner.training.config.options import TrainOptions
+    from captioner.training.config.train_options import TrainOptions
 
 RECIPES = Path(captioner.__file__).parent / "training" / "recipes"
 
@@ -104,7 +104,7 @@ def train(request: Request) -> int:
     import torch
 
     from captioner.files.locks import hold_folder
-    from captioner.training.config.options import TrainOptions
+    from captioner.training.config.train_options import TrainOptions
 
     if request.threads is not None:
         torch.set_num_threads(request.threads)
