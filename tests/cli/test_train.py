@@ -281,6 +281,13 @@ def test_flags_are_checked_as_for_other_commands(data, tmp_path, capsys, argumen
     assert not (tmp_path / "run").exists()
 
 
+def test_so_many_threads_are_refused_at_once(data, tmp_path, capsys) -> None:
+    folder = ["-o", str(tmp_path / "run")]
+    assert main(["train", str(data / "squares.toml"), *folder, "--threads", "100000"]) == 2
+    assert main(["teach", str(data), str(data / "captions.json"), *folder, "--threads", "100000"]) == 2
+    assert told(capsys).count("threads must be from 1 to") == 2
+
+
 @pytest.mark.parametrize("device", ["cuda", "cuda:99"])
 def test_training_on_a_gpu_that_is_not_there(data, tmp_path, capsys, device) -> None:
     if device == "cuda" and torch.cuda.is_available():
