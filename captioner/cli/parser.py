@@ -60,7 +60,6 @@ _STATUSES_OF = {
     "serve": _SERVED,
     "demo": _SERVED,
     "export": {1: "the graphs do not caption as the checkpoint does"},
-    "bench": {1: "an image cannot be used"},
     "doctor": {1: "this installation cannot caption, or its packages do not fit each other"},
 }
 """What exit statuses mean; those of single commands, where they differ."""

@@ -180,6 +180,13 @@ def test_what_cannot_be_trained_is_refused_at_once(data, tmp_path, capsys, argum
     assert not list((tmp_path / "run").glob("*.lock"))
 
 
+def test_what_is_wrong_with_a_configuration_is_said_with_its_name(data, tmp_path, capsys) -> None:
+    for text, reason in (('name = "x"', "missing data, stages"), ("x = 1", "x: unknown option")):
+        (tmp_path / "mine.toml").write_text(text)
+        assert train(data, tmp_path / "run", config=str(tmp_path / "mine.toml")) == 2
+        assert f"captioner: {tmp_path / 'mine.toml'}: {reason}" in told(capsys)
+
+
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
