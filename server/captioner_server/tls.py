@@ -154,6 +154,8 @@ class _Files:
                 context.load_verify_locations(self._client_ca)
             except (OSError, ssl.SSLError) as error:
                 reason = getattr(error, "reason", None) or error.strerror
+                if not _CERTIFICATE.search(read_file(self._client_ca) or b""):
+                    reason = "it has no certificate in PEM"
                 raise ServerStartError(f"cannot use {self._client_ca}: {reason}") from None
         return context
 

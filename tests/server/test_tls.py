@@ -283,6 +283,16 @@ def test_files_that_do_not_fit_are_one_line(authority: Authority) -> None:
         ServerOptions(tls_client_ca=authority.roots)
 
 
+def test_a_file_that_holds_no_authority_is_said_in_words(authority: Authority) -> None:
+    certificate, key = authority.issue("server")
+    authority.roots.write_bytes(key.read_bytes())
+    with (
+        pytest.raises(ServerStartError, match=r"roots\.pem: it has no certificate in PEM"),
+        serve(None, tls_certificate=certificate, tls_key=key, tls_client_ca=authority.roots),
+    ):
+        pass
+
+
 def damage(certificate: bytes, key: bytes) -> dict[str, tuple[bytes, bytes]]:
     """Pairs that cannot be used, by what is said of them."""
     opened = serialization.load_pem_private_key(key, None)
