@@ -96,7 +96,7 @@ def test_the_error_of_an_image_names_its_file(tiny_captioner: Captioner, tmp_pat
         with pytest.raises(package.ImageError) as several:
             tiny_captioner.caption([PHOTOS[0], image])
         assert str(several.value).startswith(f"{error} (1 of 2 images failed") and several.value.index == 1
-    assert "only the command line fetches" in str(error) and "give its bytes" in str(error)
+    assert "only the command line fetches it" in str(error) and "give its bytes" in str(error)
     assert "return_errors=True" in str(several.value)
     assert str(tiny_captioner.caption(b"no image", return_errors=True)).startswith("not an image")
 

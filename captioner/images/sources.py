@@ -113,7 +113,7 @@ def open_stream(source: Any, limits: ImageLimits) -> Iterator[IO[bytes]]:
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
         if isinstance(source, str) and is_url(source):
             raise ImageUnreadableError(
-                "is a URL, which only the command line fetches (captioner caption --allow-urls); give its bytes"
+                "is a URL: give its bytes; only the command line fetches it (captioner caption --allow-urls)"
             ) from error
         raise ImageUnreadableError(getattr(error, "strerror", None) or "not a valid path") from error
     with file:
