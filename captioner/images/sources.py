@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import os
 import stat
@@ -113,7 +114,7 @@ def open_stream(source: Any, limits: ImageLimits) -> Iterator[IO[bytes]]:
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
         if isinstance(source, str) and is_url(source):
             raise ImageUnreadableError(
-                "is a URL, which only the command line fetches (captioner caption --allow-urls)"
+                "is a URL: give its bytes; only the command line fetches it (captioner caption --allow-urls)"
             ) from error
         raise ImageUnreadableError(reason_of(error, "not a valid path")) from error
     with file:
@@ -150,6 +151,9 @@ def _read_file_object(file: Any, limits: ImageLimits) -> bytes:
         data = bytearray()
         # Raw streams and unbuffered pipes return fewer bytes than they are asked for.
         while part := file.read(limits.max_bytes + 1 - len(data)):
+            if inspect.iscoroutine(part):
+                part.close()
+                raise NotAnImageError("the file is asynchronous: give what awaiting its read() returns")
             if not isinstance(part, bytes):
                 raise NotAnImageError("the file must be opened in binary mode")
             data += part
