@@ -26,7 +26,8 @@ ARCHIVE_KINDS = {
 
 _NOT_PHOTOS = frozenset(
     "@eadir #recycle @recycle #snapshot ~snapshot @recently-snapshot @tmp @sharesnap @sharebin "  # noqa: SIM905
-    "@transcode @__thumb $recycle.bin recycled recycler lost+found __macosx files_trashbin files_versions".split()
+    "@transcode @__thumb $recycle.bin recycled recycler lost+found __macosx "
+    "files_trashbin files_versions".split()
 ) | {"system volume information", "network trash folder", "temporary items"}
 _NOT_PHOTOS_SUFFIXES = (".lrdata", ".lrcat-data")
 _COPIES_OF_APPLE = "/resources/derivatives"  # in the library of Photos

@@ -62,8 +62,13 @@ def test_the_photo_of_such_a_name_is_found_again(tmp_path, batch, tiny_bundle, c
 
 def test_folders_of_thumbnails_and_trash_are_skipped(tmp_path, batch) -> None:
     odd = ["@eaDir/a.jpg/SYNOPHOTO_THUMB_XL.jpg", "#recycle/b.jpg", "$RECYCLE.BIN/c.jpg", "x.lrdata/d.jpg"]
-    odd += ["files_versions/e.jpg", "appdata_oc1ab/preview/f.jpg", "~snapshot/hourly.0/g.jpg", "@__thumb/h.jpg"]
-    odd += ["RECYCLED/i.jpg", "x.lrcat-data/j.jpg", "y.photoslibrary/resources/derivatives/k.jpg"]
+    odd += ["files_versions/e.jpg", "appdata_oc1ab/preview/f.jpg", "~snapshot/hourly.0/g.jpg"]
+    odd += [
+        "@__thumb/h.jpg",
+        "RECYCLED/i.jpg",
+        "x.lrcat-data/j.jpg",
+        "y.photoslibrary/resources/derivatives/k.jpg",
+    ]
     own = ["a.jpg", "#party/e.jpg", "b@home.jpg", "y.photoslibrary/originals/z.jpg", "derivatives/z.jpg"]
     root = fill(tmp_path / "photos", *own, *odd)
     for flags in ((), ("--hidden",)):
