@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +29,11 @@ def image_of(record: Mapping[str, Any]) -> Any:
 def escape_surrogates(text: str) -> str:
     """The text as UTF-8 can encode it, as `to_unicode` has it."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def restore_surrogates(text: str) -> str:
+    """The text before `escape_surrogates`."""
+    return re.sub(r"\\u(dc[89a-f][0-9a-f])", lambda escaped: chr(int(escaped[1], 16)), text)
 
 
 def name_bytes(text: str) -> bytes:

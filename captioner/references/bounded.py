@@ -35,9 +35,11 @@ def read_text(path: Path, most: int = MAX_BYTES, *, wanted: str = TEXT_FORMATS) 
         raise DataError(f"{path} has more than {most} bytes, the limit")
     encoding = "utf-16" if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig"
     try:
-        return content.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+        text = content.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+        if "\0" not in text:  # as in UTF-32, and UTF-16 without a mark
+            return text
     except UnicodeDecodeError:
         if b"\0" in content:
             raise DataError(f"{path}: not a text file; {wanted}") from None
-        how = ", in Excel as CSV UTF-8" if path.suffix.lower() == ".csv" else ""
-        raise DataError(f"{path}: not in UTF-8; save it as UTF-8{how}") from None
+    how = ", in Excel as CSV UTF-8" if path.suffix.lower() == ".csv" else ""
+    raise DataError(f"{path}: not in UTF-8; save it as UTF-8{how}")

@@ -107,7 +107,7 @@ def _id(value: Any) -> Any:
 
 
 def _strings(values: Iterable[Any]) -> tuple[str, ...]:
-    return tuple(value.strip() for value in values)
+    return tuple(value.strip() for value in values if value is not None)
 
 
 def _number(value: Any) -> int | None:
