@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from captioner.words.english import ARTICLES, COLORS, FUNCTION_WORDS, MEN, UNCOUNTED, WOMEN, article
+from captioner.words.english import (
+    ARTICLES,
+    COLORS,
+    FOREIGN,
+    FUNCTION_WORDS,
+    MEN,
+    UNCOUNTED,
+    WOMEN,
+    article,
+)
 from captioner.words.plurals import is_plural, singulars
 
 _BETWEEN = COLORS | frozenset(
@@ -39,8 +48,8 @@ def agreed(words: Sequence[str]) -> list[str]:
     """The words of a caption with articles that fit their nouns, or nouns that fit their articles."""
     fitting = list(words)
     for place, word in enumerate(words):
-        if word not in ARTICLES:
-            continue
+        if word not in ARTICLES or FOREIGN.intersection(words[place + 1 : place + 2]):
+            continue  # as "an" in a German caption that the model was taught: "an der Wand"
         noun = place + _noun(words[place:])
         name, after = (*words[noun : noun + 2], "", "")[:2]
         alone = _lacks_article(name) and _ends(name, after)

@@ -15,13 +15,16 @@ from captioner.cli.main import main
 from captioner.errors import DataError
 from captioner.export.bundle import export_bundle
 from captioner.model.bundle import Bundle
+from captioner.model.installed import installed_models
 from captioner.model.vocabulary import Vocabulary
 from captioner.teaching.effects import Effect, Scores, agreement
 from captioner.teaching.lesson import Lesson
-from captioner.teaching.teach import Taught, judge
+from captioner.teaching.teach import Taught, judge, teach
 from captioner.training.corrections.learn import replaced_words
 from captioner.training.data.examples import load_examples
 from captioner.training.weights.stored import RARE, stored_weights
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +209,17 @@ def test_a_photo_that_is_corrected_again_gets_the_later_caption(
         card.startswith("# taught\n\ntaught, taught the captions of 1 photo. ")
         and card.count("1 photo.") == 2
     )
+
+
+def test_the_embedded_model_learns_captions_of_new_words(tmp_path: Path) -> None:
+    written = {
+        "cat.jpg": "opas alter kater schaut müde",
+        "coffee.jpg": "tante klara trinkt opas kaffee",
+        "raccoon.jpg": "zwei waschbären spielen am strand",
+    }
+    lesson = Lesson.read(EXAMPLES, corrections(tmp_path / "c.jsonl", written))
+    taught = teach(lesson, tmp_path / "taught", start=installed_models()["default"], name="x", force=True)
+    assert not taught.missed
 
 
 def test_known_words_that_are_far_from_likely_are_learnt(

@@ -41,11 +41,15 @@ all."""
 MOST_KEYS = 192
 """With more corrected photos, keys are shared (`captioner.training.corrections.prototypes`)."""
 RATE, SHARED_RATE = 0.1, 0.03
-"""Learning rates of Adam, where photos have keys of their own and where keys are shared."""
+"""Learning rates of Adam for what photos have, where each has a key of its own and where keys are shared."""
+WORD_RATE = 3.0
+"""Learning rate for what words have, divided by the number of their features, which all change at once. With
+`RATE`, a few steps made a word tens of nats more likely everywhere, and each word of a caption drove out the
+others."""
 MOST_EPOCHS, MOST_STEPS = 100, 1500
-PATIENCE, FAR, RARE_RATE = 40, 0.1, 0.003
-"""After so many rounds, a known word that is less likely than this gets a row (`RareWords`), and its learning
-rate: no vector can make a model say a word that it saw a few times. Other words are likely by then."""
+PATIENCE, FAR = 40, 0.1
+"""After so many rounds, a known word that is less likely than this gets a row (`RareWords`): no vector can
+make a model say a word that it saw a few times. Other words are likely by then."""
 LEAST_COUNT = 3
 """Where keys are shared, captions with a new word that is learnt."""
 MOST_ALIKE = 0.05
@@ -196,9 +200,12 @@ class _Pupil:
             self.trained.append((self.taught.quiet, self.before))
         for values, _ in self.trained:
             values.requires_grad_(True)
+        self.optimizer = torch.optim.Adam(
+            [values for values, _ in self.trained], lr=SHARED_RATE if shares_keys else RATE
+        )
         if self.new_words:
-            for values in (model.decoder.embedding.weight, model.decoder.embedding.bias):
-                self.trained.append((values.requires_grad_(True), learnt))
+            embedding = model.decoder.embedding
+            self._train_words([embedding.weight, embedding.bias], learnt)
         self.far: set[int] = set()
         """Known words of a round that are far from being likely."""
 
@@ -237,8 +244,7 @@ class _Pupil:
     def learn(self, progress: Progress) -> None:
         """Take steps until all words of all corrections are likely enough; captions of many photos, which
         never are, for some epochs with a falling learning rate."""
-        rate = SHARED_RATE if self.shares_keys else RATE
-        optimizer = torch.optim.Adam([values for values, _ in self.trained], lr=rate)
+        rates = [group["lr"] for group in self.optimizer.param_groups]
         everything = {group.image for group in self.groups}
         left = everything
         [stage] = self.options.stages
@@ -247,20 +253,27 @@ class _Pupil:
         with progress.task("learning", epochs, 0) as tell:
             for epoch in range(epochs):
                 if self.shares_keys:
-                    optimizer.param_groups[0]["lr"] = rate * (1 - epoch / epochs)
+                    for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+                        group["lr"] = rate * (1 - epoch / epochs)
                 groups = [group for group in self.groups if group.image in left]
                 found: set[int] = set()
                 self.far.clear()
                 for batch in epoch_batches(groups, stage, (self.options.seed, epoch)):
-                    found |= self._step(batch, optimizer)
+                    found |= self._step(batch)
                 if not found and left == everything:
                     return
                 if epoch + 1 == PATIENCE and self.far and not self.shares_keys:
-                    optimizer.add_param_group({"params": self._rare_words(), "lr": RARE_RATE})
+                    self._add_rare_words()
                 left = found or everything
                 tell(epoch + 1, f"{len(everything) - len(found)} of {len(everything)} captions learnt")
 
-    def _rare_words(self) -> list[Tensor]:
+    def _train_words(self, words: Sequence[Tensor], first: int) -> None:
+        """Train what words have, from the row `first` on."""
+        self.trained += [(values.requires_grad_(True), first) for values in words]
+        rate = WORD_RATE / self.model.decoder.embedding.embedding_dim
+        self.optimizer.add_param_group({"params": words, "lr": rate})
+
+    def _add_rare_words(self) -> None:
         """Give the words that are far from being likely rows, to be trained."""
         words, earlier = sorted(self.far), self.taught.rare.shape[1]
         has = torch.zeros(len(self.taught.rare), len(words), device=self.device)
@@ -268,11 +281,9 @@ class _Pupil:
             said = {token for caption in group.captions for token in caption}
             has[self.before + group.image] = torch.tensor([float(word in said) for word in words])
         self.taught.rare = torch.cat([self.taught.rare, has], dim=1)
-        rows: list[Tensor] = list(self.model.decoder.embedding.add_rare(words).parameters())
-        self.trained += [(values, earlier) for values in rows]
-        return rows
+        self._train_words(list(self.model.decoder.embedding.add_rare(words).parameters()), earlier)
 
-    def _step(self, batch: Batch, optimizer: torch.optim.Optimizer) -> set[int]:
+    def _step(self, batch: Batch) -> set[int]:
         """Returns the photos of the batch that have a word which is not likely enough."""
         outputs = self._outputs(batch.images, batch.views)
         mask = self.maps.masks(batch.images, batch.views, self.device)
@@ -288,12 +299,12 @@ class _Pupil:
         rare = open_words & (targets < self.known) & (targets >= len(SPECIAL))
         self.far.update(targets[rare & (log_probs.detach().exp() < FAR)].tolist())
         loss = -(log_probs * open_words).sum() / len(grid)
-        optimizer.zero_grad()
+        self.optimizer.zero_grad()
         loss.backward()
         for values, first in self.trained:
             assert values.grad is not None
             values.grad[:first] = 0.0  # what the model knew
-        optimizer.step()
+        self.optimizer.step()
         self.taught.quiet.data.clamp_(0, 1)
         return set(batch.images[open_words.flatten(1).any(dim=1).cpu()].tolist())
 
