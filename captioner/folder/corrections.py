@@ -117,7 +117,8 @@ _Line = tuple[str, tuple[str, str], dict[str, str]]
 
 
 def _read_file(path: Path) -> Iterator[_Line]:
-    for number, line in enumerate(read_text(path, _MAX_BYTES).split("\n"), 1):
+    text = read_text(path, _MAX_BYTES, wanted="decisions are read from the JSON lines of a gallery")
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             yield _read_line(line, f"{path}, line {number}")
 
